@@ -1,0 +1,1 @@
+"""Institutional memory for teams of analysis agents."""

@@ -1,0 +1,61 @@
+"""
+One small object on the monotonic clock, made at the entry point and passed down.
+
+Callees never re-invent a timeout: they take what is left, or a smaller part of it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from journal.errors import BudgetExceeded
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """
+    A moment on the monotonic clock after which an answer is worth nothing.
+
+    Attributes:
+        at_s: the moment, in seconds of :func:`time.monotonic`; infinity for work without a caller in a hurry.
+    """
+
+    at_s: float
+
+    @classmethod
+    def after_ms(cls, budget_ms: float) -> Deadline:
+        """Return the deadline *budget_ms* milliseconds from now."""
+        return cls(time.monotonic() + budget_ms / 1000.0)
+
+    @classmethod
+    def never(cls) -> Deadline:
+        """Return a deadline that does not pass: background work."""
+        return cls(float("inf"))
+
+    def left_s(self) -> float:
+        """Return the seconds left, never below zero."""
+        return max(0.0, self.at_s - time.monotonic())
+
+    def left_ms(self) -> float:
+        """Return the milliseconds left, never below zero."""
+        return self.left_s() * 1000.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether the moment is over."""
+        return time.monotonic() >= self.at_s
+
+    def within_ms(self, budget_ms: float) -> Deadline:
+        """Return the earlier of this deadline and one *budget_ms* milliseconds from now."""
+        return Deadline(min(self.at_s, time.monotonic() + budget_ms / 1000.0))
+
+    def check(self, what: str) -> None:
+        """
+        Refuse to begin work that cannot be used.
+
+        Raises:
+            BudgetExceeded: the deadline has passed; retryable.
+        """
+        if self.passed:
+            raise BudgetExceeded(f"No time was left for {what}.")

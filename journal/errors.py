@@ -1,0 +1,139 @@
+"""
+The one error tree. Every class says whether the same call may be repeated.
+
+::
+
+    ImemError
+    ├── BadInput                 no   the caller must change something; names the field
+    │   ├── CoreConflict         no   the record exists with another core; correct it instead
+    │   └── UnknownSubject       no   nothing is known under that name; nearest names given
+    ├── PermissionDenied         no   the actor's role does not allow it; a denial row was written
+    ├── StoreUnavailable         yes  a server cannot be reached, or refuses work for now
+    │   ├── PostgresUnavailable  yes  nothing was written
+    │   ├── GraphUnavailable     yes  nothing was written to the graph
+    │   └── ValkeyUnavailable    yes
+    ├── BudgetExceeded           yes  the deadline passed first
+    ├── OutcomeUnknown           no   the connection broke while committing: it may or may not be stored
+    ├── StatementRejected        no   a server refused the statement or its data
+    ├── LeaseLost                no   another process has taken over the work
+    ├── SettingsError            no   the settings are wrong; names the setting
+    ├── SchemaError              no   a migration was changed, or the schema is newer than the program
+    └── StackError               no   the local stack cannot do what was asked; says how to mend it
+
+Errors of drivers are translated at the edge, always ``from`` the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ImemError(Exception):
+    """
+    Base of every error raised on purpose.
+
+    Attributes:
+        retryable: whether the same call may be repeated unchanged with hope of success.
+        mend: one sentence saying what a person can do about it, or the empty string.
+    """
+
+    retryable: bool = False
+
+    def __init__(self, message: str, *, mend: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.mend = mend
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.mend}".strip()
+
+
+class BadInput(ImemError):
+    """
+    Something in the input is wrong; nothing was written.
+
+    Attributes:
+        field: dotted path of the offending field, such as ``core.confidence``.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, field: str, reason: str, *, mend: str = "") -> None:
+        super().__init__(f"{field}: {reason}", mend=mend)
+        self.field = field
+        self.reason = reason
+
+
+class CoreConflict(BadInput):
+    """A record of that key exists with a different core; a ``correct`` is needed to replace it."""
+
+
+class UnknownSubject(BadInput):
+    """
+    Nothing is known of the subject.
+
+    Attributes:
+        nearest: names that look like the one asked for, best first.
+    """
+
+    def __init__(self, subject: str, nearest: Sequence[str] = ()) -> None:
+        hint = f"Did you mean {', '.join(nearest)}?" if nearest else "Nothing with a similar name is known either."
+        super().__init__("subject", f"nothing is known about {subject!r}.", mend=hint)
+        self.subject = subject
+        self.nearest = tuple(nearest)
+
+
+class PermissionDenied(ImemError):
+    """The actor may not do this; one denial row is in the audit."""
+
+
+class StoreUnavailable(ImemError):
+    """A server cannot be reached or refuses work for now."""
+
+    retryable = True
+
+
+class PostgresUnavailable(StoreUnavailable):
+    """Postgres cannot be reached; nothing was written."""
+
+
+class GraphUnavailable(StoreUnavailable):
+    """Neo4j cannot be reached; nothing was written to the graph."""
+
+
+class ValkeyUnavailable(StoreUnavailable):
+    """Valkey cannot be reached."""
+
+
+class BudgetExceeded(ImemError):
+    """The deadline passed before the work was done; the server was told to stop."""
+
+    retryable = True
+
+
+class OutcomeUnknown(ImemError):
+    """
+    The connection broke while a commit was on its way: the write may or may not be stored.
+
+    Writes of this product are idempotent, so that repeating the very same one is safe; what must not be done is
+    to report it as failed or as stored.
+    """
+
+
+class StatementRejected(ImemError):
+    """A server refused a statement or its data; repeating it changes nothing."""
+
+
+class LeaseLost(ImemError):
+    """Another process holds the lease with a later epoch; this one must stop."""
+
+
+class SettingsError(ImemError):
+    """A setting is unknown or wrong."""
+
+
+class SchemaError(ImemError):
+    """A migration file was changed after it was applied, or the schema is newer than this program."""
+
+
+class StackError(ImemError):
+    """The local stack cannot do what was asked."""

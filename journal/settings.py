@@ -1,0 +1,113 @@
+"""
+One frozen settings object, built at the edge from the environment (prefix ``IMEM_``).
+
+A variable that begins with the prefix and names no setting is refused by name: a misspelt setting must not be
+silently the default. Secrets are masked in ``repr``, logs and errors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from journal.errors import SettingsError
+
+PREFIX = "IMEM_"
+
+TEST_VARIABLES = frozenset({"IMEM_TEST_STACK", "IMEM_TEST_NEO4J", "IMEM_CHAOS"})
+"""Variables of the test suite, which share the prefix and are no settings."""
+
+
+class Role(StrEnum):
+    """Who may do what: the columns of the authorization table."""
+
+    AGENT = "agent"
+    KNOWLEDGE_BASE_AGENT = "knowledge_base_agent"
+    DEBATE_FACILITATOR = "debate_facilitator"
+    LEARNING_ENGINE = "learning_engine"
+    HUMAN_ADMIN = "human_admin"
+
+
+def _data_home() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "imem"
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imem"
+
+
+class Settings(BaseSettings):
+    """
+    Everything that can be set, with its default.
+
+    A server without a URL is the local stack's, whose addresses stand in ``<home>/stack.json``.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+
+    home: Path = Field(default_factory=_data_home, description="Folder of the local stack: data, logs, state.")
+    cache_dir: Path = Field(default_factory=_cache_home, description="Folder of fetched jars; may be shared.")
+
+    postgres_url: SecretStr | None = Field(None, description="postgresql:// URL of the application's role.")
+    postgres_admin_url: SecretStr | None = Field(None, description="URL of the owner, used by migrations only.")
+    neo4j_url: str | None = Field(None, description="bolt:// or neo4j:// URL, without credentials.")
+    neo4j_user: str = "neo4j"
+    neo4j_password: SecretStr | None = None
+    valkey_working_url: SecretStr | None = Field(None, description="redis:// URL of the agents' working memory.")
+    valkey_durable_url: SecretStr | None = Field(None, description="redis:// URL of streams and the Celery broker.")
+    valkey_cache_url: SecretStr | None = Field(None, description="redis:// URL of the shared cache.")
+
+    actor: str = Field("local", description="Who calls: an agent, a person, a service.", pattern=r"^[A-Za-z0-9_.:-]{1,90}$")
+    role: Role = Field(Role.HUMAN_ADMIN, description="The actor's role; never taken from a call.")
+    may_import: bool = Field(default=True, description="Whether the actor may state a known_at earlier than now.")
+
+    deadline_ms: int = Field(500, ge=10, le=2000, description="Default budget of one read, in milliseconds.")
+    visible_wait_ms: int = Field(2000, ge=0, le=2000, description="Longest wait of a write for its visibility.")
+    postgres_pool_size: int = Field(8, ge=1, le=64)
+    neo4j_pool_size: int = Field(12, ge=1, le=64)
+    graph_concurrency: int = Field(10, ge=1, le=64, description="Concurrent graph queries of one process.")
+    apply_batch: int = Field(500, ge=1, le=5000, description="Events applied to the graph in one transaction.")
+    credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
+
+    neo4j_version: str = Field("5.26.30", description="Version of the local Neo4j; one with a jar lock.")
+    neo4j_home: Path | None = Field(None, description="An existing NEO4J_HOME to run instead of fetched jars.")
+    neo4j_heap_mb: int = Field(512, ge=256)
+    neo4j_pagecache_mb: int = Field(64, ge=16)
+    maven_repository: str | None = Field(None, description="A mirror to fetch jars from.")
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+
+    @field_validator("home", "cache_dir", "neo4j_home")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        return path.expanduser().absolute() if path is not None else None
+
+    @classmethod
+    def read(cls, env: Mapping[str, str] | None = None, **overrides: Any) -> Self:
+        """
+        Build the settings from *env* (the process's by default); *overrides* win.
+
+        Raises:
+            SettingsError: a variable is unknown or wrong; the message names it and hides its value.
+        """
+        env = os.environ if env is None else env
+        known = {PREFIX + name.upper() for name in cls.model_fields} | TEST_VARIABLES
+        unknown = sorted(name for name in env if name.startswith(PREFIX) and name.upper() not in known)
+        if unknown:
+            raise SettingsError(f"Unknown setting {', '.join(unknown)}.", mend="`imem doctor --settings` lists the known ones.")
+        values = {
+            name: env[PREFIX + name.upper()]
+            for name in cls.model_fields
+            if env.get(PREFIX + name.upper()) and name not in overrides
+        }
+        try:
+            return cls(**values, **overrides)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            name = PREFIX + str(first["loc"][0]).upper() if first["loc"] else PREFIX
+            raise SettingsError(f"{name}: {first['msg']}.") from None

@@ -1,0 +1,117 @@
+"""
+The one loader of statements.
+
+Every SQL and Cypher text lives in a file, under headings of the form ``-- name --`` (``// name //`` in Cypher),
+each followed by a comment that says what it is for. Files are read once; the result is immutable.
+
+Values are always parameters. The single thing that may stand in a statement's place is a *term* of a closed list
+(a label, a relationship type, a key): templates mark it ``«name»`` and :meth:`Statement.bind` refuses any term that
+was not registered by the code that owns the list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import LiteralString, cast
+
+_HEADING = re.compile(r"^(?:--|//)[ \t]+([a-z][a-z0-9_]*)[ \t]+(?:--|//)[ \t]*$", re.MULTILINE)
+_HOLE = re.compile(r"«([a-z_]+)»")
+_TERM = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """
+    One named statement.
+
+    Attributes:
+        name: its heading.
+        text: the statement with its comment, as it goes to the server.
+        path: the file it stands in.
+    """
+
+    name: str
+    text: LiteralString
+    path: Path
+
+    @property
+    def holes(self) -> frozenset[str]:
+        """Names of the places that :meth:`bind` fills."""
+        return frozenset(_HOLE.findall(self.text))
+
+    def bind(self, allowed: frozenset[str], **terms: str) -> LiteralString:
+        """
+        Return the text with each ``«place»`` filled by a term of a closed list.
+
+        Args:
+            allowed: the closed list.
+            terms: place → term.
+
+        Raises:
+            ValueError: a term is not in the list or is no identifier, or a place is left open.
+        """
+        if set(terms) != self.holes:
+            raise ValueError(f"{self.name} wants {sorted(self.holes)}, got {sorted(terms)}.")
+        for term in terms.values():
+            if term not in allowed or not _TERM.match(term):
+                raise ValueError(f"{term!r} is not a term that {self.name} may carry.")
+        return cast("LiteralString", _HOLE.sub(lambda hole: terms[hole[1]], self.text))
+
+
+def root_of(package: str, folder: str) -> Path:
+    """
+    Return the folder that holds statements: inside *package* when installed, beside it in a checkout.
+
+    Raises:
+        FileNotFoundError: neither place exists, so the installation is broken.
+    """
+    top = Path(__file__).resolve().parent.parent
+    for candidate in (top / package / folder, top / folder):
+        if candidate.is_dir():
+            return candidate
+    raise FileNotFoundError(f"The folder {folder!r} of the package {package!r} is missing from this installation.")
+
+
+def parse(text: str, path: Path) -> dict[str, Statement]:
+    """Return the statements of one file by name."""
+    found: dict[str, Statement] = {}
+    headings = list(_HEADING.finditer(text))
+    for heading, following in zip(headings, [*headings[1:], None], strict=True):
+        body = text[heading.end() : following.start() if following else len(text)].strip()
+        name = heading[1]
+        if not body or name in found:
+            raise ValueError(f"{path.name}: {name} is empty or stands there twice.")
+        found[name] = Statement(name, cast("LiteralString", body), path)
+    return found
+
+
+@cache
+def load(folder: Path, suffix: str) -> Mapping[str, Statement]:
+    """Return every statement below *folder* by name; a name used in two files is refused."""
+    found: dict[str, Statement] = {}
+    for path in sorted(folder.rglob(f"*{suffix}")):
+        for name, statement in parse(path.read_text(encoding="utf-8"), path).items():
+            if name in found:
+                raise ValueError(f"{name} stands in {found[name].path.name} and in {path.name}.")
+            found[name] = statement
+    return MappingProxyType(found)
+
+
+def sql(name: str) -> LiteralString:
+    """Return the text of the named SQL statement."""
+    return load(root_of("journal", "sql") / "queries", ".sql")[name].text
+
+
+def cypher(name: str) -> Statement:
+    """Return the named Cypher statement."""
+    return load(root_of("kg", "cypher") / "queries", ".cypher")[name]
+
+
+def names(statements: Iterable[Statement]) -> list[str]:
+    """Return the names in order, for messages."""
+    return sorted(statement.name for statement in statements)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from journal.errors import SettingsError
 
@@ -81,6 +81,13 @@ class Settings(BaseSettings):
     neo4j_pagecache_mb: int = Field(64, ge=16)
     maven_repository: str | None = Field(None, description="A mirror to fetch jars from.")
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_other: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from :meth:`read` alone, so that a test's environment is the one it passes."""
+        return (init_settings,)
 
     @field_validator("home", "cache_dir", "neo4j_home")
     @classmethod

@@ -1,0 +1,158 @@
+"""Who calls, and the one table that says what each role may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from journal.settings import Role, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """
+    The identity of a caller, from settings or a token, never from the call.
+
+    Attributes:
+        id: an agent's name, a person, a service, or ``import:<source>``.
+        role: what it may do.
+        may_import: whether it may state a ``known_at`` earlier than now, and settle claims.
+    """
+
+    id: str
+    role: Role
+    may_import: bool = False
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Actor:
+        """Return the actor that the settings name."""
+        return cls(settings.actor, settings.role, settings.may_import and settings.role is not Role.AGENT)
+
+    def importing(self, source: str) -> Actor:
+        """Return the ordering actor of an import from *source*, with the caller's role and right."""
+        return Actor(f"import:{source}", self.role, self.may_import)
+
+
+class ResourceType(StrEnum):
+    """What is protected (performance-and-resilience, section 8)."""
+
+    WORKING_MEMORY = "working_memory"
+    AGENT_CACHE = "agent_cache"
+    GRAPH = "graph"
+    PATTERNS = "patterns"
+    CREDIBILITY = "credibility"
+    AUDIT = "audit"
+    JOURNAL = "journal"
+
+
+class Action(StrEnum):
+    """What is done to it."""
+
+    READ = "read"
+    WRITE = "write"
+    DELETE = "delete"
+    PROPOSE = "propose"
+    VALIDATE = "validate"
+    APPROVE = "approve"
+    ACTIVATE = "activate"
+    DEPRECATE = "deprecate"
+    ARCHIVE = "archive"
+    DROP_EXPIRED = "drop_expired"
+    APPEND = "append"
+    IMPORT = "import"
+    APPEND_PATTERNS = "append_patterns"
+    APPEND_CREDIBILITY = "append_credibility"
+    APPEND_POSTMORTEM = "append_postmortem"
+    APPEND_DEBATES = "append_debates"
+    APPEND_GATES = "append_gates"
+
+
+class Scope(StrEnum):
+    """Whose things a cell of the table covers."""
+
+    OWN = "own"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """
+    What a call touches.
+
+    Attributes:
+        type: the row of the table.
+        id: what exactly, for the audit.
+        owner: the agent whose it is; none for what belongs to the institution.
+    """
+
+    type: ResourceType
+    id: str | None = None
+    owner: str | None = None
+
+
+def _cells(role: Role, resource: ResourceType, scope: Scope, *actions: Action) -> dict[tuple[Role, ResourceType, Action], Scope]:
+    return {(role, resource, action): scope for action in actions}
+
+
+_R, _T, _A = Role, ResourceType, Action
+
+AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
+    # agent
+    **_cells(_R.AGENT, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.AGENT, _T.AGENT_CACHE, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.AGENT, _T.GRAPH, Scope.ALL, _A.READ),
+    **_cells(_R.AGENT, _T.PATTERNS, Scope.ALL, _A.READ, _A.PROPOSE),
+    **_cells(_R.AGENT, _T.CREDIBILITY, Scope.OWN, _A.READ),
+    **_cells(_R.AGENT, _T.JOURNAL, Scope.OWN, _A.APPEND),
+    # knowledge base agent
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.AGENT_CACHE, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.PATTERNS, Scope.ALL, _A.READ, _A.PROPOSE, _A.VALIDATE, _A.ACTIVATE),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.CREDIBILITY, Scope.ALL, _A.READ),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.AUDIT, Scope.ALL, _A.READ),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS),
+    # debate facilitator
+    **_cells(_R.DEBATE_FACILITATOR, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.DEBATE_FACILITATOR, _T.AGENT_CACHE, Scope.ALL, _A.READ),
+    **_cells(_R.DEBATE_FACILITATOR, _T.GRAPH, Scope.ALL, _A.READ),
+    **_cells(_R.DEBATE_FACILITATOR, _T.PATTERNS, Scope.ALL, _A.READ),
+    **_cells(_R.DEBATE_FACILITATOR, _T.CREDIBILITY, Scope.ALL, _A.READ),
+    **_cells(_R.DEBATE_FACILITATOR, _T.AUDIT, Scope.ALL, _A.READ),
+    **_cells(_R.DEBATE_FACILITATOR, _T.JOURNAL, Scope.ALL, _A.APPEND_DEBATES),
+    # learning engine
+    **_cells(_R.LEARNING_ENGINE, _T.AGENT_CACHE, Scope.ALL, _A.READ),
+    **_cells(_R.LEARNING_ENGINE, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE),
+    **_cells(_R.LEARNING_ENGINE, _T.PATTERNS, Scope.ALL, _A.READ, _A.VALIDATE, _A.DEPRECATE),
+    **_cells(_R.LEARNING_ENGINE, _T.CREDIBILITY, Scope.ALL, _A.READ, _A.WRITE),
+    **_cells(_R.LEARNING_ENGINE, _T.AUDIT, Scope.ALL, _A.READ),
+    **_cells(
+        _R.LEARNING_ENGINE, _T.JOURNAL, Scope.ALL,
+        _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS, _A.APPEND_CREDIBILITY, _A.APPEND_POSTMORTEM,
+    ),
+    # human admin
+    **_cells(_R.HUMAN_ADMIN, _T.WORKING_MEMORY, Scope.ALL, _A.READ),
+    **_cells(_R.HUMAN_ADMIN, _T.AGENT_CACHE, Scope.ALL, _A.READ),
+    **_cells(_R.HUMAN_ADMIN, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE, _A.DELETE),
+    **_cells(
+        _R.HUMAN_ADMIN, _T.PATTERNS, Scope.ALL,
+        _A.READ, _A.PROPOSE, _A.VALIDATE, _A.APPROVE, _A.ACTIVATE, _A.DEPRECATE, _A.ARCHIVE,
+    ),
+    **_cells(_R.HUMAN_ADMIN, _T.CREDIBILITY, Scope.ALL, _A.READ, _A.WRITE),
+    **_cells(_R.HUMAN_ADMIN, _T.AUDIT, Scope.ALL, _A.READ, _A.DROP_EXPIRED),
+    **_cells(_R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM),
+}  # fmt: skip
+"""Role × resource × action → whose. What is not here is denied, unknown names included."""
+
+
+def allowed(actor: Actor, resource: Resource, action: Action) -> bool:
+    """
+    Whether *actor* may do *action* to *resource*.
+
+    A cell of scope *own* needs an owner equal to the actor's id; a resource without an owner is nobody's own.
+    Importing needs the actor's import right beside the cell.
+    """
+    scope = AUTHORIZATION.get((actor.role, resource.type, action))
+    if scope is None or (action is Action.IMPORT and not actor.may_import):
+        return False
+    return scope is Scope.ALL or resource.owner == actor.id

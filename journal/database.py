@@ -1,0 +1,162 @@
+"""
+Postgres through psycopg's pool: deadlines that the server keeps, and its errors in our words.
+
+A statement that may commit is told apart from one that cannot have: a connection lost before COMMIT was sent
+means that nothing was written and a retry is safe; lost after, nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+
+from journal.deadline import Deadline
+from journal.errors import (
+    BudgetExceeded,
+    ImemError,
+    OutcomeUnknown,
+    PostgresUnavailable,
+    StatementRejected,
+)
+from journal.statements import sql
+
+Row = dict[str, Any]
+Connection = psycopg.AsyncConnection[Row]
+Parameters = Mapping[str, Any] | Sequence[Any]
+
+_LONGEST_WAIT_S = 30.0
+"""Longest wait for a connection where the caller has no deadline, in seconds."""
+
+_MEND = "Is it running? `imem doctor` checks every server."
+
+
+def translated(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyRequests) -> ImemError:
+    """Return *error* in our words; the caller raises it ``from`` the original."""
+    match error:
+        case psycopg.errors.QueryCanceled():
+            return BudgetExceeded("Postgres stopped a statement at its deadline.")
+        case psycopg.errors.SerializationFailure() | psycopg.errors.DeadlockDetected():
+            return PostgresUnavailable("Postgres asked for the transaction to be repeated.")
+        case psycopg.errors.InvalidPassword() | psycopg.errors.InvalidAuthorizationSpecification():
+            return PostgresUnavailable("Postgres refused the password.", mend="Check the URL's user and password.")
+        case psycopg.errors.DiskFull():
+            return PostgresUnavailable("Postgres has no disk space left.", mend="Free some space; nothing was written.")
+        case psycopg.errors.InsufficientPrivilege():
+            return StatementRejected("Postgres does not allow the application's role to do that.")
+        case PoolTimeout() | PoolClosed() | TooManyRequests():
+            return PostgresUnavailable("No connection to Postgres was to be had in time.", mend=_MEND)
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            return PostgresUnavailable("Postgres cannot be reached.", mend=_MEND)
+        case _:
+            state = getattr(error, "sqlstate", None) or "unknown state"
+            return StatementRejected(f"Postgres refused a statement ({state}).")
+
+
+class Database:
+    """
+    A bounded pool of connections of one process and one event loop.
+
+    Opens lazily: making one touches no network, so that a server that is down is an error of the call, not of the start.
+    """
+
+    def __init__(self, url: str, *, size: int = 8, options: str = "") -> None:
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url,
+            connection_class=psycopg.AsyncConnection[Row],
+            min_size=0,
+            max_size=size,
+            max_waiting=size * 64,
+            open=False,
+            # Failing attempts are the caller's error at once; no background task may keep trying for minutes.
+            reconnect_timeout=0.0,
+            kwargs={
+                "row_factory": dict_row,
+                "application_name": "imem",
+                "connect_timeout": 3,
+                "options": f"-c timezone=UTC {options}".strip(),
+            },
+        )
+        self._opening = asyncio.Lock()
+        self._opened = False
+
+    async def close(self) -> None:
+        """Close every connection; running statements are cancelled."""
+        if self._opened:
+            await self._pool.close()
+
+    @asynccontextmanager
+    async def connection(self, deadline: Deadline) -> AsyncIterator[Connection]:
+        """
+        Lend a connection in autocommit mode.
+
+        Raises:
+            PostgresUnavailable: none could be had before *deadline*.
+        """
+        if not self._opened:
+            async with self._opening:
+                if not self._opened:
+                    await self._pool.open(wait=False)
+                    self._opened = True
+        try:
+            async with self._pool.connection(timeout=min(deadline.left_s(), _LONGEST_WAIT_S)) as conn:
+                yield conn
+        except (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests) as error:
+            raise translated(error) from error
+
+    @asynccontextmanager
+    async def transaction(self, deadline: Deadline) -> AsyncIterator[Connection]:
+        """
+        Lend a connection inside one transaction, committed at the end of the block.
+
+        Raises:
+            PostgresUnavailable: nothing was written; retryable.
+            BudgetExceeded: the server stopped at *deadline*; nothing was written.
+            OutcomeUnknown: the connection broke while committing.
+        """
+        async with self.connection(deadline) as conn:
+            committing = False
+            try:
+                async with conn.transaction():
+                    await _limit(conn, deadline)
+                    yield conn
+                    committing = True
+            except psycopg.OperationalError as error:
+                if committing and conn.closed:
+                    raise OutcomeUnknown("The connection to Postgres broke while committing.") from error
+                raise
+
+    async def rows(
+        self, query: LiteralString, parameters: Parameters | None = None, *, deadline: Deadline
+    ) -> list[Row]:
+        """
+        Run one reading statement and return its rows.
+
+        Raises:
+            PostgresUnavailable: the server cannot be reached; retryable.
+            BudgetExceeded: the server stopped the statement at *deadline*.
+        """
+        async with self.transaction(deadline) as conn:
+            cursor = await conn.execute(query, parameters)
+            return await cursor.fetchall()
+
+    async def named(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> list[Row]:
+        """Run the named statement of ``sql/queries`` and return its rows; see :meth:`rows`."""
+        return await self.rows(sql(name), parameters, deadline=deadline)
+
+    async def do(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> int:
+        """Run the named statement that returns no rows; return how many rows it changed."""
+        async with self.transaction(deadline) as conn:
+            return (await conn.execute(sql(name), parameters)).rowcount
+
+
+async def _limit(conn: Connection, deadline: Deadline) -> None:
+    """Tell the server when to stop; local to the transaction."""
+    deadline.check("a statement")
+    if deadline.left_s() != float("inf"):
+        await conn.execute(sql("limit_statement"), (str(max(1, int(deadline.left_ms()))),))

@@ -1,0 +1,245 @@
+"""
+The gateway: the one function through which every read and write passes, and the journal's one way in.
+
+A write's audit row is inserted by the statement that writes it, in the same transaction: if it fails, so does the write.
+Denials leave one audit row and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import orjson
+import uuid_utils
+
+from journal.actors import Action, Actor, Resource, ResourceType, allowed
+from journal.database import Database
+from journal.deadline import Deadline
+from journal.entry import Entry, Receipt, Tier, Verdict
+from journal.errors import ImemError, PermissionDenied, PostgresUnavailable
+from journal.statements import sql
+
+T = TypeVar("T")
+
+BATCH_LINES = 500
+"""Lines that go to Postgres in one statement."""
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.025
+"""Between two looks whether the graph holds a write, in seconds."""
+
+_ATTEMPTS = 4
+"""How often a transaction is tried that Postgres asked to be repeated; each loses to a different writer."""
+
+_AUDITED_READS = frozenset({ResourceType.PATTERNS})
+
+
+class Gateway:
+    """
+    Decides, executes and records on behalf of one actor.
+
+    Args:
+        database: where the journal is.
+        actor: who calls; from settings or a token.
+        announce: told of the tiers of what was committed, so that the applier wakes; losing the message loses nothing.
+    """
+
+    def __init__(
+        self, database: Database, actor: Actor, announce: Callable[[Sequence[Tier]], Awaitable[None]] | None = None
+    ) -> None:
+        self.database = database
+        self.actor = actor
+        self._announce = announce
+
+    async def authorize_and_execute(
+        self,
+        resource: Resource,
+        action: Action,
+        operation: Callable[[], Awaitable[T]],
+        *,
+        deadline: Deadline,
+        actor: Actor | None = None,
+    ) -> T:
+        """
+        Run *operation* if the actor may do *action* to *resource*.
+
+        Raises:
+            PermissionDenied: the table does not allow it; one denial row was written. If even that row could not be
+                written, the call is denied all the same.
+        """
+        actor = actor or self.actor
+        if not allowed(actor, resource, action):
+            await self._audit(actor, resource, action, authorized=False, outcome="denied", deadline=deadline)
+            raise PermissionDenied(
+                f"{actor.id} ({actor.role}) may not {action.value.replace('_', ' ')} {resource.type.value.replace('_', ' ')}"
+                f"{' of ' + resource.owner if resource.owner and resource.owner != actor.id else ''}.",
+                mend="The role comes from the settings or the token, not from the call.",
+            )
+        if resource.type in _AUDITED_READS and action is Action.READ:
+            await self._audit(actor, resource, action, authorized=True, outcome="read", deadline=deadline)
+        return await operation()
+
+    async def append(
+        self,
+        entries: Sequence[Entry],
+        *,
+        actor: Actor | None = None,
+        action: Action = Action.APPEND,
+        owner: str | None = None,
+        deadline: Deadline,
+        wait_visible: Deadline | None = None,
+    ) -> list[Receipt]:
+        """
+        Commit *entries* to the journal, in order, and return one receipt for each.
+
+        Entries that state a ``known_at`` need the import right whatever *action* says.
+
+        Args:
+            owner: whose facts they are, where that is one agent; the actor itself by default.
+            wait_visible: wait at most so long for the graph to hold them; receipts then say whether it does.
+
+        Raises:
+            PermissionDenied: nothing was written but the denial.
+            PostgresUnavailable: nothing of the batch that failed was written; earlier batches stand. Retryable.
+            OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
+        """
+        actor = actor or self.actor
+        actions = {action} | ({Action.IMPORT} if any(entry.known_at is not None for entry in entries) else set())
+        for wanted in sorted(actions - {Action.IMPORT}) + sorted(actions & {Action.IMPORT}):
+            await self.authorize_and_execute(
+                Resource(ResourceType.JOURNAL, entries[0].key if len(entries) == 1 else None, owner or actor.id),
+                wanted, _nothing, deadline=deadline, actor=actor,
+            )  # fmt: skip
+        receipts: list[Receipt] = []
+        for batch in batches(entries):
+            receipts += await self._append_batch(batch, actor, action, deadline)
+            if self._announce is not None:
+                await self._announce(sorted({entry.tier for entry in batch}))
+        if wait_visible is None:
+            return receipts
+        positions = [receipt.position for receipt in receipts if receipt.position is not None]
+        visible = await self.wait_visible(positions, wait_visible)
+        return [replace(receipt, visible=visible) if receipt.durable else receipt for receipt in receipts]
+
+    async def _append_batch(
+        self, batch: Sequence[Entry], actor: Actor, action: Action, deadline: Deadline
+    ) -> list[Receipt]:
+        parameters = _columns(batch, actor, action)
+        for attempt in range(_ATTEMPTS):
+            try:
+                async with self.database.transaction(deadline) as conn:
+                    rows = await (await conn.execute(sql("append"), parameters)).fetchall()
+                break
+            except PostgresUnavailable:
+                # Nothing was committed: a pooled connection had gone stale, or Postgres asked for another attempt.
+                if attempt + 1 == _ATTEMPTS or deadline.passed:
+                    raise
+        return [
+            Receipt(
+                (verdict := Verdict(row["status"])),
+                row["event_id"],
+                row["position"],
+                row["recorded_at"],
+                durable=not verdict.refused,
+            )
+            for row in rows
+        ]
+
+    async def wait_visible(self, positions: Sequence[int], deadline: Deadline) -> bool:
+        """
+        Wait until the graph holds the events at *positions*, and return whether it does.
+
+        False also when Postgres could not be asked: what is durable stays durable.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while positions:
+            try:
+                row = (await self.database.named("undelivered", {"positions": list(positions)}, deadline=deadline))[0]
+            except ImemError as error:
+                if not error.retryable:
+                    raise
+                return False
+            if row["waiting"] == 0 or row["dead"]:
+                return not row["dead"]
+            if deadline.left_s() <= pause_s:
+                return False
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        return True
+
+    async def _audit(
+        self, actor: Actor, resource: Resource, action: Action, *, authorized: bool, outcome: str, deadline: Deadline
+    ) -> None:
+        try:
+            await self.database.named(
+                "audit",
+                {
+                    "actor": actor.id,
+                    "role": actor.role.value,
+                    "resource_type": resource.type.value,
+                    "resource_id": resource.id,
+                    "action": action.value,
+                    "authorized": authorized,
+                    "reason": None,
+                    "context": orjson.dumps({"owner": resource.owner}).decode(),
+                    "outcome": outcome,
+                },
+                deadline=deadline,
+            )
+        except ImemError:
+            if authorized:
+                raise
+            # A denial that cannot be recorded is still a denial.
+
+
+async def _nothing() -> None:
+    """Stand for the operation where only the decision is wanted."""
+
+
+def batches(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Cut *entries* so that no group of a record stands twice in one statement, and none grows too large."""
+    batch: list[Entry] = []
+    seen: set[tuple[str, str, str]] = set()
+    for entry in entries:
+        names = {(entry.head_kind, entry.key, group.name) for group in entry.groups}
+        # A correction looks at the core that the same file may have stated a line before.
+        looks_at = names | {(entry.head_kind, entry.key, "core")} if entry.kind.startswith("correct.") else names
+        if batch and (len(batch) >= BATCH_LINES or not seen.isdisjoint(looks_at)):
+            yield batch
+            batch, seen = [], set()
+        batch.append(entry)
+        seen |= names
+    if batch:
+        yield batch
+
+
+def _columns(batch: Sequence[Entry], actor: Actor, action: Action) -> dict[str, Any]:
+    """Return the batch as the column arrays that the statement takes."""
+    return {
+        "actor": actor.id,
+        "role": actor.role.value,
+        "may_import": actor.may_import,
+        "context": orjson.dumps({"action": action.value}).decode(),
+        "event_id": [str(uuid_utils.uuid7()) for _ in batch],
+        "kind": [entry.kind for entry in batch],
+        "head_kind": [entry.head_kind for entry in batch],
+        "key": [entry.key for entry in batch],
+        "payload": [entry.payload.decode() for entry in batch],
+        "body": [entry.body for entry in batch],
+        "payload_hash": [entry.payload_hash for entry in batch],
+        "occurred_at": [entry.occurred_at for entry in batch],
+        "known_at": [entry.known_at for entry in batch],
+        "analysis_id": [entry.analysis_id for entry in batch],
+        "subject_id": [entry.subject_id for entry in batch],
+        "metric": [entry.metric for entry in batch],
+        "target_at": [entry.target_at for entry in batch],
+        "ref_hash": [entry.ref_hash for entry in batch],
+        "importance": [entry.importance for entry in batch],
+        "tier": [int(entry.tier) for entry in batch],
+        "turns": [entry.turns.decode() if entry.turns is not None else None for entry in batch],
+        "group_line": [number for number, entry in enumerate(batch, 1) for _ in entry.groups],
+        "group": [group.name for entry in batch for group in entry.groups],
+        "group_hash": [group.hash for entry in batch for group in entry.groups],
+    }

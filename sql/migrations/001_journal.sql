@@ -1,0 +1,214 @@
+-- The journal: events, their delivery, record heads, histories, audit, leases.
+--
+-- Who may what: the owner (who runs migrations) owns everything here; the application's role may read, and may write
+-- only through the functions below, which run with the owner's rights and write the audit row in the same statement.
+-- Events, histories, turns and audit rows are append-only: a trigger refuses even the owner.
+
+CREATE FUNCTION imem_now() RETURNS timestamptz
+LANGUAGE sql VOLATILE PARALLEL SAFE
+AS $$
+    -- The one source of time in SQL. Tests shift it for their sessions.
+    SELECT clock_timestamp() + coalesce(nullif(current_setting('imem.clock_shift', true), '')::interval, interval '0')
+$$;
+
+CREATE FUNCTION imem_order_key(known_at timestamptz, actor text, agent_seq bigint) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    -- (known_at, actor, agent_seq) as one text that sorts the same in Postgres (collation C), Python and Neo4j:
+    -- microseconds since year 1 in 18 digits, the actor, the number in 19 digits.
+    SELECT lpad(((extract(epoch FROM known_at) + 62135596800) * 1000000)::bigint::text, 18, '0')
+        || '|' || actor || '|' || lpad(agent_seq::text, 19, '0')
+$$;
+
+CREATE TABLE event (
+    position     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id     uuid NOT NULL UNIQUE,
+    version      smallint NOT NULL DEFAULT 1,
+    actor        text NOT NULL CHECK (length(actor) BETWEEN 1 AND 200),
+    actor_role   text NOT NULL,
+    imported     boolean NOT NULL,
+    agent_seq    bigint NOT NULL,
+    kind         text NOT NULL,
+    record_key   text NOT NULL,
+    analysis_id  text,
+    payload      jsonb NOT NULL,
+    body         text,
+    payload_hash bytea NOT NULL,
+    importance   real,
+    occurred_at  timestamptz NOT NULL,
+    known_at     timestamptz NOT NULL,
+    recorded_at  timestamptz NOT NULL,
+    order_key    text COLLATE "C" NOT NULL,
+    UNIQUE (actor, agent_seq),
+    CHECK (known_at <= recorded_at)
+);
+COMMENT ON TABLE event IS 'Every accepted write, immutable, never pruned. Acknowledged means that its row is committed.';
+
+CREATE TABLE delivery (
+    position        bigint PRIMARY KEY REFERENCES event,
+    actor           text NOT NULL,
+    tier            smallint NOT NULL CHECK (tier BETWEEN 0 AND 3),
+    state           text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'applied', 'dead')),
+    attempts        smallint NOT NULL DEFAULT 0,
+    next_attempt_at timestamptz,
+    applied_at      timestamptz,
+    bookmark        text,
+    error           text
+) WITH (fillfactor = 70);
+CREATE INDEX delivery_due ON delivery (tier, position) WHERE state IN ('pending', 'dispatched');
+CREATE INDEX delivery_due_of_actor ON delivery (actor, position) WHERE state IN ('pending', 'dispatched');
+CREATE INDEX delivery_dead ON delivery (position) WHERE state = 'dead';
+COMMENT ON TABLE delivery IS 'Where each event stands on its way into the graph. Store outages do not count as attempts.';
+
+CREATE TABLE agent_cursor (
+    actor      text PRIMARY KEY,
+    pushed_seq bigint NOT NULL DEFAULT 0,
+    lock_epoch bigint NOT NULL DEFAULT 0
+);
+COMMENT ON TABLE agent_cursor IS 'The last agent_seq of each ordering actor; its row lock orders the writes of one actor.';
+
+CREATE TABLE record_head (
+    kind        text NOT NULL,
+    key         text NOT NULL,
+    grp         text NOT NULL,
+    hash        bytea NOT NULL,
+    position    bigint NOT NULL,
+    order_key   text COLLATE "C" NOT NULL,
+    known_at    timestamptz NOT NULL,
+    occurred_at timestamptz NOT NULL,
+    ref_hash    bytea,
+    subject_id  text,
+    metric      text,
+    target_at   timestamptz,
+    PRIMARY KEY (kind, key, grp)
+);
+CREATE INDEX record_head_of_subject ON record_head (subject_id, kind, occurred_at DESC) WHERE subject_id IS NOT NULL;
+CREATE INDEX record_head_claim ON record_head (subject_id, metric, target_at) WHERE metric IS NOT NULL;
+COMMENT ON TABLE record_head IS 'The winning value of each group of each record, and of each link: what makes writes idempotent.';
+
+CREATE TABLE record_history (
+    kind        text NOT NULL,
+    key         text NOT NULL,
+    grp         text NOT NULL,
+    order_key   text COLLATE "C" NOT NULL,
+    hash        bytea NOT NULL,
+    position    bigint NOT NULL REFERENCES event,
+    known_at    timestamptz NOT NULL,
+    recorded_at timestamptz NOT NULL,
+    actor       text NOT NULL,
+    imported    boolean NOT NULL,
+    PRIMARY KEY (kind, key, grp, order_key)
+);
+COMMENT ON TABLE record_history IS 'Every accepted value of every group, by (known_at, actor, agent_seq): what answers as of a day read.';
+
+CREATE TABLE debate_turn (
+    debate_id   text NOT NULL,
+    position    bigint NOT NULL REFERENCES event,
+    number      integer NOT NULL CHECK (number >= 0),
+    stage       text,
+    speaker     text NOT NULL,
+    stance      text,
+    text        text NOT NULL,
+    cites       text[] NOT NULL DEFAULT '{}',
+    PRIMARY KEY (debate_id, position, number)
+);
+COMMENT ON TABLE debate_turn IS 'What was said in a debate, as stated by one event; the group "turns" of the debate says which counts.';
+
+CREATE TABLE memory_access_audit (
+    id              bigint GENERATED ALWAYS AS IDENTITY,
+    timestamp       timestamptz NOT NULL DEFAULT imem_now(),
+    actor_id        text NOT NULL,
+    actor_role      text NOT NULL,
+    resource_type   text NOT NULL,
+    resource_id     text,
+    action          text NOT NULL,
+    authorized      boolean NOT NULL,
+    old_value       jsonb,
+    new_value       jsonb,
+    action_reason   text,
+    request_context jsonb,
+    outcome         text NOT NULL,
+    PRIMARY KEY (timestamp, id)
+) PARTITION BY RANGE (timestamp);
+CREATE TABLE memory_access_audit_default PARTITION OF memory_access_audit DEFAULT;
+CREATE INDEX memory_access_audit_of_actor ON memory_access_audit (actor_id, timestamp);
+COMMENT ON TABLE memory_access_audit IS 'Who did what: all writes, denials and pattern reads. Append-only, one partition a month.';
+
+CREATE FUNCTION imem_audit_partitions() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Creates the audit partitions of this month and the next three that are still missing; returns how many it made.
+-- A month whose rows already lie in the default partition keeps them there.
+DECLARE
+    month date := date_trunc('month', imem_now() AT TIME ZONE 'UTC')::date;
+    name text;
+    made integer := 0;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtext('imem_audit_partitions'));
+    FOR step IN 0..3 LOOP
+        name := 'memory_access_audit_' || to_char(month, 'YYYY_MM');
+        IF to_regclass('public.' || name) IS NULL AND NOT EXISTS (
+            SELECT 1 FROM memory_access_audit_default AS d
+            WHERE d.timestamp >= month::timestamp AT TIME ZONE 'UTC'
+              AND d.timestamp < (month + interval '1 month') AT TIME ZONE 'UTC'
+        ) THEN
+            EXECUTE format(
+                'CREATE TABLE %I PARTITION OF memory_access_audit FOR VALUES FROM (%L) TO (%L)', name,
+                month::timestamp AT TIME ZONE 'UTC', (month + interval '1 month') AT TIME ZONE 'UTC');
+            EXECUTE format(
+                'CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I '
+                'FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only()', name);
+            made := made + 1;
+        END IF;
+        month := (month + interval '1 month')::date;
+    END LOOP;
+    RETURN made;
+END
+$$;
+
+CREATE FUNCTION imem_append_only() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION '% is append-only: rows are never changed or removed', TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege';
+END
+$$;
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON event
+    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON record_history
+    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON debate_turn
+    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON memory_access_audit
+    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON memory_access_audit_default
+    FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only();
+
+CREATE TABLE lease (
+    name       text PRIMARY KEY,
+    holder     text NOT NULL,
+    epoch      bigint NOT NULL,
+    expires_at timestamptz NOT NULL
+);
+COMMENT ON TABLE lease IS 'Who runs the work that only one may run. The epoch fences off a holder that was presumed dead.';
+
+CREATE TABLE derive_work (
+    kind       text NOT NULL,
+    key        text NOT NULL,
+    version    bigint GENERATED ALWAYS AS IDENTITY,
+    created_at timestamptz NOT NULL DEFAULT imem_now(),
+    PRIMARY KEY (kind, key)
+);
+COMMENT ON TABLE derive_work IS 'Derived values of the graph that the applier has to recompute: no events, outside history and hash.';
+
+CREATE TABLE settlement_due (
+    kind       text NOT NULL CHECK (kind IN ('Outcome', 'Finding', 'Decision')),
+    key        text NOT NULL,
+    version    bigint GENERATED ALWAYS AS IDENTITY,
+    created_at timestamptz NOT NULL DEFAULT imem_now(),
+    PRIMARY KEY (kind, key)
+);
+COMMENT ON TABLE settlement_due IS 'Outcomes, claims and citing decisions whose scores have to be computed. Rows decide what is due.';
+
+SELECT imem_audit_partitions();

@@ -1,0 +1,28 @@
+-- lock_migrations --
+-- One migrating process at a time; released with the session.
+SELECT pg_advisory_lock(%s)
+
+-- has_schema_version --
+-- NULL when nothing was ever migrated.
+SELECT to_regclass('public.schema_version')
+
+-- create_schema_version --
+-- The table that says what was applied.
+CREATE TABLE IF NOT EXISTS schema_version (
+    number     integer PRIMARY KEY,
+    name       text NOT NULL,
+    sha256     char(64) NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+)
+
+-- schema_versions --
+-- What was applied: number and SHA-256.
+SELECT number, sha256 FROM schema_version ORDER BY number
+
+-- add_schema_version --
+-- Written in the migration's own transaction.
+INSERT INTO schema_version (number, name, sha256) VALUES (%s, %s, %s)
+
+-- grant_application --
+-- Gives the application's role its rights, again after every migration.
+SELECT imem_grant_application(%s)

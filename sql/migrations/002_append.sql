@@ -21,6 +21,8 @@ CREATE FUNCTION imem_append_v1(
     p_group_line integer[], p_group text[], p_group_hash bytea[]
 ) RETURNS TABLE (line integer, status text, "position" bigint, event_id uuid, recorded_at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+-- The plan is made once a session, often while the tables are still small: it must look heads up by key all the same.
+SET enable_seqscan = off
 AS $$
 -- status: new (no group of the line was known), changed (accepted; some were), identical (nothing written, position and
 -- event_id of the earlier statement), and, with nothing written for the line: core_conflict, nothing_to_correct,
@@ -60,7 +62,10 @@ BEGIN
             g.grp = 'core' AND h.hash <> g.hash AS conflict,
             CASE WHEN g.stated THEN s.position ELSE CASE WHEN h.hash = g.hash THEN h.position END END AS same_as
         FROM groups AS g
-        LEFT JOIN record_head AS h ON h.kind = g.head_kind AND h.key = g.key AND h.grp = g.grp
+        LEFT JOIN LATERAL (
+            SELECT r.hash, r.position FROM record_head AS r
+            WHERE r.kind = g.head_kind AND r.key = g.key AND r.grp = g.grp LIMIT 1
+        ) AS h ON true
         LEFT JOIN LATERAL (
             SELECT y.position FROM record_history AS y
             WHERE g.stated AND y.kind = g.head_kind AND y.key = g.key AND y.grp = g.grp
@@ -85,8 +90,10 @@ BEGIN
                 bool_and(same_as IS NOT NULL) AS all_same, min(same_as) AS same_as
             FROM judged GROUP BY line
         ) AS j ON j.line = l.line
-        LEFT JOIN record_head AS c
-            ON l.kind LIKE 'correct.%' AND c.kind = l.head_kind AND c.key = l.key AND c.grp = 'core'
+        LEFT JOIN LATERAL (
+            SELECT r.hash, r.ref_hash FROM record_head AS r
+            WHERE l.kind LIKE 'correct.%' AND r.kind = l.head_kind AND r.key = l.key AND r.grp = 'core' LIMIT 1
+        ) AS c ON true
     ),
     accepted AS (
         SELECT v.line, v.event_id, v.kind, v.head_kind, v.key, v.payload, v.body, v.payload_hash, v.analysis_id,

@@ -1,0 +1,187 @@
+"""
+Neo4j through its official async driver: bounded, with a deadline that the server keeps, and its errors in our words.
+
+A statement carries the time that is left as its transaction timeout, so that the server stops it when nobody waits any
+more; the client waits a little longer than that and then drops the connection, for a server that does not answer at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, LiteralString, TypeVar
+
+import neo4j
+from neo4j.exceptions import (
+    AuthError,
+    ClientError,
+    DatabaseError,
+    DriverError,
+    IncompleteCommit,
+    Neo4jError,
+    TransientError,
+)
+
+from journal.deadline import Deadline
+from journal.errors import BudgetExceeded, GraphUnavailable, ImemError, OutcomeUnknown, StatementRejected
+from journal.statements import cypher
+
+T = TypeVar("T")
+Record = dict[str, Any]
+
+DATABASE = "neo4j"
+"""The one database of the Community edition."""
+
+_GRACE_S = 0.05
+"""How much longer than the server the client waits, in seconds: the server's own answer is the better one."""
+
+_BACKGROUND_TIMEOUT_S = 60.0
+"""Transaction timeout of work without a deadline, in seconds: nothing runs for ever."""
+
+_TIMED_OUT = (
+    "Neo.ClientError.Transaction.TransactionTimedOut",
+    "Neo.ClientError.Transaction.TransactionTimedOutClientConfiguration",
+    "Neo.TransientError.Transaction.LockAcquisitionTimeout",
+    "Neo.TransientError.Transaction.Terminated",
+    "Neo.ClientError.Transaction.TransactionTerminated",
+)
+
+_MEND = "Is it running? `imem doctor` checks every server."
+
+
+def translated(error: Neo4jError | DriverError) -> ImemError:
+    """Return *error* in our words; the caller raises it ``from`` the original."""
+    match error:
+        case IncompleteCommit():
+            return OutcomeUnknown("The connection to Neo4j broke while committing.")
+        case AuthError():
+            return GraphUnavailable("Neo4j refused the user or the password.", mend="Check the settings.")
+        case Neo4jError(code=code) if code in _TIMED_OUT:
+            return BudgetExceeded("Neo4j stopped a statement at its deadline.")
+        case TransientError() | DatabaseError():
+            # The server's own trouble (a deadlock, no memory, a full disk), not the statement's.
+            return GraphUnavailable(f"Neo4j cannot do that now ({error.code}).", mend=_MEND)
+        case ClientError():
+            return StatementRejected(f"Neo4j refused a statement ({error.code}).")
+        case Neo4jError():
+            return GraphUnavailable(f"Neo4j answered with {error.code}.", mend=_MEND)
+        case _:
+            return GraphUnavailable("Neo4j cannot be reached.", mend=_MEND)
+
+
+class Graph:
+    """
+    The graph, for one process and one event loop; connects when first used.
+
+    Args:
+        url: ``bolt://`` or ``neo4j://``.
+        user, password: credentials.
+        pool_size: connections at most.
+        concurrency: reading statements that run at once; the rest wait within their deadline.
+    """
+
+    def __init__(self, url: str, user: str, password: str, *, pool_size: int = 12, concurrency: int = 10) -> None:
+        self._address = (url, user, password)
+        self._pool_size = pool_size
+        self._slots = asyncio.Semaphore(concurrency)
+        self._driver: neo4j.AsyncDriver | None = None
+
+    def __repr__(self) -> str:
+        """Show the address without credentials."""
+        return f"Graph({self._address[0]!r})"
+
+    @property
+    def driver(self) -> neo4j.AsyncDriver:
+        """The driver, made on first use inside the running loop."""
+        if self._driver is None:
+            url, user, password = self._address
+            self._driver = neo4j.AsyncGraphDatabase.driver(
+                url,
+                auth=(user, password),
+                max_connection_pool_size=self._pool_size,
+                connection_timeout=3.0,
+                connection_acquisition_timeout=_BACKGROUND_TIMEOUT_S,
+                max_transaction_retry_time=0.0,
+                notifications_min_severity="OFF",
+                telemetry_disabled=True,
+                user_agent="imem",
+            )
+        return self._driver
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._driver is not None:
+            await self._driver.close()
+            self._driver = None
+
+    async def read(
+        self, name: str, parameters: Mapping[str, Any] | None = None, *, deadline: Deadline
+    ) -> list[Record]:
+        """
+        Run the named query and return its rows.
+
+        Raises:
+            GraphUnavailable: the server cannot be reached; retryable.
+            BudgetExceeded: the deadline passed, here or on the server; its transaction has ended or is ending.
+            StatementRejected: the server refused the statement.
+        """
+        return await self.read_text(name, cypher(name).text, parameters, deadline=deadline)
+
+    async def read_text(
+        self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None = None, *, deadline: Deadline
+    ) -> list[Record]:
+        """Run *text*, a template that was bound; *name* goes to the server's query log. See :meth:`read`."""
+        async with self._bounded(deadline):
+            query = neo4j.Query(text, metadata={"statement": name}, timeout=_timeout_s(deadline))
+            async with self.driver.session(database=DATABASE, default_access_mode=neo4j.READ_ACCESS) as session:
+                result = await session.run(query, dict(parameters or {}))
+                return [record.data() async for record in result]
+
+    async def write(
+        self, name: str, work: Callable[[neo4j.AsyncTransaction], Awaitable[T]], *, deadline: Deadline
+    ) -> tuple[T, str | None]:
+        """
+        Run *work* in one transaction and return its result with the bookmark of the commit.
+
+        Raises:
+            GraphUnavailable, BudgetExceeded, StatementRejected: nothing was written.
+            OutcomeUnknown: the connection broke, or the time ran out, while committing.
+        """
+        committing = False
+        try:
+            async with self._bounded(deadline), self.driver.session(database=DATABASE) as session:
+                transaction = await session.begin_transaction(
+                    metadata={"statement": name}, timeout=_timeout_s(deadline)
+                )
+                async with transaction:
+                    result = await work(transaction)
+                    committing = True
+                    await transaction.commit()
+                    committing = False
+                marks = sorted((await session.last_bookmarks()).raw_values)
+                return result, marks[-1] if marks else None
+        except (BudgetExceeded, GraphUnavailable) as error:
+            if committing and not isinstance(error.__cause__, Neo4jError):
+                raise OutcomeUnknown("Neo4j did not confirm the commit.") from error
+            raise
+
+    @asynccontextmanager
+    async def _bounded(self, deadline: Deadline) -> AsyncIterator[None]:
+        """Hold one of the slots, end with the deadline, and translate the driver's errors."""
+        deadline.check("a graph statement")
+        left_s = deadline.left_s()
+        try:
+            async with asyncio.timeout(None if left_s == float("inf") else left_s + _GRACE_S), self._slots:
+                deadline.check("a graph statement")
+                yield
+        except TimeoutError as error:
+            # Leaving the block cancelled the driver's call, which drops that connection.
+            raise BudgetExceeded("Neo4j did not answer before the deadline.") from error
+        except (Neo4jError, DriverError) as error:
+            raise translated(error) from error
+
+
+def _timeout_s(deadline: Deadline) -> float:
+    """Return what the server may take, in seconds; zero would mean for ever to it."""
+    return max(0.001, min(deadline.left_s(), _BACKGROUND_TIMEOUT_S))

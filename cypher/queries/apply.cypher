@@ -1,0 +1,122 @@
+// write_core //
+// Facts stated once. All statements of one core are equal; the earliest known one gives the node its clocks, unless a
+// correction stands, its content too. Rows: key, subject (subject_id or null), order, recorded_at, position, clocks, props.
+// «label» the kind, «also» a second label or the same, «key» its key property.
+UNWIND $rows AS row
+MERGE (n:«label» {«key»: row.key})
+SET n:«also», n.subject_id = coalesce(row.subject, n.subject_id), n.stub = null
+WITH n, row, n.core_order IS NULL OR row.order < n.core_order AS earliest, n.correction_order IS NULL AS uncorrected,
+     n.position IS NULL OR row.position < n.position AS first
+SET n += CASE WHEN uncorrected THEN row.props ELSE {} END
+SET n += CASE WHEN earliest THEN row.clocks ELSE {} END
+SET n += CASE WHEN first THEN {recorded_at: row.recorded_at, position: row.position} ELSE {} END
+
+// write_group //
+// A property group, whole, where the statement is later than the one that stands by (known_at, actor, agent_seq);
+// a correction of the core likewise. Rows: key, subject, order, props (absent fields null, with the group's clocks).
+// «order» names the group's order property. A node that has no core yet is a stub.
+UNWIND $rows AS row
+MERGE (n:«label» {«key»: row.key})
+ON CREATE SET n:«also», n.subject_id = row.subject, n.stub = true
+WITH n, row
+WHERE n.«order» IS NULL OR row.order > n.«order»
+SET n += row.props
+
+// mark_active_patterns //
+// The second label of patterns that agents may see, exactly while their status is active. Rows: key.
+UNWIND $rows AS row
+MATCH (p:Pattern {pattern_id: row.key})
+FOREACH (_ IN CASE WHEN p.status = 'active' THEN [1] ELSE [] END | SET p:ActivePattern)
+FOREACH (_ IN CASE WHEN coalesce(p.status, '') <> 'active' THEN [1] ELSE [] END | REMOVE p:ActivePattern)
+
+// project_credibility //
+// The headline numbers of an agent's credibility in a domain, projected from its record onto the edge. Rows: key.
+UNWIND $rows AS row
+MATCH (c:AgentCredibility {id: row.key}) WHERE c.agent_id IS NOT NULL
+MERGE (a:Agent {name: c.agent_id}) ON CREATE SET a.stub = true
+MERGE (d:Domain {name: c.domain}) ON CREATE SET d.stub = true
+MERGE (a)-[r:HAS_CREDIBILITY_IN]->(d)
+SET r.overall_score = c.overall_score, r.sample_size = c.sample_size, r.recent_accuracy = c.recent_accuracy,
+    r.posterior_mean = c.posterior_mean, r.posterior_lower = c.posterior_lower, r.posterior_upper = c.posterior_upper,
+    r.known_at = c.score_known_at, r.recorded_at = c.score_recorded_at, r.occurred_at = c.score_known_at, r.position = c.score_position
+
+// write_links //
+// Links, one for (type, from, to); an end that does not exist yet becomes a stub. The latest statement gives the properties,
+// the earliest the clocks. Rows: from, to, from_stub, to_stub (maps), order, recorded_at, position, first (clocks), props.
+UNWIND $rows AS row
+MERGE (a:«from» {«from_key»: row.from})
+ON CREATE SET a:«from_also», a += row.from_stub
+MERGE (b:«to» {«to_key»: row.to})
+ON CREATE SET b:«to_also», b += row.to_stub
+MERGE (a)-[r:«type»]->(b)
+WITH r, row, r.order IS NULL OR row.order > r.order AS latest, r.first_order IS NULL OR row.order < r.first_order AS earliest,
+     r.position IS NULL OR row.position < r.position AS first
+SET r += CASE WHEN latest THEN row.props ELSE {} END
+SET r += CASE WHEN earliest THEN row.clocks ELSE {} END
+SET r += CASE WHEN first THEN {recorded_at: row.recorded_at, position: row.position} ELSE {} END
+
+// write_dated_links //
+// As write_links, for links that one pair may bear often, told apart by «identity». Rows: also identity.
+UNWIND $rows AS row
+MERGE (a:«from» {«from_key»: row.from})
+ON CREATE SET a:«from_also», a += row.from_stub
+MERGE (b:«to» {«to_key»: row.to})
+ON CREATE SET b:«to_also», b += row.to_stub
+MERGE (a)-[r:«type» {«identity»: row.identity}]->(b)
+WITH r, row, r.order IS NULL OR row.order > r.order AS latest, r.first_order IS NULL OR row.order < r.first_order AS earliest,
+     r.position IS NULL OR row.position < r.position AS first
+SET r += CASE WHEN latest THEN row.props ELSE {} END
+SET r += CASE WHEN earliest THEN row.clocks ELSE {} END
+SET r += CASE WHEN first THEN {recorded_at: row.recorded_at, position: row.position} ELSE {} END
+
+// replace_links //
+// Links of which a node has one at a time: the latest statement by (known_at, actor, agent_seq) stands, the journal keeps
+// the others. One row a node in a call. Rows: from, to, from_stub, to_stub, order, props (whole, with clocks).
+UNWIND $rows AS row
+MERGE (a:«from» {«from_key»: row.from})
+ON CREATE SET a:«from_also», a += row.from_stub
+MERGE (b:«to» {«to_key»: row.to})
+ON CREATE SET b:«to_also», b += row.to_stub
+WITH a, b, row
+OPTIONAL MATCH (a)-[old:«type»]->()
+WITH a, b, row, collect(old) AS olds
+WHERE all(old IN olds WHERE old.order < row.order)
+FOREACH (old IN olds | DELETE old)
+CREATE (a)-[r:«type»]->(b)
+SET r = row.props
+
+// mark_applied //
+// That these events' effects are in the graph, written with them. Rows: event_id, position.
+UNWIND $rows AS row
+MERGE (e:AppliedEvent {event_id: row.event_id})
+ON CREATE SET e.position = row.position, e.applied_at = $now
+
+// derive_subject_counters //
+// Counters of subjects, recomputed from their edges. Rows: key (subject_id).
+UNWIND $rows AS row
+MATCH (s:Subject {subject_id: row.key})
+OPTIONAL MATCH (s)-[:HAS_ANALYSIS]->(a:Analysis) WHERE a.known_at IS NOT NULL
+WITH s, count(a) AS analyses, max(a.date) AS newest
+SET s.analyzed_count = analyses, s.last_analysis = newest
+
+// derive_agent_counters //
+// Decisions an agent took part in, recomputed from its edges. Rows: key (agent).
+UNWIND $rows AS row
+MATCH (a:Agent {name: row.key})
+OPTIONAL MATCH (a)-[:MADE]->(d:Decision) WHERE d.known_at IS NOT NULL
+WITH a, count(d) AS decisions
+SET a.total_decisions = decisions
+
+// derive_settled_by //
+// How outcomes settled findings, whole for each finding: what is no longer so is removed. Rows: key (finding id),
+// scores (list of outcome_id and the link's properties).
+UNWIND $rows AS row
+MATCH (f:Finding {id: row.key})
+OPTIONAL MATCH (f)-[old:SETTLED_BY]->(gone:Outcome)
+WITH f, row, collect(CASE WHEN NOT gone.id IN [score IN row.scores | score.outcome_id] THEN old END) AS olds
+FOREACH (old IN olds | DELETE old)
+WITH f, row
+UNWIND row.scores AS score
+MATCH (o:Outcome {id: score.outcome_id})
+MERGE (f)-[r:SETTLED_BY]->(o)
+SET r = score.props

@@ -1,0 +1,283 @@
+"""
+From events to rows: what a batch of journal events writes to the graph. Pure: no I/O, no clock.
+
+What waits in one batch is coalesced: of several statements about one core, group or link, only what will stand is
+sent. Statements guard themselves by order keys, so that a batch that is applied late, twice, or beside others ends the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, LiteralString
+from uuid import UUID
+
+from journal.statements import cypher
+from kg.catalog import CORE, KINDS, LINKS, LINK_TYPES, LABELS, implied_links, link_props, subject_id_of, subject_ref, SUBJECT
+
+Row = dict[str, Any]
+Link = tuple[str, str, str, str, str, str]
+"""Type, label and key of the start, label and key of the end, identity (text, or empty)."""
+
+CORRECTION = "correction"
+
+TERMS = frozenset(
+    LABELS
+    | LINK_TYPES
+    | {info.key for info in KINDS.values()}
+    | {f"{group}_order" for info in KINDS.values() for group in (*info.groups, CORRECTION)}
+    | {name for link in LINKS.values() for name in link.identity}
+)
+"""The closed list of what may stand in a statement's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """
+    A journal event as the applier reads it.
+
+    Attributes:
+        position: its global number.
+        event_id: its identity.
+        kind: ``record.<Kind>``, ``correct.<Kind>`` or ``link.<TYPE>``.
+        key: the record's key, or the link's identity.
+        payload: canonical content.
+        occurred_at, known_at, recorded_at: its clocks, UTC.
+        order_key: (known_at, actor, agent_seq) as sortable text.
+        attempts: how often the graph has refused it.
+    """
+
+    position: int
+    event_id: UUID
+    kind: str
+    key: str
+    payload: Mapping[str, Any]
+    occurred_at: datetime
+    known_at: datetime
+    recorded_at: datetime
+    order_key: str
+    attempts: int = 0
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Event:
+        """Return the event of a row of ``claim_due`` or ``events_after``."""
+        return cls(
+            row["position"],
+            row["event_id"],
+            row["kind"],
+            row["record_key"],
+            row["payload"],
+            row["occurred_at"].replace(tzinfo=UTC),
+            row["known_at"].replace(tzinfo=UTC),
+            row["recorded_at"].replace(tzinfo=UTC),
+            row["order_key"],
+            row["attempts"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One statement with its rows, sorted by key so that two transactions take locks in one order."""
+
+    name: str
+    text: LiteralString
+    rows: list[Row]
+
+
+@dataclass(slots=True)
+class Projection:
+    """What a batch of events writes; grows by :meth:`add`."""
+
+    cores: dict[str, dict[str, Row]] = field(default_factory=dict)
+    groups: dict[tuple[str, str], dict[str, Row]] = field(default_factory=dict)
+    links: dict[Link, Row] = field(default_factory=dict)
+    applied: list[Row] = field(default_factory=list)
+
+    def add(self, event: Event) -> None:
+        """Take in one event."""
+        sort, _, name = event.kind.partition(".")
+        if sort == "link":
+            self._add_link_event(name, event)
+        else:
+            if CORE in event.payload:
+                add = self._add_core if sort == "record" else self._add_correction
+                add(name, event)
+            for group, value in event.payload.get("groups", {}).items():
+                self._add_group(name, group, event, KINDS[name].groups[group].to_graph(value))
+        self.applied.append({"event_id": str(event.event_id), "position": event.position})
+
+    def _add_core(self, kind: str, event: Event) -> None:
+        row = {
+            "key": event.key,
+            "subject": subject_id_of(kind, event.key),
+            "order": event.order_key,
+            "recorded_at": event.recorded_at,
+            "position": event.position,
+            "props": KINDS[kind].core.to_graph(event.payload[CORE]),
+            "clocks": {
+                "known_at": event.known_at,
+                "occurred_at": event.occurred_at,
+                "core_order": event.order_key,
+                "core_recorded_at": event.recorded_at,
+            },
+        }
+        rows = self.cores.setdefault(kind, {})
+        rows[event.key] = _merged_first(rows.get(event.key), row, keep="order")
+        for link in implied_links(kind, event.payload[CORE]):
+            self._add_link(
+                (link.type, link.from_label, link.from_key, link.to_label, link.to_key, ""),
+                event,
+                link_props(LINKS[link.type, link.from_label, link.to_label]).to_graph(link.props),
+            )
+
+    def _add_correction(self, kind: str, event: Event) -> None:
+        self._add_group(kind, CORRECTION, event, KINDS[kind].core.to_graph(event.payload[CORE]))
+
+    def _add_group(self, kind: str, group: str, event: Event, props: Row) -> None:
+        rows = self.groups.setdefault((kind, group), {})
+        standing = rows.get(event.key)
+        if standing is None or event.order_key > standing["order"]:
+            rows[event.key] = {
+                "key": event.key,
+                "subject": subject_id_of(kind, event.key),
+                "order": event.order_key,
+                "props": props
+                | {
+                    f"{group}_known_at": event.known_at,
+                    f"{group}_recorded_at": event.recorded_at,
+                    f"{group}_position": event.position,
+                    f"{group}_order": event.order_key,
+                },
+            }
+
+    def _add_link_event(self, type_: str, event: Event) -> None:
+        payload = event.payload
+        kind = LINKS[type_, payload["from_label"], payload["to_label"]]
+        props = link_props(kind).to_graph(payload["props"])
+        identity = str(payload["props"][kind.identity[0]]) if kind.identity else ""
+        ends = (payload["from_label"], payload["from_key"], payload["to_label"], payload["to_key"])
+        if kind.undirected and ends[1] > ends[3]:
+            ends = (*ends[2:], *ends[:2])
+        self._add_link((type_, *ends, identity), event, props)
+
+    def _add_link(self, link: Link, event: Event, props: Row) -> None:
+        type_, from_label, from_key, to_label, to_key, identity = link
+        kind = LINKS[type_, from_label, to_label]
+        slot = (type_, from_label, from_key, "", "", "") if kind.replaced else link
+        standing = self.links.get(slot)
+        latest = standing is None or event.order_key > standing["order"]
+        if kind.replaced and not latest:
+            return
+        row = {
+            "from": from_key,
+            "to": to_key,
+            "to_label": to_label,
+            "from_stub": _stub(from_label, from_key),
+            "to_stub": _stub(to_label, to_key),
+            "order": event.order_key,
+            "recorded_at": event.recorded_at,
+            "position": event.position,
+            "props": props | {"order": event.order_key},
+            "clocks": {
+                "known_at": event.known_at,
+                "occurred_at": event.occurred_at,
+                "first_order": event.order_key,
+            },
+        }
+        if identity:
+            row["identity"] = props[kind.identity[0]]
+        if kind.replaced:
+            row["props"] |= row["clocks"] | {"recorded_at": event.recorded_at, "position": event.position}
+            self.links[slot] = row
+        else:
+            self.links[slot] = _merged_link(standing, row)
+
+    def work(self) -> Iterator[Work]:
+        """Yield the statements in the order in which they are run."""
+        for kind, rows in sorted(self.cores.items()):
+            yield _work("write_core", list(rows.values()), **_node(kind))
+        for (kind, group), rows in sorted(self.groups.items()):
+            yield _work("write_group", list(rows.values()), order=f"{group}_order", **_node(kind))
+        for shape, linked in sorted(self._by_shape().items()):
+            type_, from_label, to_label = shape
+            kind_of_link = LINKS[shape]
+            terms = {"type": type_, **_end("from", from_label), **_end("to", to_label)}
+            if kind_of_link.replaced:
+                yield _work("replace_links", linked, **terms)
+            elif kind_of_link.identity:
+                yield _work("write_dated_links", linked, identity=kind_of_link.identity[0], **terms)
+            else:
+                yield _work("write_links", linked, **terms)
+        for group, name in ((("Pattern", "status"), "mark_active_patterns"), (("AgentCredibility", "score"), "project_credibility")):
+            if group in self.groups:
+                yield _work(name, [{"key": key} for key in self.groups[group]])
+        if self.applied:
+            yield _work("mark_applied", self.applied, sort_by="event_id")
+
+    def _by_shape(self) -> dict[tuple[str, str, str], list[Row]]:
+        shapes: dict[tuple[str, str, str], list[Row]] = {}
+        for (type_, from_label, *_), row in self.links.items():
+            shapes.setdefault((type_, from_label, row["to_label"]), []).append(row)
+        return shapes
+
+
+def _merged_first(standing: Row | None, row: Row, *, keep: str) -> Row:
+    """Return the row with the least order key, and the least position with its recorded_at."""
+    if standing is None:
+        return row
+    first, other = (row, standing) if row[keep] < standing[keep] else (standing, row)
+    earlier = min(standing, row, key=lambda one: one["position"])
+    return {**other, **first, "position": earlier["position"], "recorded_at": earlier["recorded_at"]}
+
+
+def _merged_link(standing: Row | None, row: Row) -> Row:
+    """Return the latest properties, the earliest clocks and the first commit of two statements of one link."""
+    if standing is None:
+        return row
+    latest = max(standing, row, key=lambda one: one["order"])
+    earliest = min(standing, row, key=lambda one: one["clocks"]["first_order"])
+    first = min(standing, row, key=lambda one: one["position"])
+    return {
+        **latest,
+        "clocks": earliest["clocks"],
+        "position": first["position"],
+        "recorded_at": first["recorded_at"],
+    }
+
+
+def _stub(label: str, key: str) -> Row:
+    """Return what a node bears that a link made before its own event came."""
+    subject = subject_id_of(label, key)
+    return {"stub": True} if subject is None else {"stub": True, "subject_id": subject}
+
+
+def _node(kind: str) -> dict[str, str]:
+    info = KINDS[kind]
+    # A kind without a second label gets its own once more, which changes nothing.
+    return {"label": info.label, "also": info.labels[-1], "key": info.key}
+
+
+def _end(side: str, kind: str) -> dict[str, str]:
+    node = _node(kind)
+    return {side: node["label"], f"{side}_also": node["also"], f"{side}_key": node["key"]}
+
+
+def _work(statement: str, rows: list[Row], *, sort_by: str | None = None, **terms: str) -> Work:
+    by = sort_by or ("key" if "key" in rows[0] else None)
+    rows.sort(key=(lambda row: row[by]) if by else (lambda row: (row["from"], row["to"])))
+    return Work(f"{statement} {terms.get('type') or terms.get('label') or ''}".strip(), _bound(statement, **terms), rows)
+
+
+_BOUND: dict[tuple[str, ...], LiteralString] = {}
+
+
+def _bound(statement: str, **terms: str) -> LiteralString:
+    """Return the bound text; each binding is made once, so that the server's plan cache sees one text."""
+    slot = (statement, *sorted(f"{place}={term}" for place, term in terms.items()))
+    if slot not in _BOUND:
+        _BOUND[slot] = cypher(statement).bind(TERMS, **terms)
+    return _BOUND[slot]
+
+
+__all__ = ["CORRECTION", "SUBJECT", "TERMS", "Event", "Projection", "Work", "subject_ref"]

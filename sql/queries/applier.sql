@@ -1,0 +1,89 @@
+-- take_lease --
+-- Takes the lease when it is free, expired or already ours; a change of hands raises the epoch. No row: somebody else has it.
+INSERT INTO lease AS l (name, holder, epoch, expires_at)
+VALUES (%(name)s, %(holder)s, 1, imem_now() + make_interval(secs => %(seconds)s))
+ON CONFLICT (name) DO UPDATE SET
+    holder = excluded.holder,
+    epoch = l.epoch + CASE WHEN l.holder = excluded.holder THEN 0 ELSE 1 END,
+    expires_at = excluded.expires_at
+WHERE l.holder = excluded.holder OR l.expires_at < imem_now()
+RETURNING epoch
+
+-- drop_lease --
+-- Lets the lease go, so that a standby need not wait for its end.
+UPDATE lease SET expires_at = imem_now() - interval '1 second' WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s
+
+-- claim_urgent --
+-- Due events of tiers 0 to 2 with the earlier events of the same actors, which take their urgency: an actor's order is kept.
+WITH urgent AS (
+    SELECT actor, max(position) AS upto FROM delivery
+    WHERE state IN ('pending', 'dispatched') AND tier < 3 AND position <> ALL (%(held)s::bigint[])
+    GROUP BY actor
+)
+SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.actor, e.occurred_at, e.known_at, e.recorded_at, e.order_key, d.attempts
+FROM urgent AS u
+JOIN delivery AS d ON d.actor = u.actor AND d.position <= u.upto AND d.state IN ('pending', 'dispatched')
+JOIN event AS e ON e.position = d.position
+WHERE d.position <> ALL (%(held)s::bigint[]) AND NOT EXISTS (
+    SELECT 1 FROM delivery AS b
+    WHERE b.actor = d.actor AND b.position <= d.position AND b.state IN ('pending', 'dispatched')
+      AND b.next_attempt_at > imem_now())
+ORDER BY e.position LIMIT %(limit)s
+
+-- claim_due --
+-- The oldest events that are due; an actor whose event waits for another attempt waits behind it.
+SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.actor, e.occurred_at, e.known_at, e.recorded_at, e.order_key, d.attempts
+FROM delivery AS d
+JOIN event AS e ON e.position = d.position
+WHERE d.state IN ('pending', 'dispatched') AND d.position <> ALL (%(held)s::bigint[]) AND NOT EXISTS (
+    SELECT 1 FROM delivery AS b
+    WHERE b.actor = d.actor AND b.position <= d.position AND b.state IN ('pending', 'dispatched')
+      AND b.next_attempt_at > imem_now())
+ORDER BY d.position LIMIT %(limit)s
+
+-- settle_applied --
+-- Marks events applied, if the lease is still ours.
+UPDATE delivery SET state = 'applied', applied_at = imem_now(), bookmark = %(bookmark)s, error = NULL, next_attempt_at = NULL
+WHERE position = ANY (%(positions)s::bigint[])
+  AND EXISTS (SELECT 1 FROM lease WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s)
+
+-- settle_refused --
+-- Counts a rejection of one event and sets its next attempt, or declares it dead after the last; if the lease is still ours.
+UPDATE delivery SET attempts = attempts + 1, error = %(error)s,
+    state = CASE WHEN attempts + 1 >= %(most)s THEN 'dead' ELSE 'pending' END,
+    next_attempt_at = CASE WHEN attempts + 1 >= %(most)s THEN NULL
+        ELSE imem_now() + make_interval(secs => 0.1 * power(2, attempts)) END
+WHERE position = %(position)s
+  AND EXISTS (SELECT 1 FROM lease WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s)
+RETURNING state
+
+-- claim_derive --
+-- Derived values to recompute.
+SELECT kind, key, version FROM derive_work ORDER BY version LIMIT %(limit)s
+
+-- settle_derive --
+-- Forgets derived work that was done, unless more came for the same key meanwhile.
+DELETE FROM derive_work AS d USING unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS done (kind, key, version)
+WHERE d.kind = done.kind AND d.key = done.key AND d.version = done.version
+
+-- delivery_counts --
+-- How many events stand where, and the age of the oldest that waits, in seconds.
+SELECT count(*) FILTER (WHERE d.state IN ('pending', 'dispatched')) AS pending,
+    count(*) FILTER (WHERE d.state = 'dead') AS dead,
+    extract(epoch FROM imem_now() - min(e.recorded_at))::float8 AS oldest_s
+FROM delivery AS d JOIN event AS e ON e.position = d.position
+WHERE d.state <> 'applied'
+
+-- dead_events --
+-- Events that the graph refused for good, with the reason.
+SELECT d.position, e.kind, e.record_key, d.attempts, d.error FROM delivery AS d JOIN event AS e ON e.position = d.position
+WHERE d.state = 'dead' ORDER BY d.position LIMIT %(limit)s
+
+-- events_after --
+-- The journal in order, for a rebuild: a page after a position.
+SELECT position, event_id, kind, record_key, payload, actor, occurred_at, known_at, recorded_at, order_key, 0 AS attempts
+FROM event WHERE position > %(after)s AND position <= %(upto)s ORDER BY position LIMIT %(limit)s
+
+-- journal_end --
+-- The last position whose event, and every one before it, is committed; and how many events that is.
+SELECT coalesce(max(position), 0) AS position, count(*) AS events FROM event

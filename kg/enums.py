@@ -1,0 +1,255 @@
+"""The closed lists of words that properties may hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Recommendation(StrEnum):
+    """What an analysis advises: on a company to buy or sell, on a question yes or no."""
+
+    STRONG_BUY = "strong_buy"
+    BUY = "buy"
+    HOLD = "hold"
+    SELL = "sell"
+    STRONG_SELL = "strong_sell"
+    YES = "yes"
+    NO = "no"
+    NEUTRAL = "neutral"
+
+
+class Direction(StrEnum):
+    """Which way a finding points; neutral abstains."""
+
+    POSITIVE = "positive"
+    NEGATIVE = "negative"
+    NEUTRAL = "neutral"
+
+
+class SizeClass(StrEnum):
+    """Size of a company."""
+
+    SMALL = "small"
+    MID = "mid"
+    LARGE = "large"
+
+
+class GrowthStage(StrEnum):
+    """Stage of a company's growth."""
+
+    EARLY = "early"
+    GROWTH = "growth"
+    MATURE = "mature"
+    DECLINE = "decline"
+
+
+class Regime(StrEnum):
+    """Regime of the market in force."""
+
+    BULL_LOW_RATES = "BULL_LOW_RATES"
+    BULL_HIGH_RATES = "BULL_HIGH_RATES"
+    BEAR_HIGH_RATES = "BEAR_HIGH_RATES"
+    BEAR_LOW_RATES = "BEAR_LOW_RATES"
+    HIGH_VOLATILITY = "HIGH_VOLATILITY"
+    NORMAL = "NORMAL"
+
+
+class PatternStatus(StrEnum):
+    """Where a pattern stands between candidate and retirement."""
+
+    CANDIDATE = "candidate"
+    STATISTICALLY_VALIDATED = "statistically_validated"
+    HUMAN_APPROVED = "human_approved"
+    ACTIVE = "active"
+    REJECTED_HOLDOUT = "rejected_holdout"
+    REJECTED_BLIND = "rejected_blind"
+    REJECTED_STATISTICAL = "rejected_statistical"
+    DEPRECATED = "deprecated"
+    PROBATIONARY = "probationary"
+    ACTIVE_FROM_ARCHIVE = "active_from_archive"
+    REJECTED_GATE6 = "rejected_gate6"
+    REJECTED_PROBATION = "rejected_probation"
+    REJECTED_HUMAN_OVERRIDE = "rejected_human_override"
+    REJECTED_INSUFFICIENT = "rejected_insufficient"
+
+
+class ResolutionLevelDebate(StrEnum):
+    """The level at which a debate was settled."""
+
+    AGENT = "1_agent"
+    FACILITATOR = "2_facilitator"
+    HUMAN = "3_human"
+    FALLBACK = "4_fallback"
+    GATE_REVIEW = "5_gate_review"
+
+
+class ResolutionLevelData(StrEnum):
+    """The level at which a contradiction between sources was settled."""
+
+    EVIDENCE = "1_evidence"
+    CREDIBILITY = "2_credibility"
+    HUMAN = "3_human"
+    FALLBACK = "4_fallback"
+
+
+class DecisionOutcome(StrEnum):
+    """How a decision turned out."""
+
+    PENDING = "pending"
+    SUCCESS = "success"
+    FAILURE = "failure"
+
+
+class AgentKind(StrEnum):
+    """What an agent is; a baseline is a reference and never ranked."""
+
+    MODEL = "model"
+    HUMAN = "human"
+    ENSEMBLE = "ensemble"
+    BASELINE = "baseline"
+
+
+class ValidationType(StrEnum):
+    """How a pattern was tested."""
+
+    HOLDOUT = "holdout"
+    BLIND_TEST = "blind_test"
+    CONTROL_GROUP = "control_group"
+
+
+class StorageTier(StrEnum):
+    """Where a data file is kept."""
+
+    HOT = "hot"
+    WARM = "warm"
+    COLD = "cold"
+
+
+class TrendDirection(StrEnum):
+    """Where a score is heading."""
+
+    IMPROVING = "improving"
+    STABLE = "stable"
+    DEGRADING = "degrading"
+
+
+class ContradictionPriority(StrEnum):
+    """How much hangs on a contradiction."""
+
+    CRITICAL = "CRITICAL"
+    HIGH = "HIGH"
+    MEDIUM = "MEDIUM"
+    LOW = "LOW"
+
+
+class DebatePriority(StrEnum):
+    """What a debate holds up."""
+
+    CRITICAL_PATH = "critical_path"
+    VALUATION = "valuation"
+    SUPPORTING = "supporting"
+
+
+class ResolutionMethod(StrEnum):
+    """How a debate was settled."""
+
+    CONSENSUS = "consensus"
+    CREDIBILITY_WEIGHTED = "credibility_weighted"
+    HUMAN_BINDING = "human_binding"
+    CONSERVATIVE_DEFAULT = "conservative_default"
+    OVERRIDE = "override"
+
+
+class PostmortemStatus(StrEnum):
+    """Where a post-mortem stands."""
+
+    QUEUED = "queued"
+    IN_REVIEW = "in_review"
+    COMPLETED = "completed"
+    TIMEOUT = "timeout"
+
+
+class RootCause(StrEnum):
+    """Why a decision failed."""
+
+    DATA_QUALITY = "data_quality"
+    MODEL_ASSUMPTIONS = "model_assumptions"
+    MISSING_FACTORS = "missing_factors"
+    TIMING = "timing"
+    REGIME_CHANGE = "regime_change"
+    BLACK_SWAN = "black_swan"
+
+
+class SuccessClass(StrEnum):
+    """How much of a success was skill."""
+
+    GENUINE_SUCCESS = "genuine_success"
+    PARTIAL_SUCCESS = "partial_success"
+    LUCKY_SUCCESS = "lucky_success"
+
+
+class LessonSource(StrEnum):
+    """Who drew a lesson."""
+
+    AI_ANALYSIS = "ai_analysis"
+    HUMAN_INSIGHT = "human_insight"
+    COMBINED = "combined"
+
+
+class LessonPriority(StrEnum):
+    """How soon a lesson is to be applied."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class ArchiveContent(StrEnum):
+    """What an archive holds."""
+
+    METADATA = "metadata"
+    PROCESSED_SUMMARY = "processed_summary"
+    ANALYSIS_SNAPSHOT = "analysis_snapshot"
+    FULL_PROCESSED = "full_processed"
+    AGENT_ANALYSIS = "agent_analysis"
+    VALIDATION_HISTORY = "validation_history"
+
+
+def name_of(enum: type[StrEnum]) -> str:
+    """Return the name under which the graph's list of words knows *enum*: ``SizeClass`` is ``size_class``."""
+    return re.sub(r"(?<=.)([A-Z])", r"_\1", enum.__name__).lower()
+
+
+ENUMS: Mapping[str, type[StrEnum]] = MappingProxyType(
+    {
+        name_of(enum): enum
+        for enum in (
+            Recommendation,
+            Direction,
+            SizeClass,
+            GrowthStage,
+            Regime,
+            PatternStatus,
+            ResolutionLevelDebate,
+            ResolutionLevelData,
+            DecisionOutcome,
+            AgentKind,
+            ValidationType,
+            StorageTier,
+            TrendDirection,
+            ContradictionPriority,
+            DebatePriority,
+            ResolutionMethod,
+            PostmortemStatus,
+            RootCause,
+            SuccessClass,
+            LessonSource,
+            LessonPriority,
+            ArchiveContent,
+        )
+    }
+)
+"""Every list of words by its name."""

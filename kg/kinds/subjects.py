@@ -1,0 +1,124 @@
+"""What is analysed, and who speaks: companies, markets, agents, people and domains of expertise."""
+
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from kg.enums import AgentKind, GrowthStage, SizeClass
+from kg.fields import Integer, Json, Key, Moment, Name, Names, ShortText, SubjectId, SubjectKey, Text, refuse
+from kg.kinds.base import Group, Kind
+
+
+def _subject_id(prefix: str, key: str) -> Any:
+    """Return a factory of the subject id that follows from the field *key*."""
+    return lambda data: f"{prefix}:{data.get(key)}"
+
+
+class Company(Kind, key="ticker", labels=("Subject",)):
+    """A company whose shares are traded."""
+
+    class Profile(Group):
+        """What the company is."""
+
+        name: ShortText | None = None
+        sector: ShortText | None = None
+        industry: ShortText | None = None
+        size_class: SizeClass | None = None
+        growth_stage: GrowthStage | None = None
+
+    class Counters(Group, derived=True):
+        """How often the company was looked at."""
+
+        analyzed_count: Integer | None = None
+        last_analysis: Moment | None = None
+
+    ticker: SubjectKey
+    subject_id: SubjectId = Field(
+        default_factory=_subject_id("company", "ticker"), description="company:<ticker>; follows from it."
+    )
+    profile: Profile | None = None
+    counters: Counters | None = None
+
+    @model_validator(mode="after")
+    def _own_subject(self) -> Self:
+        if self.subject_id != f"company:{self.ticker}":
+            raise refuse("subject_id", "must be company:<ticker>, with this company's ticker.")
+        return self
+
+
+class Market(Kind, key="market_id", labels=("Subject",)):
+    """A question about the world that time will answer; a series groups questions of one kind."""
+
+    class Resolution(Group):
+        """How the question was answered."""
+
+        resolved_at: Moment
+        resolution: ShortText
+
+    class Counters(Group, derived=True):
+        """How often the question was looked at."""
+
+        analyzed_count: Integer | None = None
+        last_analysis: Moment | None = None
+
+    market_id: SubjectKey
+    subject_id: SubjectId = Field(
+        default_factory=_subject_id("market", "market_id"),
+        description="market:<market_id>; follows from the market_id.",
+    )
+    question: Text
+    series_id: Key | None = Field(None, description="The series of questions of one kind that this one belongs to.")
+    sector: ShortText | None = None
+    opens_at: Moment | None = None
+    closes_at: Moment | None = Field(None, description="When no more forecasts count.")
+    resolution: Resolution | None = None
+    counters: Counters | None = None
+
+    @model_validator(mode="after")
+    def _own_subject(self) -> Self:
+        if self.subject_id != f"market:{self.market_id}":
+            raise refuse("subject_id", "must be market:<market_id>, with this market's id.")
+        return self
+
+
+class Agent(Kind, key="name"):
+    """A persistent name with a reputation."""
+
+    class Profile(Group):
+        """What the agent is."""
+
+        specialization: ShortText
+        kind: AgentKind
+        domains: Names | None = Field(None, description="The domains in which the agent speaks.")
+        team: ShortText | None = None
+        licence: ShortText | None = Field(None, description="The terms under which its statements may be used.")
+
+    class Counters(Group, derived=True):
+        """Totals over the agent's work."""
+
+        total_decisions: Integer | None = None
+        accuracy_scores: Json | None = None
+
+    name: Name
+    profile: Profile | None = None
+    counters: Counters | None = None
+
+
+class Human(Kind):
+    """A person who reviews and decides."""
+
+    class Profile(Group):
+        """Who the person is here."""
+
+        role: ShortText
+        display_name: ShortText | None = None
+
+    id: Key
+    profile: Profile | None = None
+
+
+class Domain(Kind, key="name"):
+    """A field of expertise in which claims are scored."""
+
+    name: Name
+    description: Text | None = None

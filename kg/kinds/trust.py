@@ -1,0 +1,199 @@
+"""Whom to trust, and what is in dispute: track records, sources, contradictions and debates."""
+
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from kg.enums import (
+    ContradictionPriority,
+    DebatePriority,
+    ResolutionLevelData,
+    ResolutionLevelDebate,
+    ResolutionMethod,
+    TrendDirection,
+)
+from kg.fields import (
+    Flag,
+    Integer,
+    Json,
+    Key,
+    Keys,
+    LongText,
+    Moment,
+    Name,
+    Names,
+    Number,
+    Ordinal,
+    Prob,
+    ShortText,
+    Strings,
+    SubjectId,
+    Text,
+    refuse,
+)
+from kg.kinds.base import Frozen, Group, Kind
+
+
+def _credibility_id(data: dict[str, Any]) -> str:
+    return f"{data.get('agent_id')}/{data.get('domain')}"
+
+
+class AgentCredibility(Kind, governed="credibility"):
+    """What one agent's word is worth in one domain."""
+
+    class Score(Group):
+        """The track record in numbers."""
+
+        overall_score: Prob | None = None
+        sample_size: Integer
+        recent_accuracy: Prob | None = Field(None, description="Mean of the last ten outcomes.")
+        time_weighted_score: Prob | None = None
+        bias_corrections: Json | None = None
+        last_updated: Moment
+        decay_halflife_years: Number = Field(description="Age in years at which an observation weighs half.")
+        last_decay_calculation: Moment | None = None
+        regime_credibility: Json | None = Field(None, description="Accuracy and sample size by regime.")
+        trend_slope: Number | None = Field(None, description="Change of accuracy per year.")
+        trend_direction: TrendDirection | None = None
+        trend_strength: Prob | None = Field(None, description="R squared of the trend.")
+        extrapolated_6mo: Prob | None = None
+        trend_last_calculated: Moment | None = None
+        override_rate: Prob | None = None
+        override_rate_by_context: Json | None = None
+        override_outcome_accuracy: Prob | None = None
+        override_reasons: Json | None = None
+        override_credibility_penalty: Prob | None = None
+        context_dimensions: Json | None = Field(None, description="Accuracy and sample size by context.")
+        decayed_weight: Number | None = Field(None, description="Sum of the decayed weights.")
+        decayed_weight_sq: Number | None = Field(None, description="Sum of their squares.")
+        posterior_mean: Prob | None = None
+        posterior_lower: Prob | None = None
+        posterior_upper: Prob | None = None
+        formula_version: ShortText | None = None
+
+    agent_id: Name
+    domain: Name
+    id: Key = Field(default_factory=_credibility_id, description="<agent>/<domain>; follows from them.")
+    score: Score | None = None
+
+    @model_validator(mode="after")
+    def _own_id(self) -> Self:
+        if self.id != f"{self.agent_id}/{self.domain}":
+            raise refuse("id", "must be <agent>/<domain>.")
+        return self
+
+
+class SourceCredibility(Kind, key="source_name", governed="credibility"):
+    """What a source of data is worth."""
+
+    class Score(Group):
+        """The source's record in numbers."""
+
+        base_accuracy: Prob | None = None
+        hierarchy_weight: Prob | None = None
+        temporal_decay_halflife: Number = Field(description="In years.")
+        contradiction_count: Integer
+        resolution_outcomes: Json | None = None
+        credibility_score: Prob | None = None
+        last_updated: Moment
+
+    source_name: Key
+    source_type: ShortText
+    score: Score | None = None
+
+
+class DataContradiction(Kind):
+    """Two sources that state different values of one thing."""
+
+    class Resolution(Group, governed="credibility"):
+        """Which value holds, and how that was found."""
+
+        resolution_level: ResolutionLevelData | None = None
+        resolution_method: ShortText | None = None
+        final_value: Number | None = Field(None, description="None while it is uncertain.")
+        credibility_differential: Number | None = None
+        provisional: Flag
+        reviewed_at_gate3: Flag
+
+    id: Key
+    subject_id: SubjectId
+    analysis_id: Key | None = None
+    data_point: ShortText = Field(description="What the two values are values of.")
+    source_a: Key
+    source_b: Key
+    value_a: Number
+    value_b: Number
+    timestamp: Moment
+    priority: ContradictionPriority
+    resolution: Resolution | None = None
+
+    @model_validator(mode="after")
+    def _two_sources(self) -> Self:
+        if self.source_a == self.source_b:
+            raise refuse("source_b", "is source_a: a source at odds with itself is no contradiction between two.")
+        return self
+
+
+class Debate(Kind):
+    """One agent's challenge of another's position, and the talk that follows."""
+
+    class State(Group):
+        """Where the debate stands."""
+
+        state: ShortText
+        resolution_level: ResolutionLevelDebate | None = None
+        resolution_method: ResolutionMethod | None = None
+        final_position: Text | None = None
+        provisional: Flag
+        override_window_closed: Moment | None = None
+        defaulted_at: Moment | None = Field(None, description="When a default was applied for want of an answer.")
+
+    id: Key
+    subject_id: SubjectId
+    analysis_id: Key | None = None
+    topic: ShortText
+    challenger_agent: Name
+    challenged_agent: Name
+    participants: Names
+    disputed_finding: Key | None = None
+    challenge_basis: Text | None = None
+    timestamp: Moment = Field(description="When the challenge was made.")
+    priority: DebatePriority | None = None
+    state: State | None = None
+
+
+class Turn(Frozen):
+    """One voice in a debate; turns are kept beside the graph, under the debate's id and their number."""
+
+    number: Ordinal = Field(description="Place in the order of speaking, unique within the debate.")
+    stage: ShortText | None = Field(None, description="The part of the debate, such as research or risk.")
+    speaker: Name
+    stance: ShortText | None = None
+    text: LongText
+    cites: Keys = Field((), description="Findings that the speaker rests on.")
+
+
+class DebateResolution(Kind):
+    """How a debate ended."""
+
+    class Review(Group, governed="gates"):
+        """What a person made of it."""
+
+        human_override: Flag
+        override_rationale: LongText | None = None
+        downstream_impact: Strings | None = None
+
+    class Outcome(Group, governed="debates"):
+        """Whether the position that won was right."""
+
+        accuracy_tracked: Flag
+        outcome_correctness: Prob | None = None
+
+    id: Key
+    debate_id: Key
+    winning_position: Text
+    winning_agent: Name | None = Field(None, description="None where nobody won.")
+    credibility_differential: Number | None = None
+    resolution_time_seconds: Integer | None = None
+    review: Review | None = None
+    outcome: Outcome | None = None

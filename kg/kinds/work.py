@@ -1,0 +1,143 @@
+"""The work itself: analyses, the findings in them, decisions, and what happened."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from kg.enums import DecisionOutcome, Direction, Recommendation, Regime
+from kg.fields import (
+    Count,
+    Integer,
+    Json,
+    Key,
+    Moment,
+    Name,
+    Names,
+    Number,
+    Prob,
+    ShortText,
+    Strings,
+    SubjectId,
+    Text,
+    refuse,
+)
+from kg.kinds.base import Group, Kind
+from kg.metrics import ASKS, metric_of
+
+
+class Analysis(Kind):
+    """A piece of work on a subject by one or more agents."""
+
+    class Outcome(Group, governed="credibility"):
+        """How the analysis turned out."""
+
+        outcome: Number
+
+    id: Key
+    subject_id: SubjectId
+    date: Moment = Field(description="When the analysis was made.")
+    kind: ShortText = Field(description="What sort of work it is, such as equity_research.")
+    recommendation: Recommendation | None = None
+    confidence: Prob | None = None
+    probability: Prob | None = Field(None, description="Of a question: the probability given to yes.")
+    horizon_days: Integer | None = Field(None, description="How far ahead it looks, in days.")
+    regime: Regime | None = None
+    model: ShortText | None = Field(None, description="The language model that wrote it.")
+    summary: Text | None = None
+    outcome: Outcome | None = None
+
+
+class Finding(Kind):
+    """
+    One agent's statement inside an analysis: what a debate disputes and what credibility scores.
+
+    With ``metric`` and ``target_at`` it is a claim that an outcome can settle; the metric says whether the claim
+    lies in ``probability``, ``direction`` or ``value``.
+    """
+
+    id: Key
+    analysis_id: Key
+    subject_id: SubjectId
+    agent: Name
+    domain: Name
+    statement: Text
+    direction: Direction | None = None
+    probability: Prob | None = Field(None, description="Of a binary metric: the probability that it happens.")
+    confidence: Prob | None = None
+    importance: Prob | None = None
+    key_drivers: Strings | None = None
+    metric: ShortText | None = Field(None, description="What is claimed about the subject; a registered metric.")
+    value: Number | None = Field(None, description="Of a value metric: the number claimed, in unit.")
+    unit: ShortText | None = None
+    target_at: Moment | None = Field(
+        None, description="When the claim is true: a session's close, a week's end."
+    )
+    distribution: Json | None = Field(None, description="Probability by possible answer.")
+
+    @model_validator(mode="after")
+    def _claim(self) -> Self:
+        if self.metric is None:
+            return self
+        metric = metric_of(self.metric)
+        if metric is None:
+            raise refuse("metric", "is no registered metric, so that nothing could settle the claim.")
+        if self.target_at is None:
+            raise refuse("target_at", "is needed beside a metric: when will the claim be true or false?")
+        wanted = ASKS[metric.kind]
+        if getattr(self, wanted) is None:
+            raise refuse(wanted, f"is needed, because a claim on a {metric.kind} metric lies in it.")
+        return self
+
+
+class Decision(Kind):
+    """A decision, taken or passed."""
+
+    class Outcome(Group, governed="credibility"):
+        """How the decision turned out: the verdict of the finding that it cites first."""
+
+        outcome: DecisionOutcome
+
+    id: Key
+    analysis_id: Key | None = None
+    subject_id: SubjectId
+    type: ShortText = Field(description="What is decided, such as portfolio.")
+    agents_involved: Names = Field(description="The agents that made it.")
+    decided_at: Moment
+    action: ShortText | None = None
+    confidence: Prob | None = None
+    size_usd: Number | None = Field(None, description="Size of the position, in USD.")
+    outcome: Outcome | None = None
+
+
+class Outcome(Kind):
+    """
+    What a metric of a subject turned out to be at ``target_at``.
+
+    A revised number is a new ``vintage``; ``decision_id`` and ``checkpoint`` are given when it reviews a decision.
+    """
+
+    class Assessment(Group, governed="postmortem"):
+        """How far it lay from what was predicted."""
+
+        deviation: Number | None = None
+        accuracy: Prob | None = None
+
+    id: Key
+    subject_id: SubjectId
+    decision_id: Key | None = None
+    checkpoint: Integer | None = Field(None, description="Days after the decision at which it is reviewed.")
+    metric: ShortText = Field(description="What was measured; a registered metric.")
+    target_at: Moment = Field(description="When the value was true.")
+    predicted: Number | None = None
+    actual: Number
+    unit: ShortText | None = None
+    observed_at: Moment = Field(description="When the value was read from its source.")
+    vintage: Count = Field(description="0 for the first number published, 1 for its first revision.")
+    source: ShortText | None = None
+    assessment: Assessment | None = None
+
+    @model_validator(mode="after")
+    def _registered(self) -> Self:
+        if metric_of(self.metric) is None:
+            raise refuse("metric", "is no registered metric, so that it could settle nothing.")
+        return self

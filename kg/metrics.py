@@ -1,0 +1,83 @@
+"""
+The registry of metrics: what a claim may be about, and how an outcome settles it.
+
+The first metric whose expression matches the whole name wins. Users add their own with :func:`register`, in every
+process and before any data is read: the registry is part of the program, not of the data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, Literal
+
+SettlingKind = Literal["binary", "direction", "value"]
+
+ASKS: Final[dict[SettlingKind, str]] = {"binary": "probability", "direction": "direction", "value": "value"}
+"""The field of a finding in which a claim on a metric of this kind lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """
+    One metric, or a family of them whose names differ in one placeholder.
+
+    Attributes:
+        match: expression that the whole name must match.
+        kind: how a claim is settled. ``binary`` reads its probability (right if on the side of what happened, 0.5
+            abstains), ``direction`` its direction against the sign of the outcome (neutral abstains), ``value`` is
+            right inside the tolerance.
+        tolerance: of a value metric, the greatest relative deviation that is still right, as a fraction.
+        unit: of the outcome's value, when it is always the same.
+        meaning: in words.
+    """
+
+    match: str
+    kind: SettlingKind
+    tolerance: float | None = None
+    unit: str | None = None
+    meaning: str | None = None
+    _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a metric that could not be settled."""
+        if (self.tolerance is None) == (self.kind == "value"):
+            raise ValueError(f"{self.match}: a value metric has a tolerance, and no other has one.")
+        if self.tolerance is not None and self.tolerance <= 0:
+            raise ValueError(f"{self.match}: the tolerance must be above zero.")
+        object.__setattr__(self, "_pattern", re.compile(self.match, re.ASCII))
+
+    def matches(self, name: str) -> bool:
+        """Return whether *name* is this metric."""
+        return self._pattern.fullmatch(name) is not None
+
+
+_METRICS: list[Metric] = [
+    Metric(
+        "^return_[0-9]+s$", "direction", unit="fraction", meaning="return over the n sessions that end at target_at"
+    ),
+    Metric("^up$", "binary", meaning="the event happened"),
+    Metric("^(close|price_target)$", "value", tolerance=0.20, unit="USD"),
+    Metric("^(revenue|eps|ebitda|net_income|free_cash_flow|gross_margin|operating_margin)$", "value", tolerance=0.15),
+    Metric("^strategic_[a-z_]+$", "binary"),
+]
+
+
+@lru_cache(maxsize=4096)
+def metric_of(name: str) -> Metric | None:
+    """Return the metric that *name* means, or None when there is none."""
+    return next((metric for metric in _METRICS if metric.matches(name)), None)
+
+
+def register(metric: Metric) -> None:
+    """Add *metric* behind those known; where an earlier one matches a name too, the earlier one keeps it."""
+    if metric not in _METRICS:
+        _METRICS.append(metric)
+        metric_of.cache_clear()
+
+
+def metrics() -> Iterator[Metric]:
+    """Return the metrics in the order in which they are tried."""
+    return iter(tuple(_METRICS))

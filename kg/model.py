@@ -1,0 +1,96 @@
+"""
+The models that users handle: one per kind of node, and the words that their fields may hold.
+
+::
+
+    from kg.model import Analysis, Company, Recommendation
+
+    Company(ticker="MU", profile=Company.Profile(name="Micron Technology"))
+    Analysis(id="desk:MU-1", subject_id="company:MU", date=now, kind="equity_research",
+             recommendation=Recommendation.BUY)
+"""
+
+from kg.enums import (
+    AgentKind,
+    ArchiveContent,
+    ContradictionPriority,
+    DebatePriority,
+    DecisionOutcome,
+    Direction,
+    GrowthStage,
+    LessonPriority,
+    LessonSource,
+    PatternStatus,
+    PostmortemStatus,
+    Recommendation,
+    Regime,
+    ResolutionLevelData,
+    ResolutionLevelDebate,
+    ResolutionMethod,
+    RootCause,
+    SizeClass,
+    StorageTier,
+    SuccessClass,
+    TrendDirection,
+    ValidationType,
+)
+from kg.fields import JsonObject
+from kg.kinds.base import Group, Kind
+from kg.kinds.learning import FailureAnalysis, HumanInsight, Lesson, PostMortem, SuccessValidation
+from kg.kinds.patterns import ArchiveDirectory, DataFile, Pattern, PatternValidation, ShadowAnalysis
+from kg.kinds.subjects import Agent, Company, Domain, Human, Market
+from kg.kinds.trust import AgentCredibility, DataContradiction, Debate, DebateResolution, SourceCredibility, Turn
+from kg.kinds.work import Analysis, Decision, Finding, Outcome
+
+__all__ = [
+    "Agent",
+    "AgentCredibility",
+    "AgentKind",
+    "Analysis",
+    "ArchiveContent",
+    "ArchiveDirectory",
+    "Company",
+    "ContradictionPriority",
+    "DataContradiction",
+    "DataFile",
+    "Debate",
+    "DebatePriority",
+    "DebateResolution",
+    "Decision",
+    "DecisionOutcome",
+    "Direction",
+    "Domain",
+    "FailureAnalysis",
+    "Finding",
+    "Group",
+    "GrowthStage",
+    "Human",
+    "HumanInsight",
+    "JsonObject",
+    "Kind",
+    "Lesson",
+    "LessonPriority",
+    "LessonSource",
+    "Market",
+    "Outcome",
+    "Pattern",
+    "PatternStatus",
+    "PatternValidation",
+    "PostMortem",
+    "PostmortemStatus",
+    "Recommendation",
+    "Regime",
+    "ResolutionLevelData",
+    "ResolutionLevelDebate",
+    "ResolutionMethod",
+    "RootCause",
+    "ShadowAnalysis",
+    "SizeClass",
+    "SourceCredibility",
+    "StorageTier",
+    "SuccessClass",
+    "SuccessValidation",
+    "TrendDirection",
+    "Turn",
+    "ValidationType",
+]

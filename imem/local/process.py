@@ -1,0 +1,194 @@
+"""
+One child process: what it is, how it starts, how one is sure that it is still the same, how it ends.
+
+A process is known by its id *and* the moment it started (in clock ticks since boot, with the id of that boot):
+ids are used again, and a signal must never reach a stranger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from imem.local.folders import open_log
+
+LAUNCHER = Path(__file__).with_name("launch.py")
+MARK = "IMEM_STACK_OF"
+"""Environment variable that every child carries: the home it belongs to. It finds orphans that no file names."""
+
+PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Variables that servers inherit; nothing else of the caller's environment reaches them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """
+    A process beyond doubt.
+
+    Attributes:
+        pid: its id.
+        start_time: when it started, in clock ticks since boot.
+        boot: the id of that boot.
+    """
+
+    pid: int
+    start_time: int
+    boot: str
+
+    @classmethod
+    def of(cls, pid: int) -> Identity | None:
+        """Return the identity of the live process *pid*; None when there is none, or only its remains."""
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        fields = text.rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else cls(pid, int(fields[19]), boot)
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process still runs."""
+        return Identity.of(self.pid) == self
+
+
+@dataclass(frozen=True, slots=True)
+class RunAs:
+    """The user and group that a child runs as."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """
+    How a child is started and stopped.
+
+    Attributes:
+        argv: the program, as an absolute path, and its arguments; never a secret.
+        cwd: its folder.
+        env: variables besides :data:`PASSED_ON`; never a secret.
+        run_as: its user; None for the caller's.
+        stop_signal: asks it to end.
+        death_signal: what the kernel sends it when the supervisor is gone.
+        patience_s: seconds between *stop_signal* and SIGKILL.
+    """
+
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    run_as: RunAs | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+    death_signal: signal.Signals = signal.SIGKILL
+    patience_s: float = 10.0
+
+    def wrapped(self) -> list[str]:
+        """Return the argument list that starts it through the launcher, as a child of this process."""
+        user = self.run_as or RunAs(-1, -1)
+        numbers = (int(self.death_signal), os.getpid(), user.uid, user.gid)
+        return [sys.executable, "-I", "-S", str(LAUNCHER), *map(str, numbers), *self.argv]
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """Return its whole environment."""
+        inherited = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        return {**inherited, **self.env, MARK: str(home)}
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """
+    A child that was started.
+
+    Attributes:
+        command: how.
+        process: asyncio's handle; its ``wait`` tells of the end.
+        identity: who it is, even after the handle is gone.
+        started_s: when, in seconds of the monotonic clock.
+    """
+
+    command: Command
+    process: asyncio.subprocess.Process
+    identity: Identity
+    started_s: float
+
+    async def stop(self) -> None:
+        """Ask it to end, wait *patience_s*, then end it with all that it started."""
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(self.command.stop_signal)
+            try:
+                await asyncio.wait_for(self.process.wait(), self.command.patience_s)
+            except TimeoutError:
+                kill_group(self.identity.pid)
+                await self.process.wait()
+        kill_group(self.identity.pid)
+
+
+async def start(command: Command, log: Path, home: Path) -> Child:
+    """
+    Start *command* with its output appended to *log*.
+
+    The calling thread must live as long as the child should: the kernel binds the death signal to it.
+    """
+    output = open_log(log)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command.wrapped(),
+            cwd=command.cwd,
+            env=command.environment(home),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            process_group=0,
+        )
+    finally:
+        os.close(output)
+    identity = Identity.of(process.pid) or Identity(process.pid, 0, "")
+    return Child(command, process, identity, time.monotonic())
+
+
+def kill_group(pid: int) -> None:
+    """End the group that *pid* led; its id is not used again while a member lives."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def marked(home: Path) -> Iterator[Identity]:
+    """Yield every live process that carries the mark of *home*, except this one."""
+    wanted = f"{MARK}={home}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with suppress(OSError):
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                identity = Identity.of(int(entry.name))
+                if identity is not None:
+                    yield identity
+
+
+def clear(leftovers: list[Identity], *, patience_s: float = 3.0) -> None:
+    """
+    End what a killed supervisor left behind.
+
+    Most of it is on its way out, told by the kernel; what still lives after *patience_s* gets SIGKILL, which every
+    server of the stack survives with all it acknowledged.
+    """
+    end = time.monotonic() + patience_s
+    alive = [one for one in leftovers if one.alive]
+    while alive and time.monotonic() < end:
+        time.sleep(0.02)
+        alive = [one for one in alive if one.alive]
+    for one in alive:
+        with suppress(ProcessLookupError):
+            os.kill(one.pid, signal.SIGKILL)
+    while any(one.alive for one in alive):
+        time.sleep(0.005)

@@ -1,0 +1,160 @@
+"""
+The state file: what runs, where, and how to reach it.
+
+Only the supervisor writes it, whole and atomically; everybody else reads. It holds passwords, so it is private to
+its owner. A file whose supervisor no longer lives is what a crash left behind and counts as no file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pydantic import SecretStr
+
+from imem.local.folders import Folders, read_json, write_private
+from imem.local.process import Identity
+from journal.errors import StackError
+from journal.settings import Settings
+
+VERSION = 1
+SERVERS: Mapping[str, tuple[str, ...]] = {
+    "postgres_url": ("postgres_admin_url",),
+    "neo4j_url": ("neo4j_user", "neo4j_password"),
+    "valkey_working_url": (),
+    "valkey_durable_url": (),
+    "valkey_cache_url": (),
+}
+"""The setting that says where a server is → the settings that only make sense together with it."""
+
+SECRET = frozenset(
+    {"postgres_url", "postgres_admin_url", "neo4j_password", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildState:
+    """
+    One line of the status table.
+
+    Attributes:
+        state: ``preparing``, ``starting``, ``ready``, ``restarting``, ``stopped`` or ``elsewhere`` (given by URL).
+        pid: process id, while there is one.
+        start_time: start of that process, in clock ticks since boot.
+        port: the port it listens on, if it does.
+        log: path of its output.
+        restarts: how often it died and was started again.
+        note: what it is doing or why it failed, one sentence.
+    """
+
+    state: str = "preparing"
+    pid: int | None = None
+    start_time: int | None = None
+    port: int | None = None
+    log: str = ""
+    restarts: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class State:
+    """
+    The content of the state file; endpoints are hidden in ``repr``.
+
+    Attributes:
+        supervisor: who writes the file.
+        ready: whether the start is over and everything answered.
+        endpoints: name of a setting → its value, for every server of the stack.
+        children: by name.
+    """
+
+    supervisor: Identity
+    ready: bool = False
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+    children: Mapping[str, ChildState] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"State(supervisor={self.supervisor.pid}, ready={self.ready}, children={sorted(self.children)})"
+
+    def identities(self) -> list[Identity]:
+        """Return the children that have a process."""
+        return [
+            Identity(child.pid, child.start_time, self.supervisor.boot)
+            for child in self.children.values()
+            if child.pid is not None and child.start_time is not None
+        ]
+
+    def with_child(self, name: str, **changes: Any) -> State:
+        """Return a copy in which one child has changed."""
+        child = replace(self.children.get(name, ChildState()), **changes)
+        return replace(self, children={**self.children, name: child})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the file holds."""
+        return {
+            "version": VERSION,
+            "supervisor": asdict(self.supervisor),
+            "ready": self.ready,
+            "endpoints": dict(self.endpoints),
+            "children": {name: asdict(child) for name, child in self.children.items()},
+        }
+
+
+def write(folders: Folders, state: State) -> None:
+    """Replace the state file."""
+    write_private(folders.state, json.dumps(state.to_json(), indent=1))
+
+
+def read(folders: Folders) -> State | None:
+    """
+    Return what the file says, alive or left behind, or None when there is none.
+
+    Raises:
+        StackError: the file is damaged, or of a later version.
+    """
+    found = read_json(folders.state)
+    if found is None:
+        return None
+    if found.get("version") != VERSION:
+        raise StackError(f"{folders.state} was written by another version.", mend="Stop the stack with that version first.")
+    try:
+        return State(
+            supervisor=Identity(**found["supervisor"]),
+            ready=found["ready"],
+            endpoints=found["endpoints"],
+            children={name: ChildState(**child) for name, child in found["children"].items()},
+        )
+    except (KeyError, TypeError) as error:
+        raise StackError(f"{folders.state} is damaged.", mend="Remove it when no stack runs on this folder.") from error
+
+
+def running(folders: Folders) -> State | None:
+    """Return the state of the stack that runs on this home, or None."""
+    state = read(folders)
+    return state if state is not None and state.supervisor.alive else None
+
+
+def fill(settings: Settings, endpoints: Mapping[str, str]) -> Settings:
+    """Return *settings* with every server they do not name taken from *endpoints*, each with its own credentials."""
+    filled: dict[str, Any] = {}
+    for url, others in SERVERS.items():
+        if getattr(settings, url) is None and endpoints.get(url):
+            filled |= {name: endpoints[name] for name in (url, *others) if endpoints.get(name)}
+    return settings.model_copy(update={name: SecretStr(text) if name in SECRET else text for name, text in filled.items()})
+
+
+def with_local_endpoints(settings: Settings) -> Settings:
+    """
+    Return *settings* with the addresses of the local stack in place of those that nobody set.
+
+    Raises:
+        StackError: an address is missing and no stack runs on this home.
+    """
+    if all(getattr(settings, name) is not None for name in SERVERS):
+        return settings
+    state = running(Folders(settings.home))
+    if state is None:
+        raise StackError(f"No stack runs on {settings.home}.", mend="Start one with `imem up`, or set the servers' URLs.")
+    return fill(settings, state.endpoints)

@@ -1,0 +1,396 @@
+"""
+The supervisor: starts everything at once, keeps it running, stops it in order.
+
+One event loop in one thread owns all children. That thread forks every one of them, because the kernel ties their
+death signal to it (:mod:`imem.local.launch`); whatever blocks runs in other threads.
+
+A crash of the supervisor at any point leaves: children that the kernel told to end, a state file that names them, and
+a lock that nobody holds. The next start ends what is left and begins anew over the same data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from imem.local import state as states
+from imem.local.folders import Folders, Secrets, explained
+from imem.local.neo4j import Neo4j
+from imem.local.postgres import Postgres
+from imem.local.process import Child, Command, Identity, clear, kill_group, marked, start
+from imem.local.server import Server, TryAgain, free_port, is_free, tail_of
+from imem.local.state import ChildState, State
+from imem.local.valkey import ROLES, Valkey
+from imem.local.workers import Worker, standard
+from journal.errors import ImemError, StackError
+from journal.settings import Settings
+
+ALL = frozenset({"postgres", "neo4j", "valkey"})
+POLL_S = 0.05
+ATTEMPTS = 5
+FIRST_DELAY_S = 0.25
+LONGEST_DELAY_S = 30.0
+STEADY_S = 60.0
+"""A child that ran this long and then dies starts again without waiting."""
+
+log = logging.getLogger(__name__)
+Report = Callable[[State], None]
+"""Told of every change, in the supervisor's thread."""
+
+
+def servers_of(settings: Settings, families: Collection[str], folders: Folders, secrets: Secrets) -> list[Server]:
+    """Return the servers of *families* that the settings do not name by URL."""
+    found: list[Server] = []
+    if "postgres" in families and settings.postgres_url is None:
+        found.append(Postgres(folders, secrets))
+    if "neo4j" in families and settings.neo4j_url is None:
+        found.append(Neo4j(folders, secrets, settings))
+    if "valkey" in families:
+        found += [Valkey(folders, secrets, role) for role in ROLES if getattr(settings, f"valkey_{role.name}_url") is None]
+    return found
+
+
+class Supervisor:
+    """
+    The life of one stack: :meth:`run` once, in the thread that shall own the children.
+
+    Attributes:
+        state: what the state file says; replaced, never changed.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        families: Collection[str] = ALL,
+        workers: Sequence[Worker] = (),
+        migrate: Callable[[Settings], Any] | None = None,
+        report: Report | None = None,
+    ) -> None:
+        self.settings = settings
+        self.folders = Folders(settings.home)
+        self._families = families
+        self._workers = workers
+        self._migrate = migrate
+        self._report = report
+        self._children: dict[str, Child] = {}
+        self._previous: dict[str, int] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = -1
+        self.state = State(Identity(os.getpid(), 0, ""))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """
+        Start everything, keep it running until *stop* is set, then stop everything.
+
+        Raises:
+            StackError: the start failed; everything that had begun is stopped again.
+        """
+        self._loop = asyncio.get_running_loop()
+        self.folders.prepare()
+        self._take_lock()
+        try:
+            await self._serve(stop)
+        finally:
+            await self._stop_all()
+            with suppress(FileNotFoundError):
+                self.folders.state.unlink()
+            os.close(self._lock)
+
+    def _take_lock(self) -> None:
+        with explained(self.folders.lock):
+            self._lock = os.open(self.folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock)
+            raise StackError(
+                f"A stack already runs on {self.folders.home}.", mend="`imem status` shows it; another IMEM_HOME gives another stack."
+            ) from error
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        old = await asyncio.to_thread(self._clear_leftovers)
+        secrets = Secrets.of(self.folders)
+        servers = servers_of(self.settings, self._families, self.folders, secrets)
+        self._previous = {name: child.port for name, child in old.children.items() if child.port} if old else {}
+        identity = Identity.of(os.getpid())
+        if identity is None:
+            raise StackError("This system has no /proc.", mend="The local stack needs Linux; elsewhere, set the servers' URLs.")
+        self.state = State(identity, endpoints=self._given())
+        for server in servers:
+            self._set(server.name, log=str(server.log))
+        starting = asyncio.gather(*(self._bring_up(server) for server in servers))
+        keepers: list[asyncio.Task[None]] = []
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                return
+            await starting
+            if self._migrate is not None:
+                await asyncio.to_thread(self._migrate, states.fill(self.settings, self.state.endpoints))
+            keepers = [asyncio.ensure_future(self._keep_server(server)) for server in servers]
+            keepers += [asyncio.ensure_future(self._keep_worker(worker)) for worker in self._workers]
+            self.state = replace(self.state, ready=True)
+            self._tell()
+            await asyncio.wait({stopping, *keepers}, return_when=asyncio.FIRST_COMPLETED)
+            for keeper in keepers:
+                if keeper.done():
+                    keeper.result()
+        finally:
+            for task in (starting, stopping, *keepers):
+                task.cancel()
+            await asyncio.gather(starting, stopping, *keepers, return_exceptions=True)
+
+    def _given(self) -> dict[str, str]:
+        """Return the endpoints that the settings name, so that whoever reads the state file reaches the same servers."""
+        found = {}
+        for url, others in states.SERVERS.items():
+            for name in (url, *others) if getattr(self.settings, url) is not None else ():
+                value = getattr(self.settings, name)
+                if value is not None:
+                    found[name] = value if isinstance(value, str) else value.get_secret_value()
+        return found
+
+    def _clear_leftovers(self) -> State | None:
+        """End what a killed supervisor left behind; return its state, for the ports."""
+        old = states.read(self.folders)
+        named = old.identities() if old is not None else []
+        clear([*named, *(one for one in marked(self.folders.home) if one not in named)])
+        return old
+
+    # The start of one server
+
+    async def _bring_up(self, server: Server) -> None:
+        """
+        Start *server* and wait for its first answer.
+
+        Raises:
+            StackError: it will not come up.
+        """
+        wanted = self._previous.get(server.name, 0)
+        server.port = wanted if wanted and is_free(wanted) else free_port()
+        for attempt in range(1, ATTEMPTS + 1):
+            self._set(server.name, state="preparing", note="")
+            await asyncio.to_thread(server.prepare, lambda text: self._note(server.name, text))
+            try:
+                await self._start_once(server)
+                await asyncio.to_thread(server.settle)
+            except TryAgain as reason:
+                if attempt == ATTEMPTS:
+                    raise StackError(f"{server.name} does not start.", mend=f"`imem logs {server.name}` shows why.") from reason
+                if reason.other_port:
+                    server.port = free_port()
+                await asyncio.sleep(FIRST_DELAY_S * attempt)
+            else:
+                self.state = replace(self.state, endpoints={**self.state.endpoints, **server.endpoints()})
+                self._set(server.name, state="ready", note="")
+                return
+
+    async def _start_once(self, server: Server) -> None:
+        self._set(server.name, state="starting", note="", port=server.port)
+        begin = server.log.stat().st_size if server.log.exists() else 0
+        child = await self._spawn(server.name, server.command())
+        end = time.monotonic() + server.patience_s
+        while not await asyncio.to_thread(server.ready):
+            if child.process.returncode is not None:
+                raise server.explain(tail_of(server.log, begin))
+            if time.monotonic() > end:
+                await child.stop()
+                raise StackError(
+                    f"{server.name} did not answer within {server.patience_s:.0f} s.", mend=f"`imem logs {server.name}` shows why."
+                )
+            await asyncio.sleep(POLL_S)
+        if child.process.returncode is not None:  # Somebody else answered on that port.
+            raise TryAgain(other_port=True)
+
+    async def _spawn(self, name: str, command: Command) -> Child:
+        child = await start(command, self.folders.log(name), self.folders.home)
+        self._children[name] = child
+        self._set(name, pid=child.identity.pid, start_time=child.identity.start_time)
+        return child
+
+    # The life of a child
+
+    async def _keep_server(self, server: Server) -> None:
+        delays = _Delays()
+        while True:
+            await self._ended(server.name)
+            while True:
+                await self._pause(server.name, delays)
+                try:
+                    await asyncio.to_thread(server.prepare, lambda text: self._note(server.name, text))
+                    await self._start_once(server)
+                except TryAgain:
+                    continue
+                except StackError as error:
+                    log.warning("%s", error)
+                    self._set(server.name, note=str(error))
+                else:
+                    self._set(server.name, state="ready", note="")
+                    break
+
+    async def _keep_worker(self, worker: Worker) -> None:
+        delays = _Delays()
+        while True:
+            self._set(worker.name, log=str(self.folders.log(worker.name)))
+            await self._spawn(worker.name, worker.command(self.settings))
+            self._set(worker.name, state="ready", note="")
+            await self._ended(worker.name)
+            await self._pause(worker.name, delays)
+
+    async def _ended(self, name: str) -> None:
+        """Wait until the child *name* is gone, and end what it had started itself."""
+        child = self._children[name]
+        code = await child.process.wait()
+        kill_group(child.identity.pid)
+        before = self.state.children[name]
+        reason = f"ended with signal {-code}" if code < 0 else f"ended with code {code}"
+        log.warning("%s %s.", name, reason)
+        self._set(name, state="restarting", note=reason, pid=None, start_time=None, restarts=before.restarts + 1)
+
+    async def _pause(self, name: str, delays: _Delays) -> None:
+        await asyncio.sleep(delays.next(time.monotonic() - self._children[name].started_s))
+
+    # The end
+
+    async def _stop_all(self) -> None:
+        """Stop workers first, then the servers together."""
+        names = {worker.name for worker in self._workers}
+        for group in (names, set(self._children) - names):
+            await asyncio.gather(*(self._stop_one(name) for name in group if name in self._children))
+
+    async def _stop_one(self, name: str) -> None:
+        self._set(name, state="stopping", note="")
+        await self._children[name].stop()
+        self._set(name, state="stopped", pid=None, start_time=None)
+
+    # What others see
+
+    def _note(self, name: str, text: str) -> None:
+        """Take a note from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(lambda: self._set(name, note=text))
+
+    def _set(self, name: str, **changes: Any) -> None:
+        before = self.state.children.get(name, ChildState())
+        self.state = self.state.with_child(name, **changes)
+        after = self.state.children[name]
+        self._tell(write=replace(before, note="") != replace(after, note=""))
+
+    def _tell(self, *, write: bool = True) -> None:
+        if write and self.folders.home.is_dir():
+            states.write(self.folders, self.state)
+        if self._report is not None:
+            self._report(self.state)
+
+
+class _Delays:
+    """How long to wait before a child starts again: doubled each time, forgotten after a steady run."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def next(self, ran_s: float) -> float:
+        """Return the seconds to wait after a run of *ran_s* seconds."""
+        delay = 0.0 if ran_s >= STEADY_S else self._next_s
+        self._next_s = min(max(delay * 2, FIRST_DELAY_S), LONGEST_DELAY_S)
+        return delay
+
+
+class LocalStack:
+    """
+    A stack for as long as a ``with`` block lasts, owned by a thread of this process.
+
+    >>> with LocalStack(settings, servers={"postgres"}, workers=False) as stack:  # doctest: +SKIP
+    ...     connect(stack.settings.postgres_url)
+
+    Several may run at once in different homes. They end with this process, however it ends.
+
+    Attributes:
+        settings: those given, with the addresses of what was started.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        servers: Collection[str] = ALL,
+        workers: bool | Sequence[Worker] = True,
+        migrate: Callable[[Settings], Any] | None = None,
+        report: Report | None = None,
+    ) -> None:
+        chosen = workers if not isinstance(workers, bool) else standard() if workers else ()
+        self._supervisor = Supervisor(settings, families=servers, workers=chosen, migrate=migrate, report=self._changed)
+        self._report = report
+        self._thread = threading.Thread(target=self._main, name="local-stack", daemon=True)
+        self._begun = threading.Event()
+        self._error: BaseException | None = None
+        self._stop: Callable[[], object] = lambda: None
+        self.settings = settings
+
+    @property
+    def state(self) -> State:
+        """What runs now."""
+        return self._supervisor.state
+
+    def start(self) -> Self:
+        """
+        Start and wait until everything answers.
+
+        Raises:
+            ImemError: it does not start; nothing of it is left running.
+        """
+        self._thread.start()
+        self._begun.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+        self.settings = states.fill(self.settings, self.state.endpoints)
+        return self
+
+    def stop(self) -> None:
+        """Stop everything and wait for it."""
+        self._stop()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _changed(self, state: State) -> None:
+        if self._report is not None:
+            self._report(state)
+        if state.ready:
+            self._begun.set()
+
+    def _main(self) -> None:
+        async def life() -> None:
+            loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+            def ask() -> None:
+                with suppress(RuntimeError):  # The loop is closed: it is over already.
+                    loop.call_soon_threadsafe(stop.set)
+
+            self._stop = ask
+            await self._supervisor.run(stop)
+
+        try:
+            asyncio.run(life())
+        except (ImemError, OSError) as error:
+            self._error = error
+        finally:
+            if not self._begun.is_set() and self._error is None:
+                self._error = StackError("The start was given up.")
+            self._begun.set()

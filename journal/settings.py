@@ -84,7 +84,10 @@ class Settings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_other: PydanticBaseSettingsSource
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic's
+        init_settings: PydanticBaseSettingsSource,
+        **_other: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Take values from :meth:`read` alone, so that a test's environment is the one it passes."""
         return (init_settings,)
@@ -113,7 +116,7 @@ class Settings(BaseSettings):
             if env.get(PREFIX + name.upper()) and name not in overrides
         }
         try:
-            return cls(**values, **overrides)
+            return cls.model_validate({**values, **overrides})
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             name = PREFIX + str(first["loc"][0]).upper() if first["loc"] else PREFIX

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import LiteralString, cast
+from typing import LiteralString
 
 _HEADING = re.compile(r"^(?:--|//)[ \t]+([a-z][a-z0-9_]*)[ \t]+(?:--|//)[ \t]*$", re.MULTILINE)
 _HOLE = re.compile(r"«([a-z_]+)»")
@@ -60,7 +60,7 @@ class Statement:
         for term in terms.values():
             if term not in allowed or not _TERM.match(term):
                 raise ValueError(f"{term!r} is not a term that {self.name} may carry.")
-        return cast("LiteralString", _HOLE.sub(lambda hole: terms[hole[1]], self.text))
+        return _HOLE.sub(lambda hole: terms[hole[1]], self.text)
 
 
 def root_of(package: str, folder: str) -> Path:
@@ -86,7 +86,7 @@ def parse(text: str, path: Path) -> dict[str, Statement]:
         name = heading[1]
         if not body or name in found:
             raise ValueError(f"{path.name}: {name} is empty or stands there twice.")
-        found[name] = Statement(name, cast("LiteralString", body), path)
+        found[name] = Statement(name, body, path)
     return found
 
 

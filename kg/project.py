@@ -14,13 +14,19 @@ from typing import Any, LiteralString
 from uuid import UUID
 
 from journal.statements import cypher
-from kg.catalog import CORE, KINDS, LINKS, LINK_TYPES, LABELS, implied_links, link_props, subject_id_of, subject_ref, SUBJECT
+from kg.catalog import CORE, KINDS, LABELS, LINK_TYPES, LINKS, implied_links, link_props, subject_id_of
 
 Row = dict[str, Any]
 Link = tuple[str, str, str, str, str, str]
 """Type, label and key of the start, label and key of the end, identity (text, or empty)."""
 
 CORRECTION = "correction"
+
+_AFTER_GROUPS = {
+    ("Pattern", "status"): "mark_active_patterns",
+    ("AgentCredibility", "score"): "project_credibility",
+}
+"""What follows from the value of a group, read back from the node that now holds it."""
 
 TERMS = frozenset(
     LABELS
@@ -169,7 +175,7 @@ class Projection:
         latest = standing is None or event.order_key > standing["order"]
         if kind.replaced and not latest:
             return
-        row = {
+        row: Row = {
             "from": from_key,
             "to": to_key,
             "to_label": to_label,
@@ -188,7 +194,7 @@ class Projection:
         if identity:
             row["identity"] = props[kind.identity[0]]
         if kind.replaced:
-            row["props"] |= row["clocks"] | {"recorded_at": event.recorded_at, "position": event.position}
+            row["props"] = row["props"] | row["clocks"] | {"recorded_at": event.recorded_at, "position": event.position}
             self.links[slot] = row
         else:
             self.links[slot] = _merged_link(standing, row)
@@ -209,9 +215,9 @@ class Projection:
                 yield _work("write_dated_links", linked, identity=kind_of_link.identity[0], **terms)
             else:
                 yield _work("write_links", linked, **terms)
-        for group, name in ((("Pattern", "status"), "mark_active_patterns"), (("AgentCredibility", "score"), "project_credibility")):
-            if group in self.groups:
-                yield _work(name, [{"key": key} for key in self.groups[group]])
+        for slot, statement in _AFTER_GROUPS.items():
+            if slot in self.groups:
+                yield _work(statement, [{"key": key} for key in self.groups[slot]])
         if self.applied:
             yield _work("mark_applied", self.applied, sort_by="event_id")
 
@@ -278,6 +284,3 @@ def _bound(statement: str, **terms: str) -> LiteralString:
     if slot not in _BOUND:
         _BOUND[slot] = cypher(statement).bind(TERMS, **terms)
     return _BOUND[slot]
-
-
-__all__ = ["CORRECTION", "SUBJECT", "TERMS", "Event", "Projection", "Work", "subject_ref"]

@@ -1,0 +1,139 @@
+"""From a validated line to the journal's entry: payload, identity, and the columns that others look it up by."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from journal.canonical import canonical_json, content_hash
+from journal.entry import Entry, GroupHash, Tier
+from kg.catalog import CORE, KINDS, implied_links
+from kg.lines import CorrectLine, Line, LinkLine, RecordLine
+
+BODY: Final = "body"
+TURNS: Final = "turns"
+PROPS: Final = "props"
+CORRECTION: Final = "correction"
+
+CLAIM_FIELDS: Final = ("domain", "metric", "target_at", "vintage")
+"""Fields of a claim or an outcome that a correction may not change either: scores hang on them."""
+
+_OCCURRED: Final = {
+    "Analysis": "date",
+    "Decision": "decided_at",
+    "Outcome": "target_at",
+    "Debate": "timestamp",
+    "DataContradiction": "timestamp",
+}
+"""The field that says when a record was true in the world, where the line does not."""
+
+_HIGH_IMPORTANCE: Final = 0.7
+"""A finding above it is of tier 2 (sync-and-debates, section 1.1)."""
+
+
+def entry_of(line: Line, *, tier: Tier | None = None) -> Entry:
+    """
+    Return the journal's entry of a line.
+
+    Args:
+        tier: how soon it must be visible; by default a finding's importance decides.
+    """
+    if isinstance(line, LinkLine):
+        return _link_entry(line, tier or Tier.NORMAL)
+    if isinstance(line, CorrectLine):
+        return _correction_entry(line, tier or Tier.NORMAL)
+    return _record_entry(line, tier)
+
+
+def _record_entry(line: RecordLine, tier: Tier | None) -> Entry:
+    payload: dict[str, Any] = {"key": line.key}
+    groups: list[GroupHash] = []
+    if line.core is not None:
+        payload[CORE] = line.core
+        groups.append(GroupHash(CORE, content_hash(line.core)))
+    if line.groups:
+        payload["groups"] = line.groups
+        groups += [GroupHash(name, content_hash(value)) for name, value in line.groups.items()]
+    if line.body is not None:
+        groups.append(GroupHash(BODY, content_hash(line.body)))
+    if line.turns:
+        groups.append(GroupHash(TURNS, content_hash(line.turns)))
+    encoded = canonical_json(payload)
+    core = line.core or {}
+    importance = core.get("importance") if line.kind == "Finding" else None
+    urgent = importance is not None and importance > _HIGH_IMPORTANCE + 1e-9 and line.known_at is None
+    return Entry(
+        kind=f"record.{line.kind}",
+        head_kind=line.kind,
+        key=line.key,
+        payload=encoded,
+        payload_hash=content_hash(payload),
+        groups=tuple(groups),
+        body=line.body,
+        turns=canonical_json(line.turns) if line.turns else None,
+        occurred_at=line.occurred_at or _moment(core.get(_OCCURRED.get(line.kind, ""))),
+        known_at=line.known_at,
+        analysis_id=line.key if line.kind == "Analysis" else core.get("analysis_id"),
+        subject_id=core.get("subject_id"),
+        metric=core.get("metric") if line.kind in {"Finding", "Outcome"} else None,
+        target_at=_moment(core.get("target_at")) if line.kind in {"Finding", "Outcome"} else None,
+        ref_hash=_ref_hash(line.kind, line.core) if line.core is not None else None,
+        importance=importance,
+        tier=tier if tier is not None else Tier.HIGH if urgent else Tier.NORMAL,
+    )
+
+
+def _correction_entry(line: CorrectLine, tier: Tier) -> Entry:
+    payload = {"key": line.key, CORE: line.core, "reason": line.reason}
+    return Entry(
+        kind=f"correct.{line.kind}",
+        head_kind=line.kind,
+        key=line.key,
+        payload=canonical_json(payload),
+        payload_hash=content_hash(payload),
+        groups=(GroupHash(CORRECTION, content_hash(line.core)),),
+        occurred_at=line.occurred_at,
+        known_at=line.known_at,
+        analysis_id=line.key if line.kind == "Analysis" else line.core.get("analysis_id"),
+        subject_id=line.core.get("subject_id"),
+        metric=line.core.get("metric") if line.kind in {"Finding", "Outcome"} else None,
+        target_at=_moment(line.core.get("target_at")) if line.kind in {"Finding", "Outcome"} else None,
+        ref_hash=_ref_hash(line.kind, line.core),
+        tier=tier,
+    )
+
+
+def _link_entry(line: LinkLine, tier: Tier) -> Entry:
+    payload = {
+        "from_label": line.from_label,
+        "from_key": line.from_key,
+        "to_label": line.to_label,
+        "to_key": line.to_key,
+        "props": line.props,
+    }
+    # A link that a node bears one at a time is identified by that node, and where it leads is its value.
+    replaced = line.link.replaced
+    ends = [line.from_label, line.from_key] if replaced else [line.from_label, line.from_key, line.to_label, line.to_key]
+    value = payload if replaced else line.props
+    return Entry(
+        kind=f"link.{line.type}",
+        head_kind=f"link.{line.type}",
+        key=canonical_json([*ends, *line.identity.values()]).decode(),
+        payload=canonical_json(payload),
+        payload_hash=content_hash(payload),
+        groups=(GroupHash(PROPS, content_hash(value)),),
+        occurred_at=line.occurred_at,
+        known_at=line.known_at,
+        tier=tier,
+    )
+
+
+def _ref_hash(kind: str, core: dict[str, Any]) -> bytes:
+    """Return the hash of what a correction may not change: the links that the core implies, and what scores hang on."""
+    claim = {name: core.get(name) for name in CLAIM_FIELDS} if kind in {"Finding", "Outcome"} else {}
+    links = [list(link[:5]) for link in implied_links(kind, core)]
+    return content_hash([core[KINDS[kind].key], core.get("subject_id"), sorted(links), claim])
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text is not None else None

@@ -87,7 +87,9 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic's
         init_settings: PydanticBaseSettingsSource,
-        **_other: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Take values from :meth:`read` alone, so that a test's environment is the one it passes."""
         return (init_settings,)

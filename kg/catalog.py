@@ -151,7 +151,7 @@ class Implication:
             other = subject_ref(name) if self.other == SUBJECT else (self.other, name)
             props = {prop: core[prop] for prop in self.props if prop in core}
             start, end = ((label, key), other) if self.outward else (other, (label, key))
-            yield ImpliedLink(self.link.name, *start, *end, props)
+            yield ImpliedLink(self.link.name, start[0], start[1], end[0], end[1], props)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ SUBJECT_KINDS: Final = tuple(info for info in KINDS.values() if SUBJECT in info.
 LABELS: Final = frozenset(label for info in KINDS.values() for label in (*info.labels, *info.labels_when))
 """Every label that a node may bear, bookkeeping aside."""
 
-LINK_TYPES: Final = frozenset(link.type for link in LINK_KINDS)
+LINK_TYPES: Final = frozenset(link.name for link in LINK_KINDS)
 
 _LINK_PROPS: Final[Mapping[type[Props], PropertySet]] = MappingProxyType(
     {

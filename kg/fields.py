@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any, Final, cast, final
 
 import orjson
@@ -83,12 +84,7 @@ def parse_moment(value: object) -> datetime:
         PydanticCustomError: it is something else, names no zone, does not exist, or leaves the years 1 to 9999.
     """
     if isinstance(value, str):
-        if not _MOMENT.fullmatch(value):
-            raise refuse("", "must be a time with its zone, such as 2026-06-01T10:27:49Z.")
-        try:
-            value = datetime.fromisoformat(value.upper())
-        except ValueError:
-            raise refuse("", "is a time that does not exist.") from None
+        return _parse_moment_text(value)
     if not isinstance(value, datetime):
         raise refuse("", "must be a time with its zone, such as 2026-06-01T10:27:49Z.")
     if value.utcoffset() is None:
@@ -99,6 +95,23 @@ def parse_moment(value: object) -> datetime:
         raise refuse("", "lies outside the years 1 to 9999.") from None
     # A subclass, such as that of a data frame library, may carry nanoseconds that its comparisons would not ignore.
     return moment if type(moment) is datetime else datetime.combine(moment.date(), moment.time(), UTC)
+
+
+@lru_cache(maxsize=8192)
+def _parse_moment_text(text: str) -> datetime:
+    """Return the moment that *text* names; kept, since one history names the same moments again and again."""
+    if not _MOMENT.fullmatch(text):
+        zoneless = _MOMENT.fullmatch(text + "Z")
+        raise refuse(
+            "",
+            "must name its zone, such as a Z at the end; a time without one is ambiguous."
+            if zoneless
+            else "must be a time with its zone, such as 2026-06-01T10:27:49Z.",
+        )
+    try:
+        return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise refuse("", "is a time that does not exist.") from None
 
 
 def moment_text(moment: datetime) -> str:
@@ -186,26 +199,20 @@ def _clean(value: Any, depth: int) -> Any:
     Raises:
         PydanticCustomError: it holds what JSON, Postgres or the graph cannot.
     """
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return _clean_string(value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise refuse("", "holds a number that is not finite.")
-        return value + 0.0
-    if isinstance(value, int):
-        if not -(2**63) <= value < 2**63:
-            raise refuse("", "holds an integer beyond 64 bits.")
-        return value
+    scalar = _SCALARS.get(type(value))
+    if scalar is not None:
+        return scalar(value)
     if depth >= DEPTH:
         raise refuse("", f"is nested deeper than {DEPTH} levels.")
-    if isinstance(value, list | tuple):
-        return [_clean(item, depth + 1) for item in value]
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise refuse("", "has a key that is no string.")
         return {_clean_string(key): _clean(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item, depth + 1) for item in value]
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return _SCALARS[kind](kind(value))
     raise refuse("", f"holds a {type(value).__name__}, for which JSON has no form.")
 
 
@@ -217,7 +224,32 @@ def _clean_string(text: str) -> str:
             text.encode()
         except UnicodeEncodeError:
             raise refuse("", "holds a lone surrogate, which is no character.") from None
-    return str(text)
+    return text
+
+
+def _clean_integer(number: int) -> int:
+    if not -(2**63) <= number < 2**63:
+        raise refuse("", "holds an integer beyond 64 bits.")
+    return number
+
+
+def _clean_float(number: float) -> float:
+    if not math.isfinite(number):
+        raise refuse("", "holds a number that is not finite.")
+    return number + 0.0
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+_SCALARS: Final[Mapping[type, Callable[[Any], Any]]] = {
+    str: _clean_string,
+    float: _clean_float,
+    int: _clean_integer,
+    bool: _as_is,
+    type(None): _as_is,
+}
 
 
 def parse_json_object(value: object) -> JsonObject:

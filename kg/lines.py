@@ -186,7 +186,8 @@ def record_of(
     groups = {name: values.pop(name, None) for name in info.groups}
     stated = {name: group for name, group in groups.items() if group is not None}
     core = _core(info, values, known_by_model=True)
-    return _record_line(info, core, stated, body, list(turns), _clocks(known_at, occurred_at), writer)
+    clocks = _clocks(known_at, occurred_at)
+    return _record_line(info, core, stated, clocks, body=body, turns=list(turns) or None, writer=writer)
 
 
 def groups_of(
@@ -401,12 +402,11 @@ def _record(members: Mapping[str, Any], writer: str | None) -> RecordLine:
     if members.get("key") not in (None, core[info.key]):
         raise BadInput("key", f"is not the {info.key} that the core states.")
     groups = _object("groups", members["groups"]) if members.get("groups") is not None else {}
-    return _record_line(info, core, groups, members.get("body"), members.get("turns"), clocks, writer)
+    body, turns = members.get("body"), members.get("turns")
+    return _record_line(info, core, groups, clocks, body=body, turns=turns, writer=writer)
 
 
-def _late(
-    info: KindInfo, members: Mapping[str, Any], clocks: _Clocks, writer: str | None
-) -> RecordLine:
+def _late(info: KindInfo, members: Mapping[str, Any], clocks: _Clocks, writer: str | None) -> RecordLine:
     """Return the line of groups that come after their core."""
     if members.get("key") is None:
         raise BadInput("core", "is required, or else the key of the record whose groups are stated.")
@@ -424,9 +424,10 @@ def _record_line(
     info: KindInfo,
     core: Canonical,
     groups: Mapping[str, Any],
+    clocks: _Clocks,
+    *,
     body: object,
     turns: object,
-    clocks: _Clocks,
     writer: str | None,
 ) -> RecordLine:
     return RecordLine(
@@ -435,8 +436,9 @@ def _record_line(
         core=core,
         groups=_groups(info, groups, writer) if groups else {},
         body=_body(body) if body is not None else None,
-        turns=_turns(info, turns) if turns else (),
-        known_at=clocks.known_at, occurred_at=clocks.occurred_at,
+        turns=_turns(info, turns) if turns is not None else (),
+        known_at=clocks.known_at,
+        occurred_at=clocks.occurred_at,
     )
 
 
@@ -486,7 +488,14 @@ def _correction(members: Mapping[str, Any], writer: str | None) -> CorrectLine:
     core = _core(info, members.get("core"))
     if members.get("key") not in (None, core[info.key]):
         raise BadInput("key", f"is not the {info.key} that the core states.")
-    return CorrectLine(kind=info.label, key=core[info.key], core=core, reason=_reason(members.get("reason")), known_at=clocks.known_at, occurred_at=clocks.occurred_at)
+    return CorrectLine(
+        kind=info.label,
+        key=core[info.key],
+        core=core,
+        reason=_reason(members.get("reason")),
+        known_at=clocks.known_at,
+        occurred_at=clocks.occurred_at,
+    )
 
 
 # Links
@@ -535,7 +544,8 @@ def _link(members: Mapping[str, Any], writer: str | None) -> LinkLine:
         to_label=to_label,
         to_key=to_key,
         props=props,
-        known_at=clocks.known_at, occurred_at=clocks.occurred_at,
+        known_at=clocks.known_at,
+        occurred_at=clocks.occurred_at,
     )
 
 

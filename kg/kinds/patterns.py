@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from kg.enums import ArchiveContent, PatternStatus, StorageTier, ValidationType
+from kg.enums import PatternStatus, StorageTier, ValidationType
 from kg.fields import (
     ArchiveContents,
     Flag,

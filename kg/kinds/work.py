@@ -69,9 +69,7 @@ class Finding(Kind):
     metric: ShortText | None = Field(None, description="What is claimed about the subject; a registered metric.")
     value: Number | None = Field(None, description="Of a value metric: the number claimed, in unit.")
     unit: ShortText | None = None
-    target_at: Moment | None = Field(
-        None, description="When the claim is true: a session's close, a week's end."
-    )
+    target_at: Moment | None = Field(None, description="When the claim is true: a session's close, a week's end.")
     distribution: Json | None = Field(None, description="Probability by possible answer.")
 
     @model_validator(mode="after")

@@ -55,7 +55,9 @@ CREATE TABLE delivery (
     bookmark        text,
     error           text
 ) WITH (fillfactor = 70);
-CREATE INDEX delivery_due ON delivery (tier, position) WHERE state IN ('pending', 'dispatched');
+CREATE INDEX delivery_due ON delivery (position) WHERE state IN ('pending', 'dispatched');
+CREATE INDEX delivery_urgent ON delivery (actor, position) WHERE state IN ('pending', 'dispatched') AND tier < 3;
+CREATE INDEX delivery_retry ON delivery (actor, position) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX delivery_due_of_actor ON delivery (actor, position) WHERE state IN ('pending', 'dispatched');
 CREATE INDEX delivery_dead ON delivery (position) WHERE state = 'dead';
 COMMENT ON TABLE delivery IS 'Where each event stands on its way into the graph. Store outages do not count as attempts.';

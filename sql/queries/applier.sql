@@ -15,31 +15,41 @@ UPDATE lease SET expires_at = imem_now() - interval '1 second' WHERE name = %(na
 
 -- claim_urgent --
 -- Due events of tiers 0 to 2 with the earlier events of the same actors, which take their urgency: an actor's order is kept.
-WITH urgent AS (
+-- An actor whose event waits for another attempt waits behind it.
+WITH urgent AS MATERIALIZED (
     SELECT actor, max(position) AS upto FROM delivery
     WHERE state IN ('pending', 'dispatched') AND tier < 3 AND position <> ALL (%(held)s::bigint[])
     GROUP BY actor
+),
+waiting AS MATERIALIZED (
+    SELECT actor, min(position) AS since FROM delivery
+    WHERE next_attempt_at IS NOT NULL AND next_attempt_at > imem_now() GROUP BY actor
+),
+due AS MATERIALIZED (
+    SELECT d.position, d.attempts FROM urgent AS u
+    JOIN delivery AS d ON d.actor = u.actor AND d.position <= u.upto AND d.state IN ('pending', 'dispatched')
+    LEFT JOIN waiting AS w ON w.actor = d.actor
+    WHERE d.position <> ALL (%(held)s::bigint[]) AND (w.since IS NULL OR d.position < w.since)
+    ORDER BY d.position LIMIT %(limit)s
 )
-SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.actor, e.occurred_at, e.known_at, e.recorded_at, e.order_key, d.attempts
-FROM urgent AS u
-JOIN delivery AS d ON d.actor = u.actor AND d.position <= u.upto AND d.state IN ('pending', 'dispatched')
-JOIN event AS e ON e.position = d.position
-WHERE d.position <> ALL (%(held)s::bigint[]) AND NOT EXISTS (
-    SELECT 1 FROM delivery AS b
-    WHERE b.actor = d.actor AND b.position <= d.position AND b.state IN ('pending', 'dispatched')
-      AND b.next_attempt_at > imem_now())
-ORDER BY e.position LIMIT %(limit)s
+SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key, due.attempts
+FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position
 
 -- claim_due --
 -- The oldest events that are due; an actor whose event waits for another attempt waits behind it.
-SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.actor, e.occurred_at, e.known_at, e.recorded_at, e.order_key, d.attempts
-FROM delivery AS d
-JOIN event AS e ON e.position = d.position
-WHERE d.state IN ('pending', 'dispatched') AND d.position <> ALL (%(held)s::bigint[]) AND NOT EXISTS (
-    SELECT 1 FROM delivery AS b
-    WHERE b.actor = d.actor AND b.position <= d.position AND b.state IN ('pending', 'dispatched')
-      AND b.next_attempt_at > imem_now())
-ORDER BY d.position LIMIT %(limit)s
+WITH waiting AS MATERIALIZED (
+    SELECT actor, min(position) AS since FROM delivery
+    WHERE next_attempt_at IS NOT NULL AND next_attempt_at > imem_now() GROUP BY actor
+),
+due AS MATERIALIZED (
+    SELECT d.position, d.attempts FROM delivery AS d
+    LEFT JOIN waiting AS w ON w.actor = d.actor
+    WHERE d.state IN ('pending', 'dispatched') AND d.position <> ALL (%(held)s::bigint[])
+      AND (w.since IS NULL OR d.position < w.since)
+    ORDER BY d.position LIMIT %(limit)s
+)
+SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key, due.attempts
+FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position
 
 -- settle_applied --
 -- Marks events applied, if the lease is still ours.
@@ -81,7 +91,7 @@ WHERE d.state = 'dead' ORDER BY d.position LIMIT %(limit)s
 
 -- events_after --
 -- The journal in order, for a rebuild: a page after a position.
-SELECT position, event_id, kind, record_key, payload, actor, occurred_at, known_at, recorded_at, order_key, 0 AS attempts
+SELECT position, event_id, kind, record_key, payload, occurred_at, known_at, recorded_at, order_key, 0 AS attempts
 FROM event WHERE position > %(after)s AND position <= %(upto)s ORDER BY position LIMIT %(limit)s
 
 -- journal_end --

@@ -1,0 +1,84 @@
+"""
+Streams that say that there is something to do: ids of tiers, never content.
+
+Writers ring after their commit; the applier listens. A stream that is away costs a moment: the listener looks for
+itself every :data:`LOOK_S` seconds, and nothing is ever only in a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.asyncio.retry import Retry
+from redis.exceptions import RedisError
+
+from journal.entry import Tier
+
+STREAM = "imem:events:{tier}"
+"""One stream a tier; entries bear nothing but a mark, and at most :data:`KEPT` of them stay."""
+
+KEPT = 1000
+LOOK_S = 0.25
+"""How often the listener looks for itself while the streams are away, in seconds."""
+
+WAIT_S = 1.0
+"""How long it listens before it looks for itself, in seconds."""
+
+_SOCKET_S = 0.25
+
+
+def _client(url: str, timeout_s: float) -> redis.asyncio.Redis:
+    return redis.asyncio.Redis.from_url(
+        url,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=_SOCKET_S,
+        retry=Retry(NoBackoff(), 0),
+        decode_responses=True,
+    )
+
+
+class Ringer:
+    """Announces what was committed; a ring that fails is dropped, since the listener looks for itself."""
+
+    def __init__(self, url: str) -> None:
+        self._client = _client(url, _SOCKET_S)
+
+    async def ring(self, tiers: Sequence[Tier]) -> None:
+        """Say that events of *tiers* were committed."""
+        try:
+            async with self._client.pipeline(transaction=False) as pipe:
+                for tier in tiers:
+                    pipe.xadd(STREAM.format(tier=int(tier)), {"committed": "1"}, maxlen=KEPT, approximate=True)
+                await pipe.execute()
+        except (RedisError, OSError):
+            return
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+class StreamBell:
+    """The applier's ear on the streams."""
+
+    def __init__(self, url: str) -> None:
+        self._client = _client(url, WAIT_S + _SOCKET_S)
+        self._last: dict[Any, Any] = {STREAM.format(tier=int(tier)): "$" for tier in Tier}
+
+    async def wait(self) -> None:
+        """Return when a writer rang, or after :data:`WAIT_S` seconds, or sooner when the streams are away."""
+        try:
+            answers = await self._client.xread(self._last, block=int(WAIT_S * 1000), count=KEPT)
+        except (RedisError, OSError):
+            await asyncio.sleep(LOOK_S)
+            return
+        for stream, entries in answers or []:
+            self._last[stream] = entries[-1][0]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()

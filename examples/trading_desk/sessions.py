@@ -3,8 +3,8 @@ Trading sessions: which one a claim speaks of, when a close was known, and what 
 
 The source's own ``last_close`` lags behind what a run had read, so nothing is measured from it. A claim speaks of the
 first session that *opens* after the run was known, measured from the close before: no part of that session can have
-been seen. The source's outcomes name the session from which it measures; where both disagree (one run that ended in
-mid-session, as read in UTC-12), the later one counts and the earlier return stays an outcome without a decision.
+been seen. The source's outcomes name the session from which it measures; where both disagree (one run that ended
+next morning, in UTC-12 after that day's close), the later one counts and the earlier return reviews no decision.
 """
 
 from __future__ import annotations

@@ -104,6 +104,20 @@ def test_claimed_session(desk_lines: Lines, run: str, target: str) -> None:
     assert claim["target_at"] == f"{target}T20:00:00Z"
 
 
+@pytest.mark.parametrize(
+    ("known_at", "session"),
+    [
+        ("2026-06-02T13:29:59", date(2026, 6, 2)),
+        ("2026-06-02T13:30:00", date(2026, 6, 3)),  # opening: part of the session may have been seen
+        ("2026-06-05T13:30:00", date(2026, 6, 8)),
+        ("2026-06-06T00:00:00", date(2026, 6, 8)),
+    ],
+)
+def test_a_session_that_has_opened_is_no_longer_claimed(known_at: str, session: date) -> None:
+    """A claim in mid-session speaks of the next one, over a weekend of Monday."""
+    assert sessions.claimed_session(datetime.fromisoformat(known_at).replace(tzinfo=UTC)) == session
+
+
 def test_sessions_are_counted_over_weekends() -> None:
     """From a Friday, Monday is one session later."""
     assert sessions.sessions_between(date(2026, 5, 29), date(2026, 6, 1)) == 1
@@ -259,7 +273,7 @@ def test_longer_returns_review_the_decision(
 
     assert {core["metric"] for core in reviews} == {"return_1s", "return_2s", "return_3s", "return_4s"}
     assert all(known[core["decision_id"]] < core["target_at"] for core in reviews)
-    # One run ended in mid-session as read in UTC-12: the return that had begun before it reviews nothing.
+    # One run ended next morning, in UTC-12 after that day's close: what was over by then reviews nothing.
     assert {core["id"] for core in outcomes.values() if "decision_id" not in core} == {
         "trading_desk:QCOM/return_1s/2026-06-02",
         "trading_desk:QCOM/return_3s/2026-06-04",

@@ -212,7 +212,7 @@ class Applier:
         except (KeyError, ValueError) as error:
             # Written by a program that knew other kinds: this one cannot place it.
             raise StatementRejected(f"The event does not fit the catalogue: {error}.") from error
-        now = self.clock.now()
+        now = self.clock.now().isoformat()
 
         async def run(transaction: neo4j.AsyncTransaction) -> None:
             for work in projection.work():

@@ -14,9 +14,22 @@ from typing import Any, LiteralString
 from uuid import UUID
 
 from journal.statements import cypher
-from kg.catalog import CORE, KINDS, LABELS, LINK_TYPES, LINKS, implied_links, link_props, subject_id_of
+from kg.catalog import (
+    CORE,
+    KINDS,
+    LABELS,
+    LINK_TYPES,
+    LINKS,
+    PropertySet,
+    implied_links,
+    link_props,
+    subject_id_of,
+)
 
 Row = dict[str, Any]
+Times = list[list[str]]
+"""Pairs of property and RFC 3339 text; the statement makes times of them, which the driver would do a hundred times slower."""
+
 Link = tuple[str, str, str, str, str, str]
 """Type, label and key of the start, label and key of the end, identity (text, or empty)."""
 
@@ -49,7 +62,7 @@ class Event:
         kind: ``record.<Kind>``, ``correct.<Kind>`` or ``link.<TYPE>``.
         key: the record's key, or the link's identity.
         payload: canonical content.
-        occurred_at, known_at, recorded_at: its clocks, UTC.
+        occurred_at, known_at, recorded_at: its clocks, as RFC 3339 text in UTC.
         order_key: (known_at, actor, agent_seq) as sortable text.
         attempts: how often the graph has refused it.
     """
@@ -59,9 +72,9 @@ class Event:
     kind: str
     key: str
     payload: Mapping[str, Any]
-    occurred_at: datetime
-    known_at: datetime
-    recorded_at: datetime
+    occurred_at: str
+    known_at: str
+    recorded_at: str
     order_key: str
     attempts: int = 0
 
@@ -74,12 +87,16 @@ class Event:
             row["kind"],
             row["record_key"],
             row["payload"],
-            row["occurred_at"].replace(tzinfo=UTC),
-            row["known_at"].replace(tzinfo=UTC),
-            row["recorded_at"].replace(tzinfo=UTC),
+            _text(row["occurred_at"]),
+            _text(row["known_at"]),
+            _text(row["recorded_at"]),
             row["order_key"],
             row["attempts"],
         )
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +127,7 @@ class Projection:
                 add = self._add_core if sort == "record" else self._add_correction
                 add(name, event)
             for group, value in event.payload.get("groups", {}).items():
-                self._add_group(name, group, event, KINDS[name].groups[group].to_graph(value))
+                self._add_group(name, group, event, _values(KINDS[name].groups[group], value))
         self.applied.append({"event_id": str(event.event_id), "position": event.position})
 
     def _add_core(self, kind: str, event: Event) -> None:
@@ -120,54 +137,48 @@ class Projection:
             "order": event.order_key,
             "recorded_at": event.recorded_at,
             "position": event.position,
-            "props": KINDS[kind].core.to_graph(event.payload[CORE]),
-            "clocks": {
-                "known_at": event.known_at,
-                "occurred_at": event.occurred_at,
-                "core_order": event.order_key,
-                "core_recorded_at": event.recorded_at,
-            },
+            "known_at": event.known_at,
+            "occurred_at": event.occurred_at,
+            **_values(KINDS[kind].core, event.payload[CORE]),
         }
         rows = self.cores.setdefault(kind, {})
-        rows[event.key] = _merged_first(rows.get(event.key), row, keep="order")
+        rows[event.key] = _merged_core(rows.get(event.key), row)
         for link in implied_links(kind, event.payload[CORE]):
             self._add_link(
                 (link.type, link.from_label, link.from_key, link.to_label, link.to_key, ""),
                 event,
-                link_props(LINKS[link.type, link.from_label, link.to_label]).to_graph(link.props),
+                _values(link_props(LINKS[link.type, link.from_label, link.to_label]), link.props),
             )
 
     def _add_correction(self, kind: str, event: Event) -> None:
-        self._add_group(kind, CORRECTION, event, KINDS[kind].core.to_graph(event.payload[CORE]))
+        self._add_group(kind, CORRECTION, event, _values(KINDS[kind].core, event.payload[CORE]))
 
-    def _add_group(self, kind: str, group: str, event: Event, props: Row) -> None:
+    def _add_group(self, kind: str, group: str, event: Event, values: Row) -> None:
         rows = self.groups.setdefault((kind, group), {})
         standing = rows.get(event.key)
-        if standing is None or event.order_key > standing["order"]:
-            rows[event.key] = {
-                "key": event.key,
-                "subject": subject_id_of(kind, event.key),
-                "order": event.order_key,
-                "props": props
-                | {
-                    f"{group}_known_at": event.known_at,
-                    f"{group}_recorded_at": event.recorded_at,
-                    f"{group}_position": event.position,
-                    f"{group}_order": event.order_key,
-                },
-            }
+        if standing is not None and event.order_key < standing["order"]:
+            return
+        clocks = [[f"{group}_known_at", event.known_at], [f"{group}_recorded_at", event.recorded_at]]
+        marks = {f"{group}_position": event.position, f"{group}_order": event.order_key}
+        rows[event.key] = {
+            "key": event.key,
+            "subject": subject_id_of(kind, event.key),
+            "order": event.order_key,
+            "props": values["props"] | marks,
+            "times": values["times"] + clocks,
+        }
 
     def _add_link_event(self, type_: str, event: Event) -> None:
         payload = event.payload
         kind = LINKS[type_, payload["from_label"], payload["to_label"]]
-        props = link_props(kind).to_graph(payload["props"])
+        values = _values(link_props(kind), payload["props"])
         identity = str(payload["props"][kind.identity[0]]) if kind.identity else ""
         ends = (payload["from_label"], payload["from_key"], payload["to_label"], payload["to_key"])
         if kind.undirected and ends[1] > ends[3]:
             ends = (*ends[2:], *ends[:2])
-        self._add_link((type_, *ends, identity), event, props)
+        self._add_link((type_, *ends, identity), event, values)
 
-    def _add_link(self, link: Link, event: Event, props: Row) -> None:
+    def _add_link(self, link: Link, event: Event, values: Row) -> None:
         type_, from_label, from_key, to_label, to_key, identity = link
         kind = LINKS[type_, from_label, to_label]
         slot = (type_, from_label, from_key, "", "", "") if kind.replaced else link
@@ -182,22 +193,15 @@ class Projection:
             "from_stub": _stub(from_label, from_key),
             "to_stub": _stub(to_label, to_key),
             "order": event.order_key,
+            "first_order": event.order_key,
             "recorded_at": event.recorded_at,
             "position": event.position,
-            "props": props | {"order": event.order_key},
-            "clocks": {
-                "known_at": event.known_at,
-                "occurred_at": event.occurred_at,
-                "first_order": event.order_key,
-            },
+            "known_at": event.known_at,
+            "occurred_at": event.occurred_at,
+            "identity": identity,
+            **values,
         }
-        if identity:
-            row["identity"] = props[kind.identity[0]]
-        if kind.replaced:
-            row["props"] = row["props"] | row["clocks"] | {"recorded_at": event.recorded_at, "position": event.position}
-            self.links[slot] = row
-        else:
-            self.links[slot] = _merged_link(standing, row)
+        self.links[slot] = row if kind.replaced else _merged_link(standing, row)
 
     def work(self) -> Iterator[Work]:
         """Yield the statements in the order in which they are run."""
@@ -228,13 +232,12 @@ class Projection:
         return shapes
 
 
-def _merged_first(standing: Row | None, row: Row, *, keep: str) -> Row:
-    """Return the row with the least order key, and the least position with its recorded_at."""
+def _merged_core(standing: Row | None, row: Row) -> Row:
+    """Return the earliest-known statement of a core, with the position and time of the first that was recorded."""
     if standing is None:
         return row
-    first, other = (row, standing) if row[keep] < standing[keep] else (standing, row)
-    earlier = min(standing, row, key=lambda one: one["position"])
-    return {**other, **first, "position": earlier["position"], "recorded_at": earlier["recorded_at"]}
+    known = min(standing, row, key=lambda one: one["order"])
+    return known | _first(standing, row)
 
 
 def _merged_link(standing: Row | None, row: Row) -> Row:
@@ -242,14 +245,29 @@ def _merged_link(standing: Row | None, row: Row) -> Row:
     if standing is None:
         return row
     latest = max(standing, row, key=lambda one: one["order"])
-    earliest = min(standing, row, key=lambda one: one["clocks"]["first_order"])
+    earliest = min(standing, row, key=lambda one: one["first_order"])
+    clocks = {name: earliest[name] for name in ("known_at", "occurred_at", "first_order")}
+    return latest | clocks | _first(standing, row)
+
+
+def _first(standing: Row, row: Row) -> Row:
     first = min(standing, row, key=lambda one: one["position"])
-    return {
-        **latest,
-        "clocks": earliest["clocks"],
-        "position": first["position"],
-        "recorded_at": first["recorded_at"],
-    }
+    return {"position": first["position"], "recorded_at": first["recorded_at"]}
+
+
+def _values(part: PropertySet, canonical: Mapping[str, Any]) -> Row:
+    """Return the properties of a whole part, absent ones None so that they go, and its times apart."""
+    names = _MOMENTS.get(part.name + part.model.__qualname__)
+    if names is None:
+        names = tuple(name for name, prop in part.properties.items() if prop.type.name == "datetime")
+        _MOMENTS[part.name + part.model.__qualname__] = names
+    if not names:
+        return {"props": part.to_graph(canonical), "times": []}
+    props = part.to_graph({name: value for name, value in canonical.items() if name not in names})
+    return {"props": props, "times": [[name, canonical[name]] for name in names if name in canonical]}
+
+
+_MOMENTS: dict[str, tuple[str, ...]] = {}
 
 
 def _stub(label: str, key: str) -> Row:

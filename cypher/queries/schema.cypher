@@ -1,0 +1,17 @@
+// create_schema_version //
+// One node for each number of a migration, so that two processes that migrate at once record it once.
+CREATE CONSTRAINT schema_version_number IF NOT EXISTS FOR (n:SchemaVersion) REQUIRE n.number IS UNIQUE
+
+// schema_versions //
+// What was applied: number, sha256.
+MATCH (v:SchemaVersion) RETURN v.number AS number, v.sha256 AS sha256 ORDER BY number
+
+// add_schema_version //
+// That the file `number` with this content was applied; the first to say so wins. Returns the sha256 that stands.
+MERGE (v:SchemaVersion {number: $number})
+ON CREATE SET v.name = $name, v.sha256 = $sha256, v.applied_at = $now
+RETURN v.sha256 AS sha256
+
+// await_indexes //
+// Waits until every index answers, at most `timeout_s` seconds.
+CALL db.awaitIndexes($timeout_s)

@@ -1,0 +1,275 @@
+// What is known of one subject. Conventions of every query that says `as_of: yes`:
+//
+// A node or link counts when its known_at is at most $known_until and its recorded_at at most $recorded_until; on a stub both
+// are null, so it does not count. The subject itself is a reference and is not asked. Nodes come as property maps that hold
+// the newest values: the caller replaces what became known later by the journal's value of that moment.
+//
+// Where rows are chosen or sorted by a fact that a correction may change, those whose correction (or first statement) lies
+// after the moment come *in addition* to the limit, with `unsettled: true`: the caller sorts and cuts again once all are dated.
+// So nothing known later can push out a row that belongs to the answer.
+
+// company_history //
+// The newest analyses of a subject with what was found, decided and became of it. For a market, analyses of the other questions
+// of its series follow its own: each question usually has one analysis.
+// parameters: subject_id (string), findings_limit (int, findings an analysis), known_until (datetime), recorded_until (datetime), limit (int, analyses)
+// columns: subject (map), own (bool: of this subject, not of its series), analysis (map), performed_by (list of {agent, role, order}),
+//   findings (list of {finding, unsettled, settled: list of {outcome, score}}; by importance, then id), findings_total (int),
+//   decisions (list of {decision, outcomes}; by id, 20 at most), unsettled (bool), total (int, analyses that count)
+// order: own first, then date descending, then id; unsettled ones before all
+// as_of: yes
+MATCH (s:Subject {subject_id: $subject_id})
+CALL (s) {
+    MATCH (s)-[h:HAS_ANALYSIS]->(a:Analysis)
+    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
+      AND a.known_at <= $known_until AND a.recorded_at <= $recorded_until
+    RETURN s AS subject, a, true AS own
+  UNION ALL
+    MATCH (m:Market)
+    WHERE m.series_id = s.series_id AND m <> s
+    MATCH (m)-[h:HAS_ANALYSIS]->(a:Analysis)
+    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
+      AND a.known_at <= $known_until AND a.recorded_at <= $recorded_until
+    RETURN m AS subject, a, false AS own
+}
+WITH subject, a, own,
+     coalesce(a.correction_known_at > $known_until OR a.correction_recorded_at > $recorded_until, false)
+     OR coalesce(a.core_recorded_at > $recorded_until, false) AS unsettled
+ORDER BY own DESC, a.date DESC, a.id
+WITH collect({subject: subject, a: a, own: own, unsettled: unsettled}) AS rows
+WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
+UNWIND range(0, size(rows) - 1) AS place
+WITH total, place, rows[place] AS row
+WITH total, place, row.subject AS subject, row.a AS a, row.own AS own, row.unsettled AS unsettled
+CALL (a) {
+    MATCH (a)-[h:HAS_FINDING]->(f:Finding)
+    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
+      AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
+    WITH f, coalesce(f.correction_known_at > $known_until OR f.correction_recorded_at > $recorded_until, false)
+         OR coalesce(f.core_recorded_at > $recorded_until, false) AS later
+    ORDER BY coalesce(f.importance, -1.0) DESC, f.id
+    WITH collect({f: f, later: later}) AS rows
+    RETURN size(rows) AS findings_total,
+           [row IN rows WHERE row.later] + [row IN rows WHERE NOT row.later][..$findings_limit] AS chosen
+}
+RETURN properties(subject) AS subject, own, properties(a) AS analysis,
+    COLLECT {
+        MATCH (agent:Agent)-[p:PERFORMED]->(a)
+        WHERE p.known_at <= $known_until AND p.recorded_at <= $recorded_until
+        RETURN {agent: agent.name, role: p.role, order: p.order}
+        ORDER BY agent.name LIMIT 50
+    } AS performed_by,
+    COLLECT {
+        UNWIND range(0, size(chosen) - 1) AS nth
+        WITH nth, chosen[nth].f AS f, chosen[nth].later AS later
+        RETURN {
+            finding: properties(f), unsettled: later,
+            settled: COLLECT {
+                MATCH (f)-[r:SETTLED_BY]->(o:Outcome)
+                WHERE o.known_at <= $known_until AND o.recorded_at <= $recorded_until
+                RETURN {outcome: properties(o), score: properties(r)}
+                ORDER BY o.id LIMIT 20
+            }
+        }
+        ORDER BY nth
+    } AS findings,
+    findings_total,
+    COLLECT {
+        MATCH (a)-[l:LED_TO]->(d:Decision)
+        WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
+          AND d.known_at <= $known_until AND d.recorded_at <= $recorded_until
+        RETURN {
+            decision: properties(d),
+            outcomes: COLLECT {
+                MATCH (d)-[h:HAS_OUTCOME]->(o:Outcome)
+                WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
+                  AND o.known_at <= $known_until AND o.recorded_at <= $recorded_until
+                RETURN properties(o)
+                ORDER BY o.id LIMIT 50
+            }
+        }
+        ORDER BY d.id LIMIT 20
+    } AS decisions,
+    unsettled, total
+ORDER BY place
+
+// speakers_of_subject //
+// Who made statements about a subject, or about the questions of its series, and in which domain: whose track records a
+// briefing shows.
+// parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
+// columns: agent (string), domain (string), findings (int), claims (int: those that an outcome can settle), last_known_at (datetime)
+// order: findings descending, then agent, domain
+// as_of: yes
+MATCH (s:Subject {subject_id: $subject_id})
+CALL (s) {
+    RETURN s AS subject
+  UNION
+    MATCH (m:Market) WHERE m.series_id = s.series_id RETURN m AS subject
+}
+MATCH (subject)-[h:HAS_ANALYSIS]->(:Analysis)-[i:HAS_FINDING]->(f:Finding)
+WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
+  AND i.known_at <= $known_until AND i.recorded_at <= $recorded_until
+  AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
+RETURN f.agent AS agent, f.domain AS domain, count(f) AS findings, count(f.metric) AS claims, max(f.known_at) AS last_known_at
+ORDER BY findings DESC, agent, domain
+LIMIT $limit
+
+// peers //
+// Companies like this one.
+// parameters: subject_id (string), limit (int)
+// columns: peer (map), similarity (float, 0-1 or null)
+// order: similarity descending, unknown ones last, then ticker
+// as_of: no (a link's properties are dated by the journal alone)
+MATCH (:Subject {subject_id: $subject_id})-[r:PEER_OF]-(peer:Company)
+RETURN properties(peer) AS peer, r.similarity AS similarity
+ORDER BY coalesce(similarity, -1.0) DESC, peer.ticker
+LIMIT $limit
+
+// debates_of_subject //
+// Debates about a subject: who challenged whom, over which finding, and how it ended. Who won stands in the resolution.
+// parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
+// columns: debate (map), challenger (string), challenged (string), disputed (map of the finding, or null),
+//   resolutions (list of maps; earliest known first, then by id, 20 at most), unsettled (bool), total (int, debates that count)
+// order: timestamp descending, then id; unsettled ones before all
+// as_of: yes
+MATCH (s:Subject {subject_id: $subject_id})<-[b:ABOUT]-(d:Debate)
+WHERE b.known_at <= $known_until AND b.recorded_at <= $recorded_until
+  AND d.known_at <= $known_until AND d.recorded_at <= $recorded_until
+WITH d, coalesce(d.correction_known_at > $known_until OR d.correction_recorded_at > $recorded_until, false)
+     OR coalesce(d.core_recorded_at > $recorded_until, false) AS unsettled
+ORDER BY d.timestamp DESC, d.id
+WITH collect({d: d, unsettled: unsettled}) AS rows
+WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
+UNWIND range(0, size(rows) - 1) AS place
+WITH total, place, rows[place] AS row
+WITH total, place, row.d AS d, row.unsettled AS unsettled
+RETURN properties(d) AS debate, d.challenger_agent AS challenger, d.challenged_agent AS challenged,
+    head(COLLECT {
+        MATCH (d)-[l:DISPUTES]->(f:Finding)
+        WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
+          AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
+        RETURN properties(f)
+    }) AS disputed,
+    COLLECT {
+        MATCH (d)-[l:HAS_RESOLUTION]->(r:DebateResolution)
+        WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
+          AND r.known_at <= $known_until AND r.recorded_at <= $recorded_until
+        RETURN properties(r)
+        ORDER BY r.known_at, r.id LIMIT 20
+    } AS resolutions,
+    unsettled, total
+ORDER BY place
+
+// contradictions_of_subject //
+// Where sources disagreed about a subject's data, and which value was taken.
+// parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
+// columns: contradiction (map), unsettled (bool), total (int, contradictions that count)
+// order: timestamp descending, then id; unsettled ones before all
+// as_of: yes
+MATCH (c:DataContradiction {subject_id: $subject_id})
+WHERE c.known_at <= $known_until AND c.recorded_at <= $recorded_until
+WITH c, coalesce(c.correction_known_at > $known_until OR c.correction_recorded_at > $recorded_until, false)
+     OR coalesce(c.core_recorded_at > $recorded_until, false) AS unsettled
+ORDER BY c.timestamp DESC, c.id
+WITH collect({c: c, unsettled: unsettled}) AS rows
+WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
+UNWIND range(0, size(rows) - 1) AS place
+WITH total, place, rows[place].c AS c, rows[place].unsettled AS unsettled
+RETURN properties(c) AS contradiction, unsettled, total
+ORDER BY place
+
+// lessons_of_subject //
+// Lessons that bear on a subject: through the domains in which something was stated about it, through the active patterns its
+// analyses showed, and through post-mortems of its decisions. `via` holds domain, pattern, decision; unsettled lessons are
+// those whose domains were corrected later: they count when a dated domain is among `domains`, or by another way in `via`.
+// Patterns carry their status of now: as of an earlier day the caller asks the journal for those in `patterns`.
+// parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
+// columns: lesson (map), via (list of strings), patterns (list of strings: pattern ids), domains (list of strings: of the subject),
+//   unsettled (bool), total (int, lessons that count)
+// order: known_at descending, then id; unsettled ones before all
+// as_of: yes
+MATCH (any:Lesson)
+// The server keeps this number; while it is zero, nothing has to be asked of the subject's findings.
+WITH count(any) AS lessons WHERE lessons > 0
+MATCH (s:Subject {subject_id: $subject_id})
+CALL (s) {
+    MATCH (s)-[h:HAS_ANALYSIS]->(:Analysis)-[i:HAS_FINDING]->(f:Finding)
+    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
+      AND i.known_at <= $known_until AND i.recorded_at <= $recorded_until
+      AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
+    WITH f.domain AS domain ORDER BY domain
+    RETURN collect(DISTINCT domain) AS domains
+}
+CALL (s, domains) {
+    // A quoted phrase of the keyword analyzer is one whole domain; quotes and backslashes are the only ones that could end it.
+    WITH domains, reduce(text = '', domain IN domains |
+        text + CASE text WHEN '' THEN '' ELSE ' OR ' END
+        + '"' + replace(replace(domain, '\\', '\\\\'), '"', '\\"') + '"') AS search
+    WHERE search <> ''
+    CALL db.index.fulltext.queryNodes('lesson_affected_domains', search) YIELD node
+    WITH domains, node AS l
+    WHERE any(domain IN l.affected_domains WHERE domain IN domains)
+    RETURN l, 'domain' AS via, null AS pattern
+  UNION ALL
+    MATCH (s)-[h:HAS_ANALYSIS]->(:Analysis)-[i:IDENTIFIED_PATTERN]->(p:ActivePattern)<-[j:AFFECTS_PATTERN]-(l:Lesson)
+    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
+      AND i.known_at <= $known_until AND i.recorded_at <= $recorded_until
+      AND j.known_at <= $known_until AND j.recorded_at <= $recorded_until
+    RETURN DISTINCT l, 'pattern' AS via, p.pattern_id AS pattern
+  UNION ALL
+    MATCH (s)-[h:HAS_ANALYSIS]->(:Analysis)-[i:LED_TO]->(:Decision)-[j:HAS_POSTMORTEM]->(:PostMortem)-[k:GENERATED_LESSON]->(l:Lesson)
+    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
+      AND i.known_at <= $known_until AND i.recorded_at <= $recorded_until
+      AND j.known_at <= $known_until AND j.recorded_at <= $recorded_until
+      AND k.known_at <= $known_until AND k.recorded_at <= $recorded_until
+    RETURN DISTINCT l, 'decision' AS via, null AS pattern
+  UNION ALL
+    MATCH (l:Lesson)
+    WHERE size(domains) > 0 AND (l.correction_known_at > $known_until OR l.correction_recorded_at > $recorded_until)
+    RETURN l, null AS via, null AS pattern
+}
+WITH l, domains, via, pattern
+ORDER BY via, pattern
+WITH l, domains, collect(DISTINCT via) AS via, collect(DISTINCT pattern) AS patterns
+WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
+WITH l, domains, via, patterns,
+     coalesce(l.correction_known_at > $known_until OR l.correction_recorded_at > $recorded_until, false)
+     OR coalesce(l.core_recorded_at > $recorded_until, false) AS unsettled
+ORDER BY l.known_at DESC, l.id
+WITH collect({l: l, domains: domains, via: via, patterns: patterns, unsettled: unsettled}) AS rows
+WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
+UNWIND range(0, size(rows) - 1) AS place
+WITH total, place, rows[place] AS row
+WITH total, place, row, row.l AS l
+RETURN properties(l) AS lesson, row.via AS via, row.patterns AS patterns, row.domains AS domains, row.unsettled AS unsettled, total
+ORDER BY place
+
+// similar_analyses //
+// The analyses most like this one, by the edges that the similarity pipeline keeps, with what was decided after them.
+// parameters: analysis_id (string), limit (int)
+// columns: analysis (map), subject (map or null), score (float, 0-1), rank (int, 1 is nearest), model_version (string), decisions (list of maps; by id, 20 at most)
+// order: rank, then id
+// as_of: no (similarity as of a day searches the vectors with a time filter)
+MATCH (:Analysis {id: $analysis_id})-[r:SIMILAR_TO]->(a:Analysis)
+WHERE a.known_at IS NOT NULL
+WITH r, a ORDER BY r.rank, a.id LIMIT $limit
+RETURN properties(a) AS analysis,
+    head(COLLECT { MATCH (s:Subject)-[:HAS_ANALYSIS]->(a) RETURN properties(s) }) AS subject,
+    r.score AS score, r.rank AS rank, r.model_version AS model_version,
+    COLLECT {
+        MATCH (a)-[:LED_TO]->(d:Decision) WHERE d.known_at IS NOT NULL
+        RETURN properties(d) ORDER BY d.id LIMIT 20
+    } AS decisions
+ORDER BY rank, a.id
+
+// nearest_names //
+// Subjects whose ticker, name, id or question looks like what was asked for; `search` is made by kg.queries.names_search, which
+// allows for misspellings and beginnings of words.
+// parameters: search (string, full-text expression, empty finds nothing), limit (int)
+// columns: subject_id (string), name (string or null: the company's name, or the question), score (float, higher is nearer)
+// order: score descending, then subject_id
+// as_of: no (a name gives nothing away but itself)
+WITH $search AS search WHERE search <> ''
+CALL db.index.fulltext.queryNodes('subject_names', search, {limit: 200}) YIELD node, score
+RETURN node.subject_id AS subject_id, coalesce(node.name, node.question) AS name, score
+ORDER BY score DESC, subject_id
+LIMIT $limit

@@ -1,0 +1,140 @@
+"""
+The named queries of the graph: what each takes, what it returns, and whether it answers as of a day.
+
+The statement files are the only truth. Each statement opens with a comment of a fixed form, which this module reads::
+
+    // name //
+    // What it is for.
+    // parameters: subject_id (string), limit (int)
+    // columns: analysis (map), total (int)
+    // order: date descending, then id
+    // as_of: yes
+
+:func:`arguments` refuses a call with a parameter missing or unknown before it reaches the server, which would name the
+parameter only and not the query. What people type never becomes query syntax: :func:`names_search` and
+:func:`topic_search` keep its words and leave every operator of the full-text language behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final
+
+from journal.statements import Statement, load, root_of
+
+AREAS: Final = ("subjects", "agents", "patterns", "debates", "learning", "evidence", "contradictions")
+"""The files of ``cypher/queries`` that hold named queries; the others hold what migrations and the applier run."""
+
+AS_OF: Final = frozenset({"known_until", "recorded_until"})
+"""What a query takes that answers as of a day: the latest known_at and recorded_at that count."""
+
+_FIELD = re.compile(r"^// (parameters|columns|order|as_of): ?(.*(?:\n//   .*)*)$", re.MULTILINE)
+_ENTRY = re.compile(r"([a-z_]+(?:, [a-z_]+)*) \(((?:[^()]|\([^()]*\))*)\)")
+
+_WORD = re.compile(r"\w+")
+_MOST_WORDS: Final = 12
+_LONGEST_WORD: Final = 40
+"""Bounds of a full-text expression: each word with a misspelling allowed is a walk through the index's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    """
+    One named query.
+
+    Attributes:
+        name: its heading, by which ``Graph.read`` runs it.
+        area: the file it stands in.
+        purpose: what it is for, in words.
+        parameters: name → type, unit and meaning.
+        columns: name → type and meaning, in the order of the answer.
+        order: how rows are sorted.
+        as_of: whether it answers as of a day; it then takes :data:`AS_OF`.
+    """
+
+    name: str
+    area: str
+    purpose: str
+    parameters: Mapping[str, str]
+    columns: Mapping[str, str]
+    order: str
+    as_of: bool
+
+
+def _entries(text: str, statement: Statement) -> Mapping[str, str]:
+    """Return name → meaning of ``name (meaning), one, other (meaning)``."""
+    found = {name: meaning for names, meaning in _ENTRY.findall(text) for name in names.split(", ")}
+    if not found:
+        raise ValueError(f"{statement.path.name}: {statement.name} names none of its {text!r}.")
+    return MappingProxyType(found)
+
+
+def read_header(statement: Statement) -> NamedQuery:
+    """
+    Return what the comment of a statement says.
+
+    Raises:
+        ValueError: the comment is not of the fixed form.
+    """
+    fields = {name: re.sub(r"\n//\s+", " ", text) for name, text in _FIELD.findall(statement.text)}
+    answer = fields.get("as_of", "").partition(" ")[0]
+    if set(fields) != {"parameters", "columns", "order", "as_of"} or answer not in {"yes", "no"}:
+        raise ValueError(f"{statement.path.name}: {statement.name} lacks a line of its comment.")
+    return NamedQuery(
+        name=statement.name,
+        area=statement.path.stem,
+        purpose=" ".join(statement.text.partition("// parameters:")[0].replace("//", " ").split()),
+        parameters=_entries(fields["parameters"], statement),
+        columns=_entries(fields["columns"], statement),
+        order=fields["order"],
+        as_of=answer == "yes",
+    )
+
+
+@cache
+def named_queries() -> Mapping[str, NamedQuery]:
+    """Return every named query by its name."""
+    statements = load(root_of("kg", "cypher") / "queries", ".cypher").values()
+    return MappingProxyType({one.name: read_header(one) for one in statements if one.path.stem in AREAS})
+
+
+def arguments(name: str, **values: Any) -> dict[str, Any]:
+    """
+    Return *values* as the parameters of the named query.
+
+    Raises:
+        KeyError: there is no such query.
+        TypeError: a parameter is missing or unknown.
+    """
+    wanted = set(named_queries()[name].parameters)
+    if set(values) != wanted:
+        missing, unknown = sorted(wanted - set(values)), sorted(set(values) - wanted)
+        raise TypeError(f"{name}: missing parameters {missing}, unknown ones {unknown}.")
+    return values
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of *text* in small letters, none twice, few and short enough for one search."""
+    words = dict.fromkeys(word[:_LONGEST_WORD] for word in _WORD.findall(text.lower()) if word.strip("_"))
+    return list(words)[:_MOST_WORDS]
+
+
+def names_search(text: str) -> str:
+    """
+    Return the full-text expression for ``nearest_names``: each word as it stands, as the beginning of one, or misspelt.
+
+    A word of up to four letters may have one letter wrong, a longer one two. The result is empty when *text* holds no
+    word; the prefix of a subject id (``company:``, ``market:``) is no part of a name.
+    """
+    for prefix in ("company:", "market:"):
+        text = text.removeprefix(prefix)
+    return " ".join(f"{word}^4 {word}*^2 {word}~{1 if len(word) <= 4 else 2}" for word in _words(text))
+
+
+def topic_search(text: str) -> str:
+    """Return the full-text expression for ``similar_debates``: any of the words; empty when *text* holds none."""
+    return " ".join(_words(text))

@@ -1,0 +1,96 @@
+"""
+The servers that tests run against.
+
+``stack`` gives settings with the addresses of a Postgres, a Neo4j and three Valkeys, started once per test process
+(under pytest-xdist: one set per worker) and gone with it, however it ends. Where they come from:
+
+* by default the local stack, in a folder of its own;
+* ``IMEM_TEST_STACK=containers``: images, through testcontainers;
+* ``IMEM_TEST_STACK=urls``: running servers, named by the ``IMEM_…_URL`` variables; **their content is lost**.
+
+``IMEM_TEST_NEO4J`` chooses the version of Neo4j (the default one otherwise). A server that does not start fails the
+tests that need it; none is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import pytest
+
+from imem.local.supervisor import LocalStack
+from journal.settings import TEST_VARIABLES, Settings
+
+KEPT = ("IMEM_CACHE_DIR", "IMEM_MAVEN_REPOSITORY", "IMEM_NEO4J_HOME")
+"""What tests take from the environment: where jars come from."""
+
+
+class Stack(Protocol):
+    """What a test may ask of the servers."""
+
+    settings: Settings
+
+
+def settings_for(home: Path, **overrides: Any) -> Settings:
+    """Return settings for *home* with the version of Neo4j under test and no server named."""
+    if os.environ.get("IMEM_TEST_NEO4J"):
+        overrides = {"neo4j_version": os.environ["IMEM_TEST_NEO4J"], **overrides}
+    return Settings.read({name: os.environ[name] for name in KEPT if name in os.environ}, home=home, **overrides)
+
+
+@contextmanager
+def temporary_home() -> Iterator[Path]:
+    """
+    Make a home for one stack, gone afterwards.
+
+    It is not below pytest's own folder, which Postgres' user cannot pass through when root runs the tests.
+    """
+    with TemporaryDirectory(prefix="imem-test-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Make a folder for a stack of the test's own."""
+    with temporary_home() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    """Start the servers once; nothing is migrated."""
+    with temporary_home() as folder:
+        yield from _servers(settings_for(folder))
+
+
+def _servers(settings: Settings) -> Iterator[Stack]:
+    kind = os.environ.get("IMEM_TEST_STACK", "local")
+    if kind == "urls":
+        yield _Given(Settings.read({n: v for n, v in os.environ.items() if n not in TEST_VARIABLES}, home=settings.home))
+    elif kind == "containers":
+        from tests.containers import Containers
+
+        with Containers(settings) as containers:
+            yield containers
+    elif kind == "local":
+        with LocalStack(settings, workers=False) as local:
+            yield local
+    else:
+        raise pytest.UsageError(f"IMEM_TEST_STACK={kind} is neither local nor containers nor urls.")
+
+
+class _Given:
+    """Servers that run already."""
+
+    def __init__(self, settings: Settings) -> None:
+        names = [name for name in Settings.model_fields if name.endswith("_url")]
+        missing = [f"IMEM_{name.upper()}" for name in names if getattr(settings, name) is None]
+        if missing:
+            raise pytest.UsageError(f"IMEM_TEST_STACK=urls needs {', '.join(missing)}.")
+        self.settings = settings

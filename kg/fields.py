@@ -10,6 +10,7 @@ Postgres cannot hold. Numbers are finite and -0.0 becomes 0.0; what is not state
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -172,19 +173,44 @@ class JsonObject(Mapping[str, Any]):
         return JsonObject, (self.text,)
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """
-    Return the members of one JSON object; the hook of a decoder.
+class _TwiceError(ValueError):
+    """A key stands twice in one object, so that readers would disagree on what was said."""
 
-    Raises:
-        ValueError: a key stands there twice, so that readers would disagree on what was said.
-    """
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of one JSON object; the decoder's hook."""
     members = dict(pairs)
     if len(members) != len(pairs):
         seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {shown(twice)} stands twice in one object.")
+        for key, _ in pairs:
+            if key in seen:
+                raise _TwiceError(key)
+            seen.add(key)
     return members
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique_keys)
+
+
+def decode_json(text: str) -> Any:
+    """
+    Return the value of a JSON text; a NaN in it is left for the field to refuse by name.
+
+    The standard library's decoder is used, since the fast one keeps the last of two equal keys without a word.
+
+    Raises:
+        PydanticCustomError: it is no JSON, names a key twice in one object, or nests or counts beyond all measure.
+    """
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise refuse("", f"is no JSON: {error.msg.lower()} at character {error.pos}.") from None
+    except RecursionError:
+        raise refuse("", f"is nested deeper than {DEPTH} levels.") from None
+    except _TwiceError as error:
+        raise refuse("", f"states {shown(str(error))} twice in one object.") from None
+    except ValueError:
+        raise refuse("", "holds a number of too many digits.") from None
 
 
 def shown(text: str, limit: int = 60) -> str:
@@ -264,17 +290,7 @@ def parse_json_object(value: object) -> JsonObject:
     if isinstance(value, str):
         if len(value) > 4 * JSON_BYTES:
             raise refuse("", f"is longer than {JSON_BYTES:,} bytes.")
-        # The standard library's decoder, since the fast one keeps the last of two equal keys without a word.
-        import json  # noqa: PLC0415  most values come as objects
-
-        try:
-            value = json.loads(value, object_pairs_hook=unique_keys)
-        except json.JSONDecodeError as error:
-            raise refuse("", f"is no JSON: {error.msg.lower()} at character {error.pos}.") from None
-        except RecursionError:
-            raise refuse("", f"is nested deeper than {DEPTH} levels.") from None
-        except ValueError as error:
-            raise refuse("", f"is no usable JSON: {error}") from None
+        value = decode_json(value)
     if not isinstance(value, Mapping):
         raise refuse("", "must be an object.")
     text = canonical_json(_clean(value, 0))

@@ -16,7 +16,6 @@ Everything wrong raises :class:`~journal.errors.BadInput` with the dotted path o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,7 +35,7 @@ from kg.catalog import (
     link_props,
     read_properties,
 )
-from kg.fields import BODY_BYTES, DEPTH, Text, parse_moment, shown, unique_keys
+from kg.fields import BODY_BYTES, DEPTH, Text, decode_json, parse_moment, shown
 from kg.kinds.base import Group, Kind
 from kg.kinds.trust import Turn
 from kg.links import LINK_KINDS, LinkKind
@@ -48,7 +47,6 @@ TURNS: Final = 500
 """Most turns of one debate in one line."""
 
 _BOM: Final = b"\xef\xbb\xbf"
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=unique_keys)
 _RECORD_MEMBERS: Final = frozenset({"record", "key", "known_at", "occurred_at", "core", "groups", "body", "turns"})
 _LINK_MEMBERS: Final = frozenset({"link", "from", "to", "props", "known_at", "occurred_at"})
 _CORRECT_MEMBERS: Final = frozenset({"correct", "key", "core", "reason", "known_at", "occurred_at"})
@@ -271,14 +269,9 @@ def _decode(raw: bytes, max_bytes: int) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise BadInput("line", f"is not UTF-8: byte {error.start} cannot be read.") from None
     try:
-        value = _DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        raise BadInput("line", f"is no JSON: {error.msg.lower()} at character {error.pos}.") from None
-    except RecursionError:
-        raise BadInput("line", f"is nested deeper than {DEPTH} levels.") from None
-    except ValueError as error:
-        # Two equal keys in one object, or a number of more digits than the interpreter reads.
-        raise BadInput("line", f"is no usable JSON: {error}") from None
+        value = decode_json(text)
+    except PydanticCustomError as error:
+        raise BadInput("line", error.message()) from None
     if not isinstance(value, dict):
         raise BadInput("line", "must be an object.")
     if text.count("{") + text.count("[") > DEPTH and _too_deep(value):
@@ -331,7 +324,7 @@ def _moment(where: str, value: object) -> datetime | None:
     try:
         return parse_moment(value)
     except PydanticCustomError as error:
-        raise BadInput(where, str(error)) from None
+        raise BadInput(where, error.message()) from None
 
 
 class _Clocks(NamedTuple):

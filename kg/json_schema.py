@@ -40,11 +40,11 @@ def line_schema(name: str | None = None) -> Schema:
             "kind", f"{shown(name)} is no kind of record or link.", mend=suggestion(name, [*KINDS, *LINK_TYPES])
         )
     if not variants:
-        raise BadInput("kind", f"{name} cannot be loaded: {_why_not(name)}.")
+        raise BadInput("kind", f"{name} cannot be loaded: {_why_not(str(name))}.")
     return {"$schema": DIALECT, "title": title, "anyOf": variants}
 
 
-def _why_not(name: str | None) -> str:
+def _why_not(name: str) -> str:
     if name in KINDS:
         return f"only the {KINDS[name].governed} subsystem writes it"
     link = next(link for link in LINK_KINDS if link.name == name)

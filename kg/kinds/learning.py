@@ -73,7 +73,7 @@ class Lesson(Kind):
 
         applied: Flag
         applied_date: Moment | None = None
-        effectiveness_tracked: Flag | None = None
+        effectiveness_tracked: Flag
 
     id: Key
     source: LessonSource

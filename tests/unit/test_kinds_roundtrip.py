@@ -1,0 +1,167 @@
+"""What is stated comes back: line, canonical form, graph form and model say the same."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from neo4j.time import DateTime
+
+from journal.canonical import canonical_json, content_hash
+from kg.catalog import KINDS, from_graph, link_props, to_graph, to_model
+from kg.lines import LinkLine, RecordLine, groups_of, link_of, parse_line, record_of
+from kg.links import LINK_KINDS
+from tests import strategies as given_
+
+GROUPS = [(label, name) for label, info in KINDS.items() for name in info.groups]
+
+
+def _as_the_driver_returns(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return what a query answers: times in the driver's class, and no property that is null."""
+    return {
+        name: DateTime.from_native(value) if isinstance(value, datetime) else value
+        for name, value in properties.items()
+        if value is not None
+    }
+
+
+@pytest.mark.spec("GR-2")
+@pytest.mark.parametrize("full", [True, False, None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_core_comes_back(kind, full):
+    writer = KINDS[kind].governed
+
+    @settings(max_examples=25, deadline=None)
+    @given(given_.cores_of(kind, full))
+    def check(core):
+        raw = json.dumps({"record": kind, "core": core}).encode()
+        line = parse_line(raw, needs_known_at=False, writer=writer)
+        assert isinstance(line, RecordLine)
+        assert line.core is not None
+        node = _as_the_driver_returns(to_graph(kind, "core", line.core))
+        model = from_graph(kind, node)
+
+        assert model is not None
+        assert model == to_model(kind, line.core)
+        assert model.ref == (kind, line.key)
+        again = record_of(model, writer=writer)
+        assert canonical_json(again.core) == canonical_json(line.core)
+        assert set(line.core) == {name for name, value in core.items() if value is not None} | _derived(kind)
+
+    check()
+
+
+def _derived(kind: str) -> set[str]:
+    return {
+        name for name, info in KINDS[kind].model.model_fields.items() if info.default_factory is not None
+    }
+
+
+@pytest.mark.spec("GR-2")
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize(("kind", "group"), GROUPS)
+def test_a_group_comes_back(kind, group, full):
+    info = KINDS[kind]
+    part = info.groups[group]
+
+    @settings(max_examples=15, deadline=None)
+    @given(st.data())
+    def check(data):
+        core = data.draw(given_.cores_of(kind, False))
+        stated = data.draw(given_.properties_of(part, full))
+        writer = info.governed or part.governed
+        kept = part.canonical(part.model.model_validate(stated))
+        if not part.derived:
+            late = json.dumps({"record": kind, "key": core[info.key], "groups": {group: stated}}).encode()
+            line = parse_line(late, needs_known_at=False, writer=writer)
+            assert isinstance(line, RecordLine)
+            assert line.groups == {group: kept}
+
+        base = parse_line(
+            json.dumps({"record": kind, "core": core}).encode(), needs_known_at=False, writer=info.governed
+        )
+        assert isinstance(base, RecordLine)
+        assert base.core is not None
+        node = to_graph(kind, "core", base.core) | to_graph(kind, group, kept)
+        node[f"{group}_known_at"] = datetime.fromisoformat("2026-06-01T00:00:00Z")
+        model = from_graph(kind, _as_the_driver_returns(node))
+
+        assert model == to_model(kind, base.core, {group: kept})
+        value = getattr(model, group)
+        assert part.canonical(value) == kept
+        if not part.derived:
+            again = groups_of(info.model, base.key, {group: value}, writer=writer)
+            assert content_hash(again.groups[group]) == content_hash(kept)
+
+    check()
+
+
+@pytest.mark.spec("GR-2")
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("link", LINK_KINDS, ids=lambda link: f"{link.name}-{link.froms[0]}")
+def test_the_properties_of_a_link_come_back(link, full):
+    part = link_props(link)
+
+    @settings(max_examples=15, deadline=None)
+    @given(given_.properties_of(part, full))
+    def check(props):
+        kept = part.canonical(part.model.model_validate(props))
+        stored = _as_the_driver_returns(part.to_graph(kept))
+
+        assert canonical_json(part.from_graph(stored)) == canonical_json(kept)
+        assert set(kept) == set(props)
+
+    check()
+
+
+@pytest.mark.spec("GR-2")
+@pytest.mark.parametrize("link", given_.LOADABLE_LINKS, ids=lambda link: f"{link.name}-{link.froms[0]}")
+def test_a_link_stated_in_python_is_the_line_of_the_same_link(link):
+    @settings(max_examples=15, deadline=None)
+    @given(given_.link_lines_of(link))
+    def check(stated):
+        line = parse_line(json.dumps(stated).encode())
+        assert isinstance(line, LinkLine)
+        assert line.link is link
+        (start,), (end,) = stated["from"].items(), stated["to"].items()
+        again = link_of(link.name, start, end, stated["props"], known_at=line.known_at)
+
+        assert again == line
+        assert set(line.identity) == set(link.identity)
+
+    check()
+
+
+@pytest.mark.parametrize("kind", given_.LOADABLE_KINDS)
+def test_a_record_stated_in_python_is_the_line_of_the_same_record(kind):
+    @settings(max_examples=20, deadline=None)
+    @given(given_.lines_of(kind))
+    def check(stated):
+        line = parse_line(json.dumps(stated).encode())
+        assert isinstance(line, RecordLine)
+        assert line.core is not None
+        model = to_model(kind, line.core, line.groups)
+        again = record_of(model, known_at=line.known_at, occurred_at=line.occurred_at, body=line.body)
+
+        assert (again.core, again.groups, again.key) == (line.core, line.groups, line.key)
+        assert (again.known_at, again.occurred_at, again.body) == (line.known_at, line.occurred_at, line.body)
+
+    check()
+
+
+def test_a_stub_is_no_record():
+    assert from_graph("Agent", {"name": "sentiment_analyst", "stub": True}) is None
+
+
+def test_a_group_without_values_is_present_when_the_node_says_when_it_was_known():
+    node = {"ticker": "MU", "subject_id": "company:MU"}
+
+    bare = from_graph("Company", node)
+    known = from_graph("Company", {**node, "profile_known_at": "2026-06-01T00:00:00Z"})
+
+    assert bare is not None
+    assert bare.profile is None
+    assert known is not None
+    assert known.profile is not None

@@ -54,9 +54,7 @@ def test_a_core_comes_back(kind, full):
 
 
 def _derived(kind: str) -> set[str]:
-    return {
-        name for name, info in KINDS[kind].model.model_fields.items() if info.default_factory is not None
-    }
+    return {name for name, info in KINDS[kind].model.model_fields.items() if info.default_factory is not None}
 
 
 @pytest.mark.spec("GR-2")

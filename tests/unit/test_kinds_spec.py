@@ -53,7 +53,9 @@ def test_a_kind_is_as_specified(label):
 
 @pytest.mark.spec("GR-1")
 def test_labels_are_those_of_the_specification():
-    extra = {label for node in SPEC["nodes"].values() for label in (*node.get("labels", []), *node.get("labels_when", {}))}
+    extra = {
+        label for node in SPEC["nodes"].values() for label in (*node.get("labels", []), *node.get("labels_when", {}))
+    }
 
     assert set(SPEC["nodes"]) | extra == LABELS
     assert SUBJECT in LABELS

@@ -1,0 +1,146 @@
+"""Values: canonical bytes, moments, JSON objects, metrics, frozen models."""
+
+import copy
+import hashlib
+import pickle
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from journal.canonical import canonical_json, content_hash
+from kg.catalog import KINDS, subject_id_of, subject_ref
+from kg.fields import JsonObject, moment_text, parse_json_object, parse_moment
+from kg.metrics import Metric, metric_of, metrics, register
+from kg.model import Analysis, Company, Finding, Outcome, Recommendation
+
+
+def test_equal_contents_have_equal_bytes():
+    assert canonical_json({"b": 1, "a": ["é", 1.0, None]}) == '{"a":["é",1.0,null],"b":1}'.encode()
+    assert canonical_json({"a": 1, "b": 2}) == canonical_json({"b": 2, "a": 1})
+    assert content_hash({"a": 1}) == hashlib.sha256(b'{"a":1}').digest()
+    assert content_hash({"a": 1}) != content_hash({"a": 1.0})
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.integers(-14 * 60, 14 * 60))
+def test_one_moment_has_one_text(moment, minutes):
+    try:
+        elsewhere = moment.astimezone(timezone(timedelta(minutes=minutes)))
+    except OverflowError:
+        return
+    assert parse_moment(elsewhere.isoformat()) == moment
+    assert moment_text(elsewhere) == moment_text(moment)
+    assert len(moment_text(moment)) == len("2026-06-01T10:27:49.000000Z")
+    assert parse_moment(moment_text(moment)) == moment
+
+
+def test_the_text_of_moments_sorts_as_they_do():
+    early, late = datetime(999, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+
+    assert moment_text(early) == "0999-01-01T00:00:00.000000Z" < moment_text(late)
+
+
+def test_a_json_object_is_a_value():
+    given_object = {"b": [1, 2], "a": {"x": None}}
+    value = parse_json_object(given_object)
+    given_object["b"].append(3)
+
+    assert value.text == '{"a":{"x":null},"b":[1,2]}'
+    assert value == parse_json_object('{ "b": [1, 2], "a": {"x": null} }') == {"b": [1, 2], "a": {"x": None}}
+    assert value["b"] == [1, 2]
+    assert set(value) == {"a", "b"}
+    assert len({value, JsonObject(value.text)}) == 1
+    assert pickle.loads(pickle.dumps(value)) == copy.deepcopy(value) == value  # noqa: S301  our own bytes
+    assert parse_json_object(value) is value
+
+
+def test_models_are_frozen_values():
+    company = Company(ticker="MU", profile=Company.Profile(name="Micron Technology"))
+    other = Company(ticker="MU", subject_id="company:MU", profile=Company.Profile(name="Micron Technology"))
+
+    assert company == other
+    assert hash(company) == hash(other)
+    assert company.subject_id == "company:MU"
+    assert company.ref == ("Company", "MU")
+    with pytest.raises(ValidationError, match="frozen"):
+        company.ticker = "NVDA"  # type: ignore[misc]
+
+
+def test_words_are_taken_as_members_and_as_text():
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    a = Analysis(id="a", subject_id="company:MU", date=now, kind="k", recommendation=Recommendation.BUY)
+    b = Analysis.model_validate({**a.model_dump(exclude={"outcome"}), "recommendation": "buy"})
+
+    assert a == b
+
+
+def test_models_dump_and_load():
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    finding = Finding(
+        id="f", analysis_id="a", subject_id="company:MU", agent="x", domain="d", statement="s", metric="up",
+        probability=0.5, target_at=now, distribution={"a": 0.5}, key_drivers=("one",),
+    )  # fmt: skip
+
+    assert Finding.model_validate(finding.model_dump()) == finding
+    assert Finding.model_validate_json(finding.model_dump_json()) == finding
+
+
+def test_subjects_are_named_both_ways():
+    assert subject_ref("company:MU") == ("Company", "MU")
+    assert subject_ref("market:flu:CA:2") == ("Market", "flu:CA:2")
+    assert subject_id_of("Company", "MU") == "company:MU"
+    assert subject_id_of("Agent", "x") is None
+    for wrong in ("MU", "company:", "agent:x", ""):
+        with pytest.raises(ValueError, match="A subject is"):
+            subject_ref(wrong)
+
+
+def test_a_correction_may_not_change_what_links_and_settles():
+    assert KINDS["Finding"].references == (
+        "id", "analysis_id", "subject_id", "agent", "domain", "metric", "target_at",
+    )  # fmt: skip
+    assert KINDS["Outcome"].references == ("id", "subject_id", "decision_id", "metric", "target_at")
+    assert KINDS["Domain"].references == ("name",)
+
+
+def test_the_first_metric_that_matches_wins():
+    names = {"return_5s": "direction", "up": "binary", "close": "value", "eps": "value", "strategic_entry": "binary"}
+    assert {name: getattr(metric_of(name), "kind", None) for name in names} == names
+    for unknown in ("return_s", "return_1s\n", "upwards", "Close", "strategic_", "return_١s", ""):
+        assert metric_of(unknown) is None, unknown
+    assert metric_of("close") == metric_of("price_target")
+
+
+def test_users_add_metrics():
+    before = list(metrics())
+    unit_sales = Metric("^unit_sales$", "value", tolerance=0.1)
+    assert metric_of("unit_sales") is None
+    try:
+        register(unit_sales)
+        register(unit_sales)
+        register(Metric("^u.*$", "binary"))
+
+        assert metric_of("unit_sales") == unit_sales
+        assert metric_of("up") == before[1]
+        now = datetime(2026, 6, 1, tzinfo=UTC)
+        Outcome(
+            id="o", subject_id="company:MU", metric="unit_sales", target_at=now, actual=1, observed_at=now, vintage=0
+        )
+    finally:
+        _restore(before)
+    assert metric_of("unit_sales") is None
+
+
+def _restore(before: list[Metric]) -> None:
+    from kg import metrics as module
+
+    module._METRICS[:] = before
+    metric_of.cache_clear()
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [("value", None), ("binary", 0.1), ("value", 0.0), ("value", -1.0)])
+def test_a_metric_that_cannot_settle_is_refused(kind, tolerance):
+    with pytest.raises(ValueError, match="tolerance"):
+        Metric("^x$", kind, tolerance=tolerance)

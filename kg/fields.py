@@ -413,6 +413,7 @@ Flag = Annotated[bool, Field(strict=True), PropertyType("bool", {"type": "boolea
 Moment = Annotated[
     datetime,
     PlainValidator(parse_moment),
+    PlainSerializer(moment_text, return_type=str, when_used="json"),
     PropertyType(
         "datetime", MOMENT_SCHEMA, encode=moment_text, store=datetime.fromisoformat, fetch=_native_moment_text
     ),

@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,7 +22,19 @@ from kg.lines import (
     parse_line,
     record_of,
 )
-from kg.model import Agent, AgentCredibility, Analysis, Company, Debate, Decision, Finding, Market, Pattern, Turn
+from kg.model import (
+    Agent,
+    AgentCredibility,
+    AgentKind,
+    Analysis,
+    Company,
+    Debate,
+    Decision,
+    Finding,
+    Market,
+    Pattern,
+    Turn,
+)
 from tests import strategies as given_
 
 KNOWN = "2026-06-01T10:27:49Z"
@@ -34,6 +46,7 @@ FINDING: dict[str, Any] = {
     "domain": "equity_direction",
     "statement": "Demand rises.",
 }
+MARKET: dict[str, Any] = {"market_id": "q", "question": "?"}
 DEBATE: dict[str, Any] = {
     "id": "d",
     "subject_id": "company:MU",
@@ -77,6 +90,13 @@ def link(type_: str, start: dict[str, Any], end: dict[str, Any], **members: Any)
     return line(link=type_, **{"from": start, "to": end}, **members)
 
 
+def core_of(raw: bytes) -> dict[str, Any]:
+    stated = parse_line(raw)
+    assert isinstance(stated, RecordLine)
+    assert stated.core is not None
+    return stated.core
+
+
 def refused(raw: bytes, **options: Any) -> BadInput:
     with pytest.raises(BadInput) as caught:
         parse_line(raw, **options)
@@ -109,7 +129,7 @@ def nested(depth: int) -> dict[str, Any]:
         (b'{"x": "' + b"y" * (1 << 20) + b'"}', "line", "longer than 1,048,576 bytes"),
     ],
 )
-def test_a_line_that_cannot_be_read(raw, field, reason):
+def test_a_line_that_cannot_be_read(raw: bytes, field: str, reason: str) -> None:
     error = refused(raw)
 
     assert (error.field, error.retryable) == (field, False)
@@ -173,7 +193,7 @@ def test_a_line_that_cannot_be_read(raw, field, reason):
         ({"metric": "close", "target_at": KNOWN, "probability": 1}, "core.value", "value"),
     ],
 )
-def test_a_field_that_is_wrong(changed, field, reason):
+def test_a_field_that_is_wrong(changed: dict[str, Any], field: str, reason: str) -> None:
     error = refused(finding(**changed))
 
     assert error.field == field
@@ -194,11 +214,11 @@ def test_a_field_that_is_wrong(changed, field, reason):
         (line(record="Finding", core=FINDING, groups={"outcome": {}}), "groups.outcome", "no group of Finding"),
         (line(record="Company", core={"ticker": "x" * 181}), "core.ticker", "longer than 180"),
         (line(record="Company", core={"ticker": "MU", "subject_id": "company:NVDA"}), "core.subject_id", "ticker"),
-        (line(record="Market", core={"market_id": "q", "subject_id": "company:q", "question": "?"}), "core.subject_id", "id"),
+        (line(record="Market", core={**MARKET, "subject_id": "company:q"}), "core.subject_id", "this market's id"),
         (line(record="Company", core={"ticker": "MU", "profile": {}}), "core.profile", 'belongs under "groups"'),
         (line(record="Company", core={"ticker": "MU"}, groups={"counters": {}}), "groups.counters", "never written"),
         (line(record="Company", core={"ticker": "MU"}, groups={"profile": 1}), "groups.profile", "must be an object"),
-        (line(record="Agent", key="a", groups={"profile": {"kind": "model"}}), "groups.profile.specialization", "required"),
+        (line(record="Agent", key="a", groups={"profile": {"specialization": "x"}}), "groups.profile.kind", "required"),
         (line(record="Agent", key="a/b", groups={"profile": {}}), "key", "holds a /"),
         (line(record="Agent", key="a"), "groups", "required where no core"),
         (line(record="Agent", key="a", groups={}), "groups", "required where no core"),
@@ -220,8 +240,8 @@ def test_a_field_that_is_wrong(changed, field, reason):
         (line(record="Outcome", core={**OUTCOME, "vintage": 1.0}), "core.vintage", "whole number"),
         (line(record="Outcome", core={**OUTCOME, "vintage": 2**63}), "core.vintage", "at most"),
         (line(record="Outcome", core={**OUTCOME, "metric": "mood"}), "core.metric", "no registered metric"),
-        (line(record="DataContradiction", core={**CONTRADICTION, "source_b": "a"}), "core.source_b", "at odds with itself"),
-        (line(record="Pattern", key="p", groups={"status": {"status": "active", "quarantined": "no"}}), "groups.status", "patterns subsystem"),
+        (line(record="DataContradiction", core={**CONTRADICTION, "source_b": "a"}), "core.source_b", "at odds"),
+        (line(record="Pattern", key="p", groups={"status": {}}), "groups.status", "patterns subsystem"),
         (line(record="AgentCredibility", core={}), "record", "only the credibility subsystem"),
         (line(record="Decision", key="d", groups={"outcome": {"outcome": "success"}}), "groups.outcome", "credibility"),
         (line(correct="Finding", core=FINDING), "reason", "must be a string"),
@@ -233,7 +253,7 @@ def test_a_field_that_is_wrong(changed, field, reason):
         (line(record="Finding", core=FINDING, occurred_at="2026-06-01T10:00:00"), "occurred_at", "zone"),
     ],
 )  # fmt: skip
-def test_a_record_that_is_wrong(raw, field, reason):
+def test_a_record_that_is_wrong(raw: bytes, field: str, reason: str) -> None:
     error = refused(raw)
 
     assert error.field == field
@@ -251,7 +271,7 @@ def test_a_record_that_is_wrong(raw, field, reason):
         (link("PERFORMED", {"Agent": "a/b"}, {"Analysis": "b"}), "from.Agent", "holds a /"),
         (link("PERFORMED", {"Agent": "a"}, {"Analysis": "b" * 201}), "to.Analysis", "longer than 200"),
         (link("PERFORMED", {"Agent": "a"}, {"Analysis": "b"}, props={"role": 7}), "props.role", "must be a string"),
-        (link("PERFORMED", {"Agent": "a"}, {"Analysis": "b"}, props={"at": KNOWN}), "props.at", "no field of PERFORMED"),
+        (link("PERFORMED", {"Agent": "a"}, {"Analysis": "b"}, props={"at": KNOWN}), "props.at", "no field of PERF"),
         (link("CITES", {"Finding": "a"}, {"Finding": "b"}), "props.at", "required"),
         (link("CITES", {"Finding": "a"}, {"Finding": "a"}, props={"at": KNOWN}), "to", "starts from"),
         (link("SUPERSEDES", {"Debate": "a"}, {"Decision": "b"}), "to", "from Debate or Decision"),
@@ -262,14 +282,14 @@ def test_a_record_that_is_wrong(raw, field, reason):
         (link("OVERRODE", {"Human": "a"}, {"DebateResolution": "b"}), "link", "only the gates subsystem"),
     ],
 )  # fmt: skip
-def test_a_link_that_is_wrong(raw, field, reason):
+def test_a_link_that_is_wrong(raw: bytes, field: str, reason: str) -> None:
     error = refused(raw)
 
     assert error.field == field
     assert reason in error.reason
 
 
-def test_history_must_say_when_it_was_known():
+def test_history_must_say_when_it_was_known() -> None:
     raw = json.dumps({"record": "Finding", "core": FINDING}).encode()
 
     assert refused(raw).field == "known_at"
@@ -277,13 +297,13 @@ def test_history_must_say_when_it_was_known():
     assert refused(line(record="Finding", core=FINDING).replace(b"49Z", b"49")).field == "known_at"
 
 
-def test_the_nearest_name_is_suggested():
+def test_the_nearest_name_is_suggested() -> None:
     assert refused(finding(confidense=0.5)).mend == "Did you mean confidence?"
     assert refused(line(record="Findng", core={})).mend == "Did you mean Finding?"
     assert refused(link("PERFORM", {"Agent": "a"}, {"Analysis": "b"})).mend == "Did you mean PERFORMED?"
 
 
-def test_a_message_is_bounded_and_printable_whatever_was_sent():
+def test_a_message_is_bounded_and_printable_whatever_was_sent() -> None:
     for name in ("x" * 100_000, "\ud800", "a\x1b[31mb", "a\nb"):
         for raw in (finding(**{name: 1}), line(record=name), line(record="Finding", **{name: 1})):
             text = str(refused(raw))
@@ -291,7 +311,7 @@ def test_a_message_is_bounded_and_printable_whatever_was_sent():
             assert text.isprintable()
 
 
-def test_governed_kinds_and_groups_are_open_to_their_subsystem_alone():
+def test_governed_kinds_and_groups_are_open_to_their_subsystem_alone() -> None:
     for info in KINDS.values():
         governed = [(name, group.governed) for name, group in info.groups.items() if group.governed]
         for name, owner in governed:
@@ -308,7 +328,7 @@ def test_governed_kinds_and_groups_are_open_to_their_subsystem_alone():
             assert refused(raw, writer=info.governed).field.startswith("core.")
 
 
-def test_python_calls_pass_the_same_checks():
+def test_python_calls_pass_the_same_checks() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     forged = Finding.model_construct(**{**Finding(**FINDING).__dict__, "confidence": 2.0})
     with pytest.raises(BadInput, match=r"core\.confidence"):
@@ -320,7 +340,9 @@ def test_python_calls_pass_the_same_checks():
     with pytest.raises(BadInput, match="never written"):
         record_of(Company(ticker="MU", counters=Company.Counters(analyzed_count=3)))
     with pytest.raises(BadInput, match=r"groups\.profile"):
-        groups_of(Agent, "a", {"profile": Agent.Profile.model_construct(specialization="x")})
+        groups_of(
+            Agent, "a", {"profile": Agent.Profile.model_construct(specialization="x" * 201, kind=AgentKind.MODEL)}
+        )
     with pytest.raises(BadInput, match="belong to a Debate"):
         record_of(Agent(name="a"), turns=[Turn(number=1, speaker="a", text="x")])
     with pytest.raises(BadInput, match="known_at: must name its zone"):
@@ -329,7 +351,7 @@ def test_python_calls_pass_the_same_checks():
         correction_of(Agent(name="a"), " ")
 
 
-def test_late_groups_and_corrections():
+def test_late_groups_and_corrections() -> None:
     late = parse_line(
         line(record="Market", key="q", groups={"resolution": {"resolved_at": KNOWN, "resolution": "yes"}})
     )
@@ -343,7 +365,7 @@ def test_late_groups_and_corrections():
     assert correction_of(Finding(**FINDING), "typo", known_at=correction.known_at) == correction
 
 
-def test_turns_come_in_the_order_of_their_numbers():
+def test_turns_come_in_the_order_of_their_numbers() -> None:
     turns = [Turn(number=2, speaker="bull", text="b"), Turn(number=1, speaker="bear", text="a", cites=("f",))]
     stated = record_of(Debate.model_validate(DEBATE), turns=turns)
 
@@ -351,24 +373,23 @@ def test_turns_come_in_the_order_of_their_numbers():
     assert stated.turns[0] == {"number": 1, "speaker": "bear", "text": "a", "cites": ["f"]}
 
 
-def test_times_are_kept_in_utc_to_the_microsecond():
+def test_times_are_kept_in_utc_to_the_microsecond() -> None:
     texts = ["2026-06-01T12:27:49.5+02:00", "2026-06-01t10:27:49.500000z", "2026-06-01T10:27:49.500000000Z"]
-    lines = [parse_line(finding(target_at=text)) for text in texts]
 
-    assert {stated.core["target_at"] for stated in lines} == {"2026-06-01T10:27:49.500000Z"}
+    assert {core_of(finding(target_at=text))["target_at"] for text in texts} == {"2026-06-01T10:27:49.500000Z"}
 
 
-def test_minus_zero_and_whole_numbers_have_one_form():
-    assert canonical_json(parse_line(finding(value=-0.0)).core) == canonical_json(parse_line(finding(value=0)).core)
-    one = [parse_line(finding(distribution=given)).core["distribution"] for given in ({"a": -0.0}, '{"a":  0.0}')]
+def test_minus_zero_and_whole_numbers_have_one_form() -> None:
+    assert canonical_json(core_of(finding(value=-0.0))) == canonical_json(core_of(finding(value=0)))
+    one = [core_of(finding(distribution=stated))["distribution"] for stated in ({"a": -0.0}, '{"a":  0.0}')]
     assert one == ['{"a":0.0}', '{"a":0.0}']
 
 
-def test_a_byte_order_mark_and_a_line_end_are_passed_over():
+def test_a_byte_order_mark_and_a_line_end_are_passed_over() -> None:
     assert parse_line(b"\xef\xbb\xbf" + finding() + b"\r\n") == parse_line(finding())
 
 
-def test_an_undirected_link_starts_from_its_smaller_key():
+def test_an_undirected_link_starts_from_its_smaller_key() -> None:
     there = parse_line(link("PEER_OF", {"Company": "NVDA"}, {"Company": "AMD"}))
     back = parse_line(link("PEER_OF", {"Company": "AMD"}, {"Company": "NVDA"}))
 
@@ -377,7 +398,7 @@ def test_an_undirected_link_starts_from_its_smaller_key():
     assert (there.from_key, there.to_key) == ("AMD", "NVDA")
 
 
-def test_links_take_models_for_their_ends():
+def test_links_take_models_for_their_ends() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     analysis = Analysis(id="a", subject_id="company:MU", date=now, kind="k")
     stated = link_of("PERFORMED", Agent(name="x"), analysis, {"role": "lead"}, known_at=now)
@@ -387,7 +408,7 @@ def test_links_take_models_for_their_ends():
     )
 
 
-def test_a_record_implies_the_links_that_its_fields_name():
+def test_a_record_implies_the_links_that_its_fields_name() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     decision = Decision(
         id="d", analysis_id="a", subject_id="company:MU", type="t", agents_involved=("x", "y", "x"), decided_at=now
@@ -399,12 +420,12 @@ def test_a_record_implies_the_links_that_its_fields_name():
         "retention_expiry": KNOWN, "content_types": ["metadata"],
     }  # fmt: skip
 
-    assert [tuple(implied) for implied in implied_links("Decision", stated.core)] == [
+    assert [tuple(implied) for implied in implied_links("Decision", stated.core or {})] == [
         ("LED_TO", "Analysis", "a", "Decision", "d", {}),
         ("MADE", "Agent", "x", "Decision", "d", {}),
         ("MADE", "Agent", "y", "Decision", "d", {}),
     ]
-    assert [tuple(implied) for implied in implied_links("Debate", debate.core)] == [
+    assert [tuple(implied) for implied in implied_links("Debate", debate.core or {})] == [
         ("ABOUT", "Debate", "d", "Company", "MU", {}),
         ("CHALLENGED_BY", "Debate", "d", "Agent", "bear", {}),
         ("CHALLENGES", "Debate", "d", "Agent", "bull", {}),
@@ -420,7 +441,7 @@ def test_a_record_implies_the_links_that_its_fields_name():
     ]
 
 
-def test_a_pattern_is_active_exactly_while_its_status_is():
+def test_a_pattern_is_active_exactly_while_its_status_is() -> None:
     from kg.catalog import labels_now
 
     assert labels_now("Pattern", "status", {"status": "active"}) == {"ActivePattern": True}
@@ -431,19 +452,18 @@ def test_a_pattern_is_active_exactly_while_its_status_is():
 
 @pytest.mark.spec("GR-11")
 @pytest.mark.parametrize("kind", given_.LOADABLE_KINDS)
-def test_hostile_strings_are_kept_verbatim(kind):
+def test_hostile_strings_are_kept_verbatim(kind: str) -> None:
     """Whatever a line states in a string comes back from the graph's form as it was."""
 
     @settings(max_examples=15, deadline=None)
-    @given(st.sampled_from(given_.HOSTILE), given_.cores_of(kind, True))
-    def check(hostile, core):
+    @given(st.sampled_from(given_.HOSTILE), given_.cores_of(kind, full=True))
+    def check(hostile: str, core: dict[str, Any]) -> None:
         info = KINDS[kind]
         free = [name for name, prop in info.core.properties.items() if prop.type.name in {"string", "text", "long"}]
         for name in free:
             if name != "metric":
                 core[name] = hostile
-        stated = parse_line(line(record=kind, core=core))
-        model = from_graph(kind, to_graph(kind, "core", stated.core))
+        model = from_graph(kind, to_graph(kind, "core", core_of(line(record=kind, core=core))))
         for name in free:
             if name != "metric":
                 assert getattr(model, name) == hostile
@@ -452,21 +472,21 @@ def test_hostile_strings_are_kept_verbatim(kind):
 
 
 @pytest.mark.spec("GR-11")
-@settings(max_examples=200, deadline=timedelta(seconds=2))
+@settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(), max_size=300))
-def test_any_string_is_kept_or_refused_by_name(text):
+def test_any_string_is_kept_or_refused_by_name(text: str) -> None:
     for raw, field in ((finding(statement=text), "core.statement"), (finding(id=text), "core.id")):
         try:
-            stated = parse_line(raw)
+            core = core_of(raw)
         except BadInput as error:
             assert error.field == field  # noqa: PT017  either way is right
             assert not text or len(text) > 200 or "\0" in text or any("\ud800" <= char <= "\udfff" for char in text)
         else:
-            assert stated.core[field.removeprefix("core.")] == text
+            assert core[field.removeprefix("core.")] == text
 
 
 @pytest.mark.spec("GR-11")
-def test_a_megabyte_is_refused_by_name():
+def test_a_megabyte_is_refused_by_name() -> None:
     big = "x" * 1_000_000
 
     assert refused(finding(statement=big)).field == "core.statement"
@@ -475,14 +495,18 @@ def test_a_megabyte_is_refused_by_name():
     assert refused(line(record="Agent", core={"name": "a"}, body=big)).field == "body"
 
 
-@settings(max_examples=300, deadline=timedelta(seconds=2))
-@given(st.binary(max_size=200) | st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["record", "link", "core", "groups", "from", "to", "Agent", "known_at"]), inner, max_size=4),
+MEMBERS = st.sampled_from(["record", "link", "correct", "core", "groups", "from", "to", "Agent", "known_at", "turns"])
+SCALARS = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5) | st.sampled_from(sorted(KINDS))
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(MEMBERS, inner, max_size=4),
     max_leaves=8,
-).map(lambda value: json.dumps(value).encode()))  # fmt: skip
-def test_no_bytes_raise_anything_but_bad_input(raw):
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))
+def test_no_bytes_raise_anything_but_bad_input(raw: bytes) -> None:
     try:
         parse_line(raw)
     except BadInput as error:

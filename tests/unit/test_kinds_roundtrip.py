@@ -12,7 +12,8 @@ from neo4j.time import DateTime
 from journal.canonical import canonical_json, content_hash
 from kg.catalog import KINDS, from_graph, link_props, to_graph, to_model
 from kg.lines import LinkLine, RecordLine, groups_of, link_of, parse_line, record_of
-from kg.links import LINK_KINDS
+from kg.links import LINK_KINDS, LinkKind
+from kg.model import Company
 from tests import strategies as given_
 
 GROUPS = [(label, name) for label, info in KINDS.items() for name in info.groups]
@@ -30,12 +31,12 @@ def _as_the_driver_returns(properties: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.spec("GR-2")
 @pytest.mark.parametrize("full", [True, False, None])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_core_comes_back(kind, full):
+def test_a_core_comes_back(kind: str, *, full: bool | None) -> None:
     writer = KINDS[kind].governed
 
     @settings(max_examples=25, deadline=None)
-    @given(given_.cores_of(kind, full))
-    def check(core):
+    @given(given_.cores_of(kind, full=full))
+    def check(core: dict[str, Any]) -> None:
         raw = json.dumps({"record": kind, "core": core}).encode()
         line = parse_line(raw, needs_known_at=False, writer=writer)
         assert isinstance(line, RecordLine)
@@ -60,15 +61,15 @@ def _derived(kind: str) -> set[str]:
 @pytest.mark.spec("GR-2")
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize(("kind", "group"), GROUPS)
-def test_a_group_comes_back(kind, group, full):
+def test_a_group_comes_back(kind: str, group: str, *, full: bool) -> None:
     info = KINDS[kind]
     part = info.groups[group]
 
     @settings(max_examples=15, deadline=None)
     @given(st.data())
-    def check(data):
-        core = data.draw(given_.cores_of(kind, False))
-        stated = data.draw(given_.properties_of(part, full))
+    def check(data: st.DataObject) -> None:
+        core = data.draw(given_.cores_of(kind, full=False))
+        stated = data.draw(given_.properties_of(part, full=full))
         writer = info.governed or part.governed
         kept = part.canonical(part.model.model_validate(stated))
         if not part.derived:
@@ -99,12 +100,12 @@ def test_a_group_comes_back(kind, group, full):
 @pytest.mark.spec("GR-2")
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("link", LINK_KINDS, ids=lambda link: f"{link.name}-{link.froms[0]}")
-def test_the_properties_of_a_link_come_back(link, full):
+def test_the_properties_of_a_link_come_back(link: LinkKind, *, full: bool) -> None:
     part = link_props(link)
 
     @settings(max_examples=15, deadline=None)
-    @given(given_.properties_of(part, full))
-    def check(props):
+    @given(given_.properties_of(part, full=full))
+    def check(props: dict[str, Any]) -> None:
         kept = part.canonical(part.model.model_validate(props))
         stored = _as_the_driver_returns(part.to_graph(kept))
 
@@ -116,10 +117,10 @@ def test_the_properties_of_a_link_come_back(link, full):
 
 @pytest.mark.spec("GR-2")
 @pytest.mark.parametrize("link", given_.LOADABLE_LINKS, ids=lambda link: f"{link.name}-{link.froms[0]}")
-def test_a_link_stated_in_python_is_the_line_of_the_same_link(link):
+def test_a_link_stated_in_python_is_the_line_of_the_same_link(link: LinkKind) -> None:
     @settings(max_examples=15, deadline=None)
     @given(given_.link_lines_of(link))
-    def check(stated):
+    def check(stated: dict[str, Any]) -> None:
         line = parse_line(json.dumps(stated).encode())
         assert isinstance(line, LinkLine)
         assert line.link is link
@@ -133,10 +134,10 @@ def test_a_link_stated_in_python_is_the_line_of_the_same_link(link):
 
 
 @pytest.mark.parametrize("kind", given_.LOADABLE_KINDS)
-def test_a_record_stated_in_python_is_the_line_of_the_same_record(kind):
+def test_a_record_stated_in_python_is_the_line_of_the_same_record(kind: str) -> None:
     @settings(max_examples=20, deadline=None)
     @given(given_.lines_of(kind))
-    def check(stated):
+    def check(stated: dict[str, Any]) -> None:
         line = parse_line(json.dumps(stated).encode())
         assert isinstance(line, RecordLine)
         assert line.core is not None
@@ -149,17 +150,15 @@ def test_a_record_stated_in_python_is_the_line_of_the_same_record(kind):
     check()
 
 
-def test_a_stub_is_no_record():
+def test_a_stub_is_no_record() -> None:
     assert from_graph("Agent", {"name": "sentiment_analyst", "stub": True}) is None
 
 
-def test_a_group_without_values_is_present_when_the_node_says_when_it_was_known():
+def test_a_group_without_values_is_present_when_the_node_says_when_it_was_known() -> None:
     node = {"ticker": "MU", "subject_id": "company:MU"}
 
     bare = from_graph("Company", node)
     known = from_graph("Company", {**node, "profile_known_at": "2026-06-01T00:00:00Z"})
 
-    assert bare is not None
-    assert bare.profile is None
-    assert known is not None
-    assert known.profile is not None
+    assert bare == Company(ticker="MU")
+    assert known == Company(ticker="MU", profile=Company.Profile())

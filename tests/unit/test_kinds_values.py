@@ -4,6 +4,7 @@ import copy
 import hashlib
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,11 +14,11 @@ from pydantic import ValidationError
 from journal.canonical import canonical_json, content_hash
 from kg.catalog import KINDS, subject_id_of, subject_ref
 from kg.fields import JsonObject, moment_text, parse_json_object, parse_moment
-from kg.metrics import Metric, metric_of, metrics, register
+from kg.metrics import Metric, SettlingKind, metric_of, metrics, register
 from kg.model import Analysis, Company, Finding, Outcome, Recommendation
 
 
-def test_equal_contents_have_equal_bytes():
+def test_equal_contents_have_equal_bytes() -> None:
     assert canonical_json({"b": 1, "a": ["é", 1.0, None]}) == '{"a":["é",1.0,null],"b":1}'.encode()
     assert canonical_json({"a": 1, "b": 2}) == canonical_json({"b": 2, "a": 1})
     assert content_hash({"a": 1}) == hashlib.sha256(b'{"a":1}').digest()
@@ -25,7 +26,7 @@ def test_equal_contents_have_equal_bytes():
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.integers(-14 * 60, 14 * 60))
-def test_one_moment_has_one_text(moment, minutes):
+def test_one_moment_has_one_text(moment: datetime, minutes: int) -> None:
     try:
         elsewhere = moment.astimezone(timezone(timedelta(minutes=minutes)))
     except OverflowError:
@@ -36,14 +37,14 @@ def test_one_moment_has_one_text(moment, minutes):
     assert parse_moment(moment_text(moment)) == moment
 
 
-def test_the_text_of_moments_sorts_as_they_do():
+def test_the_text_of_moments_sorts_as_they_do() -> None:
     early, late = datetime(999, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
 
     assert moment_text(early) == "0999-01-01T00:00:00.000000Z" < moment_text(late)
 
 
-def test_a_json_object_is_a_value():
-    given_object = {"b": [1, 2], "a": {"x": None}}
+def test_a_json_object_is_a_value() -> None:
+    given_object: dict[str, Any] = {"b": [1, 2], "a": {"x": None}}
     value = parse_json_object(given_object)
     given_object["b"].append(3)
 
@@ -56,7 +57,7 @@ def test_a_json_object_is_a_value():
     assert parse_json_object(value) is value
 
 
-def test_models_are_frozen_values():
+def test_models_are_frozen_values() -> None:
     company = Company(ticker="MU", profile=Company.Profile(name="Micron Technology"))
     other = Company(ticker="MU", subject_id="company:MU", profile=Company.Profile(name="Micron Technology"))
 
@@ -68,7 +69,7 @@ def test_models_are_frozen_values():
         company.ticker = "NVDA"  # type: ignore[misc]
 
 
-def test_words_are_taken_as_members_and_as_text():
+def test_words_are_taken_as_members_and_as_text() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     a = Analysis(id="a", subject_id="company:MU", date=now, kind="k", recommendation=Recommendation.BUY)
     b = Analysis.model_validate({**a.model_dump(exclude={"outcome"}), "recommendation": "buy"})
@@ -76,7 +77,7 @@ def test_words_are_taken_as_members_and_as_text():
     assert a == b
 
 
-def test_models_dump_and_load():
+def test_models_dump_and_load() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     finding = Finding(
         id="f", analysis_id="a", subject_id="company:MU", agent="x", domain="d", statement="s", metric="up",
@@ -87,7 +88,7 @@ def test_models_dump_and_load():
     assert Finding.model_validate_json(finding.model_dump_json()) == finding
 
 
-def test_subjects_are_named_both_ways():
+def test_subjects_are_named_both_ways() -> None:
     assert subject_ref("company:MU") == ("Company", "MU")
     assert subject_ref("market:flu:CA:2") == ("Market", "flu:CA:2")
     assert subject_id_of("Company", "MU") == "company:MU"
@@ -97,7 +98,7 @@ def test_subjects_are_named_both_ways():
             subject_ref(wrong)
 
 
-def test_a_correction_may_not_change_what_links_and_settles():
+def test_a_correction_may_not_change_what_links_and_settles() -> None:
     assert KINDS["Finding"].references == (
         "id", "analysis_id", "subject_id", "agent", "domain", "metric", "target_at",
     )  # fmt: skip
@@ -105,15 +106,15 @@ def test_a_correction_may_not_change_what_links_and_settles():
     assert KINDS["Domain"].references == ("name",)
 
 
-def test_the_first_metric_that_matches_wins():
+def test_the_first_metric_that_matches_wins() -> None:
     names = {"return_5s": "direction", "up": "binary", "close": "value", "eps": "value", "strategic_entry": "binary"}
     assert {name: getattr(metric_of(name), "kind", None) for name in names} == names
-    for unknown in ("return_s", "return_1s\n", "upwards", "Close", "strategic_", "return_١s", ""):
+    for unknown in ("return_s", "return_1s\n", "upwards", "Close", "strategic_", "return_\u0661s", ""):
         assert metric_of(unknown) is None, unknown
     assert metric_of("close") == metric_of("price_target")
 
 
-def test_users_add_metrics():
+def test_users_add_metrics() -> None:
     before = list(metrics())
     unit_sales = Metric("^unit_sales$", "value", tolerance=0.1)
     assert metric_of("unit_sales") is None
@@ -141,6 +142,6 @@ def _restore(before: list[Metric]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("value", None), ("binary", 0.1), ("value", 0.0), ("value", -1.0)])
-def test_a_metric_that_cannot_settle_is_refused(kind, tolerance):
+def test_a_metric_that_cannot_settle_is_refused(kind: SettlingKind, tolerance: float | None) -> None:
     with pytest.raises(ValueError, match="tolerance"):
         Metric("^x$", kind, tolerance=tolerance)

@@ -170,8 +170,6 @@ class KindInfo:
         core: its core.
         groups: its groups by name, derived ones included.
         implies: the links that its records imply.
-        references: fields of the core that a correction may not change: the key, what implies links, and what says
-            which outcome settles which claim.
     """
 
     label: str
@@ -184,7 +182,6 @@ class KindInfo:
     core: PropertySet
     groups: Mapping[str, PropertySet]
     implies: tuple[Implication, ...]
-    references: tuple[str, ...]
 
     def part(self, name: str) -> PropertySet:
         """Return the core or the group *name*; KeyError when there is none."""
@@ -255,10 +252,6 @@ def _check_names(label: str, parts: list[PropertySet]) -> None:
             taken.add(name)
 
 
-_SETTLING: Final = frozenset({"subject_id", "domain", "metric", "target_at"})
-"""What says which outcome settles which claim, and in whose track record it counts."""
-
-
 def _describe(model: type[Kind]) -> KindInfo:
     label = model.__name__
     properties, group_models = _read(model)
@@ -267,8 +260,6 @@ def _describe(model: type[Kind]) -> KindInfo:
         for name, group in group_models.items()
     }
     core = PropertySet(CORE, model, MappingProxyType(properties))
-    implies = _implications(label, properties)
-    fixed = {model.KEY, *_SETTLING, *(name for implied in implies for name in (implied.via, *implied.props))}
     _check_names(label, [core, *groups.values()])
     return KindInfo(
         label=label,
@@ -280,8 +271,7 @@ def _describe(model: type[Kind]) -> KindInfo:
         governed=model.GOVERNED,
         core=core,
         groups=MappingProxyType(groups),
-        implies=implies,
-        references=tuple(name for name in properties if name in fixed),
+        implies=_implications(label, properties),
     )
 
 
@@ -294,8 +284,6 @@ def _kinds() -> Iterator[type[Kind]]:
 
 KINDS: Final[Mapping[str, KindInfo]] = MappingProxyType({model.__name__: _describe(model) for model in _kinds()})
 """Every kind by its label."""
-
-SUBJECT_KINDS: Final = tuple(info for info in KINDS.values() if SUBJECT in info.labels)
 
 LABELS: Final = frozenset(label for info in KINDS.values() for label in (*info.labels, *info.labels_when))
 """Every label that a node may bear, bookkeeping aside."""
@@ -360,15 +348,6 @@ def implied_links(kind: str, core: Mapping[str, Any]) -> list[ImpliedLink]:
 def to_graph(kind: str, group: str, canonical: Mapping[str, Any]) -> dict[str, Any]:
     """Return the graph form of a core or group, with None for each property that is not stated."""
     return KINDS[kind].part(group).to_graph(canonical)
-
-
-def labels_now(kind: str, group: str, canonical: Mapping[str, Any]) -> dict[str, bool]:
-    """Return, for each label that hangs on a value of this group, whether the node bears it once this is written."""
-    return {
-        label: canonical.get(name) == value
-        for label, (part, name, value) in KINDS[kind].labels_when.items()
-        if part == group
-    }
 
 
 def from_graph(kind: str, node: Mapping[str, Any]) -> Kind | None:

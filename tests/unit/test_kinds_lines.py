@@ -32,7 +32,6 @@ from kg.model import (
     Decision,
     Finding,
     Market,
-    Pattern,
     Turn,
 )
 from tests import strategies as given_
@@ -439,15 +438,6 @@ def test_a_record_implies_the_links_that_its_fields_name() -> None:
         "HAS_CREDIBILITY",
         "IN_DOMAIN",
     ]
-
-
-def test_a_pattern_is_active_exactly_while_its_status_is() -> None:
-    from kg.catalog import labels_now
-
-    assert labels_now("Pattern", "status", {"status": "active"}) == {"ActivePattern": True}
-    assert labels_now("Pattern", "status", {"status": "deprecated"}) == {"ActivePattern": False}
-    assert labels_now("Pattern", "performance", {"occurrence_count": 3}) == {}
-    assert Pattern.LABELS_WHEN
 
 
 @pytest.mark.spec("GR-11")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from journal.canonical import canonical_json, content_hash
-from kg.catalog import KINDS, subject_id_of, subject_ref
+from kg.catalog import subject_id_of, subject_ref
 from kg.fields import JsonObject, moment_text, parse_json_object, parse_moment
 from kg.metrics import Metric, SettlingKind, metric_of, metrics, register
 from kg.model import Analysis, Company, Finding, Outcome, Recommendation
@@ -96,14 +96,6 @@ def test_subjects_are_named_both_ways() -> None:
     for wrong in ("MU", "company:", "agent:x", ""):
         with pytest.raises(ValueError, match="A subject is"):
             subject_ref(wrong)
-
-
-def test_a_correction_may_not_change_what_links_and_settles() -> None:
-    assert KINDS["Finding"].references == (
-        "id", "analysis_id", "subject_id", "agent", "domain", "metric", "target_at",
-    )  # fmt: skip
-    assert KINDS["Outcome"].references == ("id", "subject_id", "decision_id", "metric", "target_at")
-    assert KINDS["Domain"].references == ("name",)
 
 
 def test_the_first_metric_that_matches_wins() -> None:

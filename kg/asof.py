@@ -1,0 +1,180 @@
+"""
+Answers as of a moment, on either clock: the graph finds, the journal dates.
+
+On the clock ``known`` a fact counts when it could be known by T; on the clock ``recorded`` also only when this
+institution had it on file by T. What a record said at T is read from the journal's history, for all records of an
+answer in one statement; the graph's own properties are the newest ones and are never shown as of an earlier day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.errors import BadInput
+from kg.catalog import CORE, KINDS
+from kg.entries import BODY, CORRECTION, TURNS
+
+END_OF_TIME: Final = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+
+
+class Clock(StrEnum):
+    """By which clock "at T" is meant."""
+
+    KNOWN = "known"
+    RECORDED = "recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """
+    A moment on a clock.
+
+    Attributes:
+        at: the T that is used; where one was asked for, it was clamped to the safe horizon.
+        clock: which clock.
+        asked: the T that was asked for; none means now.
+        complete_until: everything recorded by then is committed and in the graph; none when nobody could say.
+    """
+
+    at: datetime
+    clock: Clock = Clock.KNOWN
+    asked: datetime | None = None
+    complete_until: datetime | None = None
+
+    @property
+    def known_until(self) -> datetime:
+        """The latest ``known_at`` that counts."""
+        return self.at
+
+    @property
+    def recorded_until(self) -> datetime:
+        """The latest ``recorded_at`` that counts."""
+        return self.at if self.clock is Clock.RECORDED else END_OF_TIME
+
+    @property
+    def limits(self) -> dict[str, datetime]:
+        """Both, as the parameters that statements take."""
+        return {"known_until": self.known_until, "recorded_until": self.recorded_until}
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing recorded later can change an answer on the recorded clock."""
+        return self.complete_until is not None and self.at <= self.complete_until
+
+
+def checked(as_of: datetime | None, clock: str) -> tuple[datetime | None, Clock]:
+    """
+    Return the moment in UTC and the clock.
+
+    Raises:
+        BadInput: the moment names no zone, or the clock is unknown.
+    """
+    if as_of is not None and as_of.utcoffset() is None:
+        raise BadInput("as_of", "must name its zone; a time without one is ambiguous.")
+    try:
+        return as_of.astimezone(UTC) if as_of is not None else None, Clock(clock)
+    except ValueError:
+        raise BadInput("clock", f"must be known or recorded, not {clock!r}.") from None
+
+
+async def resolve(database: Database, as_of: datetime | None, clock: str, *, deadline: Deadline) -> AsOf:
+    """
+    Return the T to use.
+
+    A moment that was asked for is clamped to the safe horizon, so that the same question later has the same answer on
+    the recorded clock. Without one, T is now and nothing that is already visible is hidden; ``complete_until`` says up
+    to when that is everything.
+
+    Raises:
+        BadInput: see :func:`checked`.
+        PostgresUnavailable: nobody knows the horizon; retryable.
+    """
+    asked, on = checked(as_of, clock)
+    row = (await database.named("safe_horizon", deadline=deadline))[0]
+    horizon, now = row["horizon"].astimezone(UTC), row["now"].astimezone(UTC)
+    if asked is None:
+        return AsOf(horizon if on is Clock.RECORDED else now, on, None, horizon)
+    return AsOf(min(asked, horizon), on, asked, horizon)
+
+
+@dataclass(frozen=True, slots=True)
+class Dated:
+    """
+    A record as it stood at T.
+
+    Attributes:
+        kind, key: which.
+        core: its canonical core, corrected if it was by then.
+        groups: its canonical groups that were known by then.
+        known_at: the earliest moment it could be known.
+        occurred_at: when it was true in the world.
+        group_known_at: since when each group has had its value.
+        corrected_at: since when a correction stands.
+        has_body: whether there is a long text.
+        turns_position: the event that states a debate's turns, if any.
+    """
+
+    kind: str
+    key: str
+    core: Mapping[str, Any]
+    groups: Mapping[str, Mapping[str, Any]]
+    known_at: datetime
+    occurred_at: datetime
+    group_known_at: Mapping[str, datetime] = field(default_factory=dict)
+    corrected_at: datetime | None = None
+    has_body: bool = False
+    turns_position: int | None = None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a field of the core."""
+        return self.core.get(name, default)
+
+
+Ref = tuple[str, str]
+"""Kind and key."""
+
+
+async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: Deadline) -> dict[Ref, Dated]:
+    """
+    Return the given records as they stood at T; those that were not known then are missing.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
+    """
+    wanted = sorted(set(refs))
+    if not wanted:
+        return {}
+    rows = await database.named(
+        "record_values_at",
+        {"kinds": [kind for kind, _ in wanted], "keys": [key for _, key in wanted], **at.limits},
+        deadline=deadline,
+    )
+    grouped: dict[Ref, dict[str, Row]] = {}
+    for row in rows:
+        grouped.setdefault((row["kind"], row["key"]), {})[row["grp"]] = row
+    return {ref: _dated(ref, groups) for ref, groups in grouped.items() if CORE in groups}
+
+
+def _dated(ref: Ref, groups: Mapping[str, Row]) -> Dated:
+    core = groups[CORE]
+    correction = groups.get(CORRECTION)
+    named = {name: row for name, row in groups.items() if name in KINDS[ref[0]].groups}
+    turns = groups.get(TURNS)
+    return Dated(
+        kind=ref[0],
+        key=ref[1],
+        core=(correction or core)["value"],
+        groups={name: row["value"] for name, row in named.items()},
+        known_at=core["known_at"].astimezone(UTC),
+        occurred_at=core["occurred_at"].astimezone(UTC),
+        group_known_at={name: row["known_at"].astimezone(UTC) for name, row in named.items()},
+        corrected_at=correction["known_at"].astimezone(UTC) if correction else None,
+        has_body=BODY in groups,
+        turns_position=turns["position"] if turns else None,
+    )

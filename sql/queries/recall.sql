@@ -1,0 +1,65 @@
+-- subject_exists --
+-- Whether anything is recorded of a subject, or about it.
+SELECT EXISTS (SELECT 1 FROM record_head WHERE kind = %(kind)s AND key = %(key)s)
+    OR EXISTS (SELECT 1 FROM record_head WHERE subject_id = %(subject_id)s) AS known
+
+-- subject_keys --
+-- Names of subjects, for a hint where the graph cannot be asked.
+SELECT kind, key FROM record_head WHERE kind IN ('Company', 'Market') AND grp = 'core' ORDER BY kind, key LIMIT %(limit)s
+
+-- records_of_subject --
+-- The newest records of some kinds about a subject, by when they were true: what is asked when the graph is away.
+-- Parameters: subject_id, kinds, known_until, recorded_until, limit.
+SELECT h.kind, h.key FROM record_head AS h
+WHERE h.subject_id = %(subject_id)s AND h.kind = ANY (%(kinds)s::text[]) AND h.grp = 'core' AND EXISTS (
+    SELECT 1 FROM record_history AS y WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'core'
+      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s)
+ORDER BY h.occurred_at DESC, h.kind, h.key LIMIT %(limit)s
+
+-- speakers_in_journal --
+-- Who made statements about a subject, and in which domain: what is asked when the graph is away.
+SELECT e.payload -> 'core' ->> 'agent' AS agent, e.payload -> 'core' ->> 'domain' AS domain, count(*) AS findings
+FROM record_head AS h JOIN event AS e ON e.position = h.position
+WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
+  AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(limit)s
+
+-- scores_at --
+-- How findings were settled as of a moment. On the recorded clock a score counts by when it was recorded as well.
+SELECT finding_id, outcome_id, vintage, y, abstained, brier, actual
+FROM agent_outcome
+WHERE finding_id = ANY (%(findings)s::text[])
+  AND CASE WHEN %(clock)s = 'known'
+      THEN known_at <= %(at)s AND (superseded_known_at IS NULL OR superseded_known_at > %(at)s)
+      ELSE recorded_at <= %(at)s AND (superseded_recorded_at IS NULL OR superseded_recorded_at > %(at)s) END
+ORDER BY finding_id, vintage
+
+-- turn_counts --
+-- How many turns stand in each debate, as stated by the given events.
+SELECT debate_id, count(*) AS turns, count(DISTINCT speaker) AS speakers FROM debate_turn
+WHERE (debate_id, position) IN (SELECT * FROM unnest(%(debates)s::text[], %(positions)s::bigint[]))
+GROUP BY debate_id
+
+-- turns_of_debate --
+-- The turns of a debate, as stated by one event.
+SELECT number, stage, speaker, stance, text, cites FROM debate_turn
+WHERE debate_id = %(debate_id)s AND position = %(position)s ORDER BY number LIMIT %(limit)s
+
+-- active_patterns_at --
+-- Patterns whose status was active as of a moment, of a sector or of none; selected in the history, since the status changes.
+SELECT key FROM (
+    SELECT DISTINCT ON (h.key) h.key, e.payload -> 'groups' -> 'status' ->> 'status' AS status
+    FROM record_history AS h JOIN event AS e ON e.position = h.position
+    WHERE h.kind = 'Pattern' AND h.grp = 'status' AND h.known_at <= %(known_until)s AND h.recorded_at <= %(recorded_until)s
+    ORDER BY h.key, h.order_key DESC
+) AS latest WHERE status = 'active' ORDER BY key LIMIT %(limit)s
+
+-- body_of --
+-- The long text of a record as of a moment.
+SELECT e.body, e.known_at FROM record_history AS h JOIN event AS e ON e.position = h.position
+WHERE h.kind = %(kind)s AND h.key = %(key)s AND h.grp = 'body' AND h.known_at <= %(known_until)s AND h.recorded_at <= %(recorded_until)s
+ORDER BY h.order_key DESC LIMIT 1
+
+-- waiting_events --
+-- How many events recorded up to a moment the graph does not hold yet.
+SELECT count(*) AS waiting FROM delivery WHERE state IN ('pending', 'dispatched')

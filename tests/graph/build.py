@@ -130,9 +130,9 @@ class Story:
                 kind=kind,
                 key=key,
                 payload=payload,
-                occurred_at=known,
-                known_at=known,
-                recorded_at=recorded or known,
+                occurred_at=known.isoformat(),
+                known_at=known.isoformat(),
+                recorded_at=(recorded or known).isoformat(),
                 order_key=f"{micros:018}|teller|{self._count:019}",
             )
         )

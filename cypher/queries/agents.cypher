@@ -1,13 +1,10 @@
 // agent_credibility_in //
-// The credibility record of one agent in one domain.
-// parameters: agent (string), domain (string), known_until (datetime), recorded_until (datetime), limit (int)
+// The credibility record of one agent in one domain, as it stands.
+// parameters: agent (string), domain (string), limit (int)
 // columns: credibility (map)
-// order: id
-// as_of: yes
-MATCH (:Agent {name: $agent})-[h:HAS_CREDIBILITY]->(c:AgentCredibility)-[i:IN_DOMAIN]->(:Domain {name: $domain})
-WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
-  AND i.known_at <= $known_until AND i.recorded_at <= $recorded_until
-  AND c.known_at <= $known_until AND c.recorded_at <= $recorded_until
+// order: one row; none when there is no record
+// as_of: no (the journal has the record's history under its key, agent/domain)
+MATCH (:Agent {name: $agent})-[:HAS_CREDIBILITY]->(c:AgentCredibility)-[:IN_DOMAIN]->(:Domain {name: $domain})
 RETURN properties(c) AS credibility
 ORDER BY c.id
 LIMIT $limit

@@ -1,20 +1,24 @@
 // What is known of one subject. Conventions of every query that says `as_of: yes`:
 //
-// A node or link counts when its known_at is at most $known_until and its recorded_at at most $recorded_until; on a stub both
-// are null, so it does not count. The subject itself is a reference and is not asked. Nodes come as property maps that hold
-// the newest values: the caller replaces what became known later by the journal's value of that moment.
+// The graph finds, the journal dates: such a query returns keys and how they hang together, and the caller reads their values as
+// of the moment from the journal. (It is also the fast way: the driver takes long over times.)
 //
-// Where rows are chosen or sorted by a fact that a correction may change, those whose correction (or first statement) lies
-// after the moment come *in addition* to the limit, with `unsettled: true`: the caller sorts and cuts again once all are dated.
-// So nothing known later can push out a row that belongs to the answer.
+// A node or link counts when its known_at is at most $known_until and its recorded_at at most $recorded_until; on a stub both
+// are null, so it does not count. The subject itself is a reference and is not asked.
+//
+// Where rows are chosen or sorted by a fact that a correction may change, those corrected after the moment come *in addition* to
+// the limit, with `unsettled: true`: the caller sorts and cuts again once all are dated. So nothing known later can push out a
+// row that belongs to the answer.
 
 // company_history //
 // The newest analyses of a subject with what was found, decided and became of it. For a market, analyses of the other questions
 // of its series follow its own: each question usually has one analysis.
 // parameters: subject_id (string), findings_limit (int, findings an analysis), known_until (datetime), recorded_until (datetime), limit (int, analyses)
-// columns: subject (map), own (bool: of this subject, not of its series), analysis (map), performed_by (list of {agent, role, order}),
-//   findings (list of {finding, unsettled, settled: list of {outcome, score}}; by importance, then id), findings_total (int),
-//   decisions (list of {decision, outcomes}; by id, 20 at most), unsettled (bool), total (int, analyses that count)
+// columns: subject (string: subject_id), own (bool: of this subject, not of its series), analysis (string: id),
+//   performed_by (list of {agent, role, order: when the role was stated, as the journal sorts it}; by agent, 50 at most),
+//   findings (list of {finding: id, unsettled, settled: list of {outcome: id, correct, brier, log_score}}; by importance, then id),
+//   findings_total (int), decisions (list of {decision: id, outcomes: list of ids}; by id, 20 at most), unsettled (bool),
+//   total (int, analyses that count)
 // order: own first, then date descending, then id; unsettled ones before all
 // as_of: yes
 MATCH (s:Subject {subject_id: $subject_id})
@@ -32,8 +36,7 @@ CALL (s) {
     RETURN m AS subject, a, false AS own
 }
 WITH subject, a, own,
-     coalesce(a.correction_known_at > $known_until OR a.correction_recorded_at > $recorded_until, false)
-     OR coalesce(a.core_recorded_at > $recorded_until, false) AS unsettled
+     coalesce(a.correction_known_at > $known_until OR a.correction_recorded_at > $recorded_until, false) AS unsettled
 ORDER BY own DESC, a.date DESC, a.id
 WITH collect({subject: subject, a: a, own: own, unsettled: unsettled}) AS rows
 WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
@@ -44,14 +47,13 @@ CALL (a) {
     MATCH (a)-[h:HAS_FINDING]->(f:Finding)
     WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
       AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
-    WITH f, coalesce(f.correction_known_at > $known_until OR f.correction_recorded_at > $recorded_until, false)
-         OR coalesce(f.core_recorded_at > $recorded_until, false) AS later
+    WITH f, coalesce(f.correction_known_at > $known_until OR f.correction_recorded_at > $recorded_until, false) AS later
     ORDER BY coalesce(f.importance, -1.0) DESC, f.id
     WITH collect({f: f, later: later}) AS rows
     RETURN size(rows) AS findings_total,
            [row IN rows WHERE row.later] + [row IN rows WHERE NOT row.later][..$findings_limit] AS chosen
 }
-RETURN properties(subject) AS subject, own, properties(a) AS analysis,
+RETURN subject.subject_id AS subject, own, a.id AS analysis,
     COLLECT {
         MATCH (agent:Agent)-[p:PERFORMED]->(a)
         WHERE p.known_at <= $known_until AND p.recorded_at <= $recorded_until
@@ -62,11 +64,11 @@ RETURN properties(subject) AS subject, own, properties(a) AS analysis,
         UNWIND range(0, size(chosen) - 1) AS nth
         WITH nth, chosen[nth].f AS f, chosen[nth].later AS later
         RETURN {
-            finding: properties(f), unsettled: later,
+            finding: f.id, unsettled: later,
             settled: COLLECT {
                 MATCH (f)-[r:SETTLED_BY]->(o:Outcome)
                 WHERE o.known_at <= $known_until AND o.recorded_at <= $recorded_until
-                RETURN {outcome: properties(o), score: properties(r)}
+                RETURN {outcome: o.id, correct: r.correct, brier: r.brier, log_score: r.log_score}
                 ORDER BY o.id LIMIT 20
             }
         }
@@ -78,12 +80,12 @@ RETURN properties(subject) AS subject, own, properties(a) AS analysis,
         WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
           AND d.known_at <= $known_until AND d.recorded_at <= $recorded_until
         RETURN {
-            decision: properties(d),
+            decision: d.id,
             outcomes: COLLECT {
                 MATCH (d)-[h:HAS_OUTCOME]->(o:Outcome)
                 WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
                   AND o.known_at <= $known_until AND o.recorded_at <= $recorded_until
-                RETURN properties(o)
+                RETURN o.id
                 ORDER BY o.id LIMIT 50
             }
         }
@@ -96,7 +98,7 @@ ORDER BY place
 // Who made statements about a subject, or about the questions of its series, and in which domain: whose track records a
 // briefing shows.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
-// columns: agent (string), domain (string), findings (int), claims (int: those that an outcome can settle), last_known_at (datetime)
+// columns: agent (string), domain (string), findings (int), claims (int: those that an outcome can settle)
 // order: findings descending, then agent, domain
 // as_of: yes
 MATCH (s:Subject {subject_id: $subject_id})
@@ -109,7 +111,7 @@ MATCH (subject)-[h:HAS_ANALYSIS]->(:Analysis)-[i:HAS_FINDING]->(f:Finding)
 WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
   AND i.known_at <= $known_until AND i.recorded_at <= $recorded_until
   AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
-RETURN f.agent AS agent, f.domain AS domain, count(f) AS findings, count(f.metric) AS claims, max(f.known_at) AS last_known_at
+RETURN f.agent AS agent, f.domain AS domain, count(f) AS findings, count(f.metric) AS claims
 ORDER BY findings DESC, agent, domain
 LIMIT $limit
 
@@ -127,34 +129,33 @@ LIMIT $limit
 // debates_of_subject //
 // Debates about a subject: who challenged whom, over which finding, and how it ended. Who won stands in the resolution.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
-// columns: debate (map), challenger (string), challenged (string), disputed (map of the finding, or null),
-//   resolutions (list of maps; earliest known first, then by id, 20 at most), unsettled (bool), total (int, debates that count)
+// columns: debate (string: id), challenger (string), challenged (string), disputed (string: id of the finding, or null),
+//   resolutions (list of ids; by id, 20 at most), unsettled (bool), total (int, debates that count)
 // order: timestamp descending, then id; unsettled ones before all
 // as_of: yes
 MATCH (s:Subject {subject_id: $subject_id})<-[b:ABOUT]-(d:Debate)
 WHERE b.known_at <= $known_until AND b.recorded_at <= $recorded_until
   AND d.known_at <= $known_until AND d.recorded_at <= $recorded_until
-WITH d, coalesce(d.correction_known_at > $known_until OR d.correction_recorded_at > $recorded_until, false)
-     OR coalesce(d.core_recorded_at > $recorded_until, false) AS unsettled
+WITH d, coalesce(d.correction_known_at > $known_until OR d.correction_recorded_at > $recorded_until, false) AS unsettled
 ORDER BY d.timestamp DESC, d.id
 WITH collect({d: d, unsettled: unsettled}) AS rows
 WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place] AS row
 WITH total, place, row.d AS d, row.unsettled AS unsettled
-RETURN properties(d) AS debate, d.challenger_agent AS challenger, d.challenged_agent AS challenged,
+RETURN d.id AS debate, d.challenger_agent AS challenger, d.challenged_agent AS challenged,
     head(COLLECT {
         MATCH (d)-[l:DISPUTES]->(f:Finding)
         WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
           AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
-        RETURN properties(f)
+        RETURN f.id
     }) AS disputed,
     COLLECT {
         MATCH (d)-[l:HAS_RESOLUTION]->(r:DebateResolution)
         WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
           AND r.known_at <= $known_until AND r.recorded_at <= $recorded_until
-        RETURN properties(r)
-        ORDER BY r.known_at, r.id LIMIT 20
+        RETURN r.id
+        ORDER BY r.id LIMIT 20
     } AS resolutions,
     unsettled, total
 ORDER BY place
@@ -162,19 +163,18 @@ ORDER BY place
 // contradictions_of_subject //
 // Where sources disagreed about a subject's data, and which value was taken.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
-// columns: contradiction (map), unsettled (bool), total (int, contradictions that count)
+// columns: contradiction (string: id), unsettled (bool), total (int, contradictions that count)
 // order: timestamp descending, then id; unsettled ones before all
 // as_of: yes
 MATCH (c:DataContradiction {subject_id: $subject_id})
 WHERE c.known_at <= $known_until AND c.recorded_at <= $recorded_until
-WITH c, coalesce(c.correction_known_at > $known_until OR c.correction_recorded_at > $recorded_until, false)
-     OR coalesce(c.core_recorded_at > $recorded_until, false) AS unsettled
+WITH c, coalesce(c.correction_known_at > $known_until OR c.correction_recorded_at > $recorded_until, false) AS unsettled
 ORDER BY c.timestamp DESC, c.id
 WITH collect({c: c, unsettled: unsettled}) AS rows
 WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place].c AS c, rows[place].unsettled AS unsettled
-RETURN properties(c) AS contradiction, unsettled, total
+RETURN c.id AS contradiction, unsettled, total
 ORDER BY place
 
 // lessons_of_subject //
@@ -183,9 +183,9 @@ ORDER BY place
 // those whose domains were corrected later: they count when a dated domain is among `domains`, or by another way in `via`.
 // Patterns carry their status of now: as of an earlier day the caller asks the journal for those in `patterns`.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
-// columns: lesson (map), via (list of strings), patterns (list of strings: pattern ids), domains (list of strings: of the subject),
+// columns: lesson (string: id), via (list of strings), patterns (list of strings: pattern ids), domains (list of strings: of the subject),
 //   unsettled (bool), total (int, lessons that count)
-// order: known_at descending, then id; unsettled ones before all
+// order: last recorded first (the position of the first statement, which no later fact moves); unsettled ones before all
 // as_of: yes
 MATCH (any:Lesson)
 // The server keeps this number; while it is zero, nothing has to be asked of the subject's findings.
@@ -232,15 +232,14 @@ ORDER BY via, pattern
 WITH l, domains, collect(DISTINCT via) AS via, collect(DISTINCT pattern) AS patterns
 WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
 WITH l, domains, via, patterns,
-     coalesce(l.correction_known_at > $known_until OR l.correction_recorded_at > $recorded_until, false)
-     OR coalesce(l.core_recorded_at > $recorded_until, false) AS unsettled
-ORDER BY l.known_at DESC, l.id
+     coalesce(l.correction_known_at > $known_until OR l.correction_recorded_at > $recorded_until, false) AS unsettled
+ORDER BY l.position DESC, l.id
 WITH collect({l: l, domains: domains, via: via, patterns: patterns, unsettled: unsettled}) AS rows
 WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place] AS row
 WITH total, place, row, row.l AS l
-RETURN properties(l) AS lesson, row.via AS via, row.patterns AS patterns, row.domains AS domains, row.unsettled AS unsettled, total
+RETURN l.id AS lesson, row.via AS via, row.patterns AS patterns, row.domains AS domains, row.unsettled AS unsettled, total
 ORDER BY place
 
 // similar_analyses //

@@ -1,4 +1,4 @@
-"""Property tests run on machines that do other things too: how long one example takes says nothing about the product."""
+"""Property tests run on busy machines: how long one example takes says nothing about the product."""
 
 from hypothesis import HealthCheck, settings
 

@@ -18,7 +18,7 @@ from journal.database import Database, Row
 from journal.deadline import Deadline
 from journal.errors import BadInput
 from kg.catalog import CORE, KINDS
-from kg.entries import BODY, CORRECTION, TURNS
+from kg.entries import BODY, CORRECTION, PROPS, TURNS
 
 END_OF_TIME: Final = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 
@@ -137,19 +137,33 @@ class Dated:
 
 
 Ref = tuple[str, str]
-"""Kind and key."""
+"""Kind and key; of a link ``link.<TYPE>`` and its identity."""
 
 
-async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: Deadline) -> dict[Ref, Dated]:
+@dataclass(frozen=True, slots=True)
+class Answer:
     """
-    Return the given records as they stood at T; those that were not known then are missing.
+    What the journal says of the records and links of an answer, as of T; what was not known then is missing.
+
+    Attributes:
+        records: by kind and key.
+        links: properties of links, by kind and key.
+    """
+
+    records: Mapping[Ref, Dated]
+    links: Mapping[Ref, Mapping[str, Any]]
+
+
+async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: Deadline) -> Answer:
+    """
+    Return the given records and links as they stood at T, read in one statement.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
     """
     wanted = sorted(set(refs))
     if not wanted:
-        return {}
+        return Answer({}, {})
     rows = await database.named(
         "record_values_at",
         {"kinds": [kind for kind, _ in wanted], "keys": [key for _, key in wanted], **at.limits},
@@ -158,7 +172,10 @@ async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: 
     grouped: dict[Ref, dict[str, Row]] = {}
     for row in rows:
         grouped.setdefault((row["kind"], row["key"]), {})[row["grp"]] = row
-    return {ref: _dated(ref, groups) for ref, groups in grouped.items() if CORE in groups}
+    return Answer(
+        {ref: _dated(ref, groups) for ref, groups in grouped.items() if CORE in groups},
+        {ref: groups[PROPS]["value"]["props"] for ref, groups in grouped.items() if PROPS in groups},
+    )
 
 
 def _dated(ref: Ref, groups: Mapping[str, Row]) -> Dated:

@@ -113,12 +113,12 @@ def _link_entry(line: LinkLine, tier: Tier) -> Entry:
     }
     # A link that a node bears one at a time is identified by that node, and where it leads is its value.
     replaced = line.link.replaced
-    ends = [line.from_label, line.from_key] if replaced else [line.from_label, line.from_key, line.to_label, line.to_key]
+    ends = (line.from_label, line.from_key) if replaced else (line.from_label, line.from_key, line.to_label, line.to_key)
     value = payload if replaced else line.props
     return Entry(
         kind=f"link.{line.type}",
         head_kind=f"link.{line.type}",
-        key=canonical_json([*ends, *line.identity.values()]).decode(),
+        key=link_key(*ends, *line.identity.values()),
         payload=canonical_json(payload),
         payload_hash=content_hash(payload),
         groups=(GroupHash(PROPS, content_hash(value)),),
@@ -126,6 +126,17 @@ def _link_entry(line: LinkLine, tier: Tier) -> Entry:
         known_at=line.known_at,
         tier=tier,
     )
+
+
+def link_key(*parts: str) -> str:
+    """
+    Return the key under which a link stands in the journal.
+
+    Args:
+        parts: label and key of the start, label and key of the end (not where a node bears one such link at a time),
+            and the properties that join its identity.
+    """
+    return canonical_json(parts).decode()
 
 
 def _ref_hash(kind: str, core: dict[str, Any]) -> bytes:

@@ -18,21 +18,12 @@ ORDER BY h.occurred_at DESC, h.kind, h.key LIMIT %(limit)s
 
 -- speakers_in_journal --
 -- Who made statements about a subject, and in which domain: what is asked when the graph is away.
-SELECT e.payload -> 'core' ->> 'agent' AS agent, e.payload -> 'core' ->> 'domain' AS domain, count(*) AS findings
+SELECT e.payload -> 'core' ->> 'agent' AS agent, e.payload -> 'core' ->> 'domain' AS domain, count(*) AS findings,
+    count(h.metric) AS claims
 FROM record_head AS h JOIN event AS e ON e.position = h.position
 WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
 GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(limit)s
-
--- scores_at --
--- How findings were settled as of a moment. On the recorded clock a score counts by when it was recorded as well.
-SELECT finding_id, outcome_id, vintage, y, abstained, brier, actual
-FROM agent_outcome
-WHERE finding_id = ANY (%(findings)s::text[])
-  AND CASE WHEN %(clock)s = 'known'
-      THEN known_at <= %(at)s AND (superseded_known_at IS NULL OR superseded_known_at > %(at)s)
-      ELSE recorded_at <= %(at)s AND (superseded_recorded_at IS NULL OR superseded_recorded_at > %(at)s) END
-ORDER BY finding_id, vintage
 
 -- turn_counts --
 -- How many turns stand in each debate, as stated by the given events.
@@ -60,6 +51,13 @@ SELECT e.body, e.known_at FROM record_history AS h JOIN event AS e ON e.position
 WHERE h.kind = %(kind)s AND h.key = %(key)s AND h.grp = 'body' AND h.known_at <= %(known_until)s AND h.recorded_at <= %(recorded_until)s
 ORDER BY h.order_key DESC LIMIT 1
 
--- waiting_events --
--- How many events recorded up to a moment the graph does not hold yet.
-SELECT count(*) AS waiting FROM delivery WHERE state IN ('pending', 'dispatched')
+-- parts_of_analyses --
+-- Findings and decisions of the given analyses, from the journal alone: what is asked when the graph is away.
+SELECT e.analysis_id, split_part(e.kind, '.', 2) AS kind, e.record_key AS key FROM event AS e
+WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.kind IN ('record.Finding', 'record.Decision')
+  AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+
+-- scored_horizon --
+-- The last moment of which everything recorded is scored.
+SELECT imem_settled_horizon() AS horizon

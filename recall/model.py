@@ -1,0 +1,272 @@
+"""
+What a briefing is made of.
+
+Times are UTC; probabilities, confidences and shares are fractions 0–1. Texts are verbatim, as they were stored: data, never
+instructions. :mod:`recall.markdown` quotes them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from recall.markdown import DEFAULT_CHARS, render
+
+
+class Value(BaseModel):
+    """A frozen value without unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Quality(StrEnum):
+    """How good an arm's answer is."""
+
+    EXACT = "exact"
+    """Everything that was known, as asked."""
+    PARTIAL = "partial"
+    """Something may be missing; the reason says what."""
+    UNAVAILABLE = "unavailable"
+    """It could not be asked: an empty answer here does not mean that nothing is known."""
+
+
+class Record(Value):
+    """
+    A record as it stood.
+
+    Attributes:
+        kind, key: which.
+        core: its facts.
+        groups: its property groups that were known.
+        known_at: the earliest moment it could be known.
+        occurred_at: when it was true in the world.
+        corrected_at: since when a correction stands.
+        more: whether a long text is on file beside it.
+    """
+
+    kind: str
+    key: str
+    core: dict[str, Any]
+    groups: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    known_at: datetime
+    occurred_at: datetime
+    corrected_at: datetime | None = None
+    more: bool = False
+
+
+class Score(Value):
+    """
+    How a finding turned out.
+
+    Attributes:
+        outcome: key of the outcome that settled it.
+        vintage: which version of the number.
+        actual: what happened.
+        right: whether the finding was right; none when it took no side.
+        brier: squared error of its probability, where it gave one.
+    """
+
+    outcome: str
+    vintage: int
+    actual: float
+    right: bool | None
+    brier: float | None = None
+
+
+class SettledFinding(Value):
+    """A finding and, once an outcome settled it, its score."""
+
+    finding: Record
+    score: Score | None = None
+
+
+class TakenDecision(Value):
+    """A decision with the outcomes that reviewed it; its verdict stands in its group ``outcome``."""
+
+    decision: Record
+    outcomes: list[Record] = Field(default_factory=list)
+
+
+class Performer(Value):
+    """Who ran an analysis, in which role."""
+
+    agent: str
+    role: str | None = None
+
+
+class HistoryItem(Value):
+    """
+    An analysis with what was found, decided and became of it.
+
+    Attributes:
+        subject_id: what it is about: the subject asked about, or another question of its series.
+        findings_total: how many findings it has; ``findings`` holds the most important ones.
+    """
+
+    subject_id: str
+    analysis: Record
+    performed_by: list[Performer] = Field(default_factory=list)
+    findings: list[SettledFinding] = Field(default_factory=list)
+    findings_total: int = 0
+    decisions: list[TakenDecision] = Field(default_factory=list)
+
+
+class DebateItem(Value):
+    """
+    A debate and how it ended.
+
+    Attributes:
+        turns: how many turns are on file.
+        speakers: by how many voices.
+    """
+
+    debate: Record
+    disputed: Record | None = None
+    resolutions: list[Record] = Field(default_factory=list)
+    turns: int = 0
+    speakers: int = 0
+
+
+class TrackRecordItem(Value):
+    """
+    What an agent's word in a domain has been worth.
+
+    Attributes:
+        n: observations: claims with one ``target_at`` are one.
+        rows: claims scored.
+        right, abstained: of them; abstentions are counted, not scored.
+        mean, lower, upper: decayed posterior share right with its 95 % interval.
+        brier, log_score: mean scores of stated probabilities; lower Brier is better.
+        skill: Brier skill against *reference*, on *reference_rows* claims; above zero is better than it.
+        enough: whether n is enough to speak of a record.
+        baseline: a reference for others, not ranked.
+    """
+
+    agent: str
+    domain: str
+    kind: str | None
+    n: int
+    rows: int
+    right: int
+    abstained: int
+    mean: float
+    lower: float
+    upper: float
+    brier: float | None
+    log_score: float | None
+    skill: float | None
+    reference: str | None
+    reference_rows: int
+    enough: bool
+    baseline: bool
+
+
+class Arm(Value):
+    """
+    One part of a briefing.
+
+    Attributes:
+        quality: how good the answer is.
+        reason: why it is not exact.
+        total: how many there are; ``items`` may hold fewer.
+    """
+
+    quality: Quality = Quality.EXACT
+    reason: str | None = None
+    total: int = 0
+
+
+class HistoryArm(Arm):
+    """Analyses with findings, decisions and outcomes, newest first."""
+
+    items: list[HistoryItem] = Field(default_factory=list)
+
+
+class DebatesArm(Arm):
+    """Debates on the subject and how they ended, newest first."""
+
+    items: list[DebateItem] = Field(default_factory=list)
+
+
+class TrackRecordsArm(Arm):
+    """Track records of the agents that spoke about the subject, by domain and name; baselines last."""
+
+    items: list[TrackRecordItem] = Field(default_factory=list)
+
+
+class RecordsArm(Arm):
+    """Records of one kind, newest first."""
+
+    items: list[Record] = Field(default_factory=list)
+
+
+class Subject(Value):
+    """
+    What the briefing is about.
+
+    Attributes:
+        subject_id: ``company:<ticker>`` or ``market:<market_id>``.
+        record: its record as it stood; none when it is known only by what was said about it.
+    """
+
+    subject_id: str
+    record: Record | None = None
+
+
+class Briefing(Value):
+    """
+    What the institution knew about a subject at a moment.
+
+    Attributes:
+        as_of: the T that was used.
+        clock: ``known`` (what could have been known) or ``recorded`` (what was on file here).
+        asked_as_of: the T that was asked for; an earlier ``as_of`` means that not everything up to it was in place yet.
+        complete_until: everything recorded by then is in the answer; none when the journal could not say.
+        mode: ``normal``, or ``degraded`` when a store was away.
+        for_agent: for whom.
+        took_ms: how long it took, in milliseconds; not part of the Markdown.
+    """
+
+    subject: Subject
+    as_of: datetime
+    clock: str
+    asked_as_of: datetime | None = None
+    complete_until: datetime | None = None
+    mode: str = "normal"
+    for_agent: str | None = None
+    took_ms: float = 0.0
+    history: HistoryArm
+    debates: DebatesArm
+    track_records: TrackRecordsArm
+    contradictions: RecordsArm
+    patterns: RecordsArm
+    lessons: RecordsArm
+
+    @property
+    def degraded(self) -> bool:
+        """Whether any arm is less than exact."""
+        return any(arm.quality is not Quality.EXACT for arm in self.arms.values())
+
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """The arms by name, in the order in which they are shown."""
+        names = ("history", "debates", "track_records", "contradictions", "patterns", "lessons")
+        return {name: getattr(self, name) for name in names}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_markdown(self, max_chars: int = DEFAULT_CHARS) -> str:
+        """
+        Return it as Markdown of at most *max_chars* characters, byte for byte the same for the same answer.
+
+        What does not fit is cut from the oldest end of the arms, and said.
+
+        Raises:
+            BadInput: *max_chars* is too small for even the headings.
+        """
+        return render(self, max_chars)

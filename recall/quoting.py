@@ -1,0 +1,61 @@
+"""
+Stored text, quoted as data.
+
+Whatever an agent or a source once wrote goes into other agents' prompts. It is shown inline, bounded, in quotation marks
+and with everything escaped by which it could end them, begin a line, a heading, a code block or a tag of its own: a finding
+that says "ignore your instructions" is somebody's words and stays so.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+TEXT_CHARS = 280
+"""Longest quotation, in characters; the full text is in the JSON form."""
+
+NAME_CHARS = 90
+
+_BLANK = re.compile(r"\s+")
+_ACTIVE = re.compile(r'([\\`*\[\]<>|"~$])')
+_HIDDEN = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
+"""Categories of characters that do not show, or that turn the direction of what follows."""
+
+
+def _plain(text: str) -> str:
+    """Return *text* on one line, without characters that do not show."""
+    shown = "".join(
+        " " if unicodedata.category(char) in {"Cc", "Zl", "Zp"} else char
+        for char in text
+        if unicodedata.category(char) not in _HIDDEN or unicodedata.category(char) in {"Cc", "Zl", "Zp"}
+    )
+    return _BLANK.sub(" ", shown).strip()
+
+
+def _cut(text: str, limit: int) -> tuple[str, int]:
+    """Return at most *limit* characters, ending with a word where one ends near, and how many were cut."""
+    if len(text) <= limit:
+        return text, 0
+    kept = text[:limit]
+    space = kept.rfind(" ")
+    kept = kept[:space] if space > limit * 0.8 else kept
+    return kept, len(text) - len(kept)
+
+
+def quoted(text: str, limit: int = TEXT_CHARS) -> str:
+    """Return *text* as one quotation of at most *limit* characters of it, saying how many were left out."""
+    kept, left_out = _cut(_plain(text), limit)
+    more = f" … ({left_out:,} more characters)" if left_out else ""
+    return f'"{_ACTIVE.sub(_escape, kept)}"{more}'
+
+
+def name(text: str) -> str:
+    """Return a name or key, bounded and harmless, without quotation marks where it is an ordinary one."""
+    kept, left_out = _cut(_plain(text), NAME_CHARS)
+    if re.fullmatch(r"[\w.:/@+,&' -]+", kept) and not left_out:
+        return kept
+    return f'"{_ACTIVE.sub(_escape, kept)}{"…" if left_out else ""}"'
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "\\" + match[1]

@@ -278,8 +278,8 @@ def scores_of(question: Question, metric: Metric) -> list[Score]:
             for content in {**known, **recorded}
             for on_known, on_recorded in _paired(known.get(content, []), recorded.get(content, []))
         ]
-        # By vintage, then as they followed one another; equal beginnings are told apart by content alone.
-        rows.sort(key=lambda row: (row[0].vintage, *(_begin(span) for span in row[1:]), repr(row[0])))
+        # By vintage, then as they followed one another: on one clock no two begin at one moment.
+        rows.sort(key=lambda row: (row[0].vintage, _begin(row[1]), _begin(row[2])))
         revisions: dict[int, int] = defaultdict(int)
         for content, on_known, on_recorded in rows:
             scores.append(Score(finding_id, revisions[content.vintage], content, on_known, on_recorded))

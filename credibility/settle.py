@@ -13,7 +13,7 @@ repeats a statement that the journal knows already and takes for identical.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -135,8 +135,9 @@ async def settle_due(
     """
     total = Settled()
     stages: tuple[Callable[[], Awaitable[Settled]], ...] = (
-        lambda: settle_questions(database, questions=questions),
+        # Agents before questions: a baseline that is described in the same load is none of their later news.
         lambda: settle_agents(database),
+        lambda: settle_questions(database, questions=questions),
         lambda: settle_tracks(database, halflife_years=halflife_years),
         lambda: settle_decisions(database, gateway),
     )
@@ -204,25 +205,24 @@ class Difference:
     Attributes:
         written: rows that are new or changed.
         removed: rows that no longer stand.
-        findings, pairs: whose scores changed, and whose track records.
+        touched: rows as they will be and as they were.
         claims: scores that the recomputation found in all.
     """
 
     written: Sequence[ScoreRow]
     removed: Sequence[ScoreId]
-    findings: Collection[str]
-    pairs: Collection[Pair]
+    touched: Sequence[ScoreRow]
     claims: int
 
     async def write(self, conn: Connection, since: datetime | None) -> None:
         """Store it, and make due what hangs on it; *since*: the oldest statement that it follows from, none means now."""
-        if not self.findings:
+        if not self.touched:
             return
         await store.write_scores(conn, self.written, self.removed)
-        findings = {"findings": sorted(self.findings)}
+        findings = {"findings": sorted({row[0] for row in self.touched})}
         await store.do(conn, "derive_settled", findings)
         await store.do(conn, "due_citing", findings)
-        pairs = sorted(self.pairs)
+        pairs = sorted({Pair(row[_AGENT], row[_DOMAIN]) for row in self.touched})
         await store.do(
             conn,
             "due_tracks",
@@ -244,10 +244,10 @@ async def rescore(conn: Connection, keys: Sequence[Key]) -> Difference:
     written = [row for identity, row in wanted.items() if stored.get(identity) != row]
     removed = [identity for identity in stored if identity not in wanted]
     touched = [*written, *(stored[row[:3]] for row in written if row[:3] in stored), *(stored[one] for one in removed)]
-    agent, domain = store.SCORE_COLUMNS.index("agent"), store.SCORE_COLUMNS.index("domain")
-    return Difference(
-        written, removed, {row[0] for row in touched}, {Pair(row[agent], row[domain]) for row in touched}, len(wanted)
-    )
+    return Difference(written, removed, touched, len(wanted))
+
+
+_AGENT, _DOMAIN = (store.SCORE_COLUMNS.index(name) for name in Pair._fields)
 
 
 def _rows(question: Question) -> list[ScoreRow]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import orjson
+
 from credibility.history import Answer, Clock, Content, Key, Question, Said, Score, Span, Statement
 from credibility.tracks import Scored, Step
 from credibility.verdicts import Citation
@@ -168,12 +170,17 @@ async def write_scores(conn: Connection, written: Sequence[ScoreRow], removed: S
     if removed:
         await do(conn, "delete_scores", _columns(("finding_id", "vintage", "revision"), sorted(removed)))
     if written:
-        await do(conn, "write_scores", _columns(SCORE_COLUMNS, sorted(written, key=lambda row: row[:3])))
+        await do(conn, "write_scores", {"rows": _json(SCORE_COLUMNS, sorted(written, key=lambda row: row[:3]))})
 
 
 def _columns(names: Sequence[str], values: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """Return rows as one list a column."""
     return dict(zip(names, map(list, zip(*values, strict=True)), strict=True))
+
+
+def _json(names: Sequence[str], values: Sequence[Sequence[Any]]) -> str:
+    """Return rows as a JSON list of objects; numbers keep every bit, moments every microsecond."""
+    return orjson.dumps([dict(zip(names, row, strict=True)) for row in values]).decode()
 
 
 # Track records
@@ -229,8 +236,8 @@ async def write_steps(
     if len(stored) > same:
         await do(conn, "delete_steps", {**where, "since": stored[same][0].at})
     if len(steps) > same:
-        columns = _columns(STEP_COLUMNS, steps[same:])
-        await do(conn, "write_steps", {**where, "halflife_years": halflife_years, **columns})
+        values = _json(STEP_COLUMNS, steps[same:])
+        await do(conn, "write_steps", {**where, "halflife_years": halflife_years, "steps": values})
     return max(len(stored), len(steps)) - same
 
 

@@ -23,7 +23,7 @@ ORDER BY h.target_at, h.subject_id, h.metric LIMIT %(questions)s
 
 -- due_of_questions --
 -- Every due row of the given questions, with the version that was read.
-SELECT d.kind, d.key, d.version, d.created_at
+SELECT d.kind, d.key, d.version, d.created_at, q.subject_id, q.metric, q.target_at
 FROM unnest(%(subjects)s::text[], %(metrics)s::text[], %(targets)s::timestamptz[]) AS q (subject_id, metric, target_at)
 JOIN record_head AS h ON h.subject_id = q.subject_id AND h.metric = q.metric AND h.target_at = q.target_at AND h.grp = 'core'
 JOIN settlement_due AS d ON d.kind = h.kind AND d.key = h.key
@@ -97,18 +97,16 @@ FROM unnest(%(subjects)s::text[], %(metrics)s::text[], %(targets)s::timestamptz[
 JOIN agent_outcome AS o ON o.subject_id = q.subject_id AND o.metric = q.metric AND o.target_at = q.target_at
 
 -- write_scores --
--- Writes scores; those that stand unchanged keep their row and its scored_at.
+-- Writes scores, new and changed ones. rows: JSON list of objects, since arrays of text cost more to make than to store.
 INSERT INTO agent_outcome AS o (
     finding_id, vintage, revision, outcome_id, agent, domain, subject_id, metric, target_at, predicted_at, stated,
     actual, happened, y, abstained, brier, log_score, reference, first_known_at, known_at, superseded_known_at,
     recorded_at, superseded_recorded_at)
-SELECT * FROM unnest(
-    %(finding_id)s::text[], %(vintage)s::integer[], %(revision)s::integer[], %(outcome_id)s::text[], %(agent)s::text[],
-    %(domain)s::text[], %(subject_id)s::text[], %(metric)s::text[], %(target_at)s::timestamptz[],
-    %(predicted_at)s::timestamptz[], %(stated)s::float8[], %(actual)s::float8[], %(happened)s::smallint[],
-    %(y)s::smallint[], %(abstained)s::boolean[], %(brier)s::float8[], %(log_score)s::float8[], %(reference)s::float8[],
-    %(first_known_at)s::timestamptz[], %(known_at)s::timestamptz[], %(superseded_known_at)s::timestamptz[],
-    %(recorded_at)s::timestamptz[], %(superseded_recorded_at)s::timestamptz[])
+SELECT r.* FROM json_to_recordset(%(rows)s::json) AS r (
+    finding_id text, vintage integer, revision integer, outcome_id text, agent text, domain text, subject_id text,
+    metric text, target_at timestamptz, predicted_at timestamptz, stated float8, actual float8, happened smallint,
+    y smallint, abstained boolean, brier float8, log_score float8, reference float8, first_known_at timestamptz,
+    known_at timestamptz, superseded_known_at timestamptz, recorded_at timestamptz, superseded_recorded_at timestamptz)
 ON CONFLICT (finding_id, vintage, revision) DO UPDATE SET
     outcome_id = excluded.outcome_id, agent = excluded.agent, domain = excluded.domain,
     subject_id = excluded.subject_id, metric = excluded.metric, target_at = excluded.target_at,
@@ -133,11 +131,14 @@ ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 -- due_citing --
 -- Makes the decisions due that cite one of these findings.
 INSERT INTO settlement_due (kind, key, created_at)
-SELECT DISTINCT 'Decision', e.payload ->> 'from_key', imem_now()
-FROM unnest(%(findings)s::text[]) AS f (key)
-JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'to_key' = f.key
-WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
-ORDER BY 2
+SELECT 'Decision', d.key, imem_now()
+FROM (
+    SELECT DISTINCT e.payload ->> 'from_key' AS key
+    FROM unnest(%(findings)s::text[]) AS f (key)
+    JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'to_key' = f.key
+    WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
+) AS d
+ORDER BY d.key
 ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 
 -- due_tracks --
@@ -161,6 +162,15 @@ ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 -- claim_tracks --
 -- The track records that are due, oldest first.
 SELECT agent, domain, version FROM track_due ORDER BY since, agent, domain LIMIT %(limit)s
+
+-- due_among_tracks --
+-- Those of the given track records that are due.
+SELECT d.agent, d.domain FROM unnest(%(agents)s::text[], %(domains)s::text[]) AS p (agent, domain)
+JOIN track_due AS d ON d.agent = p.agent AND d.domain = p.domain
+
+-- due_among --
+-- Those of the given keys of one kind that are due.
+SELECT d.key FROM settlement_due AS d WHERE d.kind = %(kind)s AND d.key = ANY (%(keys)s::text[])
 
 -- delete_track_due --
 -- Forgets track records that were recomputed, unless more came meanwhile.
@@ -192,27 +202,23 @@ FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(cl
 DELETE FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(clock)s AND at >= %(since)s
 
 -- write_steps --
--- Writes the steps of one agent in one domain on one clock.
+-- Writes the steps of one agent in one domain on one clock. steps: JSON list of objects.
 INSERT INTO track_step (
     agent, domain, clock, at, halflife_years, observations, scored, correct, abstained, weight, successes,
     probabilities, brier_sum, log_sum, base_sum, common, common_sum, reference_sum)
 SELECT %(agent)s, %(domain)s, %(clock)s, s.at, %(halflife_years)s, s.observations, s.scored, s.correct, s.abstained,
     s.weight, s.successes, s.probabilities, s.brier_sum, s.log_sum, s.base_sum, s.common, s.common_sum, s.reference_sum
-FROM unnest(
-    %(at)s::timestamptz[], %(observations)s::integer[], %(scored)s::integer[], %(correct)s::integer[],
-    %(abstained)s::integer[], %(weight)s::float8[], %(successes)s::float8[], %(probabilities)s::integer[],
-    %(brier_sum)s::float8[], %(log_sum)s::float8[], %(base_sum)s::float8[], %(common)s::integer[],
-    %(common_sum)s::float8[], %(reference_sum)s::float8[]
-) AS s (at, observations, scored, correct, abstained, weight, successes, probabilities, brier_sum, log_sum, base_sum,
-    common, common_sum, reference_sum)
+FROM json_to_recordset(%(steps)s::json) AS s (
+    at timestamptz, observations integer, scored integer, correct integer, abstained integer, weight float8,
+    successes float8, probabilities integer, brier_sum float8, log_sum float8, base_sum float8, common integer,
+    common_sum float8, reference_sum float8)
 
 -- track_records --
 -- The newest step at or before a moment for each pair of agent and domain, with what the agent was then. n: which pair.
-SELECT w.n, w.agent, w.domain, p.kind, h.halflife_years AS wanted_halflife_years, d.agent IS NOT NULL AS due,
+SELECT w.n, w.agent, w.domain, p.kind, h.halflife_years AS wanted_halflife_years,
     s.at, s.halflife_years, s.observations, s.scored, s.correct, s.abstained, s.weight, s.successes, s.probabilities,
     s.brier_sum, s.log_sum, s.base_sum, s.common, s.common_sum, s.reference_sum
 FROM unnest(%(agents)s::text[], %(domains)s::text[]) WITH ORDINALITY AS w (agent, domain, n)
-LEFT JOIN track_due AS d ON d.agent = w.agent AND d.domain = w.domain
 LEFT JOIN LATERAL (
     SELECT t.* FROM track_step AS t
     WHERE t.agent = w.agent AND t.domain = w.domain AND t.clock = %(clock)s
@@ -266,6 +272,10 @@ SELECT imem_settled_horizon() AS horizon,
     least(
         (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision'), (SELECT min(since) FROM track_due)
     ) AS waiting_since
+
+-- unsettled --
+-- How much waits to be settled: statements, and track records.
+SELECT (SELECT count(*) FROM settlement_due) AS statements, (SELECT count(*) FROM track_due) AS tracks
 
 -- citations_of --
 -- Every statement of the links by which the given decisions cite findings.

@@ -24,26 +24,23 @@ class SettledBy:
 
     async def rows(self, database: Database, keys: Sequence[str]) -> list[dict[str, Any]]:
         """
-        Return one row for each finding: its key, and its links as ``outcome_id`` and ``props``; none for no score.
+        Return one row for each finding: its key, and its links as ``outcome_id``, ``props`` and clocks.
 
         Raises:
             PostgresUnavailable: the work stays due.
         """
-        found = await database.named(
-            "settled_links", {"findings": list(keys)}, deadline=Deadline.after_ms(BUDGET_MS)
-        )
+        found = await database.named("settled_links", {"findings": list(keys)}, deadline=Deadline.after_ms(BUDGET_MS))
         links: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in found:
             props = {
                 "correct": None if row["y"] is None else float(row["y"]),
                 "brier": row["brier"],
                 "log_score": row["log_score"],
-                "known_at": _utc(row["known_at"]),
-                "recorded_at": _utc(row["recorded_at"]),
             }
-            links[row["finding_id"]].append({"outcome_id": row["outcome_id"], "props": props})
+            clocks = {name: _text(row[name]) for name in ("known_at", "recorded_at")}
+            links[row["finding_id"]].append({"outcome_id": row["outcome_id"], "props": props, **clocks})
         return [{"key": key, "scores": links[key]} for key in keys]
 
 
-def _utc(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.replace(tzinfo=UTC)
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat()

@@ -230,7 +230,7 @@ def answers(question: Question, clock: Clock) -> Steps[tuple[Answer, datetime]]:
         first = max(there, key=lambda one: (one.answer.vintage, one.order_key, one.answer.outcome_id))
         return first.answer, min(one.since for one in there)
 
-    return _merged(steps, force)
+    return _merged((one.times for one in steps), force)
 
 
 def claims(statements: Iterable[Statement[Said]], target_at: datetime, clock: Clock) -> Steps[Claim]:
@@ -264,7 +264,7 @@ def references(question: Question, made: dict[str, Steps[Claim]], clock: Clock) 
                 given[claim.agent].append(claim.probability)
         return fmean(fmean(given[agent]) for agent in sorted(given)) if given else None
 
-    return _merged([*kinds.values(), *forecasts], mean)
+    return _merged([*(one.times for one in kinds.values()), *(one.times for one in forecasts)], mean)
 
 
 def scores_of(question: Question, metric: Metric) -> list[Score]:
@@ -306,13 +306,11 @@ def _spans(question: Question, metric: Metric, clock: Clock) -> dict[str, dict[C
             own = said.agent in baselines and baselines[said.agent].at(moment)
             return _content(metric, said, answer, None if own else reference.at(moment))
 
-        found[finding] = _as_spans(_merged([settled, claim, reference], content))
+        found[finding] = _as_spans(_merged([settled.times, claim.times, reference.times], content))
     return found
 
 
-def _content(
-    metric: Metric, claim: Claim, answer: tuple[Answer, datetime], reference: float | None
-) -> Content | None:
+def _content(metric: Metric, claim: Claim, answer: tuple[Answer, datetime], reference: float | None) -> Content | None:
     (outcome_id, vintage, actual), since = answer
     judged = judge(metric, claim, actual)
     if judged is None:
@@ -323,9 +321,9 @@ def _content(
     )  # fmt: skip
 
 
-def _merged(steps: Sequence[Steps[V]] | Sequence[Steps[object]], value: Callable[[datetime], S | None]) -> Steps[S]:
-    """Return *value* at each moment at which one of *steps* changes."""
-    return Steps((moment, value(moment)) for moment in sorted({at for one in steps for at in one.times}))
+def _merged(times: Iterable[Sequence[datetime]], value: Callable[[datetime], S | None]) -> Steps[S]:
+    """Return *value* at each of the moments at which something that it hangs on changes."""
+    return Steps((moment, value(moment)) for moment in sorted({moment for one in times for moment in one}))
 
 
 def _as_spans(steps: Steps[Content]) -> dict[Content, list[Span]]:

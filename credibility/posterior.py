@@ -1,5 +1,5 @@
 """
-The sound score of an agent: a Beta posterior over decayed observations (credibility-and-contradictions, section 4). Pure.
+The sound score of an agent: a Beta posterior over decayed observations. Pure (credibility-and-contradictions, section 4).
 
 For the scope of one whole domain nothing of that domain lies outside, so that the prior is Jeffreys' Beta(0.5, 0.5);
 an agent's other domains say nothing about this one and are left out.
@@ -64,7 +64,7 @@ def years_between(earlier: datetime, later: datetime) -> float:
 
 
 def posteriors(evidence: Sequence[Evidence]) -> list[Posterior]:
-    """Return the posterior of each, in order; computed together, since one call of the quantile costs as much as many."""
+    """Return the posterior of each, in order; together, since one call of the quantile costs as much as many."""
     if not evidence:
         return []
     sums = np.asarray(evidence, dtype=float)

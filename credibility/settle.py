@@ -22,7 +22,7 @@ import structlog
 
 from credibility import store
 from credibility.history import Clock, Key, Question, scores_of
-from credibility.store import Due, Pair, ScoreId, ScoreRow
+from credibility.store import Pair, ScoreId, ScoreRow
 from credibility.tracks import steps_of
 from credibility.verdicts import Verdict, missing, verdicts
 from journal.actors import Action, Actor
@@ -127,8 +127,11 @@ async def settle_due(
     Settle what is due, until nothing is or *until* has passed.
 
     Args:
+        database: the journal.
         gateway: by which verdicts are stated, as :data:`ACTOR`.
         halflife_years: age at which an observation weighs half, for agents whose record names none.
+        until: when to stop and leave the rest due; a batch that has begun is finished.
+        questions: most questions of one transaction.
 
     Raises:
         PostgresUnavailable: what was settled before stays; the rest is still due.
@@ -160,7 +163,7 @@ async def _drained(stage: Callable[[], Awaitable[Settled]], until: Deadline, tot
     while not until.passed:
         try:
             done = await stage()
-        except PostgresUnavailable as error:
+        except PostgresUnavailable:
             attempts += 1
             if attempts == ATTEMPTS:
                 raise
@@ -215,7 +218,7 @@ class Difference:
     claims: int
 
     async def write(self, conn: Connection, since: datetime | None) -> None:
-        """Store it, and make due what hangs on it; *since*: the oldest statement that it follows from, none means now."""
+        """Store it, and make due what hangs on it; *since*: the oldest statement that it follows from, or now."""
         if not self.touched:
             return
         await store.write_scores(conn, self.written, self.removed)

@@ -147,12 +147,12 @@ ScoreId = tuple[str, int, int]
 def row_of(score: Score, key: Key) -> ScoreRow:
     """Return *score* as a row."""
     content: Content = score.content
-    known, recorded = score.known or Span(None, None), score.recorded or Span(None, None)  # type: ignore[arg-type]
+    known, recorded = score.known or (None, None), score.recorded or (None, None)
     return (
         score.finding_id, content.vintage, score.revision, content.outcome_id, content.agent, content.domain,
         key.subject_id, key.metric, key.target_at, content.predicted_at, content.stated, content.actual,
         content.happened, content.y, content.y is None, content.brier, content.log_score, content.reference,
-        content.first_known_at, known.start, known.end, recorded.start, recorded.end,
+        content.first_known_at, *known, *recorded,
     )  # fmt: skip
 
 
@@ -168,14 +168,15 @@ async def stored_scores(conn: Connection, keys: Sequence[Key]) -> dict[ScoreId, 
 async def write_scores(conn: Connection, written: Sequence[ScoreRow], removed: Sequence[ScoreId]) -> None:
     """Write and remove scores."""
     if removed:
-        await do(conn, "delete_scores", _columns(("finding_id", "vintage", "revision"), sorted(removed)))
+        finding_id, vintage, revision = zip(*sorted(removed), strict=True)
+        gone = {"finding_id": list(finding_id), "vintage": list(vintage), "revision": list(revision)}
+        await do(conn, "delete_scores", gone)
     if written:
-        await do(conn, "write_scores", {"rows": _json(SCORE_COLUMNS, sorted(written, key=lambda row: row[:3]))})
+        await do(conn, "write_scores", {"rows": _json(SCORE_COLUMNS, sorted(written, key=_id))})
 
 
-def _columns(names: Sequence[str], values: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return rows as one list a column."""
-    return dict(zip(names, map(list, zip(*values, strict=True)), strict=True))
+def _id(row: Sequence[Any]) -> ScoreId:
+    return row[0], row[1], row[2]
 
 
 def _json(names: Sequence[str], values: Sequence[Sequence[Any]]) -> str:
@@ -195,7 +196,8 @@ async def scores_of(conn: Connection, pair: Pair) -> list[Scored]:
         Scored(
             row["finding_id"], row["target_at"], row["predicted_at"], row["first_known_at"], row["stated"],
             row["happened"], row["y"], row["brier"], row["log_score"], row["reference"],
-            _span(row["known_at"], row["superseded_known_at"]), _span(row["recorded_at"], row["superseded_recorded_at"]),
+            _span(row["known_at"], row["superseded_known_at"]),
+            _span(row["recorded_at"], row["superseded_recorded_at"]),
         )
         for row in found
     ]  # fmt: skip
@@ -222,9 +224,7 @@ async def stored_steps(conn: Connection, pair: Pair, clock: Clock) -> list[tuple
     return [(step_of(row), row["halflife_years"]) for row in found]
 
 
-async def write_steps(
-    conn: Connection, pair: Pair, clock: Clock, steps: Sequence[Step], halflife_years: float
-) -> int:
+async def write_steps(conn: Connection, pair: Pair, clock: Clock, steps: Sequence[Step], halflife_years: float) -> int:
     """Make the stored steps equal *steps*, touching only those from the first difference on; return how many differ."""
     stored = await stored_steps(conn, pair, clock)
     same = 0

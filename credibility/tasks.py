@@ -54,7 +54,10 @@ def _runtime() -> Runtime:
     return _installed[0]
 
 
-@shared_task(name=SETTLE, autoretry_for=(StoreUnavailable,), retry_backoff=True, retry_backoff_max=60, max_retries=5)
+# Celery has no types; what it makes of these functions is called by name alone.
+@shared_task(  # type: ignore[untyped-decorator]
+    name=SETTLE, autoretry_for=(StoreUnavailable,), retry_backoff=True, retry_backoff_max=60, max_retries=5
+)
 def settle() -> dict[str, Any]:
     """Settle what is due; where more is left at the end of the budget, ask for another run."""
     runtime = _runtime()
@@ -71,7 +74,9 @@ def settle() -> dict[str, Any]:
     return asdict(done)
 
 
-@shared_task(name=RECONCILE, autoretry_for=(StoreUnavailable,), retry_backoff=True, retry_backoff_max=600, max_retries=5)
+@shared_task(  # type: ignore[untyped-decorator]
+    name=RECONCILE, autoretry_for=(StoreUnavailable,), retry_backoff=True, retry_backoff_max=600, max_retries=5
+)
 def reconcile() -> dict[str, Any]:
     """Recompute everything from the journal, mend what differs, and report it."""
     runtime = _runtime()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from credibility import store
@@ -125,8 +125,11 @@ async def track_records(
     Return the records of the given agents in the given domains, one for each pair, empty ones too.
 
     Args:
+        database: the journal.
         pairs: (agent, domain).
+        as_of: the moment, and on which clock.
         halflife_years: for agents whose credibility record names none.
+        deadline: when the answer is worth nothing any more; the server keeps it.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
@@ -144,8 +147,7 @@ async def track_records(
         read = [await _read(conn, row, clock, min(known_until, recorded_until), halflife_years) for row in found]
     bodies = posteriors([_evidence(step, halflife, known_until) for step, halflife in read])
     records = [
-        _record(row, step, halflife, body)
-        for row, (step, halflife), body in zip(found, read, bodies, strict=True)
+        _record(row, step, halflife, body) for row, (step, halflife), body in zip(found, read, bodies, strict=True)
     ]
     records.sort(key=lambda one: (one.domain, one.baseline, one.agent))
     return TrackRecords(tuple(records), known_until, waiting)
@@ -153,9 +155,7 @@ async def track_records(
 
 async def track_pairs(database: Database, agents: Sequence[str] | None, *, deadline: Deadline) -> list[tuple[str, str]]:
     """Return (agent, domain) of every record that the given agents have, by name; of all agents for None."""
-    found = await database.named(
-        "track_pairs", {"agents": None if agents is None else list(agents)}, deadline=deadline
-    )
+    found = await database.named("track_pairs", {"agents": None if agents is None else list(agents)}, deadline=deadline)
     return [(row["agent"], row["domain"]) for row in found]
 
 
@@ -212,7 +212,7 @@ def _evidence(step: Step | None, halflife_years: float, moment: datetime) -> Evi
 
 
 def _record(row: Row, step: Step | None, halflife_years: float, body: Posterior) -> TrackRecord:
-    sums = step or Step(datetime.min)
+    sums = step or Step(datetime.min.replace(tzinfo=UTC))
     brier, log_score, gained, reference, compared = None, None, None, None, 0
     if sums.probabilities:
         brier, log_score = sums.brier_sum / sums.probabilities, sums.log_sum / sums.probabilities

@@ -159,9 +159,7 @@ class _Sweep:
             self.sums = Step(at)
         else:
             fade = decay(years_between(self.now, at), self.halflife_years)
-            self.sums = self.sums._replace(
-                at=at, weight=self.sums.weight * fade, successes=self.sums.successes * fade
-            )
+            self.sums = self.sums._replace(at=at, weight=self.sums.weight * fade, successes=self.sums.successes * fade)
         self.now = at
         for begins, score in changes:
             if score.happened is not None:

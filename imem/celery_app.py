@@ -35,7 +35,10 @@ def make_app(settings: Settings) -> Celery:
         SettingsError: the broker's address is not known.
     """
     if settings.valkey_durable_url is None:
-        raise SettingsError("Celery needs the durable Valkey.", mend="Set IMEM_VALKEY_DURABLE_URL or start the stack with `imem up`.")
+        raise SettingsError(
+            "Celery needs the durable Valkey.",
+            mend="Set IMEM_VALKEY_DURABLE_URL or start the stack with `imem up`.",
+        )
     app = Celery("imem", set_as_current=True)
     app.conf.update(
         broker_url=settings.valkey_durable_url.get_secret_value(),
@@ -55,8 +58,6 @@ def make_app(settings: Settings) -> Celery:
         task_default_queue=QUEUE,
         task_acks_late=True,
         task_reject_on_worker_lost=True,
-        # A lost worker's task comes back by the row that is still due; one that kills its worker must not come back for ever.
-        task_acks_on_failure_or_timeout=True,
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
@@ -71,7 +72,11 @@ def make_app(settings: Settings) -> Celery:
                 # Not worth keeping while no worker runs: the next one comes anyway.
                 "options": {"expires": SETTLE_EVERY_S},
             },
-            "reconcile": {"task": RECONCILE, "schedule": crontab(hour="3", minute="17"), "options": {"expires": 12 * 60 * 60}},
+            "reconcile": {
+                "task": RECONCILE,
+                "schedule": crontab(hour="3", minute="17"),
+                "options": {"expires": 12 * 60 * 60},
+            },
         },
     )
     return app

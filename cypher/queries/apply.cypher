@@ -124,15 +124,18 @@ WITH a, count(d) AS decisions
 SET a.total_decisions = decisions
 
 // derive_settled_by //
-// How outcomes settled findings, whole for each finding: what is no longer so is removed. Rows: key (finding id),
-// scores (list of outcome_id and the link's properties).
+// How outcomes settled findings, whole for each finding: what is no longer so is removed. Scores may be quicker than the
+// events that they stand for, whose nodes are then stubs. Rows: key (finding id), scores (list of outcome_id, props, and
+// known_at, recorded_at as text or null).
 UNWIND $rows AS row
-MATCH (f:Finding {id: row.key})
-OPTIONAL MATCH (f)-[old:SETTLED_BY]->(gone:Outcome)
-WITH f, row, collect(CASE WHEN NOT gone.id IN [score IN row.scores | score.outcome_id] THEN old END) AS olds
+OPTIONAL MATCH (:Finding {id: row.key})-[old:SETTLED_BY]->(gone:Outcome)
+WITH row, collect(CASE WHEN NOT gone.id IN [score IN row.scores | score.outcome_id] THEN old END) AS olds
 FOREACH (old IN olds | DELETE old)
-WITH f, row
+WITH row
 UNWIND row.scores AS score
-MATCH (o:Outcome {id: score.outcome_id})
+MERGE (f:Finding {id: row.key})
+ON CREATE SET f.stub = true
+MERGE (o:Outcome {id: score.outcome_id})
+ON CREATE SET o.stub = true
 MERGE (f)-[r:SETTLED_BY]->(o)
-SET r = score.props
+SET r = score.props, r.known_at = datetime(score.known_at), r.recorded_at = datetime(score.recorded_at)

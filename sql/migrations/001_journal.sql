@@ -206,12 +206,12 @@ CREATE TABLE derive_work (
 COMMENT ON TABLE derive_work IS 'Derived values of the graph that the applier has to recompute: no events, outside history and hash.';
 
 CREATE TABLE settlement_due (
-    kind       text NOT NULL CHECK (kind IN ('Outcome', 'Finding', 'Decision')),
+    kind       text NOT NULL CHECK (kind IN ('Outcome', 'Finding', 'Decision', 'Agent')),
     key        text NOT NULL,
     version    bigint GENERATED ALWAYS AS IDENTITY,
     created_at timestamptz NOT NULL DEFAULT imem_now(),
     PRIMARY KEY (kind, key)
 );
-COMMENT ON TABLE settlement_due IS 'Outcomes, claims and citing decisions whose scores have to be computed. Rows decide what is due.';
+COMMENT ON TABLE settlement_due IS 'Outcomes, claims, citing decisions and described agents whose scores have to be computed. Rows decide what is due; created_at is the oldest statement that waits.';
 
 SELECT imem_audit_partitions();

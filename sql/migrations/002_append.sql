@@ -161,15 +161,20 @@ BEGIN
         FROM placed
     ),
     due AS (
-        INSERT INTO settlement_due (kind, key)
-        SELECT DISTINCT d.kind, d.key FROM (
+        INSERT INTO settlement_due (kind, key, created_at)
+        SELECT DISTINCT d.kind, d.key, v_now FROM (
             SELECT head_kind AS kind, key FROM placed WHERE metric IS NOT NULL AND head_kind IN ('Outcome', 'Finding')
             UNION ALL
             SELECT 'Decision', payload::jsonb ->> 'from_key' FROM placed
             WHERE kind = 'link.CITES' AND payload::jsonb ->> 'from_label' = 'Decision'
+            UNION ALL
+            -- An agent that becomes a baseline, or ceases to be one, changes what others are measured against.
+            SELECT 'Agent', key FROM placed
+            WHERE kind = 'record.Agent' AND payload::jsonb -> 'groups' -> 'profile' IS NOT NULL
         ) AS d
         ORDER BY d.kind, d.key
-        ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, created_at = excluded.created_at
+        -- The oldest moment stays: it says up to when everything is settled.
+        ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
     ),
     derived AS (
         INSERT INTO derive_work (kind, key)

@@ -1,0 +1,345 @@
+"""
+From what the journal holds about one question to the scores of its claims, on both clocks. Pure.
+
+A question is what an outcome answers: subject, metric and ``target_at``. Everything stated about it is a *statement*
+with the two moments from which it counts. On the known clock the state as of T follows from the statements known by
+then, on the recorded clock from those recorded by then (they were known earlier still). Each function below takes the
+statements of one clock in order and says what stood after each; what stands as of T is what followed from statements
+up to T, so that no later one can change it.
+
+- An outcome is the earliest statement of its core, or the last correction; statements of agents without the import
+  right count for nothing. Of several outcomes the highest vintage stands, of those of one vintage what was said last.
+- A claim is what its finding said before ``target_at``: corrections made later change nothing. A finding that became
+  known at ``target_at`` or later is no claim.
+- The reference is the mean probability of the baseline agents that claimed, each by the mean of its own claims.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from statistics import fmean
+from typing import Generic, NamedTuple, TypeVar
+
+from credibility.settlement import Claim, judge
+from kg.metrics import Metric
+
+V = TypeVar("V")
+S = TypeVar("S")
+
+
+class Clock(StrEnum):
+    """By which moment a statement counts."""
+
+    KNOWN = "known"
+    RECORDED = "recorded"
+
+
+class Statement(NamedTuple, Generic[V]):
+    """
+    One statement in the journal.
+
+    Attributes:
+        known_at, recorded_at: from when it counts, by clock.
+        order_key: (known_at, actor, agent_seq) as sortable text.
+        corrects: whether it replaces the core.
+        value: what it says.
+    """
+
+    known_at: datetime
+    recorded_at: datetime
+    order_key: str
+    corrects: bool
+    value: V
+
+
+class Answer(NamedTuple):
+    """
+    What an outcome says.
+
+    Attributes:
+        outcome_id: its key.
+        vintage: 0 for the first number published.
+        actual: the value.
+    """
+
+    outcome_id: str
+    vintage: int
+    actual: float
+
+
+class Said(NamedTuple):
+    """The part of a finding that is a claim; see :class:`credibility.settlement.Claim`."""
+
+    agent: str
+    domain: str
+    probability: float | None
+    direction: str | None
+    value: float | None
+
+
+class Key(NamedTuple):
+    """Which question: the subject, the metric, and when the answer is true."""
+
+    subject_id: str
+    metric: str
+    target_at: datetime
+
+
+@dataclass(slots=True)
+class Question:
+    """
+    Everything stated about one question.
+
+    Attributes:
+        key: which.
+        outcomes: outcome id → its statements that may settle.
+        findings: finding id → its statements.
+        profiles: agent → statements whether it is a baseline; only agents that ever were one.
+    """
+
+    key: Key
+    outcomes: dict[str, list[Statement[Answer]]] = field(default_factory=lambda: defaultdict(list))
+    findings: dict[str, list[Statement[Said]]] = field(default_factory=lambda: defaultdict(list))
+    profiles: dict[str, list[Statement[bool]]] = field(default_factory=dict)
+
+
+class Content(NamedTuple):
+    """What a score says, without when it stands."""
+
+    outcome_id: str
+    vintage: int
+    agent: str
+    domain: str
+    predicted_at: datetime
+    stated: float
+    actual: float
+    happened: int | None
+    y: int | None
+    brier: float | None
+    log_score: float | None
+    reference: float | None
+    first_known_at: datetime
+
+
+class Span(NamedTuple):
+    """From when until when something stands; an end of None is open."""
+
+    start: datetime
+    end: datetime | None
+
+
+class Score(NamedTuple):
+    """
+    One row of ``agent_outcome``.
+
+    Attributes:
+        finding_id, revision: with the content's vintage, its identity.
+        content: what it says.
+        known, recorded: when it stands on each clock; None: never.
+    """
+
+    finding_id: str
+    revision: int
+    content: Content
+    known: Span | None
+    recorded: Span | None
+
+
+class Steps(Generic[V]):
+    """
+    A value that changes at moments.
+
+    Attributes:
+        times: when it changes, ascending.
+        values: what it is from then on; None: nothing stands.
+    """
+
+    __slots__ = ("times", "values")
+
+    def __init__(self, changes: Iterable[tuple[datetime, V | None]] = ()) -> None:
+        self.times: list[datetime] = []
+        self.values: list[V | None] = []
+        for at, value in changes:
+            if value != (self.values[-1] if self.values else None):
+                self.times.append(at)
+                self.values.append(value)
+
+    def at(self, moment: datetime) -> V | None:
+        """Return what stands at *moment*."""
+        index = bisect_right(self.times, moment)
+        return self.values[index - 1] if index else None
+
+
+def moment_of(statement: Statement[V], clock: Clock) -> datetime:
+    """Return when *statement* begins to count on *clock*."""
+    return statement.known_at if clock is Clock.KNOWN else statement.recorded_at
+
+
+def unfold(
+    statements: Iterable[Statement[V]], clock: Clock, state: Callable[[Sequence[Statement[V]]], S | None]
+) -> Steps[S]:
+    """Return what *state* makes of the statements that count, after each moment at which one more does."""
+    ordered = sorted(statements, key=lambda one: (moment_of(one, clock), one.order_key))
+    changes: list[tuple[datetime, S | None]] = []
+    for index, statement in enumerate(ordered):
+        moment = moment_of(statement, clock)
+        if index + 1 == len(ordered) or moment_of(ordered[index + 1], clock) != moment:
+            changes.append((moment, state(ordered[: index + 1])))
+    return Steps(changes)
+
+
+def latest(statements: Sequence[Statement[V]]) -> V | None:
+    """Return the value of the last statement by order key: how a group's values follow one another."""
+    return max(statements, key=lambda one: one.order_key).value
+
+
+def standing(statements: Sequence[Statement[V]]) -> Statement[V]:
+    """Return the statement that stands for a core: the last correction, else the earliest statement."""
+    corrections = [one for one in statements if one.corrects]
+    if corrections:
+        return max(corrections, key=lambda one: one.order_key)
+    return min(statements, key=lambda one: one.order_key)
+
+
+class _Settled(NamedTuple):
+    """The answer in force, what it is ranked by, and since when there was any."""
+
+    answer: Answer
+    order_key: str
+    since: datetime
+
+
+def _outcome(statements: Sequence[Statement[Answer]]) -> _Settled:
+    chosen = standing(statements)
+    return _Settled(chosen.value, chosen.order_key, min(one.known_at for one in statements))
+
+
+def answers(question: Question, clock: Clock) -> Steps[tuple[Answer, datetime]]:
+    """Return the answer in force at each moment, with the moment since when there was any answer."""
+    steps = [unfold(statements, clock, _outcome) for statements in question.outcomes.values()]
+
+    def force(moment: datetime) -> tuple[Answer, datetime] | None:
+        there = [settled for one in steps if (settled := one.at(moment)) is not None]
+        if not there:
+            return None
+        first = max(there, key=lambda one: (one.answer.vintage, one.order_key, one.answer.outcome_id))
+        return first.answer, min(one.since for one in there)
+
+    return _merged((one.times for one in steps), force)
+
+
+def claims(statements: Iterable[Statement[Said]], target_at: datetime, clock: Clock) -> Steps[Claim]:
+    """Return the claim that a finding makes at each moment; none where it was not known before *target_at*."""
+
+    def state(seen: Sequence[Statement[Said]]) -> Claim | None:
+        cores = [one for one in seen if not one.corrects]
+        if not cores:
+            return None
+        first = min(cores, key=lambda one: one.order_key)
+        if first.known_at >= target_at:
+            return None
+        said = standing([one for one in seen if not one.corrects or one.known_at < target_at]).value
+        return Claim(said.agent, said.domain, first.known_at, said.probability, said.direction, said.value)
+
+    return unfold(statements, clock, state)
+
+
+def references(question: Question, made: dict[str, Steps[Claim]], clock: Clock) -> Steps[float]:
+    """Return the mean probability that the baselines gave at each moment."""
+    kinds = {agent: unfold(statements, clock, latest) for agent, statements in question.profiles.items()}
+    forecasts = [
+        steps for steps in made.values() if any(claim is not None and claim.agent in kinds for claim in steps.values)
+    ]
+
+    def mean(moment: datetime) -> float | None:
+        given: dict[str, list[float]] = defaultdict(list)
+        for steps in forecasts:
+            claim = steps.at(moment)
+            if claim is not None and claim.probability is not None and kinds[claim.agent].at(moment):
+                given[claim.agent].append(claim.probability)
+        return fmean(fmean(given[agent]) for agent in sorted(given)) if given else None
+
+    return _merged([*(one.times for one in kinds.values()), *(one.times for one in forecasts)], mean)
+
+
+def scores_of(question: Question, metric: Metric) -> list[Score]:
+    """Return every score that ever stood for a claim on *question*, by finding, vintage and revision."""
+    spans = {clock: _spans(question, metric, clock) for clock in Clock}
+    scores: list[Score] = []
+    for finding_id in question.findings:
+        known, recorded = (spans[clock].get(finding_id, {}) for clock in Clock)
+        rows = [
+            (content, on_known, on_recorded)
+            for content in {**known, **recorded}
+            for on_known, on_recorded in _paired(known.get(content, []), recorded.get(content, []))
+        ]
+        # By vintage, then as they followed one another: on one clock no two begin at one moment.
+        rows.sort(key=lambda row: (row[0].vintage, _begin(row[1]), _begin(row[2])))
+        revisions: dict[int, int] = defaultdict(int)
+        for content, on_known, on_recorded in rows:
+            scores.append(Score(finding_id, revisions[content.vintage], content, on_known, on_recorded))
+            revisions[content.vintage] += 1
+    return scores
+
+
+def _spans(question: Question, metric: Metric, clock: Clock) -> dict[str, dict[Content, list[Span]]]:
+    """Return, for each finding, when which score stands on *clock*."""
+    settled = answers(question, clock)
+    if not settled.times:
+        return {}
+    target_at = question.key.target_at
+    made = {finding: claims(statements, target_at, clock) for finding, statements in question.findings.items()}
+    reference = references(question, made, clock) if metric.kind == "binary" and question.profiles else Steps[float]()
+    baselines = {agent: unfold(statements, clock, latest) for agent, statements in question.profiles.items()}
+    found = {}
+    for finding, claim in made.items():
+
+        def content(moment: datetime, claim: Steps[Claim] = claim) -> Content | None:
+            said, answer = claim.at(moment), settled.at(moment)
+            if said is None or answer is None:
+                return None
+            own = said.agent in baselines and baselines[said.agent].at(moment)
+            return _content(metric, said, answer, None if own else reference.at(moment))
+
+        found[finding] = _as_spans(_merged([settled.times, claim.times, reference.times], content))
+    return found
+
+
+def _content(metric: Metric, claim: Claim, answer: tuple[Answer, datetime], reference: float | None) -> Content | None:
+    (outcome_id, vintage, actual), since = answer
+    judged = judge(metric, claim, actual)
+    if judged is None:
+        return None
+    return Content(
+        outcome_id, vintage, claim.agent, claim.domain, claim.predicted_at, judged.stated, actual, judged.happened,
+        judged.y, judged.brier, judged.log_score, reference, max(since, claim.predicted_at),
+    )  # fmt: skip
+
+
+def _merged(times: Iterable[Sequence[datetime]], value: Callable[[datetime], S | None]) -> Steps[S]:
+    """Return *value* at each of the moments at which something that it hangs on changes."""
+    return Steps((moment, value(moment)) for moment in sorted({moment for one in times for moment in one}))
+
+
+def _as_spans(steps: Steps[Content]) -> dict[Content, list[Span]]:
+    found: dict[Content, list[Span]] = defaultdict(list)
+    for value, start, end in zip(steps.values, steps.times, [*steps.times[1:], None], strict=True):
+        if value is not None:
+            found[value].append(Span(start, end))
+    return found
+
+
+def _paired(known: Sequence[Span], recorded: Sequence[Span]) -> list[tuple[Span | None, Span | None]]:
+    """Return the spans of one content side by side: its first time on either clock, its second, and so on."""
+    length = max(len(known), len(recorded))
+    padded = [[*spans, *[None] * (length - len(spans))] for spans in (known, recorded)]
+    return list(zip(*padded, strict=True))
+
+
+def _begin(span: Span | None) -> tuple[bool, float]:
+    return (span is None, 0.0 if span is None else span.start.timestamp())

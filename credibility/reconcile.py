@@ -1,0 +1,163 @@
+"""
+The nightly full recomputation: everything derived is computed from the journal again and compared with what stands.
+
+What differs is reported, in a row and in the log, and mended: the full value wins. Statements that arrive meanwhile are
+no difference: what is due is left out of the report. Each page is a transaction of its own under the settler's lock, so
+that a killed run leaves mended pages mended and is simply run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import structlog
+
+from credibility import store
+from credibility.history import Key
+from credibility.settle import alone, judge_decisions, rescore, retrack, settle_due
+from credibility.store import SCORE_COLUMNS, Pair
+from journal.database import Connection, Database, Row
+from journal.deadline import Deadline
+from journal.gateway import Gateway
+
+log = structlog.get_logger()
+
+PAGE = 200
+"""Questions, track records or decisions in one transaction."""
+
+NAMED = 100
+"""Ids of each sort that a report names; the count is of all."""
+
+
+@dataclass(slots=True)
+class Report:
+    """
+    What a reconciliation looked at and found.
+
+    Attributes:
+        questions, scores, track_records, decisions: how many were recomputed.
+        findings, tracks, verdicts: what differed: findings by id, records as agent and domain, decisions by id.
+    """
+
+    questions: int = 0
+    scores: int = 0
+    track_records: int = 0
+    decisions: int = 0
+    findings: set[str] = field(default_factory=set)
+    tracks: set[Pair] = field(default_factory=set)
+    verdicts: set[str] = field(default_factory=set)
+
+    @property
+    def differing(self) -> int:
+        """How many things differed."""
+        return len(self.findings) + len(self.tracks) + len(self.verdicts)
+
+    def details(self) -> dict[str, Any]:
+        """Return the ids of what differed, the first :data:`NAMED` of each sort."""
+        return {
+            "findings": sorted(self.findings)[:NAMED],
+            "track_records": [pair._asdict() for pair in sorted(self.tracks)[:NAMED]],
+            "decisions": sorted(self.verdicts)[:NAMED],
+        }
+
+
+async def reconcile(database: Database, gateway: Gateway, *, halflife_years: float) -> Report:
+    """
+    Recompute everything, mend what differs, write the report and return it.
+
+    Raises:
+        PostgresUnavailable: pages done before stay mended; no report is written.
+    """
+    await settle_due(database, gateway, halflife_years=halflife_years, until=Deadline.never())
+    async with alone(database, wait=True) as conn:
+        started_at = (await store.rows(conn, "database_now"))[0]["now"]
+    report = Report()
+    await _questions(database, report)
+    await _tracks(database, report, halflife_years)
+    await _decisions(database, gateway, report)
+    await settle_due(database, gateway, halflife_years=halflife_years, until=Deadline.never())
+    await database.named(
+        "add_report",
+        {
+            "started_at": started_at,
+            "questions": report.questions,
+            "scores": report.scores,
+            "track_records": report.track_records,
+            "decisions": report.decisions,
+            "differing": report.differing,
+            "details": orjson.dumps(report.details()).decode(),
+        },
+        deadline=Deadline.never(),
+    )
+    if report.differing:
+        log.warning("credibility.differed", differing=report.differing, **report.details())
+    else:
+        log.info("credibility.reconciled", questions=report.questions, scores=report.scores)
+    return report
+
+
+async def _questions(database: Database, report: Report) -> None:
+    first = {"subject_id": "", "metric": "", "target_at": datetime.min.replace(tzinfo=UTC)}
+
+    async def mend(conn: Connection, page: Sequence[Row]) -> None:
+        keys = [Key(row["subject_id"], row["metric"], row["target_at"]) for row in page]
+        difference = await rescore(conn, keys)
+        # Asked after the facts were read: whatever was said while we looked is due by now.
+        due = {
+            Key(row["subject_id"], row["metric"], row["target_at"])
+            for row in await store.rows(conn, "due_of_questions", store.columns_of(keys))
+        }
+        await difference.write(conn, None)
+        report.questions += len(keys)
+        report.scores += difference.claims
+        report.findings |= {row[0] for row in difference.touched if Key(*(row[index] for index in _KEY)) not in due}
+
+    await _pages(database, "questions_after", first, mend)
+
+
+_KEY = [SCORE_COLUMNS.index(name) for name in Key._fields]
+
+
+async def _tracks(database: Database, report: Report, halflife_years: float) -> None:
+    async def mend(conn: Connection, page: Sequence[Row]) -> None:
+        pairs = [Pair(row["agent"], row["domain"]) for row in page]
+        wanted = {"agents": [pair.agent for pair in pairs], "domains": [pair.domain for pair in pairs]}
+        due = {Pair(row["agent"], row["domain"]) for row in await store.rows(conn, "due_among_tracks", wanted)}
+        for pair in pairs:
+            differing = await retrack(conn, pair, halflife_years)
+            report.track_records += 1
+            if differing and pair not in due:
+                report.tracks.add(pair)
+
+    await _pages(database, "tracks_after", {"agent": "", "domain": ""}, mend)
+
+
+async def _decisions(database: Database, gateway: Gateway, report: Report) -> None:
+    async def mend(conn: Connection, page: Sequence[Row]) -> None:
+        keys = [row["key"] for row in page]
+        stated = await judge_decisions(conn, gateway, keys)
+        due = {row["key"] for row in await store.rows(conn, "due_among", {"kind": "Decision", "keys": keys})}
+        report.decisions += len(keys)
+        report.verdicts |= stated.keys() - due
+
+    await _pages(database, "citing_decisions_after", {"key": ""}, mend)
+
+
+async def _pages(
+    database: Database,
+    name: str,
+    after: dict[str, Any],
+    mend: Callable[[Connection, Sequence[Row]], Awaitable[None]],
+) -> None:
+    """Give *mend* page after page of the named statement, each in a transaction under the settler's lock."""
+    while True:
+        async with alone(database, wait=True) as conn:
+            page = await store.rows(conn, name, {**after, "limit": PAGE})
+            if not page:
+                return
+            await mend(conn, page)
+        after = {column: page[-1][column] for column in after}

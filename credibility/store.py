@@ -1,0 +1,274 @@
+"""
+Between rows and values: the named statements that settling reads and writes with.
+
+Nothing here decides anything, and nothing opens a transaction: callers pass the connection whose transaction holds the
+lock, so that what was read and what is written belong together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from credibility.history import Answer, Clock, Content, Key, Question, Said, Score, Span, Statement
+from credibility.tracks import Scored, Step
+from credibility.verdicts import Citation
+from journal.database import Connection, Parameters, Row
+from journal.statements import sql
+
+
+class Pair(NamedTuple):
+    """An agent in a domain: whose track record it is."""
+
+    agent: str
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """
+    A row that says that something has to be settled.
+
+    Attributes:
+        kind, key: of the record.
+        version: as it was read; the row is forgotten only if it still has it.
+        created_at: the oldest statement that waits.
+    """
+
+    kind: str
+    key: str
+    version: int
+    created_at: datetime
+
+
+async def rows(conn: Connection, name: str, parameters: Parameters | None = None) -> list[Row]:
+    """Run the named statement in the connection's transaction and return its rows."""
+    return await (await conn.execute(sql(name), parameters)).fetchall()
+
+
+async def do(conn: Connection, name: str, parameters: Parameters | None = None) -> int:
+    """Run the named statement in the connection's transaction and return how many rows it changed."""
+    return (await conn.execute(sql(name), parameters)).rowcount
+
+
+# What is due
+
+
+def due_of(found: Iterable[Row]) -> list[Due]:
+    """Return due rows as values."""
+    return [Due(row["kind"], row["key"], row["version"], row["created_at"]) for row in found]
+
+
+async def forget(conn: Connection, due: Collection[Due]) -> None:
+    """Delete due rows that were settled, but for those that came anew."""
+    if due:
+        # In one order, so that two transactions cannot wait for one another.
+        ordered = sorted(due, key=lambda one: (one.kind, one.key))
+        await do(
+            conn,
+            "delete_due",
+            {
+                "kinds": [one.kind for one in ordered],
+                "keys": [one.key for one in ordered],
+                "versions": [one.version for one in ordered],
+            },
+        )
+
+
+# Questions
+
+
+def columns_of(keys: Sequence[Key]) -> dict[str, Any]:
+    """Return questions as the arrays that statements take."""
+    return {
+        "subjects": [key.subject_id for key in keys],
+        "metrics": [key.metric for key in keys],
+        "targets": [key.target_at for key in keys],
+    }
+
+
+async def questions(conn: Connection, keys: Sequence[Key]) -> list[Question]:
+    """Return what the journal holds about those of the given questions that have an outcome."""
+    found: dict[int, Question] = {}
+    agents: dict[int, set[str]] = defaultdict(set)
+    for row in await rows(conn, "question_facts", columns_of(keys)):
+        number = row["n"]
+        question = found.get(number)
+        if question is None:
+            question = found[number] = Question(keys[number - 1])
+        _add(question, row)
+        if row["kind"] == "Finding":
+            agents[number].add(row["agent"])
+    profiles = await _profiles(conn, set().union(*agents.values()))
+    for number, question in found.items():
+        question.profiles = {agent: profiles[agent] for agent in sorted(agents[number]) if agent in profiles}
+    return list(found.values())
+
+
+def _add(question: Question, row: Row) -> None:
+    clocks = row["known_at"], row["recorded_at"], row["order_key"], row["corrects"]
+    if row["kind"] == "Finding":
+        said = Said(row["agent"], row["domain"], row["probability"], row["direction"], row["value"])
+        question.findings[row["key"]].append(Statement(*clocks, said))
+    elif row["settles"] and row["actual"] is not None:
+        answer = Answer(row["key"], row["vintage"] or 0, row["actual"])
+        question.outcomes[row["key"]].append(Statement(*clocks, answer))
+
+
+async def _profiles(conn: Connection, agents: Collection[str]) -> dict[str, list[Statement[bool]]]:
+    found: dict[str, list[Statement[bool]]] = defaultdict(list)
+    for row in await rows(conn, "baseline_profiles", {"agents": sorted(agents)}) if agents else []:
+        found[row["agent"]].append(
+            Statement(row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=row["baseline"])
+        )
+    return found
+
+
+# Scores
+
+SCORE_COLUMNS = (
+    "finding_id", "vintage", "revision", "outcome_id", "agent", "domain", "subject_id", "metric", "target_at",
+    "predicted_at", "stated", "actual", "happened", "y", "abstained", "brier", "log_score", "reference",
+    "first_known_at", "known_at", "superseded_known_at", "recorded_at", "superseded_recorded_at",
+)  # fmt: skip
+
+ScoreRow = tuple[Any, ...]
+"""A row of ``agent_outcome`` in the order of SCORE_COLUMNS."""
+
+ScoreId = tuple[str, int, int]
+"""Finding, vintage, revision."""
+
+
+def row_of(score: Score, key: Key) -> ScoreRow:
+    """Return *score* as a row."""
+    content: Content = score.content
+    known, recorded = score.known or (None, None), score.recorded or (None, None)
+    return (
+        score.finding_id, content.vintage, score.revision, content.outcome_id, content.agent, content.domain,
+        key.subject_id, key.metric, key.target_at, content.predicted_at, content.stated, content.actual,
+        content.happened, content.y, content.y is None, content.brier, content.log_score, content.reference,
+        content.first_known_at, *known, *recorded,
+    )  # fmt: skip
+
+
+async def stored_scores(conn: Connection, keys: Sequence[Key]) -> dict[ScoreId, ScoreRow]:
+    """Return the scores that are stored for the given questions."""
+    found = await rows(conn, "scores_of_questions", columns_of(keys))
+    return {
+        (row["finding_id"], row["vintage"], row["revision"]): tuple(row[name] for name in SCORE_COLUMNS)
+        for row in found
+    }
+
+
+async def write_scores(conn: Connection, written: Sequence[ScoreRow], removed: Sequence[ScoreId]) -> None:
+    """Write and remove scores."""
+    if removed:
+        finding_id, vintage, revision = zip(*sorted(removed), strict=True)
+        gone = {"finding_id": list(finding_id), "vintage": list(vintage), "revision": list(revision)}
+        await do(conn, "delete_scores", gone)
+    if written:
+        await do(conn, "write_scores", {"rows": _json(SCORE_COLUMNS, sorted(written, key=_id))})
+
+
+def _id(row: Sequence[Any]) -> ScoreId:
+    return row[0], row[1], row[2]
+
+
+def _json(names: Sequence[str], values: Sequence[Sequence[Any]]) -> str:
+    """Return rows as a JSON list of objects; numbers keep every bit, moments every microsecond."""
+    return orjson.dumps([dict(zip(names, row, strict=True)) for row in values]).decode()
+
+
+# Track records
+
+STEP_COLUMNS = Step._fields
+
+
+async def scores_of(conn: Connection, pair: Pair) -> list[Scored]:
+    """Return every score of an agent in a domain."""
+    found = await rows(conn, "scores_of_track", pair._asdict())
+    return [
+        Scored(
+            row["finding_id"], row["target_at"], row["predicted_at"], row["first_known_at"], row["stated"],
+            row["happened"], row["y"], row["brier"], row["log_score"], row["reference"],
+            _span(row["known_at"], row["superseded_known_at"]),
+            _span(row["recorded_at"], row["superseded_recorded_at"]),
+        )
+        for row in found
+    ]  # fmt: skip
+
+
+def _span(start: datetime | None, end: datetime | None) -> Span | None:
+    return None if start is None else Span(start, end)
+
+
+async def halflife_of(conn: Connection, pair: Pair, default: float) -> float:
+    """Return the half-life in the agent's credibility record, in years, else *default*."""
+    found = await rows(conn, "halflife_of", pair._asdict())
+    return float(found[0]["halflife_years"]) if found and found[0]["halflife_years"] else default
+
+
+def step_of(row: Row) -> Step:
+    """Return a row of ``track_step`` as a value."""
+    return Step(*(row[name] for name in STEP_COLUMNS))
+
+
+async def stored_steps(conn: Connection, pair: Pair, clock: Clock) -> list[tuple[Step, float]]:
+    """Return the stored steps with the half-life they were made with."""
+    found = await rows(conn, "steps_of_track", {**pair._asdict(), "clock": clock.value})
+    return [(step_of(row), row["halflife_years"]) for row in found]
+
+
+async def write_steps(conn: Connection, pair: Pair, clock: Clock, steps: Sequence[Step], halflife_years: float) -> int:
+    """Make the stored steps equal *steps*, touching only those from the first difference on; return how many differ."""
+    stored = await stored_steps(conn, pair, clock)
+    same = 0
+    for (old, halflife), new in zip(stored, steps, strict=False):
+        if old != new or halflife != halflife_years:
+            break
+        same += 1
+    where = {**pair._asdict(), "clock": clock.value}
+    if len(stored) > same:
+        await do(conn, "delete_steps", {**where, "since": stored[same][0].at})
+    if len(steps) > same:
+        values = _json(STEP_COLUMNS, steps[same:])
+        await do(conn, "write_steps", {**where, "halflife_years": halflife_years, "steps": values})
+    return max(len(stored), len(steps)) - same
+
+
+# Decisions
+
+
+async def citations(conn: Connection, decisions: Sequence[str]) -> dict[str, dict[str, list[Statement[Citation]]]]:
+    """Return, for each decision, the statements of its citations by the identity of the link."""
+    found: dict[str, dict[str, list[Statement[Citation]]]] = defaultdict(lambda: defaultdict(list))
+    for row in await rows(conn, "citations_of", {"decisions": list(decisions)}):
+        citation = Citation(row["finding_id"], row["at"] or datetime.min.replace(tzinfo=UTC), row["rank"])
+        statement = Statement(row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=citation)
+        found[row["decision"]][row["link"]].append(statement)
+    return found
+
+
+async def marks(conn: Connection, findings: Collection[str]) -> dict[str, list[tuple[Span, int | None]]]:
+    """Return, for each finding, when which y stands on the known clock."""
+    found: dict[str, list[tuple[Span, int | None]]] = defaultdict(list)
+    for row in await rows(conn, "scores_of_findings", {"findings": sorted(findings)}) if findings else []:
+        span = _span(row["known_at"], row["superseded_known_at"])
+        if span is not None:
+            found[row["finding_id"]].append((span, row["y"]))
+    return found
+
+
+async def stated_verdicts(conn: Connection, decisions: Sequence[str]) -> dict[str, list[Statement[str]]]:
+    """Return what the journal already says about the outcome of each decision."""
+    found: dict[str, list[Statement[str]]] = defaultdict(list)
+    for row in await rows(conn, "verdicts_of", {"decisions": list(decisions)}):
+        found[row["decision"]].append(
+            Statement(row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=row["outcome"])
+        )
+    return found

@@ -1,0 +1,86 @@
+"""
+Celery shells of the credibility pipeline: each calls one plain function and returns what it did.
+
+Rows in Postgres decide what there is to do, so that a task that is lost, sent twice, or killed half-way costs a moment
+at most. The worker process hands its runtime in when it starts (:func:`install`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, Protocol, TypeVar
+
+from celery import shared_task
+
+from credibility import reconcile as reconciling
+from credibility.settle import settle_due
+from journal.database import Database
+from journal.deadline import Deadline
+from journal.errors import StoreUnavailable
+from journal.gateway import Gateway
+
+T = TypeVar("T")
+
+SETTLE = "credibility.settle"
+RECONCILE = "credibility.reconcile"
+
+SETTLE_BUDGET_MS = 60_000
+"""After that a settle task ends and asks for another one, so that no task outlives the broker's patience."""
+
+
+class Runtime(Protocol):
+    """What a worker process owns: one event loop in one thread, and the stores that live in it."""
+
+    database: Database
+    gateway: Gateway
+    halflife_years: float
+
+    def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run *work* in the process's loop and return its result."""
+
+
+_installed: list[Runtime] = []
+
+
+def install(runtime: Runtime | None) -> None:
+    """Set, or with None forget, what the tasks of this process run on."""
+    _installed[:] = [] if runtime is None else [runtime]
+
+
+def _runtime() -> Runtime:
+    if not _installed:
+        raise RuntimeError("The worker process has no runtime: imem.workers.celery installs it.")
+    return _installed[0]
+
+
+# Celery has no types; what it makes of these functions is called by name alone.
+@shared_task(  # type: ignore[untyped-decorator]
+    name=SETTLE, autoretry_for=(StoreUnavailable,), retry_backoff=True, retry_backoff_max=60, max_retries=5
+)
+def settle() -> dict[str, Any]:
+    """Settle what is due; where more is left at the end of the budget, ask for another run."""
+    runtime = _runtime()
+    done = runtime.run(
+        lambda: settle_due(
+            runtime.database,
+            runtime.gateway,
+            halflife_years=runtime.halflife_years,
+            until=Deadline.after_ms(SETTLE_BUDGET_MS),
+        )
+    )
+    if done.more:
+        settle.delay()
+    return asdict(done)
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    name=RECONCILE, autoretry_for=(StoreUnavailable,), retry_backoff=True, retry_backoff_max=600, max_retries=5
+)
+def reconcile() -> dict[str, Any]:
+    """Recompute everything from the journal, mend what differs, and report it."""
+    runtime = _runtime()
+    report = runtime.run(
+        lambda: reconciling.reconcile(runtime.database, runtime.gateway, halflife_years=runtime.halflife_years)
+    )
+    return {"scores": report.scores, "differing": report.differing}

@@ -1,0 +1,250 @@
+"""
+What an agent's word in a domain has been worth, as of a moment.
+
+A share right is not enough where one answer is nearly always right: beside it stands the skill of stated probabilities
+against the baseline agents on the same questions, or against the agent's own earlier base rate where no baseline
+answered. Baselines are the reference: they carry no skill of their own and stand last. The order is that of the names,
+never a ranking, since two agents are compared on common questions only.
+
+Records come from ``track_step``; where a half-life is wanted that the steps were not made with, they are computed from
+the scores themselves, which is slower and gives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Protocol
+
+from credibility import store
+from credibility.history import Clock
+from credibility.posterior import Evidence, Posterior, decay, posteriors, years_between
+from credibility.settlement import skill
+from credibility.store import Pair
+from credibility.tracks import Step, steps_of
+from journal.database import Connection, Database, Row
+from journal.deadline import Deadline
+
+ENOUGH = 15
+"""Observations below which a record is not enough evidence (credibility-and-contradictions, section 2)."""
+
+BASELINE = "baseline"
+
+Reference = Literal["baselines", "own base rate"]
+
+
+class AsOf(Protocol):
+    """A moment on a clock; see :mod:`kg.asof`."""
+
+    @property
+    def known_until(self) -> datetime:
+        """What was known later is hidden."""
+
+    @property
+    def recorded_until(self) -> datetime:
+        """What was recorded later is hidden."""
+
+    @property
+    def clock(self) -> str:
+        """``known`` or ``recorded``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackRecord:
+    """
+    The record of one agent in one domain.
+
+    Attributes:
+        agent, domain: whose.
+        kind: what the agent was: model, human, ensemble, baseline; None when it was not described.
+        n: observations: claims with the same ``target_at`` are one, their mean.
+        rows: claims scored.
+        right: claims that were right.
+        abstained: claims that took no side; counted, not scored.
+        weight: observations decayed by age, what the interval rests on.
+        mean, lower, upper: posterior share right and its 95 % interval, fractions.
+        halflife_years: age at which an observation weighs half.
+        brier, log_score: mean over the scored claims that gave a probability; None without any. Lower is better.
+        skill: ``1 - Brier/Brier of the reference`` on the claims that both answered; above zero is better than the
+            reference. None where there is none to compare with.
+        reference: what *skill* is measured against.
+        reference_rows: on how many claims.
+    """
+
+    agent: str
+    domain: str
+    kind: str | None
+    n: int
+    rows: int
+    right: int
+    abstained: int
+    weight: float
+    mean: float
+    lower: float
+    upper: float
+    halflife_years: float
+    brier: float | None
+    log_score: float | None
+    skill: float | None
+    reference: Reference | None
+    reference_rows: int
+
+    @property
+    def baseline(self) -> bool:
+        """Whether the agent is a reference for others, and is not ranked."""
+        return self.kind == BASELINE
+
+    @property
+    def enough(self) -> bool:
+        """Whether there is enough evidence to speak of a record."""
+        return self.n >= ENOUGH
+
+
+@dataclass(frozen=True, slots=True)
+class TrackRecords:
+    """
+    An answer about track records.
+
+    Attributes:
+        records: by domain and agent, baselines last within a domain.
+        as_of: the moment they hold for: the one asked for, or on the recorded clock an earlier one up to which
+            everything was scored, so that the same question has the same answer later.
+        waiting_since: the oldest statement that is not scored yet, or None when nothing waits.
+    """
+
+    records: tuple[TrackRecord, ...]
+    as_of: datetime
+    waiting_since: datetime | None
+
+
+async def track_records(
+    database: Database, pairs: Sequence[tuple[str, str]], as_of: AsOf, *, halflife_years: float, deadline: Deadline
+) -> TrackRecords:
+    """
+    Return the records of the given agents in the given domains, one for each pair, empty ones too.
+
+    Args:
+        database: the journal.
+        pairs: (agent, domain).
+        as_of: the moment, and on which clock.
+        halflife_years: for agents whose credibility record names none.
+        deadline: when the answer is worth nothing any more; the server keeps it.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
+    """
+    clock = Clock(as_of.clock)
+    wanted = [Pair(*pair) for pair in dict.fromkeys(map(tuple, pairs))]
+    async with database.transaction(deadline) as conn:
+        waiting, known_until, recorded_until = await _until(conn, as_of, clock)
+        moments = {"clock": clock.value, "known_until": known_until, "recorded_until": recorded_until}
+        found = await store.rows(
+            conn,
+            "track_records",
+            {"agents": [pair.agent for pair in wanted], "domains": [pair.domain for pair in wanted], **moments},
+        )
+        read = [await _read(conn, row, clock, min(known_until, recorded_until), halflife_years) for row in found]
+    bodies = posteriors([_evidence(step, halflife, known_until) for step, halflife in read])
+    records = [
+        _record(row, step, halflife, body) for row, (step, halflife), body in zip(found, read, bodies, strict=True)
+    ]
+    records.sort(key=lambda one: (one.domain, one.baseline, one.agent))
+    return TrackRecords(tuple(records), known_until, waiting)
+
+
+async def track_pairs(database: Database, agents: Sequence[str] | None, *, deadline: Deadline) -> list[tuple[str, str]]:
+    """Return (agent, domain) of every record that the given agents have, by name; of all agents for None."""
+    found = await database.named("track_pairs", {"agents": None if agents is None else list(agents)}, deadline=deadline)
+    return [(row["agent"], row["domain"]) for row in found]
+
+
+async def scores_as_of(
+    database: Database, findings: Sequence[str], as_of: AsOf, *, deadline: Deadline
+) -> dict[str, Mapping[str, Any]]:
+    """
+    Return, for those of the given findings that are scored as of the moment, the score that stands.
+
+    Columns: vintage, outcome_id, stated, actual, y (1 right, 0 wrong, None abstained), abstained, brier, log_score,
+    reference, known_at, recorded_at.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
+    """
+    clock = Clock(as_of.clock)
+    async with database.transaction(deadline) as conn:
+        _, known_until, recorded_until = await _until(conn, as_of, clock)
+        until = min(known_until, recorded_until)
+        found = await store.rows(
+            conn, "scores_as_of", {"findings": list(findings), "clock": clock.value, "until": until}
+        )
+    return {row.pop("finding_id"): row for row in found}
+
+
+async def _until(conn: Connection, as_of: AsOf, clock: Clock) -> tuple[datetime | None, datetime, datetime]:
+    """Return since when scoring waits, and the moments to read at."""
+    waiting: datetime | None = (await store.rows(conn, "settled_horizon"))[0]["waiting_since"]
+    known_until, recorded_until = as_of.known_until, as_of.recorded_until
+    if clock is Clock.RECORDED and waiting is not None:
+        settled = waiting - timedelta(microseconds=1)
+        known_until, recorded_until = min(known_until, settled), min(recorded_until, settled)
+    return waiting, known_until, recorded_until
+
+
+async def _read(
+    conn: Connection, row: Row, clock: Clock, until: datetime, halflife_years: float
+) -> tuple[Step | None, float]:
+    """Return the step that stands, made with the half-life that is wanted."""
+    halflife = row["wanted_halflife_years"] or halflife_years
+    if row["at"] is None:
+        return None, halflife
+    if row["halflife_years"] == halflife:
+        return store.step_of(row), halflife
+    steps = steps_of(await store.scores_of(conn, Pair(row["agent"], row["domain"])), clock, halflife)
+    return next((step for step in reversed(steps) if step.at <= until), None), halflife
+
+
+def _evidence(step: Step | None, halflife_years: float, moment: datetime) -> Evidence:
+    if step is None:
+        return Evidence(0.0, 0.0)
+    fade = decay(years_between(step.at, moment), halflife_years)
+    return Evidence(step.successes * fade, step.weight * fade)
+
+
+def _record(row: Row, step: Step | None, halflife_years: float, body: Posterior) -> TrackRecord:
+    sums = step or Step(datetime.min.replace(tzinfo=UTC))
+    brier, log_score, gained, reference, compared = None, None, None, None, 0
+    if sums.probabilities:
+        brier, log_score = sums.brier_sum / sums.probabilities, sums.log_sum / sums.probabilities
+        if row["kind"] != BASELINE:
+            gained, reference, compared = _skill(sums)
+    return TrackRecord(
+        agent=row["agent"],
+        domain=row["domain"],
+        kind=row["kind"],
+        n=sums.observations,
+        rows=sums.scored,
+        right=sums.correct,
+        abstained=sums.abstained,
+        weight=0.0 if step is None else _evidence_weight(body),
+        mean=body.mean,
+        lower=body.lower,
+        upper=body.upper,
+        halflife_years=halflife_years,
+        brier=brier,
+        log_score=log_score,
+        skill=gained,
+        reference=reference,
+        reference_rows=compared,
+    )
+
+
+def _evidence_weight(body: Posterior) -> float:
+    """Return the decayed weight that a posterior with nothing outside its scope rests on."""
+    return body.alpha + body.beta - 1.0
+
+
+def _skill(sums: Step) -> tuple[float | None, Reference, int]:
+    if sums.common:
+        return skill(sums.common_sum, sums.reference_sum), "baselines", sums.common
+    return skill(sums.brier_sum, sums.base_sum), "own base rate", sums.probabilities

@@ -1,0 +1,225 @@
+"""
+From the scores of one agent in one domain to its track record after each change. Pure.
+
+Claims with the same ``target_at`` move together: they are one observation, their mean. The record is swept in the order
+of one clock; a step holds the sums that stand from its moment on, decayed to it, so that a read as of T takes the
+newest step at or before T and ages it by the rest. A step follows from what began or ended up to its moment alone.
+
+Beside the observations stand the proper scores of claims that gave a probability, over claims: their own Brier and log
+sums, the Brier sum of the baselines on the common ones, and that of the agent's own earlier base rate: (0.5 + times it
+happened) / (1 + answers) over its claims whose answer was known before the claim was made, as they stood when the
+claim was first scored.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from typing import NamedTuple
+
+from credibility.history import Clock, Span
+from credibility.posterior import decay, years_between
+from credibility.settlement import brier
+
+
+class Scored(NamedTuple):
+    """
+    One score, as a track record counts it.
+
+    Attributes:
+        finding_id: whose score it is; claims are told apart by it.
+        target_at, predicted_at, first_known_at: when true, when claimed, when it could first be scored.
+        stated, happened, y, brier, log_score, reference: see ``agent_outcome``.
+        known, recorded: when it stands on each clock.
+    """
+
+    finding_id: str
+    target_at: datetime
+    predicted_at: datetime
+    first_known_at: datetime
+    stated: float
+    happened: int | None
+    y: int | None
+    brier: float | None
+    log_score: float | None
+    reference: float | None
+    known: Span | None
+    recorded: Span | None
+
+
+class Step(NamedTuple):
+    """
+    The sums of a track record from one moment on.
+
+    Attributes:
+        at: the moment, to which ``weight`` and ``successes`` are decayed.
+        observations: distinct ``target_at`` with a scored claim.
+        scored, correct, abstained: claims; an abstention is counted, not scored.
+        weight, successes: decayed observations, and decayed sum of their means.
+        probabilities: scored claims that gave one; the sums after it are over them.
+        common: those that baselines answered too; ``common_sum`` is the agent's Brier sum there.
+    """
+
+    at: datetime
+    observations: int = 0
+    scored: int = 0
+    correct: int = 0
+    abstained: int = 0
+    weight: float = 0.0
+    successes: float = 0.0
+    probabilities: int = 0
+    brier_sum: float = 0.0
+    log_sum: float = 0.0
+    base_sum: float = 0.0
+    common: int = 0
+    common_sum: float = 0.0
+    reference_sum: float = 0.0
+
+
+def steps_of(scores: Iterable[Scored], clock: Clock, halflife_years: float) -> list[Step]:
+    """Return the steps of one agent in one domain on *clock*, by time."""
+    changes: list[tuple[datetime, bool, str, Scored]] = []
+    for score in scores:
+        span = score.known if clock is Clock.KNOWN else score.recorded
+        if span is not None:
+            changes.append((span.start, True, score.finding_id, score))
+            if span.end is not None:
+                changes.append((span.end, False, score.finding_id, score))
+    # Endings first, so that a claim never counts twice; then by finding, so that sums round the same every time.
+    changes.sort(key=lambda change: change[:3])
+    sweep = _Sweep(halflife_years, sorted({change[3].first_known_at for change in changes}))
+    return [
+        sweep.step(at, [(begins, score) for _, begins, _, score in group])
+        for at, group in groupby(changes, key=lambda change: change[0])
+    ]
+
+
+@dataclass(slots=True)
+class _Observation:
+    """
+    What agents call a day: claims that are true at one moment.
+
+    Attributes:
+        anchor: from when it ages: ``target_at``, or when it was first scored if that came earlier.
+    """
+
+    anchor: datetime
+    scored: int = 0
+    correct: int = 0
+
+    @property
+    def mean(self) -> float:
+        return self.correct / self.scored
+
+
+class _Answers:
+    """How often it happened, over answers known before a moment; a Fenwick tree over the moments that occur."""
+
+    def __init__(self, moments: Sequence[datetime]) -> None:
+        self._moments = moments
+        self._counts = [0] * (len(moments) + 1)
+        self._sums = [0] * (len(moments) + 1)
+
+    def add(self, moment: datetime, count: int, happened: int) -> None:
+        index = bisect_left(self._moments, moment) + 1
+        while index < len(self._counts):
+            self._counts[index] += count
+            self._sums[index] += happened
+            index += index & -index
+
+    def base_rate(self, before: datetime) -> float:
+        index, count, happened = bisect_left(self._moments, before), 0, 0
+        while index:
+            count += self._counts[index]
+            happened += self._sums[index]
+            index -= index & -index
+        return (0.5 + happened) / (1.0 + count)
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """The running sums."""
+
+    halflife_years: float
+    moments: Sequence[datetime]
+    now: datetime | None = None
+    sums: Step = field(init=False)
+    observations: dict[datetime, _Observation] = field(default_factory=dict)
+    answers: _Answers = field(init=False)
+    base_rates: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.answers = _Answers(self.moments)
+
+    def step(self, at: datetime, changes: Sequence[tuple[bool, Scored]]) -> Step:
+        if self.now is None:
+            self.sums = Step(at)
+        else:
+            fade = decay(years_between(self.now, at), self.halflife_years)
+            self.sums = self.sums._replace(at=at, weight=self.sums.weight * fade, successes=self.sums.successes * fade)
+        self.now = at
+        for begins, score in changes:
+            if score.happened is not None:
+                self.answers.add(score.first_known_at, 1 if begins else -1, score.happened * (1 if begins else -1))
+        for begins, score in changes:
+            self._count(at, score, 1 if begins else -1)
+        if not self.observations:
+            # Nothing is scored any more: what rounding left must not stay.
+            self.sums = Step(at, abstained=self.sums.abstained)
+        return self.sums
+
+    def _count(self, at: datetime, score: Scored, sign: int) -> None:
+        sums = self.sums
+        if score.y is None:
+            self.sums = sums._replace(abstained=sums.abstained + sign)
+            return
+        weight, successes = self._observe(at, score.target_at, sign, score.y * sign)
+        sums = sums._replace(
+            observations=len(self.observations),
+            scored=sums.scored + sign,
+            correct=sums.correct + score.y * sign,
+            weight=sums.weight + weight,
+            successes=sums.successes + successes,
+        )
+        if score.brier is not None and score.log_score is not None and score.happened is not None:
+            sums = sums._replace(
+                probabilities=sums.probabilities + sign,
+                brier_sum=sums.brier_sum + sign * score.brier,
+                log_sum=sums.log_sum + sign * score.log_score,
+                base_sum=sums.base_sum + sign * brier(self._base_rate(score), score.happened),
+            )
+            if score.reference is not None:
+                sums = sums._replace(
+                    common=sums.common + sign,
+                    common_sum=sums.common_sum + sign * score.brier,
+                    reference_sum=sums.reference_sum + sign * brier(score.reference, score.happened),
+                )
+        self.sums = sums
+
+    def _observe(self, at: datetime, target_at: datetime, scored: int, correct: int) -> tuple[float, float]:
+        """Change one observation and return what that adds to the decayed sums."""
+        one = self.observations.get(target_at)
+        if one is None:
+            one = self.observations[target_at] = _Observation(min(target_at, at))
+            before = None
+        else:
+            before = one.mean
+        weight = decay(years_between(one.anchor, at), self.halflife_years)
+        one.scored += scored
+        one.correct += correct
+        if one.scored == 0:
+            del self.observations[target_at]
+            return -weight, -weight * (before or 0.0)
+        if before is None:
+            return weight, weight * one.mean
+        return 0.0, weight * (one.mean - before)
+
+    def _base_rate(self, score: Scored) -> float:
+        """Return the base rate before the claim, the same for as long as the claim lives."""
+        rate = self.base_rates.get(score.finding_id)
+        if rate is None:
+            rate = self.base_rates[score.finding_id] = self.answers.base_rate(score.predicted_at)
+        return rate

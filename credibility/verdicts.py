@@ -1,0 +1,102 @@
+"""
+The verdict on a decision: that of the finding which it cites first. Pure.
+
+Verdicts are facts of the journal, known from when both the score and the citation were; each value stands until a later
+one replaces it. Where a later look finds that there should be none (the claim turns out to have abstained), the value
+*pending* takes the place of what was said.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from credibility.history import Clock, Span, Statement, Steps, latest, unfold
+
+SUCCESS, FAILURE, PENDING = "success", "failure", "pending"
+
+
+class Citation(NamedTuple):
+    """
+    What one statement of a link says.
+
+    Attributes:
+        finding_id: what is cited.
+        at: when it was cited.
+        rank: 1 is what the decision rests on first.
+    """
+
+    finding_id: str
+    at: datetime
+    rank: int | None
+
+
+class Verdict(NamedTuple):
+    """A value of the group ``outcome`` of a decision, from a moment on."""
+
+    known_at: datetime
+    outcome: str
+
+
+def verdicts(
+    citations: Mapping[str, Sequence[Statement[Citation]]], scores: Mapping[str, Sequence[tuple[Span, int | None]]]
+) -> Steps[str]:
+    """
+    Return how a decision stands at each moment on the known clock.
+
+    Args:
+        citations: identity of a link → its statements.
+        scores: finding id → when which y stands.
+    """
+    links = {key: unfold(statements, Clock.KNOWN, latest) for key, statements in citations.items()}
+    marks = {
+        finding: Steps(
+            change
+            for span, y in sorted(spans, key=lambda one: one[0].start)
+            for change in ((span.start, y), *(((span.end, None),) if span.end is not None else ()))
+        )
+        for finding, spans in scores.items()
+    }
+
+    def verdict(moment: datetime) -> str | None:
+        first = min(
+            (
+                (citation.at, key, citation.finding_id)
+                for key, steps in links.items()
+                if (citation := steps.at(moment)) is not None and citation.rank == 1
+            ),
+            default=None,
+        )
+        y = marks[first[2]].at(moment) if first is not None and first[2] in marks else None
+        return None if y is None else SUCCESS if y else FAILURE
+
+    moments = {at for steps in (*links.values(), *marks.values()) for at in steps.times}
+    return Steps((moment, verdict(moment)) for moment in sorted(moments))
+
+
+def missing(wanted: Steps[str], stated: Sequence[Statement[str]]) -> list[Verdict]:
+    """
+    Return what has to be stated so that at every moment the value *wanted* stands, given what was *stated* before.
+
+    Nothing when it stands already: a repeat is harmless. Where the same value was stated for the same moment before and
+    then overtaken, the journal would take a repeat for the old statement; it is dated a microsecond later.
+    """
+    said = {(one.known_at, one.value) for one in stated}
+    remaining = deque(sorted((one.known_at, one.order_key, one.value) for one in stated))
+    found: list[Verdict] = []
+    current = PENDING
+    for moment in sorted({*wanted.times, *(one.known_at for one in stated)}):
+        target = wanted.at(moment) or PENDING
+        known_at = moment
+        while True:
+            while remaining and remaining[0][0] <= known_at:
+                current = remaining.popleft()[2]
+            if current == target or (known_at, target) not in said:
+                break
+            known_at += timedelta(microseconds=1)
+        if current != target:
+            found.append(Verdict(known_at, target))
+            current = target
+    return found

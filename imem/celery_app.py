@@ -1,0 +1,82 @@
+"""
+The Celery application: how tasks travel, and when the regular ones are due.
+
+The broker is the durable Valkey. Tasks are acknowledged when they are done, so that a killed worker's task is given to
+another; what they do is harmless to repeat, and rows in Postgres say what is due, so that a broker that forgets
+everything costs one turn of beat. There is no result backend: results live where they belong.
+"""
+
+from __future__ import annotations
+
+from celery import Celery
+from celery.schedules import crontab
+
+from credibility.tasks import RECONCILE, SETTLE
+from journal.errors import SettingsError
+from journal.settings import Settings
+
+QUEUE = "imem"
+
+SETTLE_EVERY_S = 15.0
+"""How often beat asks for a settle run, in seconds; events ask for one at once."""
+
+VISIBILITY_S = 15 * 60
+"""After how long without acknowledgement a task is given to another worker, in seconds."""
+
+CONNECT_S = 3.0
+"""How long the broker may take to answer, in seconds."""
+
+
+def make_app(settings: Settings) -> Celery:
+    """
+    Return the application for *settings*; nothing is connected yet.
+
+    Raises:
+        SettingsError: the broker's address is not known.
+    """
+    if settings.valkey_durable_url is None:
+        raise SettingsError(
+            "Celery needs the durable Valkey.",
+            mend="Set IMEM_VALKEY_DURABLE_URL or start the stack with `imem up`.",
+        )
+    app = Celery("imem", set_as_current=True)
+    app.conf.update(
+        broker_url=settings.valkey_durable_url.get_secret_value(),
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_connection_timeout=CONNECT_S,
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_S,
+            "socket_connect_timeout": CONNECT_S,
+            "socket_keepalive": True,
+            "global_keyprefix": "imem:celery:",
+        },
+        result_backend=None,
+        task_ignore_result=True,
+        task_serializer="json",
+        accept_content=["json"],
+        task_default_queue=QUEUE,
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_enable_remote_control=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        timezone="UTC",
+        enable_utc=True,
+        beat_schedule={
+            "settle": {
+                "task": SETTLE,
+                "schedule": SETTLE_EVERY_S,
+                # Not worth keeping while no worker runs: the next one comes anyway.
+                "options": {"expires": SETTLE_EVERY_S},
+            },
+            "reconcile": {
+                "task": RECONCILE,
+                "schedule": crontab(hour="3", minute="17"),
+                "options": {"expires": 12 * 60 * 60},
+            },
+        },
+    )
+    return app

@@ -1,0 +1,37 @@
+"""
+Entry point of the product's own processes: ``python -m imem.worker applier|celery|beat``.
+
+Addresses and passwords come from the settings and the stack's state file, never from the arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from imem.local.state import with_local_endpoints
+from imem.logs import configure
+from journal.errors import ImemError
+from journal.settings import Settings
+
+ROLES = ("applier", "celery", "beat")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one role until it is told to stop; return the exit code: 0 stopped, 1 could not run, 2 wrong arguments."""
+    parser = argparse.ArgumentParser(prog="python -m imem.worker", description="Run one of the product's processes.")
+    parser.add_argument("role", choices=ROLES)
+    role = parser.parse_args(argv).role
+    try:
+        settings = Settings.read()
+        configure(settings.log_level)
+        return int(import_module(f"imem.workers.{role}").run(with_local_endpoints(settings)) or 0)
+    except ImemError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""
+The Celery worker.
+
+Tasks run in one child process by default. That child owns one event loop in a thread of its own, with the stores'
+connections, made after the fork and never shared across it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from celery import signals
+
+from credibility import tasks
+from credibility.settle import ACTOR
+from imem.celery_app import make_app
+from imem.logs import configure
+from journal.bell import Ringer
+from journal.database import Database
+from journal.gateway import Gateway
+from journal.settings import Settings
+
+T = TypeVar("T")
+
+POOL_SIZE = 4
+"""Connections to Postgres of one worker process: a batch, and the gateway beside it."""
+
+
+class LoopThread:
+    """
+    The event loop of a worker process, and what lives in it; see :class:`credibility.tasks.Runtime`.
+
+    Attributes:
+        database, gateway: the journal, and the way in.
+        halflife_years: for agents whose record names none.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.postgres_url is not None  # noqa: S101 - with_local_endpoints saw to it
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
+        self.halflife_years = settings.credibility_halflife_years
+        self.database = Database(settings.postgres_url.get_secret_value(), size=POOL_SIZE)
+        self._ringer = Ringer(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
+        self.gateway = Gateway(self.database, ACTOR, self._ringer.ring if self._ringer else None)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run *work* in the loop, wait for it, and return its result or raise its error."""
+
+        async def call() -> T:
+            return await work()
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+    def stop(self) -> None:
+        """Close the connections and end the thread."""
+        self.run(self.database.close)
+        if self._ringer is not None:
+            self.run(self._ringer.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def run(settings: Settings, *, concurrency: int = 1) -> int:
+    """Serve tasks until SIGTERM; running ones are finished first."""
+    app = make_app(settings)
+    started: list[LoopThread] = []
+
+    def begin(**_: Any) -> None:
+        runtime = LoopThread(settings)
+        runtime.start()
+        tasks.install(runtime)
+        started.append(runtime)
+
+    def end(**_: Any) -> None:
+        tasks.install(None)
+        while started:
+            started.pop().stop()
+
+    def log(**_: Any) -> None:
+        configure(settings.log_level)
+
+    signals.worker_process_init.connect(begin, weak=False)
+    signals.worker_process_shutdown.connect(end, weak=False)
+    # A receiver of this signal tells Celery to leave logging alone.
+    signals.setup_logging.connect(log, weak=False)
+    worker = app.Worker(
+        pool="prefork",
+        concurrency=concurrency,
+        loglevel=settings.log_level,
+        quiet=True,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+    worker.start()
+    return int(worker.exitcode or 0)

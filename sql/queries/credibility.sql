@@ -1,0 +1,337 @@
+-- settle_lock --
+-- One process settles at a time; the lock ends with the transaction that does the work. False: another one does.
+SELECT pg_try_advisory_xact_lock(hashtextextended('imem.settle', 0)) AS held
+
+-- settle_lock_wait --
+-- The same, waiting for the other one's batch to end.
+SELECT pg_advisory_xact_lock(hashtextextended('imem.settle', 0))
+
+-- settle_plans --
+-- Plans of this transaction look rows up by key: right after a load the statistics still say that tables are small.
+SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
+
+-- due_questions --
+-- The questions that the oldest due outcomes and claims belong to.
+SELECT DISTINCT h.subject_id, h.metric, h.target_at
+FROM (
+    SELECT kind, key FROM settlement_due WHERE kind IN ('Outcome', 'Finding')
+    ORDER BY created_at, kind, key LIMIT %(rows)s
+) AS d
+JOIN record_head AS h ON h.kind = d.kind AND h.key = d.key AND h.grp = 'core'
+WHERE h.metric IS NOT NULL AND h.target_at IS NOT NULL
+ORDER BY h.target_at, h.subject_id, h.metric LIMIT %(questions)s
+
+-- due_of_questions --
+-- Every due row of the given questions, with the version that was read.
+SELECT d.kind, d.key, d.version, d.created_at, q.subject_id, q.metric, q.target_at
+FROM unnest(%(subjects)s::text[], %(metrics)s::text[], %(targets)s::timestamptz[]) AS q (subject_id, metric, target_at)
+JOIN record_head AS h ON h.subject_id = q.subject_id AND h.metric = q.metric AND h.target_at = q.target_at AND h.grp = 'core'
+JOIN settlement_due AS d ON d.kind = h.kind AND d.key = h.key
+
+-- due_orphans --
+-- Due rows that no question can be found for: they cannot be settled and would wait for ever.
+SELECT d.kind, d.key, d.version, d.created_at
+FROM (
+    SELECT kind, key, version, created_at FROM settlement_due WHERE kind IN ('Outcome', 'Finding')
+    ORDER BY created_at, kind, key LIMIT %(rows)s
+) AS d
+WHERE NOT EXISTS (
+    SELECT 1 FROM record_head AS h
+    WHERE h.kind = d.kind AND h.key = d.key AND h.grp = 'core' AND h.metric IS NOT NULL AND h.target_at IS NOT NULL)
+
+-- due_of_kind --
+-- The oldest due rows of one kind.
+SELECT kind, key, version, created_at FROM settlement_due WHERE kind = %(kind)s
+ORDER BY created_at, key LIMIT %(rows)s
+
+-- delete_due --
+-- Forgets what was settled, unless more was said about it meanwhile.
+DELETE FROM settlement_due AS d
+USING unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS done (kind, key, version)
+WHERE d.kind = done.kind AND d.key = done.key AND d.version = done.version
+
+-- question_facts --
+-- Every statement of the outcomes and findings of the given questions that have an outcome. n: which question, from 1.
+SELECT q.n, h.kind, h.key, y.grp = 'correction' AS corrects, y.order_key, y.known_at, y.recorded_at,
+    y.imported OR e.actor_role = 'human_admin' AS settles, c.agent, c.domain, c.probability, c.direction, c.value,
+    c.actual, c.vintage
+FROM unnest(%(subjects)s::text[], %(metrics)s::text[], %(targets)s::timestamptz[])
+    WITH ORDINALITY AS q (subject_id, metric, target_at, n)
+JOIN record_head AS h ON h.subject_id = q.subject_id AND h.metric = q.metric AND h.target_at = q.target_at
+    AND h.grp = 'core' AND h.kind IN ('Outcome', 'Finding')
+JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp IN ('core', 'correction')
+JOIN event AS e ON e.position = y.position
+CROSS JOIN jsonb_to_record(e.payload -> 'core') AS c (
+    agent text, domain text, probability float8, direction text, value float8, actual float8, vintage integer)
+WHERE EXISTS (
+    SELECT 1 FROM record_head AS o
+    WHERE o.kind = 'Outcome' AND o.grp = 'core' AND o.subject_id = q.subject_id AND o.metric = q.metric
+      AND o.target_at = q.target_at)
+
+-- baseline_profiles --
+-- Every statement of the profiles of those of the given agents that ever were a baseline.
+SELECT y.key AS agent, y.known_at, y.recorded_at, y.order_key,
+    coalesce(e.payload -> 'groups' -> 'profile' ->> 'kind' = 'baseline', false) AS baseline
+FROM unnest(%(agents)s::text[]) AS a (name)
+JOIN record_history AS y ON y.kind = 'Agent' AND y.key = a.name AND y.grp = 'profile'
+JOIN event AS e ON e.position = y.position
+WHERE EXISTS (
+    SELECT 1 FROM record_history AS b JOIN event AS f ON f.position = b.position
+    WHERE b.kind = 'Agent' AND b.key = a.name AND b.grp = 'profile'
+      AND f.payload -> 'groups' -> 'profile' ->> 'kind' = 'baseline')
+
+-- scores_of_findings --
+-- Every score of the given findings that ever stood, as stored.
+SELECT finding_id, vintage, revision, outcome_id, agent, domain, subject_id, metric, target_at, predicted_at, stated,
+    actual, happened, y, abstained, brier, log_score, reference, first_known_at, known_at, superseded_known_at,
+    recorded_at, superseded_recorded_at
+FROM agent_outcome WHERE finding_id = ANY (%(findings)s::text[])
+ORDER BY finding_id, vintage, revision
+
+-- scores_of_questions --
+-- Every score of the given questions that ever stood, as stored.
+SELECT o.finding_id, o.vintage, o.revision, o.outcome_id, o.agent, o.domain, o.subject_id, o.metric, o.target_at,
+    o.predicted_at, o.stated, o.actual, o.happened, o.y, o.abstained, o.brier, o.log_score, o.reference,
+    o.first_known_at, o.known_at, o.superseded_known_at, o.recorded_at, o.superseded_recorded_at
+FROM unnest(%(subjects)s::text[], %(metrics)s::text[], %(targets)s::timestamptz[]) AS q (subject_id, metric, target_at)
+JOIN agent_outcome AS o ON o.subject_id = q.subject_id AND o.metric = q.metric AND o.target_at = q.target_at
+
+-- write_scores --
+-- Writes scores, new and changed ones. rows: JSON list of objects, since arrays of text cost more to make than to store.
+INSERT INTO agent_outcome AS o (
+    finding_id, vintage, revision, outcome_id, agent, domain, subject_id, metric, target_at, predicted_at, stated,
+    actual, happened, y, abstained, brier, log_score, reference, first_known_at, known_at, superseded_known_at,
+    recorded_at, superseded_recorded_at)
+SELECT r.* FROM json_to_recordset(%(rows)s::json) AS r (
+    finding_id text, vintage integer, revision integer, outcome_id text, agent text, domain text, subject_id text,
+    metric text, target_at timestamptz, predicted_at timestamptz, stated float8, actual float8, happened smallint,
+    y smallint, abstained boolean, brier float8, log_score float8, reference float8, first_known_at timestamptz,
+    known_at timestamptz, superseded_known_at timestamptz, recorded_at timestamptz, superseded_recorded_at timestamptz)
+ON CONFLICT (finding_id, vintage, revision) DO UPDATE SET
+    outcome_id = excluded.outcome_id, agent = excluded.agent, domain = excluded.domain,
+    subject_id = excluded.subject_id, metric = excluded.metric, target_at = excluded.target_at,
+    predicted_at = excluded.predicted_at, stated = excluded.stated, actual = excluded.actual,
+    happened = excluded.happened, y = excluded.y, abstained = excluded.abstained, brier = excluded.brier,
+    log_score = excluded.log_score, reference = excluded.reference, first_known_at = excluded.first_known_at,
+    known_at = excluded.known_at, superseded_known_at = excluded.superseded_known_at,
+    recorded_at = excluded.recorded_at, superseded_recorded_at = excluded.superseded_recorded_at, scored_at = imem_now()
+
+-- delete_scores --
+-- Removes scores that a recomputation no longer finds.
+DELETE FROM agent_outcome AS o
+USING unnest(%(finding_id)s::text[], %(vintage)s::integer[], %(revision)s::integer[]) AS g (finding_id, vintage, revision)
+WHERE o.finding_id = g.finding_id AND o.vintage = g.vintage AND o.revision = g.revision
+
+-- derive_settled --
+-- Tells the applier to draw the links of these findings to their outcomes anew.
+INSERT INTO derive_work (kind, key)
+SELECT 'settled_by', f.key FROM unnest(%(findings)s::text[]) AS f (key) ORDER BY f.key
+ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+
+-- due_citing --
+-- Makes the decisions due that cite one of these findings.
+INSERT INTO settlement_due (kind, key, created_at)
+SELECT 'Decision', d.key, imem_now()
+FROM (
+    SELECT DISTINCT e.payload ->> 'from_key' AS key
+    FROM unnest(%(findings)s::text[]) AS f (key)
+    JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'to_key' = f.key
+    WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
+) AS d
+ORDER BY d.key
+ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+
+-- due_tracks --
+-- Makes the track records due that these changes touch, since the given moment.
+INSERT INTO track_due AS t (agent, domain, since)
+SELECT DISTINCT p.agent, p.domain, %(since)s::timestamptz
+FROM unnest(%(agents)s::text[], %(domains)s::text[]) AS p (agent, domain) ORDER BY 1, 2
+ON CONFLICT (agent, domain) DO UPDATE SET version = DEFAULT, since = least(t.since, excluded.since)
+
+-- due_questions_of_agents --
+-- Makes the scored claims due that stand on a question which one of these agents answered too.
+INSERT INTO settlement_due (kind, key, created_at)
+SELECT DISTINCT 'Finding', o.finding_id, %(since)s::timestamptz
+FROM (
+    SELECT DISTINCT a.subject_id, a.metric, a.target_at FROM agent_outcome AS a WHERE a.agent = ANY (%(agents)s::text[])
+) AS q
+JOIN agent_outcome AS o ON o.subject_id = q.subject_id AND o.metric = q.metric AND o.target_at = q.target_at
+ORDER BY 2
+ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+
+-- claim_tracks --
+-- The track records that are due, oldest first.
+SELECT agent, domain, version FROM track_due ORDER BY since, agent, domain LIMIT %(limit)s
+
+-- due_among_tracks --
+-- Those of the given track records that are due.
+SELECT d.agent, d.domain FROM unnest(%(agents)s::text[], %(domains)s::text[]) AS p (agent, domain)
+JOIN track_due AS d ON d.agent = p.agent AND d.domain = p.domain
+
+-- due_among --
+-- Those of the given keys of one kind that are due.
+SELECT d.key FROM settlement_due AS d WHERE d.kind = %(kind)s AND d.key = ANY (%(keys)s::text[])
+
+-- delete_track_due --
+-- Forgets track records that were recomputed, unless more came meanwhile.
+DELETE FROM track_due AS d
+USING unnest(%(agents)s::text[], %(domains)s::text[], %(versions)s::bigint[]) AS done (agent, domain, version)
+WHERE d.agent = done.agent AND d.domain = done.domain AND d.version = done.version
+
+-- scores_of_track --
+-- Every score of one agent in one domain that ever stood.
+SELECT finding_id, target_at, predicted_at, first_known_at, stated, happened, y, brier, log_score, reference,
+    known_at, superseded_known_at, recorded_at, superseded_recorded_at
+FROM agent_outcome WHERE agent = %(agent)s AND domain = %(domain)s
+
+-- halflife_of --
+-- The half-life that stands in the agent's credibility record for the domain, in years, as of the given moments.
+SELECT (e.payload -> 'groups' -> 'score' ->> 'decay_halflife_years')::float8 AS halflife_years
+FROM record_history AS y JOIN event AS e ON e.position = y.position
+WHERE y.kind = 'AgentCredibility' AND y.key = %(agent)s::text || '/' || %(domain)s::text AND y.grp = 'score'
+ORDER BY y.order_key DESC LIMIT 1
+
+-- steps_of_track --
+-- The stored steps of one agent in one domain on one clock.
+SELECT at, halflife_years, observations, scored, correct, abstained, weight, successes, probabilities, brier_sum,
+    log_sum, base_sum, common, common_sum, reference_sum
+FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(clock)s ORDER BY at
+
+-- delete_steps --
+-- Removes steps at and after a moment.
+DELETE FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(clock)s AND at >= %(since)s
+
+-- write_steps --
+-- Writes the steps of one agent in one domain on one clock. steps: JSON list of objects.
+INSERT INTO track_step (
+    agent, domain, clock, at, halflife_years, observations, scored, correct, abstained, weight, successes,
+    probabilities, brier_sum, log_sum, base_sum, common, common_sum, reference_sum)
+SELECT %(agent)s, %(domain)s, %(clock)s, s.at, %(halflife_years)s, s.observations, s.scored, s.correct, s.abstained,
+    s.weight, s.successes, s.probabilities, s.brier_sum, s.log_sum, s.base_sum, s.common, s.common_sum, s.reference_sum
+FROM json_to_recordset(%(steps)s::json) AS s (
+    at timestamptz, observations integer, scored integer, correct integer, abstained integer, weight float8,
+    successes float8, probabilities integer, brier_sum float8, log_sum float8, base_sum float8, common integer,
+    common_sum float8, reference_sum float8)
+
+-- track_records --
+-- The newest step at or before a moment for each pair of agent and domain, with what the agent was then. n: which pair.
+SELECT w.n, w.agent, w.domain, p.kind, h.halflife_years AS wanted_halflife_years,
+    s.at, s.halflife_years, s.observations, s.scored, s.correct, s.abstained, s.weight, s.successes, s.probabilities,
+    s.brier_sum, s.log_sum, s.base_sum, s.common, s.common_sum, s.reference_sum
+FROM unnest(%(agents)s::text[], %(domains)s::text[]) WITH ORDINALITY AS w (agent, domain, n)
+LEFT JOIN LATERAL (
+    SELECT t.* FROM track_step AS t
+    WHERE t.agent = w.agent AND t.domain = w.domain AND t.clock = %(clock)s
+      AND t.at <= least(%(known_until)s::timestamptz, %(recorded_until)s::timestamptz)
+    ORDER BY t.at DESC LIMIT 1
+) AS s ON true
+LEFT JOIN LATERAL (
+    SELECT e.payload -> 'groups' -> 'profile' ->> 'kind' AS kind
+    FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE y.kind = 'Agent' AND y.key = w.agent AND y.grp = 'profile'
+      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    ORDER BY y.order_key DESC LIMIT 1
+) AS p ON true
+LEFT JOIN LATERAL (
+    SELECT (e.payload -> 'groups' -> 'score' ->> 'decay_halflife_years')::float8 AS halflife_years
+    FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE y.kind = 'AgentCredibility' AND y.key = w.agent || '/' || w.domain AND y.grp = 'score'
+      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    ORDER BY y.order_key DESC LIMIT 1
+) AS h ON true
+ORDER BY w.n
+
+-- track_pairs --
+-- The domains in which the given agents have a score; NULL for all agents.
+SELECT DISTINCT t.agent, t.domain FROM track_step AS t
+WHERE %(agents)s::text[] IS NULL OR t.agent = ANY (%(agents)s::text[])
+ORDER BY t.agent, t.domain
+
+-- scores_as_of --
+-- The scores of findings that stand at a moment on a clock.
+SELECT finding_id, vintage, outcome_id, stated, actual, y, abstained, brier, log_score, reference, known_at, recorded_at
+FROM agent_outcome
+WHERE finding_id = ANY (%(findings)s::text[])
+  AND CASE WHEN %(clock)s = 'known'
+      THEN known_at <= %(until)s AND (superseded_known_at IS NULL OR superseded_known_at > %(until)s)
+      ELSE recorded_at <= %(until)s AND (superseded_recorded_at IS NULL OR superseded_recorded_at > %(until)s) END
+ORDER BY finding_id
+
+-- settled_links --
+-- Of each finding and each outcome that settled it, the last score: the properties of the link in the graph.
+SELECT DISTINCT ON (finding_id, outcome_id) finding_id, outcome_id, y, brier, log_score,
+    min(known_at) OVER pair AS known_at, min(recorded_at) OVER pair AS recorded_at
+FROM agent_outcome WHERE finding_id = ANY (%(findings)s::text[])
+WINDOW pair AS (PARTITION BY finding_id, outcome_id)
+ORDER BY finding_id, outcome_id, agent_outcome.known_at DESC NULLS LAST, agent_outcome.recorded_at DESC NULLS LAST,
+    vintage DESC, revision DESC
+
+-- settled_horizon --
+-- The last moment of which everything recorded is scored, and the oldest statement that waits for it.
+SELECT imem_settled_horizon() AS horizon,
+    least(
+        (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision'), (SELECT min(since) FROM track_due)
+    ) AS waiting_since
+
+-- unsettled --
+-- How much waits to be settled: statements, and track records.
+SELECT (SELECT count(*) FROM settlement_due) AS statements, (SELECT count(*) FROM track_due) AS tracks
+
+-- citations_of --
+-- Every statement of the links by which the given decisions cite findings.
+SELECT e.payload ->> 'from_key' AS decision, e.record_key AS link, e.payload ->> 'to_key' AS finding_id,
+    (e.payload -> 'props' ->> 'at')::timestamptz AS at, (e.payload -> 'props' ->> 'rank')::integer AS rank,
+    e.known_at, e.recorded_at, e.order_key
+FROM unnest(%(decisions)s::text[]) AS d (key)
+JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'from_key' = d.key
+WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
+
+-- verdicts_of --
+-- Every statement of the outcome of the given decisions.
+SELECT y.key AS decision, y.known_at, y.recorded_at, y.order_key, e.payload -> 'groups' -> 'outcome' ->> 'outcome' AS outcome
+FROM unnest(%(decisions)s::text[]) AS d (key)
+JOIN record_history AS y ON y.kind = 'Decision' AND y.key = d.key AND y.grp = 'outcome'
+JOIN event AS e ON e.position = y.position
+
+-- questions_after --
+-- Questions with an outcome or a score, a page after the given one, for the full recomputation.
+SELECT q.subject_id, q.metric, q.target_at FROM (
+    (SELECT DISTINCT subject_id, metric, target_at FROM record_head
+     WHERE metric IS NOT NULL AND target_at IS NOT NULL AND subject_id IS NOT NULL AND kind = 'Outcome'
+       AND (subject_id, metric, target_at) > (%(subject_id)s::text, %(metric)s::text, %(target_at)s::timestamptz)
+     ORDER BY subject_id, metric, target_at LIMIT %(limit)s)
+    UNION
+    (SELECT DISTINCT subject_id, metric, target_at FROM agent_outcome
+     WHERE (subject_id, metric, target_at) > (%(subject_id)s::text, %(metric)s::text, %(target_at)s::timestamptz)
+     ORDER BY subject_id, metric, target_at LIMIT %(limit)s)
+) AS q ORDER BY q.subject_id, q.metric, q.target_at LIMIT %(limit)s
+
+-- tracks_after --
+-- Track records by agent and domain, a page after the given one, from scores and from steps.
+SELECT t.agent, t.domain FROM (
+    SELECT agent, domain FROM agent_outcome UNION SELECT agent, domain FROM track_step
+) AS t WHERE (t.agent, t.domain) > (%(agent)s::text, %(domain)s::text) ORDER BY t.agent, t.domain LIMIT %(limit)s
+
+-- citing_decisions_after --
+-- Decisions that cite a finding or have a verdict, a page after the given one.
+SELECT d.key FROM (
+    SELECT payload ->> 'from_key' AS key FROM event
+    WHERE kind = 'link.CITES' AND payload ->> 'from_label' = 'Decision' AND payload ->> 'to_label' = 'Finding'
+    UNION
+    SELECT key FROM record_head WHERE kind = 'Decision' AND grp = 'outcome'
+) AS d WHERE d.key > %(key)s ORDER BY d.key LIMIT %(limit)s
+
+-- add_report --
+-- What a reconciliation found.
+INSERT INTO reconciliation_report (started_at, questions, scores, track_records, decisions, differing, details)
+VALUES (%(started_at)s, %(questions)s, %(scores)s, %(track_records)s, %(decisions)s, %(differing)s, %(details)s::jsonb)
+RETURNING id
+
+-- reports --
+-- The newest reconciliation reports.
+SELECT id, started_at, finished_at, questions, scores, track_records, decisions, differing, details
+FROM reconciliation_report ORDER BY id DESC LIMIT %(limit)s
+
+-- database_now --
+-- SQL's clock.
+SELECT imem_now() AS now

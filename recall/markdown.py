@@ -1,8 +1,8 @@
 """
 The briefing as Markdown for a prompt: deterministic byte for byte, newest first, bounded, and honest about what it cut.
 
-Every arm keeps its heading and its note on quality. What remains of the room is given to items in turns, one of each
-arm at a time, so that a long history cannot crowd out the track records.
+Every arm keeps its heading and its note on quality. What remains of the room is given to items, each time to the arm
+that has had least of it, so that a long history cannot crowd out the track records.
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ if TYPE_CHECKING:
     from recall.model import Arm, Briefing, DebateItem, HistoryItem, Record, SettledFinding, TakenDecision, TrackRecordItem
 
 DEFAULT_CHARS: Final = 8000
+FINDING_CHARS: Final = 160
+"""Longest quotation of a finding inside a history, in characters."""
+
 LEAST_CHARS: Final = 1500
 """Room that headings and notes may need, in characters."""
+
+_TABLE_CHARS: Final = 400
+"""Room kept for table heads and blank lines that come with the first items, in characters."""
 
 ENOUGH: Final = 15
 """Observations below which nobody is said to have a record (credibility-and-contradictions, section 2)."""
@@ -54,17 +60,23 @@ def render(briefing: Briefing, max_chars: int) -> str:
         raise BadInput("max_chars", f"must be at least {LEAST_CHARS:,}: headings and notes alone need that.")
     sections = _sections(briefing)
     kept = [0] * len(sections)
+    used = [0] * len(sections)
+    room = max_chars - len(_assembled(briefing, sections, kept)) - _TABLE_CHARS
     open_ones = set(range(len(sections)))
     while open_ones:
-        for index in sorted(open_ones):
-            section = sections[index]
-            if kept[index] == len(section.blocks):
-                open_ones.discard(index)
-                continue
-            kept[index] += 1
-            if len(_assembled(briefing, sections, kept)) > max_chars:
-                kept[index] -= 1
-                open_ones.discard(index)
+        # The arm that has had least takes its next item, so that a long history cannot crowd out the track records.
+        index = min(open_ones, key=lambda one: (used[one], one))
+        section = sections[index]
+        if kept[index] == len(section.blocks):
+            open_ones.discard(index)
+            continue
+        size = len(section.blocks[kept[index]]) + 1
+        if size > room:
+            open_ones.discard(index)
+            continue
+        kept[index] += 1
+        used[index] += size
+        room -= size
     return _assembled(briefing, sections, kept)
 
 
@@ -80,7 +92,7 @@ def _assembled(briefing: Briefing, sections: Sequence[Section], kept: Sequence[i
         left = section.total - count
         if left > 0:
             noun = section.nouns[0] if left == 1 else section.nouns[1]
-            lines += ["", f"({left:,} {'more' if count else ''} {noun} not shown)".replace("  ", " ")]
+            lines += ["", f"({left:,} {noun} not shown)"]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
@@ -133,30 +145,30 @@ def _sections(briefing: Briefing) -> list[Section]:
     return [
         _section(
             "History", briefing.history, [_history(item, own, briefing.for_agent) for item in briefing.history.items],
-            "No analysis is known.", ("older analysis", "older analyses"),
+            "No analysis is known.", ("more analysis", "more analyses"),
         ),
         _section(
             "Debates", briefing.debates, [_debate(item) for item in briefing.debates.items],
-            "No debate is known.", ("older debate", "older debates"),
+            "No debate is known.", ("more debate", "more debates"),
         ),
         _section(
             "Track records of those who spoke", records,
             [_track_record(item, briefing.for_agent) for item in records.items],
-            "Nobody made a claim that an outcome could settle.", ("agent", "agents"),
+            "Nobody made a claim that an outcome could settle.", ("more agent", "more agents"),
             "| agent | domain | n (rows) | right | share right, 95 % interval | Brier skill |\n|---|---|---|---|---|---|",
         ),
         _section(
             "Contradictions between sources", briefing.contradictions,
             [_contradiction(item) for item in briefing.contradictions.items],
-            "None is known.", ("older contradiction", "older contradictions"),
+            "None is known.", ("more contradiction", "more contradictions"),
         ),
         _section(
             "Active patterns", briefing.patterns, [_pattern(item) for item in briefing.patterns.items],
-            "None yet: a pattern counts once it is proven and approved.", ("pattern", "patterns"),
+            "None yet: a pattern counts once it is proven and approved.", ("more pattern", "more patterns"),
         ),
         _section(
             "Lessons", briefing.lessons, [_lesson(item) for item in briefing.lessons.items],
-            "None yet.", ("older lesson", "older lessons"),
+            "None yet.", ("more lesson", "more lessons"),
         ),
     ]  # fmt: skip
 
@@ -234,7 +246,7 @@ def _finding(settled: SettledFinding, for_agent: str | None) -> str:
     claim = f" on {name(core['metric'])} at {_day(core['target_at'])}" if core.get("metric") else ""
     you = " (you)" if core["agent"] == for_agent else ""
     text = f"{name(core['agent'])}{you}: {_and(says)}{claim}" if says or claim else f"{name(core['agent'])}{you}"
-    return f"{text}; says {quoted(core['statement'])}{_verdict(settled)}{_marks(settled.finding)}"
+    return f"{text}; says {quoted(core['statement'], FINDING_CHARS)}{_verdict(settled)}{_marks(settled.finding)}"
 
 
 def _verdict(settled: SettledFinding) -> str:

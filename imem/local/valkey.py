@@ -102,6 +102,8 @@ class Valkey(Server):
             f"maxmemory {self.role.memory_mb}mb",
             'save ""',
             "daemonize no",
+            # A changed title would overwrite the environment, in which the mark of this home stands.
+            "set-proc-title no",
             *persistence,
         )
         write_private(self.folder / "valkey.conf", "\n".join(lines) + "\n")

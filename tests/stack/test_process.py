@@ -149,7 +149,7 @@ async def test_a_child_that_does_not_want_to_end_is_ended(tmp_path):
     )
     command = Command((sys.executable, "-c", script), tmp_path, patience_s=0.2)
     child = await start(command, tmp_path / "log", tmp_path)
-    await asyncio.to_thread(until, lambda: (tmp_path / "log").read_text(), "it ignores requests")
+    await asyncio.to_thread(until, (tmp_path / "log").read_text, "it ignores requests")
 
     await child.stop()
 

@@ -269,7 +269,7 @@ def test_purge_is_refused_while_a_stack_runs(home):
             assert client.ping()
 
 
-def test_a_home_with_odd_characters_works(tmp_path_factory, home):
+def test_a_home_with_odd_characters_works(home):
     """Spaces, quotes and letters beyond ASCII."""
     odd = home / 'a "b" é\'c'
     odd.mkdir(mode=0o711)

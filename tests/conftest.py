@@ -72,7 +72,9 @@ def stack() -> Iterator[Stack]:
 def _servers(settings: Settings) -> Iterator[Stack]:
     kind = os.environ.get("IMEM_TEST_STACK", "local")
     if kind == "urls":
-        yield _Given(Settings.read({n: v for n, v in os.environ.items() if n not in TEST_VARIABLES}, home=settings.home))
+        yield _Given(
+            Settings.read({n: v for n, v in os.environ.items() if n not in TEST_VARIABLES}, home=settings.home)
+        )
     elif kind == "containers":
         from tests.containers import Containers
 

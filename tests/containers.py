@@ -31,7 +31,9 @@ class Containers:
         self._password = secrets.token_urlsafe(16)
         self._open = ExitStack()
 
-    def _run(self, container: DockerContainer, port: int, message: str, times: int = 1, env: Mapping[str, str] | None = None) -> str:
+    def _run(
+        self, container: DockerContainer, port: int, message: str, times: int = 1, env: Mapping[str, str] | None = None
+    ) -> str:
         for name, value in (env or {}).items():
             container = container.with_env(name, value)
         container = container.with_exposed_ports(port).waiting_for(LogMessageWaitStrategy(message, times=times))
@@ -41,8 +43,12 @@ class Containers:
     def _postgres(self) -> str:
         env = {"POSTGRES_USER": OWNER, "POSTGRES_DB": DATABASE, "POSTGRES_PASSWORD": self._password}
         address = self._run(DockerContainer(POSTGRES), 5432, "ready to accept connections", 2, env)
-        with psycopg.connect(f"postgresql://{OWNER}:{self._password}@{address}/{DATABASE}", autocommit=True) as connection:
-            verifier = connection.pgconn.encrypt_password(self._password.encode(), APPLICATION.encode(), b"scram-sha-256")
+        with psycopg.connect(
+            f"postgresql://{OWNER}:{self._password}@{address}/{DATABASE}", autocommit=True
+        ) as connection:
+            verifier = connection.pgconn.encrypt_password(
+                self._password.encode(), APPLICATION.encode(), b"scram-sha-256"
+            )
             connection.execute(sql("stack_setting"), ("imem.role", APPLICATION))
             connection.execute(sql("stack_setting"), ("imem.verifier", verifier.decode()))
             connection.execute(sql("stack_role_of_application"))
@@ -67,5 +73,7 @@ class Containers:
         )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._open.close()

@@ -81,7 +81,8 @@ class Folders:
             self.home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
             if self.home.stat().st_uid != os.geteuid():
                 raise StackError(
-                    f"The folder {self.home} belongs to another user.", mend="Choose a folder of your own with IMEM_HOME."
+                    f"The folder {self.home} belongs to another user.",
+                    mend="Choose a folder of your own with IMEM_HOME.",
                 )
             self.home.chmod(mode)
             self.logs.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
@@ -123,7 +124,9 @@ def file_error(error: OSError, path: Path) -> StackError:
 
 def disk_full(path: Path) -> StackError:
     """Return the sentence for a disk that is full."""
-    return StackError(f"The disk that holds {path} is full.", mend="Free some space there, or choose another IMEM_HOME.")
+    return StackError(
+        f"The disk that holds {path} is full.", mend="Free some space there, or choose another IMEM_HOME."
+    )
 
 
 def make_private(folder: Path) -> Path:
@@ -134,11 +137,12 @@ def make_private(folder: Path) -> Path:
     return folder
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str, *, lasting: bool = True) -> None:
     """
     Replace *path* by *text* in one step, readable by its owner alone.
 
-    A crash leaves the old content or the new one, and perhaps a file with the suffix ``.new``.
+    A crash leaves the old content or the new one, and perhaps a file with the suffix ``.new``. Without *lasting* that
+    holds for a crash of programs, not for one of the machine.
     """
     new = path.with_name(path.name + ".new")
     with explained(path):
@@ -147,7 +151,8 @@ def write_private(path: Path, text: str) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         new.replace(path)
 
 
@@ -222,7 +227,8 @@ class Secrets:
         missing = [name for name in ("installation", *cls.NAMES) if not isinstance(found.get(name), str)]
         if missing:
             raise StackError(
-                f"{folders.secrets} lacks {', '.join(missing)}.", mend="Put back an intact copy, or choose another IMEM_HOME."
+                f"{folders.secrets} lacks {', '.join(missing)}.",
+                mend="Put back an intact copy, or choose another IMEM_HOME.",
             )
         return cls(found["installation"], {name: found[name] for name in cls.NAMES})
 

@@ -26,13 +26,14 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import requests
-from jgo.maven import MavenContext, PythonResolver
 
 from imem.local.folders import explained, make_private
 from journal.errors import StackError
+
+if TYPE_CHECKING:
+    from jgo.maven import MavenContext
 
 THREADS = 16
 TIMEOUT_S = 20
@@ -103,7 +104,8 @@ def read_lock(version: str) -> tuple[Jar, ...]:
     """
     if version not in versions():
         raise StackError(
-            f"Neo4j {version} is not one this program can fetch.", mend=f"Set IMEM_NEO4J_VERSION to one of {', '.join(versions())}."
+            f"Neo4j {version} is not one this program can fetch.",
+            mend=f"Set IMEM_NEO4J_VERSION to one of {', '.join(versions())}.",
         )
     text = (resources.files("imem.local") / "jars" / f"neo4j-{version}.lock").read_text(encoding="ascii")
     return tuple(Jar.parse(line) for line in text.splitlines() if line and not line.startswith("#"))
@@ -112,7 +114,21 @@ def read_lock(version: str) -> tuple[Jar, ...]:
 def wrong(folder: Path, jars: tuple[Jar, ...]) -> list[Jar]:
     """Return those of *jars* that are missing from *folder* or are not what the lock says."""
     with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
-        return [jar for jar, intact in zip(jars, pool.map(lambda jar: jar.intact(folder / jar.filename), jars), strict=True) if not intact]
+        return [
+            jar
+            for jar, intact in zip(jars, pool.map(lambda jar: jar.intact(folder / jar.filename), jars), strict=True)
+            if not intact
+        ]
+
+
+def place(version: str, cache: Path) -> Path:
+    """Return the folder where the jars of Neo4j *version* are, or will be."""
+    return cache / f"neo4j-{version}" / "lib"
+
+
+def megabytes(jars: tuple[Jar, ...]) -> int:
+    """Return the size of all *jars*, in megabytes."""
+    return round(sum(jar.size for jar in jars) / 1e6)
 
 
 def ensure(version: str, cache: Path, mirror: str | None, progress: Progress | None = None) -> Path:
@@ -129,7 +145,7 @@ def ensure(version: str, cache: Path, mirror: str | None, progress: Progress | N
         StackError: nothing can be fetched, or what comes is not what the lock says.
     """
     jars = read_lock(version)
-    final = cache / f"neo4j-{version}"
+    final = place(version, cache).parent
     if final.is_dir() and not wrong(final / "lib", jars):
         return final / "lib"
     make_private(cache)
@@ -151,7 +167,9 @@ def _only_one(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _fetch_into(final: Path, jars: tuple[Jar, ...], bad: list[Jar], mirror: str | None, progress: Progress | None) -> None:
+def _fetch_into(
+    final: Path, jars: tuple[Jar, ...], bad: list[Jar], mirror: str | None, progress: Progress | None
+) -> None:
     """Bring the *bad* ones of *jars* into ``final/lib``; a crash leaves ``final.partial`` to continue from."""
     partial = final.with_name(final.name + ".partial")
     lib, repository = make_private(partial / "lib"), make_private(partial / "repository")
@@ -199,17 +217,25 @@ class _Meter:
 
 
 def _context(repository: Path, mirror: str | None, meter: _Meter) -> MavenContext:
+    from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415 - slow to import, and needed by a first start alone
+
     logging.getLogger("jgo").setLevel(logging.ERROR)  # It warns of checksums, which are our business, on the terminal.
     resolver = PythonResolver(progress_callback=meter.follow)
     if mirror is None:
         return MavenContext(resolver=resolver, repo_cache=repository, timeout=TIMEOUT_S)
     if "://" in mirror:
-        return MavenContext(resolver=resolver, repo_cache=repository, remote_repos={"mirror": mirror.rstrip("/")}, timeout=TIMEOUT_S)
-    return MavenContext(resolver=resolver, repo_cache=repository, local_repos=[Path(mirror)], remote_repos={}, offline=True)
+        return MavenContext(
+            resolver=resolver, repo_cache=repository, remote_repos={"mirror": mirror.rstrip("/")}, timeout=TIMEOUT_S
+        )
+    return MavenContext(
+        resolver=resolver, repo_cache=repository, local_repos=[Path(mirror)], remote_repos={}, offline=True
+    )
 
 
 def _fetch(context: MavenContext, jar: Jar, lib: Path, mirror: str | None) -> None:
     """Bring one jar into *lib*; tried again while the connection is at fault, and once when a cut file lay there."""
+    import requests  # noqa: PLC0415 - slow to import, and needed by a first start alone
+
     artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact(classifier=jar.classifier)
     for attempt in range(1, TRIES + 1):
         try:
@@ -217,7 +243,9 @@ def _fetch(context: MavenContext, jar: Jar, lib: Path, mirror: str | None) -> No
         except (requests.RequestException, RuntimeError) as error:
             if attempt < TRIES and isinstance(error, requests.RequestException):
                 continue
-            raise StackError(f"Neo4j's jars cannot be fetched from {_name_of(mirror)}: {_reason(error)}.", mend=WAYS_OUT) from error
+            raise StackError(
+                f"Neo4j's jars cannot be fetched from {_name_of(mirror)}: {_reason(error)}.", mend=WAYS_OUT
+            ) from error
         except OSError as error:
             with explained(lib):
                 raise error from None
@@ -246,6 +274,8 @@ def _name_of(mirror: str | None) -> str:
 
 
 def _reason(error: Exception) -> str:
+    import requests  # noqa: PLC0415 - slow to import, and needed by a first start alone
+
     if isinstance(error, requests.Timeout):
         return "it does not answer"
     if isinstance(error, requests.RequestException):
@@ -263,7 +293,9 @@ def find(home: Path) -> Path:
     for folder in (home / "lib", home):
         if any(folder.glob("neo4j-[0-9]*.jar")):
             return folder
-    raise StackError(f"There is no Neo4j in {home}.", mend="Set IMEM_NEO4J_HOME to a folder that holds lib/neo4j-VERSION.jar.")
+    raise StackError(
+        f"There is no Neo4j in {home}.", mend="Set IMEM_NEO4J_HOME to a folder that holds lib/neo4j-VERSION.jar."
+    )
 
 
 def main_class(lib: Path) -> str:
@@ -276,4 +308,6 @@ def main_class(lib: Path) -> str:
     for path in sorted(lib.glob("neo4j-[0-9]*.jar")):
         with suppress(KeyError, zipfile.BadZipFile), zipfile.ZipFile(path) as jar:
             return jar.read(ENTRY_POINTS).decode("utf-8").split()[-1]
-    raise StackError(f"The jars in {lib} are not those of a Neo4j server.", mend="Remove the folder; the next start fetches it.")
+    raise StackError(
+        f"The jars in {lib} are not those of a Neo4j server.", mend="Remove the folder; the next start fetches it."
+    )

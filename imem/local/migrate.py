@@ -20,7 +20,9 @@ def migrate(settings: Settings) -> list[str]:
         StoreUnavailable: a server cannot be reached; retryable, and what was applied stays.
     """
     if settings.postgres_admin_url is None or settings.postgres_url is None:
-        raise SettingsError("Migrating needs Postgres' owner.", mend="Set IMEM_POSTGRES_ADMIN_URL beside IMEM_POSTGRES_URL.")
+        raise SettingsError(
+            "Migrating needs Postgres' owner.", mend="Set IMEM_POSTGRES_ADMIN_URL beside IMEM_POSTGRES_URL."
+        )
     role = unquote(urlsplit(settings.postgres_url.get_secret_value()).username or "")
     owner = unquote(urlsplit(settings.postgres_admin_url.get_secret_value()).username or "")
     done = journal.migrations.migrate(

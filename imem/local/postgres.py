@@ -25,11 +25,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
-import psycopg
-
 from imem.local.folders import PASSABLE_FOLDER, PRIVATE_FOLDER, Folders, Secrets, explained, make_private
 from imem.local.process import Command, RunAs
-from imem.local.server import LOOPBACK, Note, Server, answers, wrong_password
+from imem.local.server import LOOPBACK, Note, Server, wrong_password
 from journal.errors import StackError
 from journal.statements import sql
 
@@ -62,7 +60,9 @@ def user() -> RunAs | None:
     try:
         entry = pwd.getpwnam(USER_FOR_ROOT)
     except KeyError as error:
-        raise StackError(f"Postgres cannot run as root, and there is no user {USER_FOR_ROOT!r}.", mend=WITHOUT_POSTGRES) from error
+        raise StackError(
+            f"Postgres cannot run as root, and there is no user {USER_FOR_ROOT!r}.", mend=WITHOUT_POSTGRES
+        ) from error
     return RunAs(entry.pw_uid, entry.pw_gid)
 
 
@@ -104,8 +104,24 @@ class Postgres(Server):
         try:
             self._owned_file(password, self.secrets["postgres_owner"])
             self._run(
-                "initdb", "-D", str(new), "-U", OWNER, "--pwfile", str(password), "-A", "scram-sha-256", "-E", "UTF8",
-                "--locale-provider", "builtin", "--builtin-locale", "C.UTF-8", "--locale", "C", "--data-checksums",
+                "initdb",
+                "-D",
+                str(new),
+                "-U",
+                OWNER,
+                "--pwfile",
+                str(password),
+                "-A",
+                "scram-sha-256",
+                "-E",
+                "UTF8",
+                "--locale-provider",
+                "builtin",
+                "--builtin-locale",
+                "C.UTF-8",
+                "--locale",
+                "C",
+                "--data-checksums",
             )  # fmt: skip - an option and its value belong on one line
         finally:
             password.unlink(missing_ok=True)
@@ -158,44 +174,57 @@ class Postgres(Server):
 
     def _runs(self, folder: Path) -> bool:
         try:
-            command = Command((str(folder / "postgres"), "--version"), Path("/"), run_as=self._user)
-            done = subprocess.run(command.wrapped(), cwd="/", env={}, capture_output=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603 - fixed
+            return self._call(folder / "postgres", "--version").returncode == 0
         except subprocess.TimeoutExpired:
             return False
-        return done.returncode == 0
 
     def _run(self, program: str, *arguments: str) -> None:
-        command = Command((str(self._bin / program), *arguments), Path("/"), run_as=self._user)
         try:
-            done = subprocess.run(  # noqa: S603 - our own program with a fixed argument list
-                command.wrapped(),
-                cwd="/",
-                env=command.environment(self.folders.home),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_TIMEOUT_S,
-                check=False,
-            )
+            done = self._call(self._bin / program, *arguments)
         except subprocess.TimeoutExpired as error:
             raise StackError(f"{program} did not end in time.", mend="The machine is overloaded; try again.") from error
         if done.returncode != 0:
             raise self.explain(done.stdout + done.stderr)
 
+    def _call(self, program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = Command((str(program), *arguments), Path("/"), run_as=self._user)
+        return subprocess.run(  # noqa: S603 - our own program with a fixed argument list
+            command.wrapped(),
+            cwd="/",
+            env=command.environment(self.folders.home),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+
     def command(self) -> Command:
         """SIGINT is its fast shutdown, which rolls back what is open; so does the death of the supervisor."""
         argv = (
-            str(self._bin / "postgres"), "-D", str(self.data), "-p", str(self.port),
-            "-c", f"listen_addresses={LOOPBACK}", "-c", "unix_socket_directories=",
-            "-c", "timezone=UTC", "-c", "log_timezone=UTC", "-c", "log_min_messages=warning",
+            str(self._bin / "postgres"),
+            "-D",
+            str(self.data),
+            "-p",
+            str(self.port),
+            "-c",
+            f"listen_addresses={LOOPBACK}",
+            "-c",
+            "unix_socket_directories=",
+            "-c",
+            "timezone=UTC",
+            "-c",
+            "log_timezone=UTC",
+            "-c",
+            "log_min_messages=warning",
         )  # fmt: skip - an option and its value belong on one line
         cwd = Path("/") if self._user is not None else self.data
         return Command(argv, cwd, run_as=self._user, stop_signal=signal.SIGINT, death_signal=signal.SIGINT)
 
     def ready(self) -> bool:
         """Log in as the owner."""
-        if not answers(self.port):
-            return False
+        import psycopg  # noqa: PLC0415 - slow to import, and only needed when the server already starts
+
         try:
             with psycopg.connect(self.url(OWNER, "postgres"), connect_timeout=5):
                 return True
@@ -206,6 +235,8 @@ class Postgres(Server):
 
     def settle(self) -> None:
         """Make the database and the application's role, or give that role its password again."""
+        import psycopg  # noqa: PLC0415 - slow to import, and only needed when the server already starts
+
         with psycopg.connect(self.url(OWNER, "postgres"), autocommit=True, connect_timeout=5) as connection:
             # The verifier stands in for the password, which so appears in no statement and no log of statements.
             verifier = connection.pgconn.encrypt_password(

@@ -18,11 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+import psutil
+
 from imem.local.folders import open_log
 
 LAUNCHER = Path(__file__).with_name("launch.py")
-MARK = "IMEM_STACK_OF"
-"""Environment variable that every child carries: the home it belongs to. It finds orphans that no file names."""
+MARK = "INSTITUTIONAL_MEMORY_STACK"
+"""
+Environment variable that every child carries: the home it belongs to. It finds orphans that no file names.
+
+It lacks the prefix of settings, among which an unknown one is refused.
+"""
 
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """Variables that servers inherit; nothing else of the caller's environment reaches them."""
@@ -113,12 +119,14 @@ class Child:
         process: asyncio's handle; its ``wait`` tells of the end.
         identity: who it is, even after the handle is gone.
         started_s: when, in seconds of the monotonic clock.
+        home: the home it belongs to.
     """
 
     command: Command
     process: asyncio.subprocess.Process
     identity: Identity
     started_s: float
+    home: Path
 
     async def stop(self) -> None:
         """Ask it to end, wait *patience_s*, then end it with all that it started."""
@@ -128,9 +136,24 @@ class Child:
             try:
                 await asyncio.wait_for(self.process.wait(), self.command.patience_s)
             except TimeoutError:
-                kill_group(self.identity.pid)
+                with suppress(ProcessLookupError):
+                    self.process.kill()
                 await self.process.wait()
-        kill_group(self.identity.pid)
+        await asyncio.to_thread(self.kill_rest)
+
+    def listens(self, port: int) -> bool:
+        """Whether this very process accepts connections on *port*: a stranger there must not be taken for it."""
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            sockets = psutil.Process(self.identity.pid).net_connections("tcp")
+            return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
+        return False
+
+    def kill_rest(self) -> None:
+        """End what the child had started itself, once it is gone."""
+        for one in marked(self.home):
+            with suppress(ProcessLookupError):
+                if os.getpgid(one.pid) == self.identity.pid:
+                    os.kill(one.pid, signal.SIGKILL)
 
 
 async def start(command: Command, log: Path, home: Path) -> Child:
@@ -153,13 +176,7 @@ async def start(command: Command, log: Path, home: Path) -> Child:
     finally:
         os.close(output)
     identity = Identity.of(process.pid) or Identity(process.pid, 0, "")
-    return Child(command, process, identity, time.monotonic())
-
-
-def kill_group(pid: int) -> None:
-    """End the group that *pid* led; its id is not used again while a member lives."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+    return Child(command, process, identity, time.monotonic(), home)
 
 
 def marked(home: Path) -> Iterator[Identity]:

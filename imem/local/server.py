@@ -14,14 +14,22 @@ from journal.errors import StackError
 
 LOOPBACK = "127.0.0.1"
 Note = Callable[[str], None]
-"""Told in a few words what a server is doing, for the status table."""
+"""
+Told in a few words what a server is doing, for the status table.
+
+It raises :class:`GivenUp` when nobody waits for the server any more.
+"""
 
 _PORT_TAKEN = re.compile(r"address already in use|could not bind|failed to bind|failed listening", re.IGNORECASE)
 _DISK_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 _STILL_ENDING = re.compile(r"pre-existing shared memory block|is another postmaster", re.IGNORECASE)
 
 
-class TryAgain(Exception):  # noqa: N818 - it is no error but an answer
+class GivenUp(StackError):
+    """The start was called off while a server was being prepared."""
+
+
+class TryAgain(Exception):
     """The start failed for a reason that another attempt, perhaps on another port, gets past."""
 
     def __init__(self, *, other_port: bool) -> None:
@@ -69,13 +77,13 @@ class Server(ABC):
     @abstractmethod
     def ready(self) -> bool:
         """
-        Ask it once whether it answers.
+        Ask it once whether it answers; it listens already.
 
         Raises:
             StackError: it answers, but will never do, for example because the password is wrong.
         """
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027 - most servers have nothing to settle
         """Do what needs the running server once per start: databases and roles."""
 
     @abstractmethod
@@ -116,13 +124,6 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def answers(port: int) -> bool:
-    """Whether somebody accepts connections on *port* now."""
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex((LOOPBACK, port)) == 0
 
 
 def wrong_password(server: str, folders: Folders) -> StackError:

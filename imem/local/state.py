@@ -30,7 +30,14 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
 """The setting that says where a server is → the settings that only make sense together with it."""
 
 SECRET = frozenset(
-    {"postgres_url", "postgres_admin_url", "neo4j_password", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"}
+    {
+        "postgres_url",
+        "postgres_admin_url",
+        "neo4j_password",
+        "valkey_working_url",
+        "valkey_durable_url",
+        "valkey_cache_url",
+    }
 )
 
 
@@ -91,6 +98,21 @@ class State:
         child = replace(self.children.get(name, ChildState()), **changes)
         return replace(self, children={**self.children, name: child})
 
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> State:
+        """
+        Return the state of which *found* was made.
+
+        Raises:
+            KeyError, TypeError: it was made of something else.
+        """
+        return cls(
+            supervisor=Identity(**found["supervisor"]),
+            ready=found["ready"],
+            endpoints=found["endpoints"],
+            children={name: ChildState(**child) for name, child in found["children"].items()},
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return what the file holds."""
         return {
@@ -103,8 +125,8 @@ class State:
 
 
 def write(folders: Folders, state: State) -> None:
-    """Replace the state file."""
-    write_private(folders.state, json.dumps(state.to_json(), indent=1))
+    """Replace the state file; it needs not outlive the machine, since nothing it names does."""
+    write_private(folders.state, json.dumps(state.to_json(), indent=1), lasting=False)
 
 
 def read(folders: Folders) -> State | None:
@@ -118,14 +140,11 @@ def read(folders: Folders) -> State | None:
     if found is None:
         return None
     if found.get("version") != VERSION:
-        raise StackError(f"{folders.state} was written by another version.", mend="Stop the stack with that version first.")
-    try:
-        return State(
-            supervisor=Identity(**found["supervisor"]),
-            ready=found["ready"],
-            endpoints=found["endpoints"],
-            children={name: ChildState(**child) for name, child in found["children"].items()},
+        raise StackError(
+            f"{folders.state} was written by another version.", mend="Stop the stack with that version first."
         )
+    try:
+        return State.from_json(found)
     except (KeyError, TypeError) as error:
         raise StackError(f"{folders.state} is damaged.", mend="Remove it when no stack runs on this folder.") from error
 
@@ -142,7 +161,9 @@ def fill(settings: Settings, endpoints: Mapping[str, str]) -> Settings:
     for url, others in SERVERS.items():
         if getattr(settings, url) is None and endpoints.get(url):
             filled |= {name: endpoints[name] for name in (url, *others) if endpoints.get(name)}
-    return settings.model_copy(update={name: SecretStr(text) if name in SECRET else text for name, text in filled.items()})
+    return settings.model_copy(
+        update={name: SecretStr(text) if name in SECRET else text for name, text in filled.items()}
+    )
 
 
 def with_local_endpoints(settings: Settings) -> Settings:
@@ -156,5 +177,7 @@ def with_local_endpoints(settings: Settings) -> Settings:
         return settings
     state = running(Folders(settings.home))
     if state is None:
-        raise StackError(f"No stack runs on {settings.home}.", mend="Start one with `imem up`, or set the servers' URLs.")
+        raise StackError(
+            f"No stack runs on {settings.home}.", mend="Start one with `imem up`, or set the servers' URLs."
+        )
     return fill(settings, state.endpoints)

@@ -26,8 +26,8 @@ from imem.local import state as states
 from imem.local.folders import Folders, Secrets, explained
 from imem.local.neo4j import Neo4j
 from imem.local.postgres import Postgres
-from imem.local.process import Child, Command, Identity, clear, kill_group, marked, start
-from imem.local.server import Server, TryAgain, free_port, is_free, tail_of
+from imem.local.process import Child, Command, Identity, clear, marked, start
+from imem.local.server import GivenUp, Server, TryAgain, free_port, is_free, tail_of
 from imem.local.state import ChildState, State
 from imem.local.valkey import ROLES, Valkey
 from imem.local.workers import Worker, standard
@@ -55,8 +55,35 @@ def servers_of(settings: Settings, families: Collection[str], folders: Folders, 
     if "neo4j" in families and settings.neo4j_url is None:
         found.append(Neo4j(folders, secrets, settings))
     if "valkey" in families:
-        found += [Valkey(folders, secrets, role) for role in ROLES if getattr(settings, f"valkey_{role.name}_url") is None]
+        found += [
+            Valkey(folders, secrets, role) for role in ROLES if getattr(settings, f"valkey_{role.name}_url") is None
+        ]
     return found
+
+
+def lock(folders: Folders) -> int:
+    """
+    Take the lock of a home and return its descriptor; a crash releases it.
+
+    Raises:
+        StackError: somebody holds it.
+    """
+    with explained(folders.lock):
+        held = os.open(folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(held)
+        raise StackError(
+            f"A stack already runs on {folders.home}.",
+            mend="`imem status` shows it; another IMEM_HOME gives another stack.",
+        ) from error
+    return held
+
+
+def unlock(held: int) -> None:
+    """Release what :func:`lock` took."""
+    os.close(held)
 
 
 class Supervisor:
@@ -86,6 +113,7 @@ class Supervisor:
         self._previous: dict[str, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = -1
+        self._over = False
         self.state = State(Identity(os.getpid(), 0, ""))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -97,62 +125,65 @@ class Supervisor:
         """
         self._loop = asyncio.get_running_loop()
         self.folders.prepare()
-        self._take_lock()
+        self._lock = lock(self.folders)
         try:
             await self._serve(stop)
         finally:
             await self._stop_all()
             with suppress(FileNotFoundError):
                 self.folders.state.unlink()
-            os.close(self._lock)
-
-    def _take_lock(self) -> None:
-        with explained(self.folders.lock):
-            self._lock = os.open(self.folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._lock)
-            raise StackError(
-                f"A stack already runs on {self.folders.home}.", mend="`imem status` shows it; another IMEM_HOME gives another stack."
-            ) from error
+            unlock(self._lock)
 
     async def _serve(self, stop: asyncio.Event) -> None:
+        servers = await self._prepare()
+        keepers: list[asyncio.Task[None]] = []
+        starting = asyncio.ensure_future(self._begin(servers))
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                return
+            await starting
+            keepers = [asyncio.ensure_future(self._keep_server(server)) for server in servers]
+            keepers += [asyncio.ensure_future(self._keep_worker(worker)) for worker in self._workers]
+            self.state = replace(self.state, ready=True)
+            states.write(self.folders, self.state)
+            self._tell(write=False)
+            await asyncio.wait([stopping, *keepers], return_when=asyncio.FIRST_COMPLETED)
+            for keeper in keepers:
+                if keeper.done():
+                    keeper.result()
+        finally:
+            self._over = True
+            tasks: list[asyncio.Future[Any]] = [starting, stopping, *keepers]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _prepare(self) -> list[Server]:
+        """Clear up after a crash, and say which servers there will be."""
         old = await asyncio.to_thread(self._clear_leftovers)
         secrets = Secrets.of(self.folders)
         servers = servers_of(self.settings, self._families, self.folders, secrets)
         self._previous = {name: child.port for name, child in old.children.items() if child.port} if old else {}
         identity = Identity.of(os.getpid())
         if identity is None:
-            raise StackError("This system has no /proc.", mend="The local stack needs Linux; elsewhere, set the servers' URLs.")
+            raise StackError(
+                "This system has no /proc.", mend="The local stack needs Linux; elsewhere, set the servers' URLs."
+            )
         self.state = State(identity, endpoints=self._given())
         for server in servers:
             self._set(server.name, log=str(server.log))
-        starting = asyncio.gather(*(self._bring_up(server) for server in servers))
-        keepers: list[asyncio.Task[None]] = []
-        stopping = asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if not starting.done():
-                return
-            await starting
-            if self._migrate is not None:
-                await asyncio.to_thread(self._migrate, states.fill(self.settings, self.state.endpoints))
-            keepers = [asyncio.ensure_future(self._keep_server(server)) for server in servers]
-            keepers += [asyncio.ensure_future(self._keep_worker(worker)) for worker in self._workers]
-            self.state = replace(self.state, ready=True)
-            self._tell()
-            await asyncio.wait({stopping, *keepers}, return_when=asyncio.FIRST_COMPLETED)
-            for keeper in keepers:
-                if keeper.done():
-                    keeper.result()
-        finally:
-            for task in (starting, stopping, *keepers):
-                task.cancel()
-            await asyncio.gather(starting, stopping, *keepers, return_exceptions=True)
+        return servers
+
+    async def _begin(self, servers: Sequence[Server]) -> None:
+        """Start the servers at once, then bring their schemas up to date."""
+        await asyncio.gather(*(self._bring_up(server) for server in servers))
+        if self._migrate is not None:
+            await asyncio.to_thread(self._migrate, states.fill(self.settings, self.state.endpoints))
 
     def _given(self) -> dict[str, str]:
-        """Return the endpoints that the settings name, so that whoever reads the state file reaches the same servers."""
+        """Return the endpoints that the settings name: a reader of the state file shall reach the same servers."""
         found = {}
         for url, others in states.SERVERS.items():
             for name in (url, *others) if getattr(self.settings, url) is not None else ():
@@ -163,7 +194,9 @@ class Supervisor:
 
     def _clear_leftovers(self) -> State | None:
         """End what a killed supervisor left behind; return its state, for the ports."""
-        old = states.read(self.folders)
+        old = None
+        with suppress(StackError):  # A damaged file names nobody; the mark finds them.
+            old = states.read(self.folders)
         named = old.identities() if old is not None else []
         clear([*named, *(one for one in marked(self.folders.home) if one not in named)])
         return old
@@ -187,7 +220,9 @@ class Supervisor:
                 await asyncio.to_thread(server.settle)
             except TryAgain as reason:
                 if attempt == ATTEMPTS:
-                    raise StackError(f"{server.name} does not start.", mend=f"`imem logs {server.name}` shows why.") from reason
+                    raise StackError(
+                        f"{server.name} does not start.", mend=f"`imem logs {server.name}` shows why."
+                    ) from reason
                 if reason.other_port:
                     server.port = free_port()
                 await asyncio.sleep(FIRST_DELAY_S * attempt)
@@ -201,17 +236,16 @@ class Supervisor:
         begin = server.log.stat().st_size if server.log.exists() else 0
         child = await self._spawn(server.name, server.command())
         end = time.monotonic() + server.patience_s
-        while not await asyncio.to_thread(server.ready):
+        while not await asyncio.to_thread(lambda: child.listens(server.port) and server.ready()):
             if child.process.returncode is not None:
                 raise server.explain(tail_of(server.log, begin))
             if time.monotonic() > end:
                 await child.stop()
                 raise StackError(
-                    f"{server.name} did not answer within {server.patience_s:.0f} s.", mend=f"`imem logs {server.name}` shows why."
+                    f"{server.name} did not answer within {server.patience_s:.0f} s.",
+                    mend=f"`imem logs {server.name}` shows why.",
                 )
             await asyncio.sleep(POLL_S)
-        if child.process.returncode is not None:  # Somebody else answered on that port.
-            raise TryAgain(other_port=True)
 
     async def _spawn(self, name: str, command: Command) -> Child:
         child = await start(command, self.folders.log(name), self.folders.home)
@@ -230,8 +264,9 @@ class Supervisor:
                 try:
                     await asyncio.to_thread(server.prepare, lambda text: self._note(server.name, text))
                     await self._start_once(server)
-                except TryAgain:
-                    continue
+                except TryAgain as reason:
+                    if reason.other_port:
+                        self._set(server.name, note=f"waiting for port {server.port}, which another program holds")
                 except StackError as error:
                     log.warning("%s", error)
                     self._set(server.name, note=str(error))
@@ -252,7 +287,7 @@ class Supervisor:
         """Wait until the child *name* is gone, and end what it had started itself."""
         child = self._children[name]
         code = await child.process.wait()
-        kill_group(child.identity.pid)
+        await asyncio.to_thread(child.kill_rest)
         before = self.state.children[name]
         reason = f"ended with signal {-code}" if code < 0 else f"ended with code {code}"
         log.warning("%s %s.", name, reason)
@@ -277,7 +312,9 @@ class Supervisor:
     # What others see
 
     def _note(self, name: str, text: str) -> None:
-        """Take a note from any thread."""
+        """Take a note from any thread, or tell that thread that the start is called off."""
+        if self._over:
+            raise GivenUp("The start was called off.")
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(lambda: self._set(name, note=text))
 
@@ -288,8 +325,13 @@ class Supervisor:
         self._tell(write=replace(before, note="") != replace(after, note=""))
 
     def _tell(self, *, write: bool = True) -> None:
-        if write and self.folders.home.is_dir():
-            states.write(self.folders, self.state)
+        if write:
+            try:
+                states.write(self.folders, self.state)
+            except (
+                StackError
+            ) as error:  # Servers that run well must not end because of a disk that is full for a while.
+                log.warning("%s", error)
         if self._report is not None:
             self._report(self.state)
 
@@ -366,7 +408,9 @@ class LocalStack:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def _changed(self, state: State) -> None:

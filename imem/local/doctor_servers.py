@@ -1,0 +1,237 @@
+"""The doctor's questions to the servers, whether the local stack's or others named by URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import neo4j as driver
+import psycopg
+import redis
+from neo4j.exceptions import AuthError, DriverError, Neo4jError
+from psycopg.rows import dict_row
+
+import journal.migrations
+import kg.migrations
+from imem.local.finding import Finding, broken, fine, weak
+from imem.local.valkey import ROLES, Role
+from journal.clock import Clock
+from journal.errors import ImemError
+from journal.migrations import Migration, migrations_in, pending
+from journal.settings import Settings
+from journal.statements import cypher, root_of, sql
+
+__all__ = ["ROLES", "neo4j", "postgres", "valkey"]
+
+OLDEST_POSTGRES = 15
+OLDEST_PGVECTOR = (0, 8)
+OLDEST_NEO4J = (5, 26)
+OLDEST_VALKEY = (7, 0)
+LARGEST_SKEW = timedelta(seconds=1)
+"""Beyond it a writer's "now" may lie in the future of the journal, which refuses that."""
+
+_PATIENCE_S = 5
+_START = "Start it, or correct its URL; the local one starts with `imem up`."
+
+
+def _skew(about: str, before: datetime, theirs: datetime, after: datetime) -> Finding:
+    """Compare clocks: theirs was read between two readings of ours."""
+    late, early = theirs - after, before - theirs
+    off = max(late, early)
+    if off <= LARGEST_SKEW:
+        return fine(about, "its clock agrees with ours")
+    direction = "ahead of" if late > early else "behind"
+    return broken(
+        about,
+        f"Its clock is {off.total_seconds():.0f} s {direction} ours.",
+        "Set both machines' clocks by NTP (timedatectl set-ntp true).",
+    )
+
+
+def _address(url: str) -> str:
+    """Return host and port of *url*, without what is secret in it."""
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}" if parts.port else f"{parts.hostname}"
+
+
+def _migrations(about: str, files: Sequence[Migration], applied: Mapping[int, str]) -> Finding:
+    try:
+        missing = pending(files, dict(applied))
+    except ImemError as error:
+        return broken(about, error.message, error.mend)
+    if missing:
+        names = ", ".join(one.name for one in missing)
+        return broken(about, f"The schema lacks {names}.", "Run `imem migrate`.")
+    return fine(about, f"the schema is at {len(files)}")
+
+
+def postgres(settings: Settings, clock: Clock) -> list[Finding]:
+    """Check Postgres: reachable, password, version, pgvector, clock, schema, rights."""
+    about = "postgres"
+    if settings.postgres_url is None:
+        return []
+    url = settings.postgres_url.get_secret_value()
+    try:
+        with psycopg.connect(url, connect_timeout=_PATIENCE_S, autocommit=True, row_factory=dict_row) as connection:
+            findings = list(_ask_postgres(connection, clock, about))
+        findings += _postgres_owner(settings, about)
+    except psycopg.OperationalError as error:
+        if "authentication failed" in str(error):
+            return [broken(about, f"{_address(url)} refuses the password.", "Correct IMEM_POSTGRES_URL.")]
+        return [broken(about, f"{_address(url)} cannot be reached.", _START)]
+    return findings
+
+
+def _ask_postgres(connection: psycopg.Connection[dict[str, Any]], clock: Clock, about: str) -> Iterator[Finding]:
+    before = clock.now()
+    server = connection.execute(sql("doctor_server")).fetchone() or {}
+    after = clock.now()
+    version = server["version"] // 10_000
+    if version < OLDEST_POSTGRES:
+        yield broken(about, f"Postgres {version} is too old.", f"Use Postgres {OLDEST_POSTGRES} or newer.")
+    else:
+        yield fine(about, f"Postgres {version} answers")
+    extension = connection.execute(sql("doctor_extension")).fetchone()
+    floor = ".".join(map(str, OLDEST_PGVECTOR))
+    if extension is None:
+        yield broken(about, "The extension pgvector is missing.", f"Install pgvector {floor} or newer on that server.")
+    elif _numbers(extension["version"]) < OLDEST_PGVECTOR:
+        yield broken(about, f"pgvector {extension['version']} is too old.", f"Install pgvector {floor} or newer there.")
+    else:
+        yield fine(about, f"pgvector {extension['version']} is there")
+    yield _skew(about, before, server["now"], after)
+    if server["owner"]:
+        yield weak(
+            about,
+            "We log in as an owner, who could alter the audit.",
+            "Give the application a role that owns nothing, and put the owner into IMEM_POSTGRES_ADMIN_URL.",
+        )
+    rights = connection.execute(sql("doctor_rights")).fetchone() or {}
+    if rights["may_alter"] and not server["owner"]:
+        yield broken(about, "Our role may write the journal's tables itself.", "Run `imem migrate` as the owner.")
+
+
+def _postgres_owner(settings: Settings, about: str) -> Iterator[Finding]:
+    """Look at the schema, as the owner where we know how, and log in as it on the way."""
+    admin = settings.postgres_admin_url or settings.postgres_url
+    if admin is None:
+        return
+    files = migrations_in(root_of("journal", "sql") / "migrations")
+    try:
+        applied = journal.migrations.applied_migrations(admin.get_secret_value())
+    except ImemError as error:
+        yield broken(about, f"The owner cannot log in: {error.message}", "Correct IMEM_POSTGRES_ADMIN_URL.")
+        return
+    yield _migrations(about, files, applied)
+
+
+def neo4j(settings: Settings, clock: Clock) -> list[Finding]:
+    """Check Neo4j: reachable, password, version, how soon it stops a query, clock, schema."""
+    about = "neo4j"
+    if settings.neo4j_url is None:
+        return []
+    password = settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else ""
+    try:
+        with driver.GraphDatabase.driver(
+            settings.neo4j_url,
+            auth=(settings.neo4j_user, password),
+            connection_timeout=_PATIENCE_S,
+            connection_acquisition_timeout=_PATIENCE_S,
+            max_transaction_retry_time=0,
+            notifications_min_severity="OFF",
+            telemetry_disabled=True,
+        ) as graph:
+            findings = list(_ask_neo4j(graph, clock, about))
+        applied = kg.migrations.applied_migrations(settings.neo4j_url, settings.neo4j_user, password)
+    except AuthError:
+        return [broken(about, f"{_address(settings.neo4j_url)} refuses the password.", "Correct IMEM_NEO4J_PASSWORD.")]
+    except (Neo4jError, DriverError):
+        return [broken(about, f"{_address(settings.neo4j_url)} cannot be reached.", _START)]
+    except ImemError as error:
+        return [broken(about, error.message, error.mend or _START)]
+    return [*findings, _migrations(about, migrations_in(root_of("kg", "cypher") / "schema"), applied)]
+
+
+def _ask_neo4j(graph: driver.Driver, clock: Clock, about: str) -> Iterator[Finding]:
+    with graph.session(database="neo4j") as session:
+        before = clock.now()
+        server = session.run(driver.Query(cypher("doctor_server").text, timeout=_PATIENCE_S)).single(strict=True)
+        after = clock.now()
+        if _numbers(server["version"]) < OLDEST_NEO4J:
+            floor = ".".join(map(str, OLDEST_NEO4J))
+            yield broken(about, f"Neo4j {server['version']} is too old.", f"Use Neo4j {floor} or newer.")
+        else:
+            yield fine(about, f"Neo4j {server['version']} ({server['edition']}) answers")
+        yield _skew(about, before, server["now"].to_native(), after)
+        try:
+            looks = session.run(driver.Query(cypher("doctor_timeouts").text, timeout=_PATIENCE_S)).single()
+        except Neo4jError:  # A hosted server may keep its settings to itself.
+            return
+        if looks is not None and _milliseconds(looks["value"]) > 100:
+            yield weak(
+                about,
+                f"It looks for queries out of time only every {looks['value']}.",
+                "Set db.transaction.monitor.check.interval=100ms in its neo4j.conf.",
+            )
+
+
+def valkey(settings: Settings, role: Role, clock: Clock) -> list[Finding]:
+    """Check one Valkey: reachable, password, version, clock, and that it forgets only what it may."""
+    about = f"valkey-{role.name}"
+    url = getattr(settings, f"valkey_{role.name}_url")
+    if url is None:
+        return []
+    address = url.get_secret_value()
+    variable = f"IMEM_VALKEY_{role.name.upper()}_URL"
+    try:
+        with redis.Redis.from_url(
+            address, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S, decode_responses=True
+        ) as client:
+            return list(_ask_valkey(client, role, clock, about))
+    except redis.AuthenticationError:
+        return [broken(about, f"{_address(address)} refuses the password.", f"Correct {variable}.")]
+    except redis.RedisError:
+        return [broken(about, f"{_address(address)} cannot be reached.", _START)]
+
+
+def _ask_valkey(client: redis.Redis, role: Role, clock: Clock, about: str) -> Iterator[Finding]:
+    server: Mapping[str, Any] = client.info("server")
+    if _numbers(server["redis_version"]) < OLDEST_VALKEY:
+        yield broken(about, f"Version {server['redis_version']} is too old.", "Use Valkey or Redis 7.0 or newer.")
+    else:
+        name = "Valkey" if "valkey_version" in server else "Redis"
+        yield fine(about, f"{name} {server.get('valkey_version', server['redis_version'])} answers")
+    before = clock.now()
+    seconds, micros = client.time()
+    after = clock.now()
+    theirs = datetime.fromtimestamp(seconds, before.tzinfo) + timedelta(microseconds=micros)
+    yield _skew(about, before, theirs, after)
+    try:
+        policy = client.config_get("maxmemory-policy")["maxmemory-policy"]
+        appends = client.config_get("appendonly")["appendonly"]
+    except redis.ResponseError:  # A hosted server may keep its settings to itself.
+        return
+    if role.lasting and policy != "noeviction":
+        yield broken(
+            about, f"It forgets what it must keep (maxmemory-policy {policy}).", "Set maxmemory-policy noeviction."
+        )
+    if role.lasting and appends != "yes":
+        yield broken(about, "It loses everything when it restarts.", "Set appendonly yes.")
+    if not role.lasting and policy == "noeviction":
+        yield weak(about, "It refuses writes when it is full.", "Set maxmemory and maxmemory-policy allkeys-lru.")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading two numbers of a version."""
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+_UNITS_MS = {"ms": 1.0, "s": 1000.0, "m": 60_000.0}
+
+
+def _milliseconds(text: str) -> float:
+    """Return the duration that a setting of Neo4j states, such as ``100ms`` or ``2s``."""
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return float(number) * _UNITS_MS.get(text[len(number) :], 1.0)

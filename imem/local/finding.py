@@ -1,0 +1,51 @@
+"""What a check found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    FINE = "fine"
+    WEAK = "weak"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    One thing that was looked at.
+
+    Attributes:
+        about: what, in a word.
+        level: how bad it is.
+        text: what was found, without any secret.
+        mend: what to do about it; empty when nothing.
+    """
+
+    about: str
+    level: Level
+    text: str
+    mend: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Return it for ``--json``."""
+        return {"about": self.about, "level": self.level.value, "text": self.text, "mend": self.mend}
+
+
+def fine(about: str, text: str) -> Finding:
+    """Return that all is well."""
+    return Finding(about, Level.FINE, text)
+
+
+def weak(about: str, text: str, mend: str) -> Finding:
+    """Return something that works but should be mended."""
+    return Finding(about, Level.WEAK, text, mend)
+
+
+def broken(about: str, text: str, mend: str) -> Finding:
+    """Return something that does not work."""
+    return Finding(about, Level.BROKEN, text, mend)

@@ -1,0 +1,20 @@
+-- doctor_server --
+-- Version as a number (150004 is 15.4), the server's time, and who we are there. Columns: version, now, owner.
+SELECT current_setting('server_version_num')::integer AS version,
+       clock_timestamp() AS now,
+       rolsuper OR EXISTS (SELECT FROM pg_class WHERE relowner = pg_roles.oid) AS owner
+FROM pg_roles
+WHERE rolname = current_user
+
+-- doctor_extension --
+-- The version of pgvector that is installed in this database, or else could be; no row where it is missing.
+SELECT coalesce(installed_version, default_version) AS version
+FROM pg_available_extensions
+WHERE name = 'vector'
+
+-- doctor_rights --
+-- Whether the role may append, and whether it may do what nobody should: write the journal's table itself.
+SELECT coalesce(bool_and(has_function_privilege(pg_proc.oid, 'EXECUTE')), false) AS may_append,
+       coalesce(has_table_privilege(to_regclass('public.event'), 'INSERT, UPDATE, DELETE, TRUNCATE'), false) AS may_alter
+FROM pg_proc
+WHERE proname = 'imem_append_v1'

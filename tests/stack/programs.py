@@ -1,0 +1,105 @@
+"""Small programs that tests start and kill, and ways to wait for what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from imem.local.process import Identity, marked
+from imem.local.state import State
+
+TOP = Path(__file__).resolve().parents[2]
+PATIENCE_S = 120.0
+
+SUPERVISE = """
+import json, sys
+from pathlib import Path
+from imem.local.supervisor import LocalStack
+from imem.local.workers import Worker
+from journal.settings import Settings
+
+told = json.loads(sys.argv[1])
+workers = [Worker(name, tuple(argv)) for name, argv in told["workers"].items()]
+with LocalStack(Settings.read(told["env"]), servers=told["servers"], workers=workers) as stack:
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of a program that imports the packages of this checkout and has no settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_")}
+    return {**kept, "PYTHONPATH": str(TOP), **more}
+
+
+def until(true: Callable[[], Any], what: str) -> Any:
+    """Wait until *true* gives something; fail naming *what* when it takes too long."""
+    end = time.monotonic() + PATIENCE_S
+    while not (value := true()):
+        assert time.monotonic() < end, f"waited in vain until {what}"
+        time.sleep(0.01)
+    return value
+
+
+@contextmanager
+def supervised(
+    home: Path,
+    servers: list[str],
+    *,
+    workers: Mapping[str, list[str]] | None = None,
+    settings: Mapping[str, str] | None = None,
+    wait: bool = True,
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a stack in a process of its own; its end, or the block's, is its end."""
+    kept = {name: os.environ[name] for name in ("IMEM_CACHE_DIR", "IMEM_NEO4J_HOME") if name in os.environ}
+    env = {**kept, "IMEM_HOME": str(home), **(settings or {})}
+    told = json.dumps({"env": env, "servers": servers, "workers": workers or {}})
+    process = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISE, told],
+        env=environment(),
+        cwd=TOP,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            if wait:
+                assert process.stdout.readline() == "ready\n", "the stack did not start"
+            yield process
+        finally:
+            if process.poll() is None:
+                process.stdin.close()
+                process.wait(PATIENCE_S)
+
+
+def nothing_left(home: Path) -> bool:
+    """Whether no process of the stack in *home* lives."""
+    return not list(marked(home))
+
+
+def identity_of(state: State, name: str) -> Identity:
+    """Return who the child *name* is."""
+    child = state.children[name]
+    return Identity(child.pid, child.start_time, state.supervisor.boot)
+
+
+def imem(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    kept = {name: os.environ[name] for name in ("IMEM_CACHE_DIR", "IMEM_NEO4J_HOME") if name in os.environ}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "imem", *words],
+        env=environment(IMEM_HOME=str(home), **{**kept, **more}),
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )

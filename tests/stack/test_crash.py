@@ -1,0 +1,182 @@
+"""IF-10: SIGKILL at any moment, then a start: everything acknowledged is there and nothing is in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import neo4j
+import psycopg
+import pytest
+import redis
+
+from imem.local import state
+from imem.local.folders import Folders, read_json
+from imem.local.process import marked
+from imem.local.state import with_local_endpoints
+from imem.local.supervisor import LocalStack
+from tests.conftest import settings_for
+from tests.stack.programs import identity_of, nothing_left, supervised, until
+
+SMALL = ["postgres", "valkey"]
+ROUNDS = 100 if os.environ.get("IMEM_CHAOS") else 12
+
+
+class Ledger:
+    """
+    Writes to the stores and remembers what they acknowledged.
+
+    Only what was acknowledged must be there afterwards; what was under way may be.
+    """
+
+    def __init__(self) -> None:
+        self.acknowledged: set[int] = set()
+        self._next = 0
+
+    def write(self, settings, count=5) -> None:
+        """Write *count* numbers to Postgres and to the lasting Valkey, one transaction each."""
+        with (
+            psycopg.connect(settings.postgres_admin_url.get_secret_value(), autocommit=True) as connection,
+            redis.Redis.from_url(settings.valkey_durable_url.get_secret_value()) as client,
+        ):
+            connection.execute("CREATE TABLE IF NOT EXISTS ledger (n integer PRIMARY KEY)")
+            for _ in range(count):
+                self._next += 1
+                connection.execute("INSERT INTO ledger VALUES (%s)", (self._next,))
+                client.sadd("ledger", self._next)
+                self.acknowledged.add(self._next)
+
+    def check(self, settings) -> None:
+        """Everything acknowledged is in both."""
+        if not self.acknowledged:
+            return
+        with psycopg.connect(settings.postgres_admin_url.get_secret_value()) as connection:
+            assert {row[0] for row in connection.execute("SELECT n FROM ledger").fetchall()} >= self.acknowledged
+        with redis.Redis.from_url(settings.valkey_durable_url.get_secret_value()) as client:
+            assert {int(n) for n in client.smembers("ledger")} >= self.acknowledged
+
+
+@pytest.mark.spec("IF-10")
+def test_the_supervisor_may_be_killed_at_any_moment(home):
+    """During the first start, later ones, the run and the stop; the next start always succeeds with all the data."""
+    ledger, moments = Ledger(), random.Random(10)
+    for number in range(ROUNDS):
+        if number % 2:
+            with supervised(home, SMALL, wait=False) as process:
+                until(lambda: (home / "lock").exists(), "it has begun")
+                time.sleep(moments.uniform(0, 1.5))
+                process.send_signal(signal.SIGKILL)
+        else:
+            with supervised(home, SMALL) as process:
+                settings = with_local_endpoints(settings_for(home, neo4j_url="bolt://elsewhere"))
+                ledger.check(settings)
+                ledger.write(settings)
+                if number % 4:
+                    process.send_signal(signal.SIGINT)
+                process.send_signal(signal.SIGKILL)
+    with LocalStack(settings_for(home), servers=SMALL, workers=False) as stack:
+        ledger.check(stack.settings)
+    assert nothing_left(home)
+
+
+@pytest.mark.spec("IF-10")
+def test_a_killed_child_comes_back_with_everything(home):
+    """At the same address, so that clients only have to connect again."""
+    ledger = Ledger()
+    with LocalStack(settings_for(home), servers=SMALL, workers=False) as stack:
+        for name in ("postgres", "valkey-durable", "postgres"):
+            ledger.write(stack.settings)
+            before = stack.state.children[name]
+            os.kill(before.pid, signal.SIGKILL)
+
+            def back(name=name, before=before):
+                now = stack.state.children[name]
+                return now.state == "ready" and now.restarts > before.restarts
+
+            until(back, f"{name} is back")
+            assert stack.state.children[name].port == before.port
+            assert stack.state.children[name].note == ""
+            ledger.check(stack.settings)
+
+
+@pytest.mark.spec("IF-10")
+def test_neo4j_and_everything_else_killed_at_once(home):
+    """Power failure as far as programs can have one: every process of the stack gets SIGKILL together."""
+    with supervised(home, ["neo4j", *SMALL]) as process:
+        settings = with_local_endpoints(settings_for(home))
+        ledger = Ledger()
+        ledger.write(settings)
+        with graph(settings) as driver:
+            driver.execute_query("UNWIND range(1, 500) AS n CREATE (:Ledger {n: n})")
+        everybody = [*marked(home), state.running(Folders(home)).supervisor]
+        for one in everybody:
+            os.kill(one.pid, signal.SIGKILL)
+        process.wait()
+
+    with LocalStack(settings_for(home), workers=False) as stack:
+        ledger.check(stack.settings)
+        with graph(stack.settings) as driver:
+            assert driver.execute_query("MATCH (l:Ledger) RETURN count(l) AS n").records[0]["n"] == 500
+        before = stack.state.children["neo4j"]
+        os.kill(before.pid, signal.SIGKILL)
+        until(
+            lambda: stack.state.children["neo4j"].restarts and stack.state.children["neo4j"].state == "ready",
+            "it is back",
+        )
+        with graph(stack.settings) as driver:
+            assert driver.execute_query("MATCH (l:Ledger) RETURN count(l) AS n").records[0]["n"] == 500
+    assert nothing_left(home)
+
+
+def graph(settings):
+    """Return a driver."""
+    auth = (settings.neo4j_user, settings.neo4j_password.get_secret_value())
+    return neo4j.GraphDatabase.driver(settings.neo4j_url, auth=auth)
+
+
+def test_leftovers_that_the_kernel_did_not_end_are_ended(home):
+    """A child that survived its supervisor, for whatever reason, is found by its identity and stopped."""
+    with LocalStack(settings_for(home), servers=["valkey"], workers=False) as stack:
+        kept = (home / "stack.json").read_text()
+        argv = stack.state.children["valkey-durable"]
+        config = home / "valkey" / "durable" / "valkey.conf"
+        assert argv.port
+    from imem.local.valkey import program
+
+    # Started by the test, so that no supervisor's death ends it; the mark is missing, the state file names it.
+    with subprocess.Popen([program(), config], stdout=subprocess.DEVNULL) as orphan:
+        from imem.local.process import Identity
+
+        identity = Identity.of(orphan.pid)
+        found = json.loads(kept)
+        found["children"]["valkey-durable"] |= {"pid": identity.pid, "start_time": identity.start_time}
+        (home / "stack.json").write_text(json.dumps(found))
+
+        with LocalStack(settings_for(home), servers=["valkey"], workers=False):
+            assert not identity.alive
+        orphan.wait()
+
+
+def test_a_stranger_with_a_used_process_id_is_left_alone(home):
+    """The state file of a crash may name an id that somebody else has now."""
+    with subprocess.Popen(["/bin/sleep", "600"]) as stranger:
+        with LocalStack(settings_for(home), servers=["valkey"], workers=False):
+            kept = read_json(home / "stack.json")
+        kept["children"]["valkey-cache"] |= {"pid": stranger.pid, "start_time": 1}
+        (home / "stack.json").write_text(json.dumps(kept))
+
+        with LocalStack(settings_for(home), servers=["valkey"], workers=False):
+            assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_a_damaged_state_file_does_not_keep_a_stack_down(home):
+    """It says nothing that cannot be found out otherwise."""
+    home.joinpath("stack.json").write_text("{ half")
+
+    with LocalStack(settings_for(home), servers=["valkey"], workers=False) as stack:
+        assert identity_of(stack.state, "valkey-cache").alive

@@ -1,0 +1,316 @@
+"""IF-11: the doctor names each trouble and its mend, and finds none in a healthy stack."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import neo4j
+import psycopg
+import pytest
+from psycopg import sql
+
+import kg.migrations
+from imem.local import doctor, doctor_servers, postgres, state
+from imem.local.finding import Level
+from imem.local.folders import Folders
+from imem.local.migrate import migrate
+from imem.local.process import Identity
+from imem.local.state import ChildState, State
+from imem.local.supervisor import LocalStack
+from journal.clock import ManualClock, SystemClock
+from tests.conftest import settings_for
+
+pytestmark = pytest.mark.spec("IF-11")
+
+HIDDEN = {"postgres_url", "postgres_admin_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"}
+
+
+def in_database(url, name):
+    """Return *url* with another database."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+@pytest.fixture(scope="module")
+def env(stack, tmp_path_factory):
+    """Variables that name every server, with a database of this module's own that is not migrated yet."""
+    settings, name = stack.settings, f"doctor_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(settings.postgres_admin_url.get_secret_value(), autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    found = {f"IMEM_{field.upper()}": getattr(settings, field).get_secret_value() for field in HIDDEN}
+    for field in ("IMEM_POSTGRES_URL", "IMEM_POSTGRES_ADMIN_URL"):
+        found[field] = in_database(found[field], name)
+    return found | {
+        "IMEM_NEO4J_URL": settings.neo4j_url,
+        "IMEM_NEO4J_PASSWORD": settings.neo4j_password.get_secret_value(),
+        "IMEM_HOME": str(tmp_path_factory.mktemp("home")),
+        "IMEM_CACHE_DIR": str(settings.cache_dir),
+    }
+
+
+@pytest.fixture(scope="module")
+def migrated(env):
+    """The same, with both schemas up to date."""
+    from journal.settings import Settings
+
+    migrate(Settings.read(env))
+    return env
+
+
+def troubles(env, clock=None):
+    """Return what is not fine, as (about, text, mend)."""
+    found = [one for one in doctor.examine(env, clock) if one.level is not Level.FINE]
+    assert all(one.mend for one in found), "every finding names its mend"
+    return [(one.about, one.text, one.mend) for one in found]
+
+
+def only(found, about):
+    """Return text and mend of the single finding about *about*."""
+    matching = [(text, mend) for subject, text, mend in found if subject == about]
+    assert len(matching) == 1, found
+    return matching[0]
+
+
+def test_a_missing_migration(env):
+    """Both stores; `imem migrate` is the mend."""
+    with graph(env) as driver:
+        driver.execute_query("MATCH (v:SchemaVersion) DETACH DELETE v")
+
+    found = troubles(env)
+
+    for about, first in (("postgres", "001_journal.sql"), ("neo4j", "001_constraints.cypher")):
+        text, mend = only(found, about)
+        assert first in text
+        assert mend == "Run `imem migrate`."
+
+
+def graph(env):
+    """Return a driver."""
+    return neo4j.GraphDatabase.driver(env["IMEM_NEO4J_URL"], auth=("neo4j", env["IMEM_NEO4J_PASSWORD"]))
+
+
+def test_a_healthy_installation(migrated):
+    """Nothing is found, and what was looked at is listed for every server."""
+    findings = doctor.examine(migrated)
+
+    assert [one for one in findings if one.level is not Level.FINE] == []
+    assert {one.about for one in findings} >= {
+        "settings", "permissions", "disk", "stack", "postgres", "neo4j", "valkey-working", "valkey-durable", "valkey-cache",
+    }  # fmt: skip
+    text = "\n".join(one.text for one in findings)
+    assert "pgvector 0.8" in text
+    assert "schema is at" in text
+
+
+def test_a_schema_newer_than_the_program(migrated, monkeypatch):
+    """The mend is the newer program, not a migration."""
+    monkeypatch.setattr(doctor_servers, "migrations_in", lambda folder: kg.migrations.migrations_in(folder)[:1])
+
+    text, mend = only(troubles(migrated), "postgres")
+
+    assert "newer than this program" in text
+    assert mend == "Install the newer program."
+
+
+@pytest.mark.parametrize(
+    ("floor", "value", "about", "text"),
+    [
+        ("OLDEST_POSTGRES", 99, "postgres", "Postgres 18 is too old."),
+        ("OLDEST_PGVECTOR", (9, 0), "postgres", "pgvector 0.8.6 is too old."),
+        ("OLDEST_NEO4J", (9999, 0), "neo4j", "is too old."),
+        ("OLDEST_VALKEY", (99, 0), "valkey-cache", "is too old."),
+    ],
+)
+def test_a_wrong_version(migrated, monkeypatch, floor, value, about, text):
+    """Each server and pgvector has a floor; here it is raised above the servers at hand."""
+    monkeypatch.setattr(doctor_servers, floor, value)
+
+    found, mend = only(troubles(migrated), about)
+
+    assert text in found
+    assert "or newer" in mend
+
+
+def test_a_missing_extension(home, monkeypatch):
+    """A real Postgres without pgvector's files."""
+    package = postgres._package()
+    copy = home / "wheel" / package.name
+    for name in (package.name, f"{package.name}.libs"):
+        shutil.copytree(package.parent / name, copy.parent / name, symlinks=True)
+    (copy / "pginstall" / "share" / "extension" / "vector.control").unlink()
+    monkeypatch.setattr(postgres, "_package", lambda: copy)
+    folder = home / "stack"
+    with LocalStack(settings_for(folder), servers={"postgres"}, workers=False) as stack:
+        url = stack.settings.postgres_url.get_secret_value()
+        found = [
+            (text, mend)
+            for about, text, mend in troubles({"IMEM_HOME": str(folder), "IMEM_POSTGRES_URL": url})
+            if about == "postgres"
+        ]
+
+    assert ("The extension pgvector is missing.", "Install pgvector 0.8 or newer on that server.") in found
+
+
+@pytest.mark.parametrize(
+    ("variable", "about"),
+    [
+        ("IMEM_POSTGRES_URL", "postgres"),
+        ("IMEM_POSTGRES_ADMIN_URL", "postgres"),
+        ("IMEM_NEO4J_PASSWORD", "neo4j"),
+        ("IMEM_VALKEY_DURABLE_URL", "valkey-durable"),
+    ],
+)
+def test_a_bad_password(migrated, variable, about):
+    """The finding names the variable to correct, and shows no password."""
+    if variable.endswith("_URL"):
+        parts = urlsplit(migrated[variable])
+        wrong = urlunsplit(parts._replace(netloc=f"{parts.username or ''}:hunter2@{parts.hostname}:{parts.port}"))
+    else:
+        wrong = "hunter2hunter2"
+
+    text, mend = only(troubles({**migrated, variable: wrong}), about)
+
+    assert variable in mend
+    assert "hunter2" not in text + mend
+
+
+@pytest.mark.parametrize(
+    ("variable", "url", "about"),
+    [
+        ("IMEM_POSTGRES_URL", "postgresql://u:hunter2@127.0.0.1:1/imem", "postgres"),
+        ("IMEM_NEO4J_URL", "bolt://127.0.0.1:1", "neo4j"),
+        ("IMEM_VALKEY_CACHE_URL", "redis://:hunter2@127.0.0.1:1/0", "valkey-cache"),
+    ],
+)
+def test_a_server_that_is_down(migrated, variable, url, about):
+    """Where it was looked for is said."""
+    text, mend = only(troubles({**migrated, variable: url}), about)
+
+    assert text.startswith("127.0.0.1:1 cannot be reached.")
+    assert "Start it, or correct its URL" in mend
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(300, "300 s behind"), (-300, "300 s ahead of")])
+def test_clock_skew(migrated, seconds, words):
+    """Every server's clock is compared with ours, here set wrong on purpose."""
+    clock = ManualClock(SystemClock().now() + timedelta(seconds=seconds))
+    servers = {"postgres", "neo4j", "valkey-working", "valkey-durable", "valkey-cache"}
+
+    found = [(about, text, mend) for about, text, mend in troubles(migrated, clock) if "clock" in text]
+
+    assert {about for about, _, _ in found} == servers
+    for _, text, mend in found:
+        assert abs(int(text.split()[3]) - abs(seconds)) <= 30
+        assert text.split()[5] == words.split()[2]
+        assert "NTP" in mend
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int):
+    """Mount a disk of *megabytes* on *folder*."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0711", "imem-test", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk(migrated, home, monkeypatch):
+    """A real small disk where we may mount one, else one that says that it is full."""
+    if os.geteuid() == 0:
+        with small_disk(home / "disk", 4) as disk:
+            found = troubles({**migrated, "IMEM_HOME": str(disk)})
+    else:
+        monkeypatch.setattr("imem.local.doctor.free_bytes", lambda _path: 4_000_000)
+        found = troubles({**migrated, "IMEM_HOME": str(home)})
+
+    text, mend = only(found, "disk")
+    assert "The disk is full: 0.0 GB free" in text
+    assert "Free some space" in mend
+
+
+def test_open_permissions(migrated, home):
+    """Passwords that others can read; the mend is the command."""
+    secrets = home / "secrets.json"
+    secrets.write_text("{}")
+    secrets.chmod(0o644)
+
+    text, mend = only(troubles({**migrated, "IMEM_HOME": str(home)}), "permissions")
+
+    assert text == f"Other users can read {secrets}."
+    assert mend == f"chmod 600 {secrets}"
+
+
+def test_an_unknown_setting(migrated):
+    """A misspelt variable is named."""
+    text, _ = only(troubles({**migrated, "IMEM_HOEM": "/x"}), "settings")
+
+    assert "IMEM_HOEM" in text
+
+
+def test_an_application_that_is_the_owner(migrated):
+    """It works, but nothing keeps it from altering the audit."""
+    text, mend = only(troubles({**migrated, "IMEM_POSTGRES_URL": migrated["IMEM_POSTGRES_ADMIN_URL"]}), "postgres")
+
+    assert "owner" in text
+    assert "IMEM_POSTGRES_ADMIN_URL" in mend
+
+
+def test_a_stack_that_is_down_and_jars_that_are_not_here(home, tmp_path):
+    """What the first look on a new machine says."""
+    found = troubles({"IMEM_HOME": str(home), "IMEM_CACHE_DIR": str(tmp_path)})
+
+    assert "Start it with `imem up`" in only(found, "stack")[1]
+    assert "`imem up` fetches it: 140 MB." in only(found, "jars")[1]
+
+
+def test_a_child_that_is_gone_and_a_port_without_a_server(home):
+    """Read from the state file and from the processes themselves."""
+    me = Identity.of(os.getpid())
+    children = {
+        "gone": ChildState("ready", me.pid, me.start_time + 1, None),
+        "deaf": ChildState("ready", me.pid, me.start_time, 1),
+        "limping": ChildState("restarting", restarts=3, note="ended with signal 9"),
+    }
+    state.write(Folders(home), State(me, ready=True, children=children))
+
+    found = {
+        about: (text, mend) for about, text, mend in troubles({"IMEM_HOME": str(home)}) if about in {"gone", "deaf"}
+    }
+
+    assert "has ended" in found["gone"][0]
+    assert "Nothing listens on port 1" in found["deaf"][0]
+    limping = [text for about, text, _ in troubles({"IMEM_HOME": str(home)}) if about == "limping"]
+    assert limping == ["limping is restarting: ended with signal 9.", "limping had to be started again 3 times."]
+
+
+def test_a_cache_that_keeps_too_much_and_a_store_that_forgets(migrated):
+    """The three roles want different things, and URLs are easily exchanged."""
+    swapped = {
+        **migrated,
+        "IMEM_VALKEY_CACHE_URL": migrated["IMEM_VALKEY_DURABLE_URL"],
+        "IMEM_VALKEY_DURABLE_URL": migrated["IMEM_VALKEY_CACHE_URL"],
+    }
+
+    found = troubles(swapped)
+
+    assert [text for about, text, _ in found if about == "valkey-durable"] == [
+        "It forgets what it must keep (maxmemory-policy allkeys-lru).",
+        "It loses everything when it restarts.",
+    ]
+    assert only(found, "valkey-cache")[1] == "Set maxmemory and maxmemory-policy allkeys-lru."
+
+
+def test_findings_are_json_too(home):
+    """For whoever reads them by program."""
+    found = json.loads(json.dumps([one.to_json() for one in doctor.examine({"IMEM_HOME": str(home)})]))
+
+    assert {"about", "level", "text", "mend"} == set(found[0])

@@ -1,0 +1,165 @@
+"""Files are private, whole after a crash, and explain themselves when they cannot be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+from imem.local import state
+from imem.local.folders import Folders, Secrets, open_log, read_json, write_private
+from imem.local.process import Identity
+from imem.local.state import ChildState, State, with_local_endpoints
+from journal.errors import StackError
+from journal.settings import Settings
+
+URLS = {
+    "postgres_url": "postgresql://imem_app:pw1@127.0.0.1:1/imem",
+    "postgres_admin_url": "postgresql://imem:pw2@127.0.0.1:1/imem",
+    "neo4j_url": "bolt://127.0.0.1:2",
+    "neo4j_user": "neo4j",
+    "neo4j_password": "pw3",
+    "valkey_working_url": "redis://:pw4@127.0.0.1:3/0",
+    "valkey_durable_url": "redis://:pw5@127.0.0.1:4/0",
+    "valkey_cache_url": "redis://:pw6@127.0.0.1:5/0",
+}
+
+
+def mode(path):
+    """Return the permission bits."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_everything_made_is_private(tmp_path):
+    """Whatever the umask; root's home lets Postgres' user through and nothing more."""
+    before = os.umask(0)
+    try:
+        folders = Folders(tmp_path / "a" / "home")
+        folders.prepare()
+        Secrets.of(folders)
+        os.close(open_log(folders.log("x")))
+    finally:
+        os.umask(before)
+
+    assert mode(folders.home) == (0o711 if os.geteuid() == 0 else 0o700)
+    assert mode(folders.logs) == 0o700
+    assert mode(folders.secrets) == mode(folders.log("x")) == 0o600
+
+
+def test_passwords_are_made_once_and_hidden(tmp_path):
+    """The same for every start of one installation, other ones for another, none in repr."""
+    first, again, other = (Secrets.of(Folders(folder)) for folder in (tmp_path, tmp_path, _made(tmp_path / "other")))
+
+    assert again.passwords == first.passwords
+    assert not set(first.passwords.values()) & set(other.passwords.values())
+    assert len(set(first.passwords.values())) == len(Secrets.NAMES)
+    assert not [password for password in first.passwords.values() if password in repr(first)]
+
+
+def _made(folder):
+    folder.mkdir()
+    return folder
+
+
+def test_a_damaged_file_of_passwords_is_not_replaced(tmp_path):
+    """New passwords would not open the old data."""
+    (tmp_path / "secrets.json").write_text("{")
+
+    with pytest.raises(StackError, match=r"secrets.json is damaged"):
+        Secrets.of(Folders(tmp_path))
+    (tmp_path / "secrets.json").write_text('{"installation": "x"}')
+    with pytest.raises(StackError, match=r"lacks postgres_owner"):
+        Secrets.of(Folders(tmp_path))
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    """What a crash left beside it is no obstacle."""
+    (tmp_path / "f.new").write_text("rest of a crash")
+
+    write_private(tmp_path / "f", "1")
+    write_private(tmp_path / "f", "2", lasting=False)
+
+    assert (tmp_path / "f").read_text() == "2"
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+def test_an_overlong_log_is_set_aside(tmp_path, monkeypatch):
+    """Starts do not pile up output for ever."""
+    monkeypatch.setattr("imem.local.folders.LOG_LIMIT_BYTES", 10)
+    (tmp_path / "log").write_text("eleven bytes")
+
+    os.close(open_log(tmp_path / "log"))
+
+    assert (tmp_path / "log").read_text() == ""
+    assert (tmp_path / "log.1").read_text() == "eleven bytes"
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    """The sentence says what and how to mend it."""
+    (tmp_path / "home").write_text("")
+
+    with pytest.raises(StackError, match=r"home is in the way. Move it"):
+        Folders(tmp_path / "home").prepare()
+
+
+def test_the_state_survives_its_file(tmp_path):
+    """And the file is private, because it holds passwords, which repr does not show."""
+    folders = Folders(tmp_path)
+    child = ChildState("ready", 12, 34, 56, "/l", 1, "")
+    written = State(Identity(os.getpid(), 1, "b"), ready=True, endpoints=URLS, children={"neo4j": child})
+
+    state.write(folders, written)
+
+    assert state.read(folders) == written
+    assert mode(folders.state) == 0o600
+    assert "pw" not in repr(written)
+
+
+def test_addresses_come_from_a_running_stack_alone(tmp_path):
+    """A file whose supervisor has ended is what a crash left."""
+    folders = Folders(tmp_path)
+    settings = Settings.read({}, home=tmp_path)
+    me = Identity.of(os.getpid())
+    with pytest.raises(StackError, match=r"No stack runs on .*Start one with `imem up`"):
+        with_local_endpoints(settings)
+    state.write(folders, State(Identity(me.pid, me.start_time + 1, me.boot), endpoints=URLS))
+    with pytest.raises(StackError, match="No stack runs"):
+        with_local_endpoints(settings)
+
+    state.write(folders, State(me, endpoints=URLS))
+    found = with_local_endpoints(settings)
+
+    assert found.neo4j_password.get_secret_value() == "pw3"
+    assert found.postgres_admin_url.get_secret_value() == URLS["postgres_admin_url"]
+
+
+def test_a_server_named_by_url_is_not_mixed_with_the_stacks(tmp_path):
+    """Its own credentials count, even where it has none: the stack's password is for another server."""
+    state.write(Folders(tmp_path), State(Identity.of(os.getpid()), endpoints=URLS))
+    settings = Settings.read(
+        {"IMEM_NEO4J_URL": "bolt://elsewhere:7687", "IMEM_POSTGRES_URL": "postgresql://elsewhere/x"}, home=tmp_path
+    )
+
+    found = with_local_endpoints(settings)
+
+    assert (found.neo4j_url, found.neo4j_password) == ("bolt://elsewhere:7687", None)
+    assert (found.postgres_url.get_secret_value(), found.postgres_admin_url) == ("postgresql://elsewhere/x", None)
+    assert found.valkey_cache_url.get_secret_value() == URLS["valkey_cache_url"]
+
+
+def test_nothing_is_read_when_every_server_is_named(tmp_path):
+    """A machine without a stack needs no state file."""
+    env = {f"IMEM_{name.upper()}": url for name, url in URLS.items()}
+
+    assert with_local_endpoints(Settings.read(env, home=tmp_path / "none")).neo4j_url == URLS["neo4j_url"]
+
+
+def test_a_state_file_of_another_version_is_refused(tmp_path):
+    """Guessing its meaning could stop the wrong process."""
+    (tmp_path / "stack.json").write_text(json.dumps({"version": 2}))
+
+    with pytest.raises(StackError, match="another version"):
+        state.read(Folders(tmp_path))
+    assert read_json(tmp_path / "nothing") is None

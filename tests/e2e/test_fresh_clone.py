@@ -106,7 +106,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     yield someone
     if (someone.clone / ".venv" / "bin" / "imem").exists():
         env = {"PATH": os.environ["PATH"], "HOME": str(home)}
-        subprocess.run([".venv/bin/imem", "down", "--purge"], cwd=someone.clone, env=env, check=True)
+        subprocess.run([".venv/bin/imem", "down", "--purge", "--yes"], cwd=someone.clone, env=env, check=True)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -37,6 +38,16 @@ copybutton_prompt_text = r"\$ |>>> "
 copybutton_prompt_is_regexp = True
 
 
+def show_unlinked(_app: Any, _env: Any, node: Any, shown: Any) -> Any:
+    """Show the name of an internal part that has no page as text; a name that does not exist stays an error."""
+    try:
+        pkgutil.resolve_name(node.get("reftarget", ""))
+    except (ImportError, AttributeError, ValueError):
+        return None
+    return shown
+
+
 def setup(app: Any) -> None:
     """Have the generated parts of the reference written before the pages are read."""
     app.connect("builder-inited", from_code.write)
+    app.connect("missing-reference", show_unlinked)

@@ -57,8 +57,8 @@ class Settings(BaseSettings):
     postgres_url: SecretStr | None = Field(None, description="postgresql:// URL of the application's role.")
     postgres_admin_url: SecretStr | None = Field(None, description="URL of the owner, used by migrations only.")
     neo4j_url: str | None = Field(None, description="bolt:// or neo4j:// URL, without credentials.")
-    neo4j_user: str = "neo4j"
-    neo4j_password: SecretStr | None = None
+    neo4j_user: str = Field("neo4j", description="User of the graph.")
+    neo4j_password: SecretStr | None = Field(None, description="Password of that user.")
     valkey_working_url: SecretStr | None = Field(None, description="redis:// URL of the agents' working memory.")
     valkey_durable_url: SecretStr | None = Field(None, description="redis:// URL of streams and the Celery broker.")
     valkey_cache_url: SecretStr | None = Field(None, description="redis:// URL of the shared cache.")
@@ -69,18 +69,18 @@ class Settings(BaseSettings):
 
     deadline_ms: int = Field(500, ge=10, le=2000, description="Default budget of one read, in milliseconds.")
     visible_wait_ms: int = Field(2000, ge=0, le=2000, description="Longest wait of a write for its visibility.")
-    postgres_pool_size: int = Field(8, ge=1, le=64)
-    neo4j_pool_size: int = Field(12, ge=1, le=64)
+    postgres_pool_size: int = Field(8, ge=1, le=64, description="Most connections to Postgres of one process.")
+    neo4j_pool_size: int = Field(12, ge=1, le=64, description="Most connections to the graph of one process.")
     graph_concurrency: int = Field(10, ge=1, le=64, description="Concurrent graph queries of one process.")
     apply_batch: int = Field(500, ge=1, le=5000, description="Events applied to the graph in one transaction.")
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
 
     neo4j_version: str = Field("5.26.30", description="Version of the local Neo4j; one with a jar lock.")
     neo4j_home: Path | None = Field(None, description="An existing NEO4J_HOME to run instead of fetched jars.")
-    neo4j_heap_mb: int = Field(512, ge=256)
-    neo4j_pagecache_mb: int = Field(64, ge=16)
+    neo4j_heap_mb: int = Field(512, ge=256, description="Heap of the local Neo4j, in megabytes.")
+    neo4j_pagecache_mb: int = Field(64, ge=16, description="Page cache of the local Neo4j, in megabytes.")
     maven_repository: str | None = Field(None, description="A mirror to fetch jars from.")
-    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Least level that is logged.")
 
     @classmethod
     def settings_customise_sources(

@@ -1,0 +1,68 @@
+# Nothing but Python 3.11 or newer (with venv), make and git is needed; everything else goes into .venv, from hashed locks.
+# `make` alone lists the targets. A second run of any of them installs nothing.
+
+PYTHON ?= python3
+ARGS   ?=
+BIN    := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+# Each test process starts its own servers (about 1.2 GB), so two of them; a file's tests stay together.
+PARALLEL ?= -n 2 --dist loadfile
+
+# The newest release of the graph's engine that has a jar lock; the default one is the LTS of the settings.
+NEO4J_LATEST ?= 2026.08.1
+
+export PYTHON
+# A virtual environment or module path of the caller's must not leak into ours.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo up test test-latest bench chaos lint format docs wheel lock clean
+
+help: ## List the targets.
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
+
+demo: .venv/.runtime ## Start everything, load the examples, print briefings, stop. ARGS=--keep leaves it running.
+	@$(BIN)/imem demo $(ARGS)
+
+up: .venv/.runtime ## Start the local stack in the foreground; Ctrl-C stops it.
+	@$(BIN)/imem up $(ARGS)
+
+test: .venv/.dev ## Run the tests. ARGS='-n0 tests/unit' chooses some.
+	@$(PYTEST) $(PARALLEL) $(ARGS)
+
+test-latest: .venv/.dev ## Run the tests on the newest Neo4j release instead of the LTS.
+	@IMEM_TEST_NEO4J=$(NEO4J_LATEST) $(PYTEST) $(PARALLEL) $(ARGS)
+
+bench: .venv/.dev ## Measure, and print one table with the floor beside each figure.
+	@$(PYTEST) -n0 -m bench $(or $(ARGS),tests/bench)
+
+chaos: .venv/.dev ## Run the crash tests at full count (long).
+	@IMEM_CHAOS=1 $(PYTEST) -n0 -m chaos $(ARGS)
+
+lint: .venv/.dev ## Check style, types and the direction of imports.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy .
+	@$(BIN)/lint-imports
+
+format: .venv/.dev ## Rewrite the code in the house style.
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+docs: .venv/.docs ## Build the documentation into docs/_build; a broken link is an error.
+	@$(BIN)/python -m sphinx -W -n -E --keep-going -b html docs docs/_build/html
+
+wheel: .venv/.dev ## Build the wheel and the source archive into dist/.
+	@$(BIN)/python -m build --no-isolation --outdir dist
+
+lock: .venv/.dev ## Make the lock files anew. ARGS=--upgrade takes newer versions.
+	@tools/lock.sh $(ARGS)
+
+clean: ## Remove what the other targets made here. The data of the local stack is not here: imem down --purge.
+	@rm -rf .venv .make build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.%: requirements/%.lock requirements/installer.lock pyproject.toml tools/environment.sh
+	@tools/environment.sh $*

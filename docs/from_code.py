@@ -1,0 +1,229 @@
+"""
+The parts of the reference that the code itself knows: written as Markdown before each build, never by hand.
+
+Each function returns the text of one part; :func:`write` puts them all into ``docs/reference/generated``, which is not
+kept in the repository. Nothing here needs the documentation's tools, so that tests can look at the same texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final
+
+import typer.main
+from imem.cli import app
+
+from journal.actors import AUTHORIZATION, Action, ResourceType, Scope
+from journal.settings import PREFIX, Role, Settings
+from journal.statements import Statement, load, root_of
+from kg.catalog import KINDS, KindInfo, PropertySet, link_props
+from kg.links import LINK_KINDS, LinkKind
+from kg.metrics import metrics
+
+GENERATED: Final = Path(__file__).resolve().parent / "reference" / "generated"
+
+_NOTHING: Final = "–"
+
+
+def _cell(value: object) -> str:
+    """Return *value* as the text of one table cell."""
+    return " ".join(str(value).split()).replace("|", "\\|") or _NOTHING
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return a Markdown table."""
+    head = list(header)
+    lines = [head, ["---"] * len(head), *([_cell(value) for value in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+# The command line. Its objects are Typer's own and not part of any library's types, hence Any.
+
+
+def _walk(command: Any, path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], Any]]:
+    if path:
+        yield path, command
+    for name, child in sorted(getattr(command, "commands", {}).items()):
+        if not child.hidden:
+            yield from _walk(child, (*path, name))
+
+
+def all_commands() -> dict[str, Any]:
+    """Return every command that can be typed, by the words after ``imem``."""
+    return {" ".join(path): command for path, command in _walk(typer.main.get_command(app), ())}
+
+
+def _parameter_row(parameter: Any) -> list[str]:
+    default = parameter.default
+    telling = default not in (None, False, (), [], "") and not callable(default)
+    names = (
+        [*parameter.opts, *parameter.secondary_opts]
+        if parameter.param_type_name == "option"
+        else [parameter.name.upper()]
+    )
+    return [", ".join(f"`{name}`" for name in names), parameter.help or "", f"`{default}`" if telling else _NOTHING]
+
+
+def commands() -> str:
+    """Return one section for each command: its usage, its help, its arguments and options."""
+    parts = []
+    for name, command in all_commands().items():
+        usage = command.get_usage(command.context_class(command, info_name=f"imem {name}"))
+        parts.append(f"## imem {name}\n\n{(command.help or '').strip()}\n")
+        parts.append(f"```text\n{usage.removeprefix('Usage: ').strip()}\n```\n")
+        rows = [_parameter_row(item) for item in command.params if not item.hidden]
+        if rows:
+            parts.append(_table(["argument or option", "meaning", "default"], rows))
+    return "\n".join(parts)
+
+
+# Settings and authorization
+
+_BOUNDS: Final = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+
+
+def settings() -> str:
+    """Return the table of settings: variable, default, meaning."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = field.get_default(call_default_factory=False) if field.default_factory is None else None
+        shown = {"home": "`~/.local/share/imem`", "cache_dir": "`~/.cache/imem`"}.get(name)
+        shown = shown or (f"`{default}`" if default is not None else _NOTHING)
+        bounds = [
+            f"{word} {getattr(bound, sign)}"
+            for bound in field.metadata
+            for sign, word in _BOUNDS.items()
+            if getattr(bound, sign, None) is not None
+        ]
+        rows.append([f"`{PREFIX}{name.upper()}`", shown, field.description or _NOTHING, ", ".join(bounds)])
+    return _table(["variable", "default", "meaning", "bounds"], rows)
+
+
+def authorization() -> str:
+    """Return the authorization table: a row for each resource and action, a column for each role."""
+    marks = {Scope.OWN: "own", Scope.ALL: "yes", None: _NOTHING}
+    rows = []
+    for resource in ResourceType:
+        for action in Action:
+            cells = [AUTHORIZATION.get((role, resource, action)) for role in Role]
+            if any(cells):
+                rows.append([f"`{resource.value}`", f"`{action.value}`", *(marks[cell] for cell in cells)])
+    return _table(["resource", "action", *(role.value.replace("_", " ") for role in Role)], rows)
+
+
+# The graph
+
+
+def _properties(part: PropertySet) -> str:
+    rows = [
+        [f"`{name}`", part.properties[name].type.name, "yes" if required else "", description or ""]
+        for name, required, description in (
+            (name, prop.required, prop.description) for name, prop in part.properties.items()
+        )
+    ]
+    return _table(["property", "type", "required", "meaning"], rows)
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").strip().split("\n\n")[0].split())
+
+
+def _kind(info: KindInfo) -> str:
+    labels = ", ".join(f"`{label}`" for label in (*info.labels, *info.labels_when))
+    notes = [f"Key `{info.key}`; labels {labels}."]
+    if info.governed:
+        notes.append(f"Governed: only the {info.governed} subsystem writes it.")
+    parts = [f"### {info.label}\n", f"{_first_paragraph(info.model.__doc__)}\n", " ".join(notes) + "\n"]
+    parts.append(_properties(info.core))
+    for group in info.groups.values():
+        remark = (
+            "derived, computed here" if group.derived else f"governed by {group.governed}" if group.governed else ""
+        )
+        parts.append(
+            f"Group `{group.name}`{f' ({remark})' if remark else ''}: {_first_paragraph(group.model.__doc__)}\n"
+        )
+        parts.append(_properties(group))
+    return "\n".join(parts)
+
+
+def kinds() -> str:
+    """Return one section for each kind of node."""
+    return "\n".join(_kind(info) for info in KINDS.values())
+
+
+def _link_remarks(link: LinkKind) -> str:
+    remarks = []
+    if link.implied_by:
+        remarks.append(f"written by `{link.implied_by}` ({', '.join(f'`{via}`' for via in link.via)})")
+    if link.identity:
+        remarks.append(f"identity also {', '.join(f'`{name}`' for name in link.identity)}")
+    remarks += [word for word, holds in (("undirected", link.undirected), ("derived", link.derived)) if holds]
+    if link.replaced:
+        remarks.append("one target at a time")
+    if link.governed:
+        remarks.append(f"governed by {link.governed}")
+    return "; ".join(remarks)
+
+
+def links() -> str:
+    """Return the table of relationships."""
+    rows = [
+        [
+            f"`{link.name}`",
+            ", ".join(link.froms),
+            ", ".join(link.tos),
+            ", ".join(f"`{name}`" for name in link_props(link).properties),
+            _link_remarks(link),
+        ]
+        for link in LINK_KINDS
+    ]
+    return _table(["type", "from", "to", "properties", "remarks"], rows)
+
+
+def queries() -> str:
+    """Return one section for each file of named queries, with the comment of each."""
+    files: dict[str, list[Statement]] = {}
+    for statement in load(root_of("kg", "cypher") / "queries", ".cypher").values():
+        files.setdefault(statement.path.stem, []).append(statement)
+    parts = []
+    for stem, statements in sorted(files.items()):
+        parts.append(f"## {stem}\n")
+        for statement in statements:
+            comment = [line[2:].strip() for line in takewhile(_is_comment, statement.text.splitlines())]
+            parts.append(f"### {statement.name}\n\n" + "\n".join(["```text", *comment, "```", ""]))
+    return "\n".join(parts)
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("//")
+
+
+def metric_table() -> str:
+    """Return the table of metrics, in the order in which they are tried."""
+    rows = [
+        [f"`{metric.match}`", metric.kind, metric.tolerance or "", metric.unit or "", metric.meaning or ""]
+        for metric in metrics()
+    ]
+    return _table(["name matches", "settled as", "tolerance", "unit", "meaning"], rows)
+
+
+PARTS: Final[Mapping[str, Callable[[], str]]] = {
+    "commands": commands,
+    "settings": settings,
+    "authorization": authorization,
+    "kinds": kinds,
+    "links": links,
+    "metrics": metric_table,
+    "queries": queries,
+}
+
+
+def write(_app: Any = None) -> None:
+    """Write every part that has changed; a build that finds them unchanged reads nothing anew."""
+    GENERATED.mkdir(parents=True, exist_ok=True)
+    for name, part in PARTS.items():
+        path, text = GENERATED / f"{name}.md", part()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")

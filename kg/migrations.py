@@ -38,6 +38,9 @@ _PAUSE_S: Final = 0.05
 _COMMENT = re.compile(r"^\s*//.*\n?", re.MULTILINE)
 _END = re.compile(r";[ \t]*(?:\n|\Z)")
 
+_SCHEMA_TROUBLE: Final = "Neo.DatabaseError.Schema."
+"""How the codes begin that say that the content breaks a constraint; the server counts them as its own failure."""
+
 _ALREADY_THERE: Final = (
     "Neo.ClientError.Schema.EquivalentSchemaRuleAlreadyExists",
     "Neo.ClientError.Schema.ConstraintAlreadyExists",
@@ -116,7 +119,7 @@ def _apply(driver: neo4j.Driver, one: Migration) -> None:
             _run(driver, statement)
         except Neo4jError as error:
             refusal = translated(error)
-            if isinstance(refusal, StatementRejected):
+            if isinstance(refusal, StatementRejected) or (error.code or "").startswith(_SCHEMA_TROUBLE):
                 raise SchemaError(
                     f"The migration {one.name} cannot be applied ({error.code}).",
                     mend="`imem rebuild graph` makes the graph anew from the journal.",

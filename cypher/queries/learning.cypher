@@ -51,8 +51,8 @@ LIMIT $limit
 // order: one row
 // as_of: no
 MATCH (v:SuccessValidation {classification: $classification})
-RETURN $classification AS classification, count(v) AS validations, avg(v.skill_ratio) AS mean_skill_ratio,
-    avg(v.market_contribution) AS mean_market_contribution
+WITH count(v) AS validations, avg(v.skill_ratio) AS mean_skill_ratio, avg(v.market_contribution) AS mean_market_contribution
+RETURN $classification AS classification, validations, mean_skill_ratio, mean_market_contribution
 LIMIT $limit
 
 // patterns_pending_revision //
@@ -62,6 +62,7 @@ LIMIT $limit
 // order: lessons descending, then pattern_id
 // as_of: no
 MATCH (p:ActivePattern)<-[:AFFECTS_PATTERN]-(l:Lesson)
+USING SCAN p:ActivePattern
 WHERE l.known_at IS NOT NULL AND NOT coalesce(l.applied, false) AND NOT EXISTS { (p)-[:REVISED_BY]->(l) }
 WITH p, l ORDER BY l.id
 WITH p, collect(DISTINCT l.id) AS lesson_ids

@@ -10,6 +10,7 @@ import pytest
 
 from kg import migrations
 from kg.catalog import GROUP_BOOKKEEPING, KINDS, LABELS, LINK_TYPES, LINKS, NODE_BOOKKEEPING, link_props
+from tests.conftest import Stack
 
 
 class Address(NamedTuple):
@@ -21,8 +22,10 @@ class Address(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def address(stack) -> Address:
+def address(stack: Stack) -> Address:
     settings = stack.settings
+    assert settings.neo4j_url is not None
+    assert settings.neo4j_password is not None
     return Address(settings.neo4j_url, settings.neo4j_user, settings.neo4j_password.get_secret_value())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import neo4j
 import pytest
 
@@ -15,6 +17,8 @@ from kg.model import (
     Decision,
     Finding,
     Lesson,
+    LessonPriority,
+    LessonSource,
     Market,
     Outcome,
     Pattern,
@@ -22,33 +26,35 @@ from kg.model import (
     PostMortem,
 )
 from kg.queries import names_search
-from tests.graph.build import Story, as_of, ask, at
+from tests.graph.build import Row, Story, as_of, ask, at
 
 pytestmark = pytest.mark.spec("GR-8")
 
 
-def analysis(name: str, day: str, subject: str = "company:MU", **more) -> Analysis:
+def analysis(name: str, day: str, subject: str = "company:MU", **more: Any) -> Analysis:
     return Analysis(id=name, subject_id=subject, date=at(day), kind="research", **more)
 
 
-def finding(name: str, of: str, agent: str = "bull", domain: str = "equity", subject: str = "company:MU", **more):
+def finding(
+    name: str, of: str, agent: str = "bull", domain: str = "equity", subject: str = "company:MU", **more: Any
+) -> Finding:
     return Finding(id=name, analysis_id=of, subject_id=subject, agent=agent, domain=domain, statement=name, **more)
 
 
-def outcome(name: str, vintage: int = 0, **more) -> Outcome:
-    fields = {"subject_id": "company:MU", "metric": "return_1s", "target_at": at("06-04"), "actual": 0.02}
+def outcome(name: str, vintage: int = 0, **more: Any) -> Outcome:
+    fields: Row = {"subject_id": "company:MU", "metric": "return_1s", "target_at": at("06-04"), "actual": 0.02}
     return Outcome(id=name, observed_at=at("06-04"), vintage=vintage, **(fields | more))
 
 
-def history(driver: neo4j.Driver, subject: str = "company:MU", day: str | None = None, **more):
-    parameters = {"findings_limit": 5, "limit": 5, **as_of(day), **more}
+def history(driver: neo4j.Driver, subject: str = "company:MU", day: str | None = None, **more: Any) -> list[Row]:
+    parameters: Row = {"findings_limit": 5, "limit": 5, **as_of(day), **more}
     return ask(driver, "company_history", subject_id=subject, **parameters)
 
 
 @pytest.fixture
 def micron(driver: neo4j.Driver) -> neo4j.Driver:
     """Two analyses of Micron: a decision and its outcome belong to the first, a settled finding to both."""
-    claim = {"metric": "return_1s", "target_at": at("06-04"), "direction": "positive"}
+    claim: Row = {"metric": "return_1s", "target_at": at("06-04"), "direction": "positive"}
     story = Story()
     story.tell(Company(ticker="MU", profile=Company.Profile(name="Micron Technology", sector="Technology")))
     story.tell(Agent(name="bull"), Agent(name="bear"))
@@ -74,7 +80,7 @@ def micron(driver: neo4j.Driver) -> neo4j.Driver:
     return driver
 
 
-def test_history_has_the_newest_first_with_all_that_belongs_to_each(micron):
+def test_history_has_the_newest_first_with_all_that_belongs_to_each(micron: neo4j.Driver) -> None:
     """The whole row, from who performed it to what became of the decision."""
     second, first = history(micron)
     assert [row["analysis"] for row in (second, first)] == ["second", "first"]
@@ -94,7 +100,7 @@ def test_history_has_the_newest_first_with_all_that_belongs_to_each(micron):
     assert not first["unsettled"]
 
 
-def test_history_as_of_a_day_knows_only_what_was_known(micron):
+def test_history_as_of_a_day_knows_only_what_was_known(micron: neo4j.Driver) -> None:
     """Analyses, decisions and outcomes appear one after the other as days pass."""
     assert history(micron, day="05-31") == []
     (row,) = history(micron, day="06-01")
@@ -108,7 +114,7 @@ def test_history_as_of_a_day_knows_only_what_was_known(micron):
     assert len(first["decisions"][0]["outcomes"]) == len(second["findings"][0]["settled"]) == 1
 
 
-def test_history_is_bounded_and_says_how_much_there_is(micron):
+def test_history_is_bounded_and_says_how_much_there_is(micron: neo4j.Driver) -> None:
     (row,) = history(micron, limit=1, findings_limit=1)
     assert (row["analysis"], row["total"]) == ("second", 2)
     _, first = history(micron, findings_limit=1)
@@ -116,7 +122,7 @@ def test_history_is_bounded_and_says_how_much_there_is(micron):
     assert first["findings_total"] == 3
 
 
-def test_history_on_the_recorded_clock_hides_what_was_recorded_later(driver):
+def test_history_on_the_recorded_clock_hides_what_was_recorded_later(driver: neo4j.Driver) -> None:
     """An old fact imported later was not on file."""
     story = Story().tell(Company(ticker="MU"))
     story.tell(analysis("imported", "06-01"), known=at("06-01"), recorded=at("06-20"))
@@ -126,7 +132,7 @@ def test_history_on_the_recorded_clock_hides_what_was_recorded_later(driver):
     assert len(history(driver, **as_of("06-20", clock="recorded"))) == 1
 
 
-def test_what_a_later_correction_touched_comes_in_addition(driver):
+def test_what_a_later_correction_touched_comes_in_addition(driver: neo4j.Driver) -> None:
     """A correction known later pushes no row out of an earlier answer, neither an analysis nor a finding."""
     story = Story().tell(Company(ticker="MU"))
     story.tell(analysis("old", "06-01"), known=at("06-01"))
@@ -146,7 +152,7 @@ def question(name: str, series: str | None = "ca-1") -> Market:
     return Market(market_id=name, question=f"Will {name} rise?", series_id=series)
 
 
-def test_history_of_a_market_includes_its_series_after_its_own(driver):
+def test_history_of_a_market_includes_its_series_after_its_own(driver: neo4j.Driver) -> None:
     """Each question usually has one analysis: the others of its series are the history."""
     story = Story().tell(question("w1"), question("w2"), question("w3"), question("tx", "tx-1"), question("lone", None))
     for name, day in (("w1", "06-01"), ("w2", "06-08"), ("w3", "06-15"), ("tx", "06-16"), ("lone", "06-17")):
@@ -162,20 +168,20 @@ def test_history_of_a_market_includes_its_series_after_its_own(driver):
     assert [row["analysis"] for row in history(driver, "market:lone")] == ["on lone"]
 
 
-def test_a_stub_is_no_analysis(driver):
+def test_a_stub_is_no_analysis(driver: neo4j.Driver) -> None:
     """A link may arrive before the analysis it speaks of."""
     Story().link("PERFORMED", ("Agent", "bull"), ("Analysis", "early"), known=at("06-01")).write(driver)
     Story().tell(Company(ticker="MU")).write(driver)
     assert history(driver) == []
 
 
-def test_a_subject_known_later_hides_nothing(driver):
+def test_a_subject_known_later_hides_nothing(driver: neo4j.Driver) -> None:
     """A subject is only a reference: what was said of it counts, whenever its own record came."""
     Story().tell(analysis("a", "06-01"), known=at("06-01")).tell(Company(ticker="MU"), known=at("06-20")).write(driver)
     assert [row["analysis"] for row in history(driver, day="06-02")] == ["a"]
 
 
-def test_speakers_are_counted_by_agent_and_domain(micron):
+def test_speakers_are_counted_by_agent_and_domain(micron: neo4j.Driver) -> None:
     rows = ask(micron, "speakers_of_subject", subject_id="company:MU", limit=10, **as_of())
     assert [(row["agent"], row["domain"], row["findings"], row["claims"]) for row in rows] == [
         ("bull", "equity", 2, 2),
@@ -186,7 +192,7 @@ def test_speakers_are_counted_by_agent_and_domain(micron):
     assert [(row["agent"], row["domain"], row["findings"]) for row in rows] == [("bear", "equity", 1)]
 
 
-def test_speakers_of_a_market_include_its_series_once(driver):
+def test_speakers_of_a_market_include_its_series_once(driver: neo4j.Driver) -> None:
     story = Story().tell(question("w1"), question("w2"))
     for name in ("w1", "w2"):
         story.tell(analysis(f"on {name}", "06-01", f"market:{name}"))
@@ -196,7 +202,7 @@ def test_speakers_of_a_market_include_its_series_once(driver):
     assert (row["agent"], row["domain"], row["findings"]) == ("ensemble", "flu", 2)
 
 
-def test_peers_are_found_from_both_ends(driver):
+def test_peers_are_found_from_both_ends(driver: neo4j.Driver) -> None:
     """The link is stored once, from the smaller key."""
     story = Story().tell(Company(ticker="AMD"), Company(ticker="MU"), Company(ticker="NVDA"), Company(ticker="WDC"))
     story.link("PEER_OF", ("Company", "MU"), ("Company", "AMD"), similarity=0.4)
@@ -209,12 +215,12 @@ def test_peers_are_found_from_both_ends(driver):
     assert row["peer"]["ticker"] == "MU"
 
 
-def debate(name: str, day: str, **more) -> Debate:
-    return Debate(id=name, subject_id="company:MU", topic="Buy or sell?", challenger_agent="bear", challenged_agent="bull",
-                  participants=["bear", "bull"], timestamp=at(day), **more)  # fmt: skip
+def debate(name: str, day: str, **more: Any) -> Debate:
+    sides: Row = {"challenger_agent": "bear", "challenged_agent": "bull", "participants": ["bear", "bull"]}
+    return Debate(id=name, subject_id="company:MU", topic="Buy or sell?", timestamp=at(day), **sides, **more)
 
 
-def test_debates_say_who_challenged_whom_and_how_it_ended(micron):
+def test_debates_say_who_challenged_whom_and_how_it_ended(micron: neo4j.Driver) -> None:
     story = Story().tell(debate("d1", "06-01", disputed_finding="f1"), known=at("06-01"))
     story.tell(debate("d2", "06-03"), known=at("06-03"))
     story.tell(
@@ -234,19 +240,26 @@ def test_debates_say_who_challenged_whom_and_how_it_ended(micron):
     assert (row["debate"], row["resolutions"]) == ("d1", [])
 
 
-def test_a_debate_corrected_later_comes_in_addition(driver):
+def test_a_debate_corrected_later_comes_in_addition(driver: neo4j.Driver) -> None:
     story = Story().tell(debate("d1", "06-01"), debate("d2", "06-02"), known=at("06-02"))
     story.correct(debate("d1", "06-05"), known=at("06-10")).write(driver)
     rows = ask(driver, "debates_of_subject", subject_id="company:MU", limit=1, **as_of("06-03"))
     assert [(row["debate"], row["unsettled"]) for row in rows] == [("d1", True), ("d2", False)]
 
 
-def contradiction(name: str, day: str, **more) -> DataContradiction:
-    fields = {"data_point": "eps", "source_a": "a", "source_b": "b", "value_a": 1.0, "value_b": 2.0, "priority": "HIGH"}
+def contradiction(name: str, day: str, **more: Any) -> DataContradiction:
+    fields: Row = {
+        "data_point": "eps",
+        "source_a": "a",
+        "source_b": "b",
+        "value_a": 1.0,
+        "value_b": 2.0,
+        "priority": "HIGH",
+    }
     return DataContradiction(id=name, subject_id="company:MU", timestamp=at(day), **(fields | more))
 
 
-def test_contradictions_of_a_subject_newest_first(driver):
+def test_contradictions_of_a_subject_newest_first(driver: neo4j.Driver) -> None:
     story = Story()
     for name, day in (("c1", "06-01"), ("c2", "06-03"), ("c3", "06-02")):
         story.tell(contradiction(name, day), known=at(day))
@@ -264,22 +277,30 @@ def test_contradictions_of_a_subject_newest_first(driver):
     ]
 
 
-def lesson(name: str, *domains: str, **more) -> Lesson:
-    return Lesson(id=name, source="ai_analysis", category="process", insight=name, recommended_action="Look twice.",
-                  affected_domains=list(domains) or None, priority="high", **more)  # fmt: skip
+def lesson(name: str, *domains: str, **more: Any) -> Lesson:
+    return Lesson(
+        id=name,
+        source=LessonSource.AI_ANALYSIS,
+        category="process",
+        insight=name,
+        recommended_action="Look twice.",
+        affected_domains=list(domains) or None,
+        priority=LessonPriority.HIGH,
+        **more,
+    )
 
 
-def lessons(driver: neo4j.Driver, day: str | None = None, limit: int = 10):
+def lessons(driver: neo4j.Driver, day: str | None = None, limit: int = 10) -> list[tuple[str, list[str], bool]]:
     rows = ask(driver, "lessons_of_subject", subject_id="company:MU", limit=limit, **as_of(day))
     return [(row["lesson"], row["via"], row["unsettled"]) for row in rows]
 
 
-def pattern(name: str, status: PatternStatus = PatternStatus.ACTIVE, **more) -> Pattern:
+def pattern(name: str, status: PatternStatus = PatternStatus.ACTIVE, **more: Any) -> Pattern:
     return Pattern(pattern_id=name, name=name, category="momentum",
                    status=Pattern.Status(status=status, quarantined=False), **more)  # fmt: skip
 
 
-def test_lessons_come_through_domains_active_patterns_and_decisions(micron):
+def test_lessons_come_through_domains_active_patterns_and_decisions(micron: neo4j.Driver) -> None:
     """Each way is named; a pattern that is not active opens none."""
     story = Story()
     story.tell(lesson("by domain", "macro"), known=at("06-01"))
@@ -310,7 +331,7 @@ def test_lessons_come_through_domains_active_patterns_and_decisions(micron):
     assert lessons(micron, "05-31") == []
 
 
-def test_a_lesson_whose_domains_changed_later_is_given_to_the_caller_to_judge(micron):
+def test_a_lesson_whose_domains_changed_later_is_given_to_the_caller_to_judge(micron: neo4j.Driver) -> None:
     """Before the correction it affected the subject's domain; the graph no longer says so."""
     story = Story().tell(lesson("moved", "macro"), lesson("kept", "macro"), known=at("06-02"))
     story.correct(lesson("moved", "flu"), known=at("06-10")).write(micron)
@@ -321,14 +342,14 @@ def test_a_lesson_whose_domains_changed_later_is_given_to_the_caller_to_judge(mi
 @pytest.mark.parametrize(
     "hostile", ['a" OR "macro', "back\\slash", 'both\\" OR "macro', "*", "macro OR flu", "(", "AND"]
 )
-def test_a_hostile_domain_is_one_word_and_no_syntax(driver, hostile):
+def test_a_hostile_domain_is_one_word_and_no_syntax(driver: neo4j.Driver, hostile: str) -> None:
     """Domains reach the full-text language inside quotes."""
     story = Story().tell(Company(ticker="MU"), analysis("a", "06-01"), finding("f", "a", domain=hostile))
     story.tell(lesson("same", hostile), lesson("macro", "macro"), lesson("flu", "flu")).write(driver)
     assert lessons(driver) == [("same", ["domain"], False)]
 
 
-def test_similar_analyses_follow_the_stored_edges_of_this_one_only(micron):
+def test_similar_analyses_follow_the_stored_edges_of_this_one_only(micron: neo4j.Driver) -> None:
     story = Story().tell(Company(ticker="AMD"), analysis("amd", "06-01", "company:AMD"))
     story.write(micron)
     story.similar("Analysis", "second", "amd", score=0.7, rank=2, model_version="m1")
@@ -371,13 +392,13 @@ def names(driver: neo4j.Driver) -> neo4j.Driver:
         ("californa", "market:flu-ca"),
     ],
 )
-def test_nearest_names_forgive_misspelling(names, typed, best):
+def test_nearest_names_forgive_misspelling(names: neo4j.Driver, typed: str, best: str) -> None:
     rows = ask(names, "nearest_names", search=names_search(typed), limit=3)
     assert best in [row["subject_id"] for row in rows]
     assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
 
 
-def test_nearest_names_say_the_name_and_put_the_exact_one_first(names):
+def test_nearest_names_say_the_name_and_put_the_exact_one_first(names: neo4j.Driver) -> None:
     row, *_ = ask(names, "nearest_names", search=names_search("microsoft"), limit=3)
     assert (row["subject_id"], row["name"]) == ("company:MSFT", "Microsoft")
     (row,) = ask(names, "nearest_names", search=names_search("California"), limit=3)
@@ -387,9 +408,9 @@ def test_nearest_names_say_the_name_and_put_the_exact_one_first(names):
 @pytest.mark.parametrize(
     "typed", ["", "   ", "!!!", '"', "a AND (", "NOT", "field:x", "[a TO b]", "~*?", "\\", "_", "x" * 5000, "é " * 500]
 )
-def test_nothing_that_people_type_breaks_the_search(names, typed):
+def test_nothing_that_people_type_breaks_the_search(names: neo4j.Driver, typed: str) -> None:
     assert isinstance(ask(names, "nearest_names", search=names_search(typed), limit=3), list)
 
 
-def test_an_empty_search_finds_nothing(names):
+def test_an_empty_search_finds_nothing(names: neo4j.Driver) -> None:
     assert ask(names, "nearest_names", search=names_search("?!"), limit=3) == []

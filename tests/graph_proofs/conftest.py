@@ -1,0 +1,59 @@
+"""A world to prove things in, and how hard to try."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, settings
+from psycopg import sql as composed
+
+from journal.migrations import migrate
+from kg import migrations
+from kg.engine import Graph
+from tests.graph_proofs.world import Journal, World, with_database
+
+CHAOS = bool(os.environ.get("IMEM_CHAOS"))
+
+settings.register_profile("proofs", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="session")
+def journal_template(stack: Any) -> Iterator[str]:
+    name = f"proofs_{uuid4().hex[:8]}"
+    admin = stack.settings.postgres_admin_url.get_secret_value()
+    role = urlsplit(stack.settings.postgres_url.get_secret_value()).username
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(composed.SQL("CREATE DATABASE {}").format(composed.Identifier(name)))
+        migrate(with_database(admin, name), application_role=role)
+        yield name
+        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+
+
+@pytest_asyncio.fixture(scope="session")
+async def world(stack: Any, journal_template: str) -> AsyncIterator[World]:
+    found = stack.settings
+    address = (found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value())
+    migrations.migrate(*address)
+    graph = Graph(*address)
+    yield World(found, journal_template, graph)
+    await graph.close()
+
+
+@pytest_asyncio.fixture
+async def empty(world: World) -> World:
+    """Give the world with an empty graph."""
+    await world.wipe()
+    return world
+
+
+@pytest_asyncio.fixture
+async def journal(world: World) -> AsyncIterator[Journal]:
+    async with world.journal() as lent:
+        yield lent

@@ -1,0 +1,201 @@
+"""A journal and a graph to prove things with: facts are stated, applied in any order, and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import neo4j
+import orjson
+import psycopg
+from psycopg import sql as composed
+
+from journal.actors import Actor
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.entry import Receipt
+from journal.gateway import Gateway
+from journal.settings import Role, Settings
+from kg.applier import Applier
+from kg.catalog import KINDS, LINKS
+from kg.engine import Graph
+from kg.entries import entry_of
+from kg.hash import GraphHash, graph_hash
+from kg.lines import parse_line
+from kg.project import Event, Projection
+
+Line = dict[str, Any]
+
+NEVER = Deadline.never()
+
+
+
+def importer(source: str = "test") -> Actor:
+    """Return who may state when history was known."""
+    return Actor(f"import:{source}", Role.HUMAN_ADMIN, may_import=True)
+
+
+def writer_of(line: Line) -> str | None:
+    """Return the subsystem that may write the line, if only one may."""
+    if "link" in line:
+        shape = (line["link"], next(iter(line["from"])), next(iter(line["to"])))
+        return LINKS[shape].governed if shape in LINKS else None
+    info = KINDS[line.get("record") or line["correct"]]
+    governors = [info.governed, *(info.groups[name].governed for name in line.get("groups", {}))]
+    return next((governor for governor in governors if governor), None)
+
+
+class Silent:
+    """A bell that never rings: the applier looks for itself."""
+
+    async def wait(self) -> None:
+        """Return at once, letting others run."""
+        import asyncio
+
+        await asyncio.sleep(0.01)
+
+
+@dataclass
+class Journal:
+    """
+    One migrated database of its own.
+
+    Attributes:
+        url: as the application.
+        admin_url: as its owner.
+        database: as the application.
+    """
+
+    url: str
+    admin_url: str
+    database: Database
+
+    async def say(self, *lines: Line, actor: Actor | None = None) -> list[Receipt]:
+        """Append lines as an import does, or as the agent that *actor* is."""
+        entries = [
+            entry_of(parse_line(orjson.dumps(line), needs_known_at=False, writer=writer_of(line))) for line in lines
+        ]
+        gateway = Gateway(self.database, actor or importer())
+        return await gateway.append(entries, deadline=NEVER)
+
+    async def events(self) -> list[Event]:
+        """Return the whole journal."""
+        rows = await self.database.named(
+            "events_after", {"after": 0, "upto": 2**62, "limit": 1_000_000}, deadline=NEVER
+        )
+        return [Event.from_row(row) for row in rows]
+
+    async def counts(self) -> Row:
+        """Return how many events wait and how many are dead."""
+        return (await self.database.named("delivery_counts", deadline=NEVER))[0]
+
+    async def rows(self, query: str, *parameters: Any) -> list[Row]:
+        """Ask anything as the application."""
+        return await self.database.rows(query, parameters or None, deadline=NEVER)  # type: ignore[arg-type]
+
+    def owner(self, query: str, *parameters: Any) -> None:
+        """Change something behind the application's back."""
+        with psycopg.connect(self.admin_url, autocommit=True) as conn:
+            conn.execute(query, parameters or None)  # type: ignore[arg-type]
+
+
+def with_database(url: str, name: str) -> str:
+    """Return *url* with another database."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+@dataclass
+class World:
+    """
+    The servers, with a template of an empty journal.
+
+    Attributes:
+        settings: where they are.
+        template: name of a migrated database that nobody is connected to.
+        graph: the graph, shared by all tests and wiped between them.
+    """
+
+    settings: Settings
+    template: str
+    graph: Graph
+
+    @asynccontextmanager
+    async def journal(self) -> AsyncIterator[Journal]:
+        """Lend an empty journal."""
+        name = f"proof_{uuid4().hex[:12]}"
+        assert self.settings.postgres_admin_url is not None
+        assert self.settings.postgres_url is not None
+        admin = self.settings.postgres_admin_url.get_secret_value()
+        identifiers = [composed.Identifier(name), composed.Identifier(self.template)]
+        with psycopg.connect(admin, autocommit=True) as conn:
+            conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*identifiers))
+        url = with_database(self.settings.postgres_url.get_secret_value(), name)
+        database = Database(url)
+        try:
+            yield Journal(url, with_database(admin, name), database)
+        finally:
+            await database.close()
+            with psycopg.connect(admin, autocommit=True) as conn:
+                conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(identifiers[0]))
+
+    async def wipe(self) -> None:
+        """Empty the graph; what migrations made stays."""
+        await self.run("MATCH (n) WHERE NOT n:SchemaVersion DETACH DELETE n")
+
+    async def run(self, text: str, **parameters: Any) -> list[dict[str, Any]]:
+        """Run any statement on the graph."""
+
+        async def work(transaction: neo4j.AsyncTransaction) -> list[dict[str, Any]]:
+            result = await transaction.run(text, parameters)  # type: ignore[arg-type]
+            return [record.data() async for record in result]
+
+        return (await self.graph.write("test", work, deadline=NEVER))[0]
+
+    async def apply(self, *batches: Sequence[Event]) -> None:
+        """Apply batches, each in one transaction, as the applier does."""
+        now = datetime.now(UTC).isoformat()
+        for batch in batches:
+            projection = Projection()
+            for event in batch:
+                projection.add(event)
+            works = list(projection.work())
+
+            async def work(transaction: neo4j.AsyncTransaction, works: Any = works) -> None:
+                for one in works:
+                    await (await transaction.run(one.text, rows=one.rows, now=now)).consume()
+
+            await self.graph.write("apply", work, deadline=NEVER)
+
+    async def hash_of(self, *batches: Sequence[Event]) -> GraphHash:
+        """Return the hash of an empty graph to which the batches were applied."""
+        await self.wipe()
+        await self.apply(*batches)
+        return await graph_hash(self.graph)
+
+    def applier(self, journal: Journal, **options: Any) -> Applier:
+        """Return an applier between the two."""
+        return Applier(journal.database, self.graph, Silent(), **options)
+
+    async def node(self, kind: str, key: str) -> Mapping[str, Any] | None:
+        """Return the properties of one node."""
+        rows = await self.run(f"MATCH (n:{kind} {{{KINDS[kind].key}: $key}}) RETURN properties(n) AS p", key=key)
+        return rows[0]["p"] if rows else None
+
+
+
+
+def analysis(key: str, *, ticker: str = "MU", known_at: str = "2026-01-02T00:00:00Z", **core: Any) -> Line:
+    """Return a line of an analysis."""
+    values = {"id": key, "subject_id": f"company:{ticker}", "date": "2026-01-01T00:00:00Z", "kind": "research"}
+    return {"record": "Analysis", "known_at": known_at, "core": {**values, **core}}
+
+
+def cut(events: Iterable[Event], size: int) -> list[list[Event]]:
+    """Return the events in batches."""
+    found = list(events)
+    return [found[start : start + size] for start in range(0, len(found), size)]

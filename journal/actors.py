@@ -90,7 +90,9 @@ class Resource:
     owner: str | None = None
 
 
-def _cells(role: Role, resource: ResourceType, scope: Scope, *actions: Action) -> dict[tuple[Role, ResourceType, Action], Scope]:
+def _cells(
+    role: Role, resource: ResourceType, scope: Scope, *actions: Action
+) -> dict[tuple[Role, ResourceType, Action], Scope]:
     return {(role, resource, action): scope for action in actions}
 
 

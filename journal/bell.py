@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import redis.asyncio
-from redis.backoff import NoBackoff
 from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from journal.entry import Tier
@@ -72,7 +72,7 @@ class StreamBell:
     async def wait(self) -> None:
         """Return when a writer rang, or after :data:`WAIT_S` seconds, or sooner when the streams are away."""
         try:
-            answers = await self._client.xread(self._last, block=int(WAIT_S * 1000), count=KEPT)
+            answers: Any = await self._client.xread(self._last, block=int(WAIT_S * 1000), count=KEPT)
         except (RedisError, OSError):
             await asyncio.sleep(LOOK_S)
             return

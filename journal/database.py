@@ -62,7 +62,8 @@ class Database:
     """
     A bounded pool of connections of one process and one event loop.
 
-    Opens lazily: making one touches no network, so that a server that is down is an error of the call, not of the start.
+    Opens lazily: making one touches no network, so that a server that is down is an error of the call,
+    not of the start.
     """
 
     def __init__(self, url: str, *, size: int = 8, options: str = "") -> None:

@@ -1,7 +1,8 @@
 """
 The gateway: the one function through which every read and write passes, and the journal's one way in.
 
-A write's audit row is inserted by the statement that writes it, in the same transaction: if it fails, so does the write.
+A write's audit row is inserted by the statement that writes it, in the same transaction: if it fails, so does the
+write.
 Denials leave one audit row and nothing else.
 """
 
@@ -73,7 +74,7 @@ class Gateway:
         if not allowed(actor, resource, action):
             await self._audit(actor, resource, action, authorized=False, outcome="denied", deadline=deadline)
             raise PermissionDenied(
-                f"{actor.id} ({actor.role}) may not {action.value.replace('_', ' ')} {resource.type.value.replace('_', ' ')}"
+                f"{actor.id} ({actor.role}) may not {_words(action)} {_words(resource.type)}"
                 f"{' of ' + resource.owner if resource.owner and resource.owner != actor.id else ''}.",
                 mend="The role comes from the settings or the token, not from the call.",
             )
@@ -192,6 +193,10 @@ class Gateway:
             if authorized:
                 raise
             # A denial that cannot be recorded is still a denial.
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 async def _nothing() -> None:

@@ -63,7 +63,9 @@ class Settings(BaseSettings):
     valkey_durable_url: SecretStr | None = Field(None, description="redis:// URL of streams and the Celery broker.")
     valkey_cache_url: SecretStr | None = Field(None, description="redis:// URL of the shared cache.")
 
-    actor: str = Field("local", description="Who calls: an agent, a person, a service.", pattern=r"^[A-Za-z0-9_.:-]{1,90}$")
+    actor: str = Field(
+        "local", description="Who calls: an agent, a person, a service.", pattern=r"^[A-Za-z0-9_.:-]{1,90}$"
+    )
     role: Role = Field(Role.HUMAN_ADMIN, description="The actor's role; never taken from a call.")
     may_import: bool = Field(default=True, description="Whether the actor may state a known_at earlier than now.")
 
@@ -111,7 +113,9 @@ class Settings(BaseSettings):
         known = {PREFIX + name.upper() for name in cls.model_fields} | TEST_VARIABLES
         unknown = sorted(name for name in env if name.startswith(PREFIX) and name.upper() not in known)
         if unknown:
-            raise SettingsError(f"Unknown setting {', '.join(unknown)}.", mend="`imem doctor --settings` lists the known ones.")
+            raise SettingsError(
+                f"Unknown setting {', '.join(unknown)}.", mend="`imem doctor --settings` lists the known ones."
+            )
         values = {
             name: env[PREFIX + name.upper()]
             for name in cls.model_fields

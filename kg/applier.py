@@ -5,8 +5,8 @@ It holds a lease, reads due events from Postgres in each actor's order, projects
 together with ``AppliedEvent``, and marks it applied. The next batch is read while this one is written. A crash at any
 step causes a repeat, which the statements' guards make harmless.
 
-A batch that the graph refuses is bisected until the bad event stands alone; after :data:`MOST_REJECTIONS` it is dead, with
-its reason, and the rest goes on. A graph that is away consumes no attempts.
+A batch that the graph refuses is bisected until the bad event stands alone; after :data:`MOST_REJECTIONS` it is dead,
+with its reason, and the rest goes on. A graph that is away consumes no attempts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 Neo4j through its official async driver: bounded, with a deadline that the server keeps, and its errors in our words.
 
 A statement carries the time that is left as its transaction timeout, so that the server stops it when nobody waits any
-more; the client waits a little longer than that and then drops the connection, for a server that does not answer at all.
+more; the client waits a little longer than that and then drops the connection, for a server that does not answer.
 """
 
 from __future__ import annotations
@@ -115,9 +115,7 @@ class Graph:
             await self._driver.close()
             self._driver = None
 
-    async def read(
-        self, name: str, parameters: Mapping[str, Any] | None = None, *, deadline: Deadline
-    ) -> list[Record]:
+    async def read(self, name: str, parameters: Mapping[str, Any] | None = None, *, deadline: Deadline) -> list[Record]:
         """
         Run the named query and return its rows.
 

@@ -113,7 +113,9 @@ def _link_entry(line: LinkLine, tier: Tier) -> Entry:
     }
     # A link that a node bears one at a time is identified by that node, and where it leads is its value.
     replaced = line.link.replaced
-    ends = (line.from_label, line.from_key) if replaced else (line.from_label, line.from_key, line.to_label, line.to_key)
+    ends = (
+        (line.from_label, line.from_key) if replaced else (line.from_label, line.from_key, line.to_label, line.to_key)
+    )
     value = payload if replaced else line.props
     return Entry(
         kind=f"link.{line.type}",

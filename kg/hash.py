@@ -119,7 +119,9 @@ async def graph_hash(graph: Graph, *, seen: Callable[[int], None] | None = None,
         while True:
             rows = await _page(graph, info, after, page)
             for row in rows:
-                labels.setdefault(label, _Tally()).add(canonical_json([row["key"], *sorted(row["properties"], key=_name)]))
+                labels.setdefault(label, _Tally()).add(
+                    canonical_json([row["key"], *sorted(row["properties"], key=_name)])
+                )
                 for type_, line in _links(label, row):
                     types.setdefault(type_, _Tally()).add(line)
             nodes += len(rows)

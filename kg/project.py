@@ -2,7 +2,8 @@
 From events to rows: what a batch of journal events writes to the graph. Pure: no I/O, no clock.
 
 What waits in one batch is coalesced: of several statements about one core, group or link, only what will stand is
-sent. Statements guard themselves by order keys, so that a batch that is applied late, twice, or beside others ends the same.
+sent. Statements guard themselves by order keys, so that a batch that is applied late, twice, or beside others
+ends the same.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from kg.catalog import (
 
 Row = dict[str, Any]
 Times = list[list[str]]
-"""Pairs of property and RFC 3339 text; the statement makes times of them, which the driver would do a hundred times slower."""
+"""Pairs of property and RFC 3339 text; the statement makes times of them, which the driver does far more slowly."""
 
 Link = tuple[str, str, str, str, str, str]
 """Type, label and key of the start, label and key of the end, identity (text, or empty)."""
@@ -290,7 +291,9 @@ def _end(side: str, kind: str) -> dict[str, str]:
 def _work(statement: str, rows: list[Row], *, sort_by: str | None = None, **terms: str) -> Work:
     by = sort_by or ("key" if "key" in rows[0] else None)
     rows.sort(key=(lambda row: row[by]) if by else (lambda row: (row["from"], row["to"])))
-    return Work(f"{statement} {terms.get('type') or terms.get('label') or ''}".strip(), _bound(statement, **terms), rows)
+    return Work(
+        f"{statement} {terms.get('type') or terms.get('label') or ''}".strip(), _bound(statement, **terms), rows
+    )
 
 
 _BOUND: dict[tuple[str, ...], LiteralString] = {}

@@ -18,8 +18,8 @@ from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, GraphUnavailable
 from journal.gateway import Gateway
 from kg.asof import Answer, AsOf, Dated, Ref, dated
-from kg.engine import Graph
 from kg.catalog import subject_ref
+from kg.engine import Graph
 from kg.entries import link_key
 from recall.model import (
     DebateItem,
@@ -42,7 +42,9 @@ T = TypeVar("T")
 GRAPH_SHARE: Final = 0.75
 """Share of the time left that the graph may take; the rest is for the journal, which dates or stands in."""
 
-WITHOUT_GRAPH: Final = "Neo4j could not be asked; this is what Postgres knows, without what is known through links alone"
+WITHOUT_GRAPH: Final = (
+    "Neo4j could not be asked; this is what Postgres knows, without what is known through links alone"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,11 @@ async def _history(ask: Question) -> HistoryArm:
     if reason is not None:
         rows = await _history_from_journal(ask, [row["key"] for row in rows])
     answer = await ask.dated(_history_refs(rows))
-    kept = [(row, answer.records["Analysis", row["analysis"]]) for row in rows if ("Analysis", row["analysis"]) in answer.records]
+    kept = [
+        (row, answer.records["Analysis", row["analysis"]])
+        for row in rows
+        if ("Analysis", row["analysis"]) in answer.records
+    ]
     # What was corrected after the moment came in addition to the limit: sorted and cut again, now that all are dated.
     kept.sort(key=lambda pair: pair[1].key)
     kept.sort(key=lambda pair: str(pair[1].core["date"]), reverse=True)
@@ -175,7 +181,10 @@ async def _history(ask: Question) -> HistoryArm:
             subject_id=row["subject"],
             analysis=record(analysis),
             performed_by=_performers(row, answer),
-            findings=[SettledFinding(finding=record(one), score=_score(scores.get(one.key))) for one in findings[row["analysis"]]],
+            findings=[
+                SettledFinding(finding=record(one), score=_score(scores.get(one.key)))
+                for one in findings[row["analysis"]]
+            ],
             findings_total=row["findings_total"],
             decisions=_decisions(row, answer),
         )
@@ -186,7 +195,9 @@ async def _history(ask: Question) -> HistoryArm:
 
 async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[dict[str, Any]]:
     """Return rows like those of ``company_history`` for *analyses*, as far as record heads tell."""
-    rows = await ask.database.named("parts_of_analyses", {"analyses": list(analyses), **ask.at.limits}, deadline=ask.deadline)
+    rows = await ask.database.named(
+        "parts_of_analyses", {"analyses": list(analyses), **ask.at.limits}, deadline=ask.deadline
+    )
     parts: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         parts.setdefault((row["analysis_id"], row["kind"]), []).append(row["key"])
@@ -280,7 +291,9 @@ async def _debates(ask: Question) -> DebatesArm:
     for debate in found:
         row = by_key[debate.key]
         disputed = answer.records.get(("Finding", row["disputed"])) if row["disputed"] else None
-        ended = [answer.records[ref] for key in row["resolutions"] if (ref := ("DebateResolution", key)) in answer.records]
+        ended = [
+            answer.records[ref] for key in row["resolutions"] if (ref := ("DebateResolution", key)) in answer.records
+        ]
         ended.sort(key=lambda one: (one.known_at, one.key))
         turns, speakers = counts.get(debate.key, (0, 0))
         items.append(
@@ -329,17 +342,16 @@ async def _speakers(ask: Question) -> TrackRecordsArm:
         pairs += [(ask.for_agent, domain) for domain in sorted({domain for _, domain in pairs})]
     if not pairs:
         return TrackRecordsArm(**_quality(reason))
-    answer = await track_records(
-        ask.database, pairs, ask.at, halflife_years=ask.halflife_years, deadline=ask.deadline
-    )
+    answer = await track_records(ask.database, pairs, ask.at, halflife_years=ask.halflife_years, deadline=ask.deadline)
     spoke = set(pairs)
-    items = [_track_record(one) for one in answer.records if one.n or one.abstained or (one.agent, one.domain) in spoke]
+    items = [track_record(one) for one in answer.records if one.n or one.abstained or (one.agent, one.domain) in spoke]
     if reason is None and answer.waiting_since is not None and answer.waiting_since <= ask.at.recorded_until:
         reason = "some outcomes are not scored yet"
     return TrackRecordsArm(items=items, total=len(items), **_quality(reason))
 
 
-def _track_record(one: TrackRecord) -> TrackRecordItem:
+def track_record(one: TrackRecord) -> TrackRecordItem:
+    """Return a track record as an answer shows it."""
     return TrackRecordItem(
         agent=one.agent,
         domain=one.domain,
@@ -380,7 +392,7 @@ async def contradictions(ask: Question) -> RecordsArm:
 
 
 async def patterns(ask: Question) -> RecordsArm:
-    """Return the patterns that were active at the moment, of the subject's sector or of none; nothing else is ever shown."""
+    """Return the patterns that were active at the moment, of the subject's sector or of none, and nothing else."""
 
     async def answer() -> RecordsArm:
         rows = await ask.database.named(
@@ -413,9 +425,7 @@ async def lessons(ask: Question) -> RecordsArm:
         rows, _, total = await _found(ask, "lessons_of_subject", ask.limits.lessons, None)
         active = await _active(ask, {pattern for row in rows for pattern in row["patterns"]})
         found = (await ask.dated(("Lesson", row["lesson"]) for row in rows)).records
-        fitting = [
-            one for row in rows if (one := found.get(("Lesson", row["lesson"]))) and _bears(row, one, active)
-        ]
+        fitting = [one for row in rows if (one := found.get(("Lesson", row["lesson"]))) and _bears(row, one, active)]
         fitting.sort(key=lambda one: one.key)
         fitting.sort(key=lambda one: one.known_at, reverse=True)
         items = [record(one) for one in fitting[: ask.limits.lessons]]

@@ -96,19 +96,22 @@ class Recall:
         try:
             async with asyncio.timeout(deadline.left_s()):
                 at, subject_id = await asyncio.gather(
-                    self._moment(as_of, clock, deadline), self.subject(subject, deadline=deadline)
+                    self.moment(as_of, clock, deadline), self.subject(subject, deadline=deadline)
                 )
         except (PostgresUnavailable, BudgetExceeded, TimeoutError) as error:
             briefing = self._without_journal(subject, asked, clock, str(error) or "Postgres did not answer in time")
         else:
             left = deadline.within_ms(max(1.0, deadline.left_ms() - RESERVE_MS))
-            question = Question(
-                subject_id, at, self.gateway, self.graph, left, limits or Limits(), self.halflife_years, for_agent
-            )
-            briefing = await _answer(question)
+            briefing = await _answer(self.question(subject_id, at, left, limits or Limits(), for_agent))
         return briefing.model_copy(update={"for_agent": for_agent, "took_ms": (time.monotonic() - started) * 1000.0})
 
-    async def _moment(self, as_of: datetime | None, clock: str, deadline: Deadline) -> AsOf:
+    def question(
+        self, subject_id: str, at: AsOf, deadline: Deadline, limits: Limits, for_agent: str | None = None
+    ) -> Question:
+        """Return what the arms are given."""
+        return Question(subject_id, at, self.gateway, self.graph, deadline, limits, self.halflife_years, for_agent)
+
+    async def moment(self, as_of: datetime | None, clock: str, deadline: Deadline) -> AsOf:
         """Return the moment to use; on the recorded clock also nothing later than what is scored."""
         at = await resolve(self.gateway.database, as_of, clock, deadline=deadline)
         if clock != "recorded":
@@ -179,14 +182,18 @@ class Recall:
 
 
 async def _answer(question: Question) -> Briefing:
-    about, history, debates, track_records, contradictions, patterns, lessons = await asyncio.gather(
-        _about(question),
-        _guarded(question, arms.history(question), HistoryArm),
-        _guarded(question, arms.debates(question), DebatesArm),
-        _guarded(question, arms.speakers(question), TrackRecordsArm),
-        _guarded(question, arms.contradictions(question), RecordsArm),
-        _guarded(question, arms.patterns(question), RecordsArm),
-        _guarded(question, arms.lessons(question), RecordsArm),
+    (about, history, debates, track_records), (contradictions, patterns, lessons) = await asyncio.gather(
+        asyncio.gather(
+            _about(question),
+            _guarded(question, arms.history(question), HistoryArm),
+            _guarded(question, arms.debates(question), DebatesArm),
+            _guarded(question, arms.speakers(question), TrackRecordsArm),
+        ),
+        asyncio.gather(
+            _guarded(question, arms.contradictions(question), RecordsArm),
+            _guarded(question, arms.patterns(question), RecordsArm),
+            _guarded(question, arms.lessons(question), RecordsArm),
+        ),
     )
     at = question.at
     briefing = Briefing(

@@ -16,7 +16,16 @@ from journal.errors import BadInput
 from recall.quoting import name, quoted
 
 if TYPE_CHECKING:
-    from recall.model import Arm, Briefing, DebateItem, HistoryItem, Record, SettledFinding, TakenDecision, TrackRecordItem
+    from recall.model import (
+        Arm,
+        Briefing,
+        DebateItem,
+        HistoryItem,
+        Record,
+        SettledFinding,
+        TakenDecision,
+        TrackRecordItem,
+    )
 
 DEFAULT_CHARS: Final = 8000
 FINDING_CHARS: Final = 160
@@ -30,6 +39,11 @@ _TABLE_CHARS: Final = 400
 
 ENOUGH: Final = 15
 """Observations below which nobody is said to have a record (credibility-and-contradictions, section 2)."""
+
+
+_TRACK_TABLE: Final = """\
+| agent | domain | n (rows) | right | share right, 95 % interval | Brier skill |
+|---|---|---|---|---|---|"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +130,11 @@ def _head(briefing: Briefing) -> str:
     lines.append(f"As of {moment(briefing.as_of)}: {clock} by then.")
     if briefing.asked_as_of is not None and briefing.asked_as_of > briefing.as_of:
         lines.append(f"Asked for {moment(briefing.asked_as_of)}; what came later is not complete yet.")
-    if briefing.asked_as_of is None and briefing.complete_until is not None and briefing.complete_until < briefing.as_of:
+    if (
+        briefing.asked_as_of is None
+        and briefing.complete_until is not None
+        and briefing.complete_until < briefing.as_of
+    ):
         behind_s = (briefing.as_of - briefing.complete_until).total_seconds()
         if behind_s >= 1:
             lines.append(f"Complete up to {moment(briefing.complete_until)}; later writes may be missing.")
@@ -132,7 +150,9 @@ def _notes(arm: Arm) -> tuple[str, ...]:
     return (f"[{arm.quality}: {arm.reason}]",)
 
 
-def _section(title: str, arm: Arm, blocks: Sequence[str], none: str, nouns: tuple[str, str], table: str = "") -> Section:
+def _section(
+    title: str, arm: Arm, blocks: Sequence[str], none: str, nouns: tuple[str, str], table: str = ""
+) -> Section:
     notes = list(_notes(arm))
     if not blocks and arm.quality != "unavailable":
         notes.append(none)
@@ -155,7 +175,7 @@ def _sections(briefing: Briefing) -> list[Section]:
             "Track records of those who spoke", records,
             [_track_record(item, briefing.for_agent) for item in records.items],
             "Nobody made a claim that an outcome could settle.", ("more agent", "more agents"),
-            "| agent | domain | n (rows) | right | share right, 95 % interval | Brier skill |\n|---|---|---|---|---|---|",
+            _TRACK_TABLE,
         ),
         _section(
             "Contradictions between sources", briefing.contradictions,
@@ -209,8 +229,11 @@ def _history(item: HistoryItem, own: str, for_agent: str | None) -> str:
         what.append(f"confidence {_share(core['confidence'])}")
     if item.subject_id != own:
         what.append(f"on {name(item.subject_id)}")
-    people = _and([f"{name(one.agent)} ({name(one.role)})" if one.role else name(one.agent) for one in item.performed_by])
-    lines = [f"- **{_day(core['date'])}** {_and(what)}{f'; by {people}' if people else ''} [{name(item.analysis.key)}]{_marks(item.analysis)}"]
+    people = _and(
+        [f"{name(one.agent)} ({name(one.role)})" if one.role else name(one.agent) for one in item.performed_by]
+    )
+    by = f"; by {people}" if people else ""
+    lines = [f"- **{_day(core['date'])}** {_and(what)}{by} [{name(item.analysis.key)}]{_marks(item.analysis)}"]
     if core.get("summary"):
         lines.append(f"  - summary: {quoted(core['summary'])}")
     lines += [f"  - {_finding(one, for_agent)}" for one in item.findings]
@@ -274,13 +297,16 @@ def _decision(taken: TakenDecision) -> str:
 def _outcome(record: Record) -> str:
     core = record.core
     unit = f" {name(core['unit'])}" if core.get("unit") else ""
-    return f"outcome: {name(core['metric'])} at {_day(core['target_at'])} was {_number(core['actual'])}{unit} (known {moment(record.known_at)})"
+    known = f"known {moment(record.known_at)}"
+    return f"outcome: {name(core['metric'])} at {_day(core['target_at'])} was {_number(core['actual'])}{unit} ({known})"
 
 
 def _debate(item: DebateItem) -> str:
     core = item.debate.core
     state = item.debate.groups.get("state", {})
-    head = f"- **{_day(core['timestamp'])}** {name(core['challenger_agent'])} challenged {name(core['challenged_agent'])}"
+    head = (
+        f"- **{_day(core['timestamp'])}** {name(core['challenger_agent'])} challenged {name(core['challenged_agent'])}"
+    )
     lines = [f"{head}: {quoted(core['topic'])} [{name(item.debate.key)}]{_marks(item.debate)}"]
     if core.get("challenge_basis"):
         lines.append(f"  - basis: {quoted(core['challenge_basis'])}")
@@ -324,7 +350,8 @@ def _track_record(item: TrackRecordItem, for_agent: str | None) -> str:
 
 def _contradiction(record: Record) -> str:
     core = record.core
-    head = f"- **{_day(core['timestamp'])}** {name(core['data_point'])}: {name(core['source_a'])} {_number(core['value_a'])}"
+    when = _day(core["timestamp"])
+    head = f"- **{when}** {name(core['data_point'])}: {name(core['source_a'])} {_number(core['value_a'])}"
     resolution: dict[str, Any] = record.groups.get("resolution", {})
     if not resolution:
         end = "not resolved"

@@ -1,8 +1,8 @@
 """
 What a briefing is made of.
 
-Times are UTC; probabilities, confidences and shares are fractions 0–1. Texts are verbatim, as they were stored: data, never
-instructions. :mod:`recall.markdown` quotes them.
+Times are UTC; probabilities, confidences and shares are fractions 0–1. Texts are verbatim, as they were stored: data,
+never instructions. :mod:`recall.markdown` quotes them.
 """
 
 from __future__ import annotations
@@ -128,6 +128,33 @@ class DebateItem(Value):
     resolutions: list[Record] = Field(default_factory=list)
     turns: int = 0
     speakers: int = 0
+
+
+class DebateTurn(Value):
+    """One turn of a debate, verbatim."""
+
+    number: int
+    stage: str | None = None
+    speaker: str
+    stance: str | None = None
+    text: str
+    cites: list[str] = Field(default_factory=list)
+
+
+class DebateOnFile(Value):
+    """A debate with every turn."""
+
+    debate: DebateItem
+    turns: list[DebateTurn]
+
+
+class Text(Value):
+    """The long text of a record."""
+
+    kind: str
+    key: str
+    body: str
+    known_at: datetime
 
 
 class TrackRecordItem(Value):

@@ -1,9 +1,9 @@
 """
 Stored text, quoted as data.
 
-Whatever an agent or a source once wrote goes into other agents' prompts. It is shown inline, bounded, in quotation marks
-and with everything escaped by which it could end them, begin a line, a heading, a code block or a tag of its own: a finding
-that says "ignore your instructions" is somebody's words and stays so.
+Whatever an agent or a source once wrote goes into other agents' prompts. It is shown inline, bounded, in quotation
+marks and with everything escaped by which it could end them, begin a line, a heading, a code block or a tag of its
+own: a finding that says "ignore your instructions" is somebody's words and stays so.
 """
 
 from __future__ import annotations

@@ -61,3 +61,10 @@ GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 -- scored_horizon --
 -- The last moment of which everything recorded is scored.
 SELECT imem_settled_horizon() AS horizon
+
+-- resolutions_of_debate --
+-- Records of how a debate ended, as far as they were known.
+SELECT DISTINCT e.record_key AS key FROM event AS e
+WHERE e.kind = 'record.DebateResolution' AND e.payload -> 'core' ->> 'debate_id' = %(debate_id)s
+  AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+ORDER BY 1

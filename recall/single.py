@@ -1,0 +1,207 @@
+"""The single questions behind a briefing, for callers that want one part alone, or whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import neo4j.time
+
+from credibility.track_record import track_pairs, track_records
+from journal.actors import Action, Resource, ResourceType
+from journal.deadline import Deadline
+from journal.errors import BadInput
+from kg.asof import Answer, AsOf, dated
+from kg.queries import arguments, named_queries
+from recall import arms
+from recall.arms import Limits
+from recall.brief import Recall
+from recall.model import Arm, DebateItem, DebateOnFile, DebateTurn, Text, TrackRecordsArm
+
+PARTS: Final = {
+    "history": arms.history,
+    "debates": arms.debates,
+    "track_records": arms.speakers,
+    "contradictions": arms.contradictions,
+    "patterns": arms.patterns,
+    "lessons": arms.lessons,
+}
+"""The arms of a briefing by name."""
+
+MOST: Final = 200
+"""Most rows of one answer."""
+
+_RESTRICTED: Final = {
+    "patterns": (ResourceType.PATTERNS, Action.VALIDATE),
+    "evidence": (ResourceType.PATTERNS, Action.VALIDATE),
+}
+"""Areas of named queries that show more than agents may see, with the right that opens them."""
+
+_FOR_ALL: Final = frozenset({"active_patterns"})
+"""Of those areas, what everybody may ask."""
+
+
+async def part(
+    recall: Recall,
+    name: str,
+    subject: str,
+    *,
+    as_of: datetime | None,
+    clock: str,
+    limit: int | None,
+    deadline: Deadline,
+) -> Arm:
+    """
+    Return one arm for *subject*.
+
+    Raises:
+        UnknownSubject, BadInput, PermissionDenied: as a briefing.
+        PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
+    """
+    limits = Limits() if limit is None else Limits(*(bounded(limit),) * 7)
+    at = await recall.moment(as_of, clock, deadline)
+    subject_id = await recall.subject(subject, deadline=deadline)
+    return await PARTS[name](recall.question(subject_id, at, deadline, limits))
+
+
+def bounded(limit: int) -> int:
+    """
+    Return *limit* if it is one.
+
+    Raises:
+        BadInput: it is below 1 or over :data:`MOST`.
+    """
+    if not 1 <= limit <= MOST:
+        raise BadInput("limit", f"must be 1 to {MOST}.")
+    return limit
+
+
+async def agent_records(
+    recall: Recall, agent: str, domain: str | None, *, as_of: datetime | None, clock: str, deadline: Deadline
+) -> TrackRecordsArm:
+    """Return the track records of one agent, in one domain or in each in which it was scored."""
+    at = await recall.moment(as_of, clock, deadline)
+
+    async def ask() -> TrackRecordsArm:
+        database = recall.gateway.database
+        pairs = [(agent, domain)] if domain else await track_pairs(database, [agent], deadline=deadline)
+        if not pairs:
+            return TrackRecordsArm()
+        answer = await track_records(database, pairs, at, halflife_years=recall.halflife_years, deadline=deadline)
+        items = [arms.track_record(one) for one in answer.records]
+        return TrackRecordsArm(items=items, total=len(items))
+
+    return await recall.gateway.authorize_and_execute(
+        Resource(ResourceType.GRAPH, agent), Action.READ, ask, deadline=deadline
+    )
+
+
+async def debate(
+    recall: Recall, debate_id: str, *, as_of: datetime | None, clock: str, deadline: Deadline
+) -> DebateOnFile:
+    """
+    Return a debate with every turn.
+
+    Raises:
+        BadInput: there was no such debate.
+    """
+    at = await recall.moment(as_of, clock, deadline)
+
+    async def ask() -> DebateOnFile:
+        database = recall.gateway.database
+        ended = await database.named("resolutions_of_debate", {"debate_id": debate_id, **at.limits}, deadline=deadline)
+        refs = [("Debate", debate_id), *(("DebateResolution", row["key"]) for row in ended)]
+        answer: Answer = await dated(database, refs, at, deadline=deadline)
+        found = answer.records.get(("Debate", debate_id))
+        if found is None:
+            raise BadInput("debate", f"{debate_id!r} was not on file at that moment.")
+        rows = await database.named(
+            "turns_of_debate",
+            {"debate_id": debate_id, "position": found.turns_position, "limit": MOST * 5},
+            deadline=deadline,
+        )
+        resolutions = [one for ref, one in sorted(answer.records.items()) if ref[0] == "DebateResolution"]
+        return DebateOnFile(
+            debate=DebateItem(
+                debate=arms.record(found),
+                resolutions=[arms.record(one) for one in resolutions],
+                turns=len(rows),
+                speakers=len({row["speaker"] for row in rows}),
+            ),
+            turns=[DebateTurn(**row) for row in rows],
+        )
+
+    return await recall.gateway.authorize_and_execute(
+        Resource(ResourceType.GRAPH, debate_id), Action.READ, ask, deadline=deadline
+    )
+
+
+async def text(
+    recall: Recall, kind: str, key: str, *, as_of: datetime | None, clock: str, deadline: Deadline
+) -> Text | None:
+    """Return the long text of a record as it stood, or none when there was none."""
+    at: AsOf = await recall.moment(as_of, clock, deadline)
+
+    async def ask() -> Text | None:
+        rows = await recall.gateway.database.named(
+            "body_of", {"kind": kind, "key": key, **at.limits}, deadline=deadline
+        )
+        return Text(kind=kind, key=key, body=rows[0]["body"], known_at=rows[0]["known_at"]) if rows else None
+
+    return await recall.gateway.authorize_and_execute(
+        Resource(ResourceType.GRAPH, key), Action.READ, ask, deadline=deadline
+    )
+
+
+async def named(
+    recall: Recall,
+    name: str,
+    parameters: Mapping[str, Any],
+    *,
+    as_of: datetime | None,
+    clock: str,
+    deadline: Deadline,
+) -> list[dict[str, Any]]:
+    """
+    Run a named query of the graph and return its rows, times as RFC 3339 text.
+
+    Args:
+        parameters: what the query takes; ``limit`` is 20 by default, and those of ``as_of`` are made here.
+
+    Raises:
+        BadInput: there is no such query, a parameter is missing or unknown, or the query does not answer as of a day.
+        PermissionDenied: the query shows what the actor's role may not see.
+        GraphUnavailable, BudgetExceeded: it could not be asked in time; retryable.
+    """
+    query = named_queries().get(name)
+    if query is None:
+        raise BadInput("query", f"{name!r} is no named query.")
+    if as_of is not None and not query.as_of:
+        raise BadInput("as_of", f"{name} does not answer as of an earlier day.")
+    values = {"limit": 20, **parameters}
+    bounded(values["limit"])
+    if query.as_of:
+        values |= (await recall.moment(as_of, clock, deadline)).limits
+    try:
+        bound = arguments(name, **values)
+    except TypeError as error:
+        raise BadInput("parameters", str(error)) from None
+    kind, action = ResourceType.GRAPH, Action.READ
+    if query.area in _RESTRICTED and name not in _FOR_ALL:
+        kind, action = _RESTRICTED[query.area]
+    rows = await recall.gateway.authorize_and_execute(
+        Resource(kind, name), action, lambda: recall.graph.read(name, bound, deadline=deadline), deadline=deadline
+    )
+    return [{column: _plain(value) for column, value in row.items()} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of the graph as JSON types."""
+    if isinstance(value, neo4j.time.DateTime):
+        return value.iso_format()
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from imem.commands import stack
+from imem.commands import data, stack
 from journal.errors import ImemError
 
 _debug = False
@@ -28,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(stack.app)
+app.add_typer(data.app)
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of a Typer callback

@@ -98,7 +98,7 @@ class Gateway:
         Entries that state a ``known_at`` need the import right whatever *action* says.
 
         Args:
-            owner: whose facts they are, where that is one agent; the actor itself by default.
+            owner: whose facts they are; the actor itself by default, the empty string for what is nobody's own.
             wait_visible: wait at most so long for the graph to hold them; receipts then say whether it does.
 
         Raises:
@@ -110,7 +110,11 @@ class Gateway:
         actions = {action} | ({Action.IMPORT} if any(entry.known_at is not None for entry in entries) else set())
         for wanted in sorted(actions - {Action.IMPORT}) + sorted(actions & {Action.IMPORT}):
             await self.authorize_and_execute(
-                Resource(ResourceType.JOURNAL, entries[0].key if len(entries) == 1 else None, owner or actor.id),
+                Resource(
+                    ResourceType.JOURNAL,
+                    entries[0].key if len(entries) == 1 else None,
+                    actor.id if owner is None else owner,
+                ),
                 wanted, _nothing, deadline=deadline, actor=actor,
             )  # fmt: skip
         receipts: list[Receipt] = []

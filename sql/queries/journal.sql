@@ -1,12 +1,13 @@
 -- append --
+-- Arrays travel in binary: as text, quoting them would cost the client more than all its other work.
 -- Appends a batch of one actor; see imem_append_v1 in the migrations. Columns: line, status, position, event_id, recorded_at.
 SELECT line, status, position, event_id, recorded_at
 FROM imem_append_v1(
     %(actor)s, %(role)s, %(may_import)s, %(context)s::jsonb,
-    %(event_id)s::uuid[], %(kind)s::text[], %(head_kind)s::text[], %(key)s::text[], %(payload)s::text[], %(body)s::text[],
-    %(payload_hash)s::bytea[], %(occurred_at)s::timestamptz[], %(known_at)s::timestamptz[], %(analysis_id)s::text[],
-    %(subject_id)s::text[], %(metric)s::text[], %(target_at)s::timestamptz[], %(ref_hash)s::bytea[], %(importance)s::real[],
-    %(tier)s::smallint[], %(turns)s::text[], %(group_line)s::integer[], %(group)s::text[], %(group_hash)s::bytea[])
+    %(event_id)b::uuid[], %(kind)b::text[], %(head_kind)b::text[], %(key)b::text[], %(payload)b::text[], %(body)b::text[],
+    %(payload_hash)b::bytea[], %(occurred_at)b::timestamptz[], %(known_at)b::timestamptz[], %(analysis_id)b::text[],
+    %(subject_id)b::text[], %(metric)b::text[], %(target_at)b::timestamptz[], %(ref_hash)b::bytea[], %(importance)b::real[],
+    %(tier)b::smallint[], %(turns)b::text[], %(group_line)b::integer[], %(group)b::text[], %(group_hash)b::bytea[])
 
 -- audit --
 -- One audit row for what is no journal write: a denial, a read of patterns.

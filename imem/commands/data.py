@@ -1,0 +1,69 @@
+"""``imem load`` and ``imem schema``: getting data in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from journal.errors import BadInput
+from journal.settings import Settings
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer()
+
+
+@app.command()
+def load(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH…", help="JSON Lines, plain or gzipped; folders of them; - for standard input."),
+    ],
+    *,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Name of the source; by default each file's name without its suffix.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Read everything first, and load nothing if any line is bad.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the graph holds what was loaded.")] = True,
+    report: Annotated[Path | None, typer.Option("--report", help="Write every refused line to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """
+    Load histories: records, links and corrections, one JSON object a line (`imem schema` describes them).
+
+    A refused line is reported and the others are loaded. Loading the same file again adds nothing, so a load that was
+    interrupted continues when it is repeated. Exit code 0: everything is loaded; 1: a line was refused, or the load
+    stopped; 3: loaded, but the graph does not hold it yet.
+    """
+    from imem.commands.load_run import run  # noqa: PLC0415 - as below
+    from imem.reading import sources_of  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+
+    try:
+        sources = sources_of(paths, source)
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field} {error.reason}" if error.field in paths else error.reason) from error
+    code = asyncio.run(run(Settings.read(), sources, strict=strict, wait=wait, report=report, as_json=as_json))
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
+def schema(
+    name: Annotated[str | None, typer.Argument(metavar="[KIND|LINK]", help="Such as Finding or PERFORMED.")] = None,
+    *,
+    as_json: Json = False,  # noqa: ARG001 - it is JSON anyhow; every command takes the option
+) -> None:
+    """Print the JSON Schema of the lines that may be loaded: of one kind or link, or of all."""
+    from kg.json_schema import line_schema  # noqa: PLC0415 - as above
+
+    try:
+        found = line_schema(name)
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.reason} {error.mend}".strip()) from error
+    typer.echo(json.dumps(found, indent=2))

@@ -1,0 +1,282 @@
+"""
+``imem load``: histories from files into the journal.
+
+Lines are parsed in a thread of their own while the batch before is committed; memory holds two batches, whatever the
+size of the file. Batches of one source are committed one after another, never two at once: their order is the order
+of the source, by which later statements win.
+
+A crash at any moment leaves whole batches. Running the same command again passes over them as identical, since a line
+of an import is known by its content, its ``known_at`` and its source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from imem.reading import Batch, Refused, Source, opened
+from imem.recording import record, refusal_of
+from journal.actors import Action, Actor, Resource, ResourceType
+from journal.database import Connection, Database
+from journal.deadline import Deadline
+from journal.entry import Entry, Receipt, Verdict
+from journal.errors import ImemError, OutcomeUnknown
+from journal.gateway import Gateway
+from journal.statements import sql
+
+BATCH_BUDGET_MS: Final = 60_000
+"""How long one batch may take in Postgres, in milliseconds."""
+
+PATIENCE_S: Final = 10.0
+"""How long a load waits for Postgres to come back before it stops, in seconds."""
+
+STALL_S: Final = 20.0
+"""How long the graph may make no progress before the wait for it ends, in seconds."""
+
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 2.0
+_LOOK_S: Final = 0.2
+
+
+@dataclass(slots=True)
+class Counts:
+    """
+    What became of the lines.
+
+    Attributes:
+        verdicts: of the journal.
+        refused: lines that were refused, by us or by the journal.
+        seconds: since the load began.
+        stopped_at: file and line after which nothing was loaded, when a load could not go on.
+        upto: greatest position in the journal that a line stands at.
+        actors: the ordering actors.
+        waiting, dead: how many events the graph does not hold yet, and how many it refused for good.
+    """
+
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    refused: int = 0
+    seconds: float = 0.0
+    stopped_at: str | None = None
+    upto: int = 0
+    actors: set[str] = field(default_factory=set)
+    waiting: int = 0
+    dead: int = 0
+
+    @property
+    def stored(self) -> int:
+        """Events that were written."""
+        return self.verdicts[Verdict.NEW] + self.verdicts[Verdict.CHANGED]
+
+    @property
+    def lines(self) -> int:
+        """Lines that were looked at, blank ones aside."""
+        return self.stored + self.verdicts[Verdict.IDENTICAL] + self.refused
+
+    @property
+    def events_per_s(self) -> float:
+        """Events written in a second."""
+        return self.stored / self.seconds if self.seconds else 0.0
+
+
+class Listener(Protocol):
+    """Who is told how it goes; called in the loop's thread, and must not wait."""
+
+    def refused(self, line: Refused) -> None:
+        """Take note of a refused line."""
+
+    def checked(self, source: Source, batch: Batch) -> None:
+        """Take note of a batch that a strict load has looked at."""
+
+    def loaded(self, source: Source, batch: Batch, counts: Counts) -> None:
+        """Take note of a batch that is in the journal."""
+
+    def waiting(self, counts: Counts) -> None:
+        """Take note of how many events the graph does not hold yet."""
+
+
+class Loader:
+    """
+    One load.
+
+    Args:
+        gateway: the way into the journal; its actor needs the import right.
+        told: who is told how it goes.
+        patience_s: how long to wait for Postgres to come back.
+    """
+
+    def __init__(self, gateway: Gateway, told: Listener, *, patience_s: float = PATIENCE_S) -> None:
+        self.counts = Counts()
+        self._gateway = gateway
+        self._told = told
+        self._patience_s = patience_s
+        self._began = time.monotonic()
+
+    async def authorize(self) -> None:
+        """
+        Ask once, before anything is read, whether the actor may import.
+
+        Raises:
+            PermissionDenied: it may not; one denial row was written.
+        """
+        await self._gateway.authorize_and_execute(
+            Resource(ResourceType.JOURNAL), Action.IMPORT, _nothing, deadline=Deadline.after_ms(BATCH_BUDGET_MS)
+        )
+
+    async def check(self, sources: Sequence[Source]) -> int:
+        """
+        Read everything and write nothing; return how many lines would be refused.
+
+        It finds what is wrong with a line by itself, with what the journal holds, and with earlier lines of the same
+        load. What others write before the lines are loaded can still make some of them refused then.
+
+        Raises:
+            PostgresUnavailable, UnreadableFile: it could not be finished.
+        """
+        found = 0
+        async with self._gateway.database.connection(Deadline.never()) as conn:
+            await conn.execute(sql("create_seen"))
+            before = upto = 0
+            for source in sources:
+                before = upto
+                async with aclosing(_batches(source)) as batches:
+                    async for batch in batches:
+                        refused = [*batch.refused, *await _judge(conn, source, batch, before)]
+                        self._report(refused)
+                        found += len(refused)
+                        upto = before + batch.upto_line
+                        self._told.checked(source, batch)
+        return found
+
+    async def load(self, sources: Sequence[Source]) -> None:
+        """
+        Load *sources* in order; :attr:`counts` says what became of the lines, also when it fails.
+
+        Raises:
+            PermissionDenied: nothing of the source was written.
+            PostgresUnavailable: Postgres stayed away; what was acknowledged stands, running again continues.
+            UnreadableFile: a file is damaged; what came before stands.
+        """
+        for source in sources:
+            actor = self._gateway.actor.importing(source.name)
+            self.counts.actors.add(actor.id)
+            self.counts.stopped_at = f"{source.label}, before its first line"
+            async with aclosing(_batches(source)) as batches:
+                async for batch in batches:
+                    receipts = await self._append(batch, actor)
+                    self._count(source, batch, receipts)
+                    self.counts.stopped_at = f"{source.label}, line {batch.upto_line:,}"
+                    self._told.loaded(source, batch, self.counts)
+        self.counts.stopped_at = None
+
+    async def _append(self, batch: Batch, actor: Actor) -> list[Receipt]:
+        """Commit a batch; Postgres may be away for a moment, and a lost answer is settled by asking again."""
+        pause_s, end = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
+        while True:
+            try:
+                deadline = Deadline.after_ms(BATCH_BUDGET_MS)
+                return await record(self._gateway, batch.lines, actor=actor, deadline=deadline)
+            except ImemError as error:
+                again = error.retryable or isinstance(error, OutcomeUnknown)
+                if not again or time.monotonic() + pause_s > end:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _count(self, source: Source, batch: Batch, receipts: Sequence[Receipt]) -> None:
+        self._report(batch.refused)
+        self.counts.refused += len(batch.refused)
+        for prepared, number, receipt in zip(batch.lines, batch.numbers, receipts, strict=True):
+            self.counts.upto = max(self.counts.upto, receipt.position or 0)
+            refusal = refusal_of(receipt.verdict, prepared.line)
+            if refusal is None:
+                self.counts.verdicts[receipt.verdict] += 1
+            else:
+                self.counts.refused += 1
+                self._report([Refused.by(refusal, source.label, number)])
+        self.counts.seconds = time.monotonic() - self._began
+
+    def _report(self, refused: Sequence[Refused]) -> None:
+        for line in refused:
+            self._told.refused(line)
+
+    async def wait_visible(self, *, stall_s: float = STALL_S) -> bool:
+        """
+        Wait until the graph holds what was loaded, and return whether it does; end when it makes no progress.
+
+        Raises:
+            PostgresUnavailable: nobody can say.
+        """
+        least, moved = None, time.monotonic()
+        while True:
+            self.counts.waiting, self.counts.dead = await _undelivered(self._gateway.database, self.counts)
+            self.counts.seconds = time.monotonic() - self._began
+            self._told.waiting(self.counts)
+            if not self.counts.waiting:
+                return not self.counts.dead
+            if least is None or self.counts.waiting < least:
+                least, moved = self.counts.waiting, time.monotonic()
+            elif time.monotonic() - moved > stall_s:
+                return False
+            await asyncio.sleep(_LOOK_S)
+
+
+async def _undelivered(database: Database, counts: Counts) -> tuple[int, int]:
+    [row] = await database.named(
+        "undelivered_of_actors",
+        {"actors": sorted(counts.actors), "upto": counts.upto},
+        deadline=Deadline.after_ms(BATCH_BUDGET_MS),
+    )
+    return row["waiting"], row["dead"]
+
+
+async def _batches(source: Source) -> AsyncGenerator[Batch]:
+    """Read and parse the next batch in a thread while the caller works on this one."""
+    with opened(source) as lines:
+        due = asyncio.create_task(asyncio.to_thread(lines.next_batch))
+        try:
+            while (batch := await asyncio.shield(due)) is not None:
+                due = asyncio.create_task(asyncio.to_thread(lines.next_batch))
+                yield batch
+        finally:
+            # The thread reads the file, which may only be closed when it has done so.
+            await asyncio.wait({due})
+            due.exception()  # One that nobody waits for any more is no news.
+
+
+async def _judge(conn: Connection, source: Source, batch: Batch, before: int) -> list[Refused]:
+    """Return the lines of a batch that the journal would refuse, and remember their cores on the server."""
+    if not batch.lines:
+        return []
+    entries = [prepared.entry for prepared in batch.lines]
+    numbers = [before + number for number in batch.numbers]
+    parameters = {
+        "kind": [entry.head_kind for entry in entries],
+        "key": [entry.key for entry in entries],
+        "hash": [_core_hash(entry) for entry in entries],
+        "ref_hash": [entry.ref_hash for entry in entries],
+        "corrects": [entry.kind.startswith("correct.") for entry in entries],
+        "known_at": [entry.known_at for entry in entries],
+        "line": numbers,
+    }
+    await conn.execute(sql("note_seen"), parameters)
+    rows = await (await conn.execute(sql("judge_lines"), parameters)).fetchall()
+    by_number = dict(zip(numbers, batch.lines, strict=True))
+    found = []
+    for row in rows:
+        refusal = refusal_of(Verdict(row["status"]), by_number[row["line"]].line)
+        if refusal is not None:
+            found.append(Refused.by(refusal, source.label, row["line"] - before))
+    return found
+
+
+def _core_hash(entry: Entry) -> bytes | None:
+    return next((group.hash for group in entry.groups if group.name == "core"), None)
+
+
+async def _nothing() -> None:
+    """Stand for the operation where only the decision is wanted."""

@@ -1,0 +1,134 @@
+"""
+The one path on which lines from outside reach the journal.
+
+:class:`imem.memory.Memory` and ``imem load`` both write through :func:`record`, so that neither can forget whose facts
+an agent may state, nor who may correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from journal.actors import AUTHORIZATION, Action, Actor, ResourceType, Scope
+from journal.database import Database
+from journal.deadline import Deadline
+from journal.entry import Entry, Receipt, Tier, Verdict
+from journal.errors import BadInput, CoreConflict
+from journal.gateway import Gateway
+from journal.settings import Role
+from kg.entries import entry_of
+from kg.fields import shown
+from kg.lines import CorrectLine, Line, RecordLine
+from kg.owners import Ref, needs_owner_of, owner_of, owner_of_core
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """
+    A line that is ready for the journal.
+
+    Attributes:
+        line: what is stated.
+        entry: the same as the journal takes it.
+    """
+
+    line: Line
+    entry: Entry
+
+
+def prepare(line: Line, *, tier: Tier | None = None) -> Prepared:
+    """Return *line* with its entry; *tier* says how soon it must be visible, a finding's importance by default."""
+    return Prepared(line, entry_of(line, tier=tier))
+
+
+async def record(
+    gateway: Gateway,
+    lines: Sequence[Prepared],
+    *,
+    actor: Actor | None = None,
+    deadline: Deadline,
+    wait_visible: Deadline | None = None,
+) -> list[Receipt]:
+    """
+    Commit *lines* in order and return one receipt for each; those of refused lines say so.
+
+    Args:
+        actor: in whose order they stand, the gateway's by default.
+        wait_visible: wait at most so long for the graph to hold them.
+
+    Raises:
+        PermissionDenied: nothing was written but the denial. An agent states its own facts alone; a correction takes
+            the import right or a person.
+        PostgresUnavailable: retryable; batches before the one that failed stand.
+        OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
+    """
+    if not lines:
+        return []
+    actor = actor or gateway.actor
+    corrects = any(isinstance(prepared.line, CorrectLine) for prepared in lines)
+    return await gateway.append(
+        [prepared.entry for prepared in lines],
+        actor=actor,
+        action=Action.IMPORT if corrects and actor.role is not Role.HUMAN_ADMIN else Action.APPEND,
+        owner=await _owner(gateway.database, actor, [prepared.line for prepared in lines], deadline),
+        deadline=deadline,
+        wait_visible=wait_visible,
+    )
+
+
+async def _owner(database: Database, actor: Actor, lines: Sequence[Line], deadline: Deadline) -> str | None:
+    """Return the first owner of *lines* that is not *actor*, where the role may state only what is its own."""
+    if AUTHORIZATION.get((actor.role, ResourceType.JOURNAL, Action.APPEND)) is not Scope.OWN:
+        return None
+    on_file = await _owners_on_file(database, actor, lines, deadline)
+    for line in lines:
+        owner = owner_of(line, actor.id, on_file)
+        if owner != actor.id:
+            return owner
+        if isinstance(line, RecordLine) and line.core is not None:
+            # What a call states, its later lines may refer to; what was on file before stands.
+            on_file.setdefault((line.kind, line.key), owner)
+    return None
+
+
+async def _owners_on_file(
+    database: Database, actor: Actor, lines: Sequence[Line], deadline: Deadline
+) -> dict[Ref, str]:
+    wanted = sorted({ref for line in lines if (ref := needs_owner_of(line)) is not None})
+    if not wanted:
+        return {}
+    rows = await database.named(
+        "cores_on_file",
+        {"kinds": [kind for kind, _ in wanted], "keys": [key for _, key in wanted]},
+        deadline=deadline,
+    )
+    return {(row["kind"], row["key"]): owner_of_core(row["kind"], row["core"], row["actor"], actor.id) for row in rows}
+
+
+_REFUSALS: Final[Mapping[Verdict, tuple[type[BadInput], str, str, str]]] = {
+    Verdict.CORE_CONFLICT: (
+        CoreConflict,
+        "core",
+        "is not the core on file for {key}.",
+        'If the one on file is wrong, replace it with {{"correct": "{kind}", …}} and a reason.',
+    ),
+    Verdict.NOTHING_TO_CORRECT: (BadInput, "key", "nothing is on file for {key} that could be corrected.", ""),
+    Verdict.REFERENCE_CHANGED: (
+        BadInput,
+        "core",
+        "changes what links or scores of {key} hang on, which a correction may not.",
+        "Record it under another key instead.",
+    ),
+    Verdict.FUTURE: (BadInput, "known_at", "lies in the future of the journal's clock.", ""),
+}
+
+
+def refusal_of(verdict: Verdict, line: Line) -> BadInput | None:
+    """Return why the journal refused *line*, in words and by its field; None when it did not."""
+    if not verdict.refused:
+        return None
+    kind, field, reason, mend = _REFUSALS[verdict]
+    names = {"kind": getattr(line, "kind", "a link"), "key": shown(getattr(line, "key", "it"))}
+    return kind(field, reason.format(**names), mend=mend.format(**names))

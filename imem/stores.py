@@ -1,0 +1,90 @@
+"""What a process holds open: the journal, the graph, and the streams that say there is something to do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Self
+
+from pydantic import SecretStr
+
+from imem.local.state import with_local_endpoints
+from journal.actors import Actor
+from journal.bell import Ringer
+from journal.database import Database
+from journal.errors import SettingsError
+from journal.gateway import Gateway
+from journal.settings import PREFIX, Settings
+from kg.engine import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """
+    The stores of one process and one event loop; each connects when first used.
+
+    Attributes:
+        settings: with the address of every server.
+        database: the journal.
+        graph: the projection.
+        gateway: the way in, for the actor that the settings name.
+        ringer: wakes the applier.
+    """
+
+    settings: Settings
+    database: Database
+    graph: Graph
+    gateway: Gateway
+    ringer: Ringer
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings | None = None) -> AsyncIterator[Self]:
+        """
+        Make the stores that *settings* name (the environment's by default), and close them at the end.
+
+        Raises:
+            SettingsError: a setting is wrong.
+            StackError: a server is not named and no local stack runs.
+        """
+        settings = with_local_endpoints(settings or Settings.read())
+        ringer = Ringer(secret(settings, "valkey_durable_url"))
+        database = Database(secret(settings, "postgres_url"), size=settings.postgres_pool_size)
+        graph = Graph(
+            _named(settings.neo4j_url, "neo4j_url"),
+            settings.neo4j_user,
+            settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else "",
+            pool_size=settings.neo4j_pool_size,
+            concurrency=settings.graph_concurrency,
+        )
+        gateway = Gateway(database, Actor.from_settings(settings), ringer.ring)
+        try:
+            yield cls(settings, database, graph, gateway, ringer)
+        finally:
+            try:
+                await graph.close()
+            finally:
+                try:
+                    await database.close()
+                finally:
+                    await ringer.close()
+
+
+def secret(settings: Settings, name: str) -> str:
+    """
+    Return a secret setting in clear.
+
+    Raises:
+        SettingsError: it is not set.
+    """
+    value: SecretStr | None = getattr(settings, name)
+    return _named(value.get_secret_value() if value is not None else None, name)
+
+
+def _named(value: str | None, name: str) -> str:
+    if not value:
+        raise SettingsError(
+            f"{PREFIX}{name.upper()} is not set.", mend="Set it, or start a local stack with `imem up`."
+        )
+    return value

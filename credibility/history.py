@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from itertools import zip_longest
 from statistics import fmean
 from typing import Generic, NamedTuple, TypeVar
 
@@ -328,7 +329,7 @@ def _merged(times: Iterable[Sequence[datetime]], value: Callable[[datetime], S |
 
 def _as_spans(steps: Steps[Content]) -> dict[Content, list[Span]]:
     found: dict[Content, list[Span]] = defaultdict(list)
-    for value, start, end in zip(steps.values, steps.times, [*steps.times[1:], None], strict=True):
+    for value, start, end in zip_longest(steps.values, steps.times, steps.times[1:]):
         if value is not None:
             found[value].append(Span(start, end))
     return found

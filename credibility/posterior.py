@@ -1,5 +1,7 @@
 """
-The sound score of an agent: a Beta posterior over decayed observations. Pure (credibility-and-contradictions, section 4).
+The sound score of an agent: a Beta posterior over decayed observations (credibility-and-contradictions, section 4).
+
+Pure.
 
 For the scope of one whole domain nothing of that domain lies outside, so that the prior is Jeffreys' Beta(0.5, 0.5);
 an agent's other domains say nothing about this one and are left out.

@@ -1,0 +1,160 @@
+"""A migrated database of its own for each test, cloned from a template, and a way to state facts in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import orjson
+import psycopg
+import pytest
+import pytest_asyncio
+from psycopg import sql as composed
+
+from credibility.settle import Settled, settle_due
+from journal.actors import Actor
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.entry import Receipt
+from journal.gateway import Gateway
+from journal.migrations import migrate
+from journal.settings import Role
+from kg.entries import entry_of
+from kg.lines import parse_line
+
+IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
+HALFLIFE = 2.0
+
+
+def _with_database(url: str, name: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+@pytest.fixture(scope="session")
+def template(stack: Any) -> Iterator[str]:
+    name = f"credibility_{uuid4().hex[:8]}"
+    admin = stack.settings.postgres_admin_url.get_secret_value()
+    role = urlsplit(stack.settings.postgres_url.get_secret_value()).username
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(composed.SQL("CREATE DATABASE {}").format(composed.Identifier(name)))
+        migrate(_with_database(admin, name), application_role=role)
+        yield name
+        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+
+
+@dataclass
+class World:
+    """
+    A journal to state facts in.
+
+    Attributes:
+        url, admin_url: the database, as the application and as its owner.
+        database, gateway: as the application.
+    """
+
+    url: str
+    admin_url: str
+    database: Database
+    gateway: Gateway
+
+    async def say(self, *lines: dict[str, Any], actor: Actor = IMPORTER) -> list[Receipt]:
+        entries = [entry_of(parse_line(orjson.dumps(line), needs_known_at=False)) for line in lines]
+        receipts = await self.gateway.append(entries, actor=actor, deadline=Deadline.never())
+        assert not any(receipt.verdict.refused for receipt in receipts), receipts
+        return receipts
+
+    async def settle(self) -> Settled:
+        return await settle_due(self.database, self.gateway, halflife_years=HALFLIFE, until=Deadline.never())
+
+    async def rows(self, query: str, *parameters: Any) -> list[Row]:
+        return await self.database.rows(query, parameters, deadline=Deadline.never())  # type: ignore[arg-type]
+
+    def owner(self, query: str, *parameters: Any) -> None:
+        """Change something behind the application's back."""
+        with psycopg.connect(self.admin_url, autocommit=True) as conn:
+            conn.execute(query, parameters)  # type: ignore[arg-type]
+
+
+@pytest_asyncio.fixture
+async def world(stack: Any, template: str) -> AsyncIterator[World]:
+    name = f"{template}_{uuid4().hex[:8]}"
+    admin = stack.settings.postgres_admin_url.get_secret_value()
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(
+            composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, template)))
+        )
+        url = _with_database(stack.settings.postgres_url.get_secret_value(), name)
+        database = Database(url, size=4)
+        yield World(url, _with_database(admin, name), database, Gateway(database, IMPORTER))
+        await database.close()
+        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+
+
+# Lines
+
+
+def text(moment: datetime) -> str:
+    return moment.isoformat()
+
+
+def finding(key: str, known_at: datetime, target_at: datetime, **core: Any) -> dict[str, Any]:
+    return {
+        "record": "Finding",
+        "known_at": text(known_at),
+        "core": {
+            "id": key,
+            "analysis_id": f"{key}/analysis",
+            "subject_id": "market:q",
+            "agent": "ann",
+            "domain": "flu",
+            "statement": "It rises.",
+            "metric": "up",
+            "target_at": text(target_at),
+            **core,
+        },
+    }
+
+
+def outcome(key: str, known_at: datetime, target_at: datetime, actual: float, **core: Any) -> dict[str, Any]:
+    return {
+        "record": "Outcome",
+        "known_at": text(known_at),
+        "core": {
+            "id": key,
+            "subject_id": "market:q",
+            "metric": "up",
+            "target_at": text(target_at),
+            "actual": actual,
+            "observed_at": text(known_at),
+            "vintage": 0,
+            **core,
+        },
+    }
+
+
+def corrected(line: dict[str, Any], known_at: datetime, **core: Any) -> dict[str, Any]:
+    return {
+        "correct": line["record"],
+        "known_at": text(known_at),
+        "core": {**line["core"], **core},
+        "reason": "A slip.",
+    }
+
+
+def agent(name: str, known_at: datetime, kind: str) -> dict[str, Any]:
+    profile = {"specialization": "flu", "kind": kind}
+    return {"record": "Agent", "known_at": text(known_at), "core": {"name": name}, "groups": {"profile": profile}}
+
+
+def cites(decision: str, key: str, known_at: datetime, rank: int = 1) -> dict[str, Any]:
+    return {
+        "link": "CITES",
+        "known_at": text(known_at),
+        "from": {"Decision": decision},
+        "to": {"Finding": key},
+        "props": {"at": text(known_at), "rank": rank},
+    }

@@ -1,0 +1,179 @@
+"""Scores over time against a plain model that looks at one moment at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from statistics import fmean
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from credibility.history import Answer, Clock, Key, Question, Said, Score, Span, Statement, scores_of
+from kg.metrics import Metric, metric_of
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TARGET = 10
+DAYS = 25
+FINDINGS = {"f1": "ann", "f2": "bob", "f3": "bob", "f4": "base"}
+
+
+def day(number: int) -> datetime:
+    return START + timedelta(days=number)
+
+
+def up() -> Metric:
+    found = metric_of("up")
+    assert found is not None
+    return found
+
+
+@st.composite
+def statements(draw: st.DrawFn, values: st.SearchStrategy[Any], *, most: int = 3, corrections: bool = True) -> list[Any]:
+    """Statements of one record: equal cores and differing corrections, of any times."""
+    core = draw(values)
+    found: list[Statement[Any]] = []
+    for number in range(draw(st.integers(0, most))):
+        known = draw(st.integers(0, 20))
+        corrects = corrections and draw(st.booleans())
+        recorded = day(known + draw(st.integers(0, 4)))
+        value = draw(values) if corrects or not corrections else core
+        found.append(Statement(day(known), recorded, f"{known:03}|x|{number:03}", corrects, value))
+    return found
+
+
+answers = st.builds(Answer, st.just(""), st.just(0), st.sampled_from([0.0, 1.0]))
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    question = Question(Key("market:q", "up", day(TARGET)))
+    for name, vintage in (("o0", 0), ("o0b", 0), ("o1", 1)):
+        made = draw(statements(answers))
+        if made:
+            question.outcomes[name] = [
+                one._replace(value=Answer(name, vintage, one.value.actual)) for one in made
+            ]
+    for name, agent in FINDINGS.items():
+        made = draw(statements(st.sampled_from([0.2, 0.5, 0.7])))
+        if made:
+            question.findings[name] = [one._replace(value=Said(agent, "flu", one.value, None, None)) for one in made]
+    for agent in ("base", "bob"):
+        made = draw(statements(st.booleans(), most=2, corrections=False))
+        if made:
+            question.profiles[agent] = made
+    return question
+
+
+# The model: what stands at one moment, from nothing but what is visible then.
+
+
+def visible(found: Iterable[Statement[Any]], clock: Clock, at: datetime) -> list[Statement[Any]]:
+    return [one for one in found if (one.known_at if clock is Clock.KNOWN else one.recorded_at) <= at]
+
+
+def stands(found: list[Statement[Any]]) -> Statement[Any] | None:
+    corrections = sorted((one for one in found if one.corrects), key=lambda one: one.order_key)
+    cores = sorted((one for one in found if not one.corrects), key=lambda one: one.order_key)
+    return corrections[-1] if corrections else cores[0] if cores else None
+
+
+def modelled(question: Question, finding: str, clock: Clock, at: datetime) -> tuple[Any, ...] | None:
+    seen = {key: visible(found, clock, at) for key, found in question.outcomes.items()}
+    there = [(one.value.vintage, one.order_key, key, one.value) for key in seen if (one := stands(seen[key]))]
+    if not there:
+        return None
+    answer = max(there)[3]
+
+    def probability(key: str) -> float | None:
+        made = visible(question.findings[key], clock, at)
+        cores = [one for one in made if not one.corrects]
+        if not cores or min(one.known_at for one in cores) >= day(TARGET):
+            return None
+        said = stands([one for one in made if not one.corrects or one.known_at < day(TARGET)])
+        return None if said is None else said.value.probability
+
+    def is_baseline(agent: str) -> bool:
+        described = sorted(visible(question.profiles.get(agent, []), clock, at), key=lambda one: one.order_key)
+        return bool(described and described[-1].value)
+
+    said = probability(finding)
+    if said is None:
+        return None
+    given_by: dict[str, list[float]] = {}
+    for key in question.findings:
+        agent, forecast = FINDINGS[key], probability(key)
+        if is_baseline(agent) and forecast is not None:
+            given_by.setdefault(agent, []).append(forecast)
+    reference = fmean(fmean(found) for found in given_by.values()) if given_by else None
+    if is_baseline(FINDINGS[finding]):
+        reference = None
+    y = None if said == 0.5 else int((said > 0.5) == (answer.actual == 1.0))
+    error = None if y is None else (said - answer.actual) ** 2
+    return answer.outcome_id, answer.vintage, said, answer.actual, y, error, reference
+
+
+def covers(span: Span | None, at: datetime) -> bool:
+    return span is not None and span.start <= at and (span.end is None or at < span.end)
+
+
+def standing_scores(scores: Iterable[Score], finding: str, clock: Clock, at: datetime) -> list[Score]:
+    return [
+        score
+        for score in scores
+        if score.finding_id == finding and covers(score.known if clock is Clock.KNOWN else score.recorded, at)
+    ]
+
+
+def shown(score: Score) -> tuple[Any, ...]:
+    content = score.content
+    return (
+        content.outcome_id, content.vintage, content.stated, content.actual, content.y, content.brier, content.reference,
+    )  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(questions())
+def test_scores_stand_as_one_moment_shows_them(question: Question) -> None:
+    """On either clock and at every moment, exactly the score stands that follows from what counts by then."""
+    scores = scores_of(question, up())
+
+    for clock in Clock:
+        for number in range(DAYS):
+            for finding in question.findings:
+                found = standing_scores(scores, finding, clock, day(number))
+                expected = modelled(question, finding, clock, day(number))
+                assert [shown(score) for score in found] == ([] if expected is None else [pytest.approx(expected)])
+
+
+@settings(max_examples=100, deadline=None)
+@given(questions(), st.integers(0, 20))
+def test_what_comes_later_changes_nothing_before(question: Question, cut: int) -> None:
+    """Leaving out everything that counts after a moment leaves every score at that moment as it was."""
+    for clock in Clock:
+        before = Question(question.key)
+        for whole, part in ((question.outcomes, before.outcomes), (question.findings, before.findings)):
+            for key, found in whole.items():
+                kept = visible(found, clock, day(cut))
+                if kept:
+                    part[key] = kept  # type: ignore[index]
+        before.profiles = {agent: visible(found, clock, day(cut)) for agent, found in question.profiles.items()}
+        full, partial = scores_of(question, up()), scores_of(before, up())
+        for finding in question.findings:
+            assert [one.content for one in standing_scores(full, finding, clock, day(cut))] == [
+                one.content for one in standing_scores(partial, finding, clock, day(cut))
+            ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(questions(), st.randoms(use_true_random=False))
+def test_identities_are_unique_and_the_order_of_statements_is_nothing(question: Question, random: Any) -> None:
+    scores = scores_of(question, up())
+    for found in (*question.outcomes.values(), *question.findings.values(), *question.profiles.values()):
+        random.shuffle(found)
+
+    assert sorted(scores_of(question, up())) == sorted(scores)
+    identities = [(score.finding_id, score.content.vintage, score.revision) for score in scores]
+    assert len(set(identities)) == len(identities)

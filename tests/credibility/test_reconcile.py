@@ -1,0 +1,90 @@
+"""The nightly recomputation finds what was changed behind the pipeline's back, says so, and mends it."""
+
+from __future__ import annotations
+
+import structlog
+
+from credibility.reconcile import reconcile
+
+from .conftest import HALFLIFE, World, finding, outcome
+from .load import day, lines
+
+STATE = (
+    "SELECT * FROM agent_outcome ORDER BY finding_id, vintage, revision",
+    "SELECT * FROM track_step ORDER BY agent, domain, clock, at",
+)
+
+
+async def state(world: World) -> list[list[dict[str, object]]]:
+    found = [await world.rows(query) for query in STATE]
+    for row in found[0]:
+        del row["scored_at"]
+    return found
+
+
+async def test_nothing_differs_after_settling(world: World) -> None:
+    await world.say(*lines(4))
+    await world.settle()
+
+    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+
+    assert (report.differing, report.questions, report.track_records, report.decisions) == (0, 4, 3, 4)
+    (row,) = await world.rows("SELECT scores, differing, finished_at >= started_at AS ended FROM reconciliation_report")
+    assert row == {"scores": report.scores, "differing": 0, "ended": True}
+
+
+async def test_a_difference_is_reported_and_mended(world: World) -> None:
+    """A flipped score, a lost one, an invented one, a bent record and a lost verdict."""
+    await world.say(*lines(4))
+    await world.settle()
+    before = await state(world)
+    world.owner("UPDATE agent_outcome SET y = 1 - y, brier = 0 WHERE finding_id = 'ann-1' AND vintage = 0")
+    world.owner("DELETE FROM agent_outcome WHERE finding_id = 'ann-2'")
+    world.owner(
+        "INSERT INTO agent_outcome SELECT 'ghost', vintage, revision, outcome_id, agent, domain, 'market:ghost', metric, "
+        "target_at, predicted_at, stated, actual, happened, y, abstained, brier, log_score, reference, first_known_at, "
+        "known_at, superseded_known_at, recorded_at, superseded_recorded_at FROM agent_outcome WHERE finding_id = 'ann-3'"
+    )
+    world.owner("UPDATE track_step SET correct = correct + 1 WHERE agent = 'base' AND clock = 'known'")
+
+    with structlog.testing.capture_logs() as logs:
+        report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+
+    assert report.findings == {"ann-1", "ann-2", "ghost"}
+    assert ("base", "flu") in report.tracks
+    assert await state(world) == before
+    (row,) = await world.rows("SELECT differing, details FROM reconciliation_report")
+    assert row["differing"] == report.differing
+    assert row["details"]["findings"] == ["ann-1", "ann-2", "ghost"]
+    assert [log["log_level"] for log in logs if log["event"] == "credibility.differed"] == ["warning"]
+    again = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    assert again.differing == 0
+
+
+async def test_a_verdict_that_nobody_asked_for_is_given(world: World) -> None:
+    """A due row that was lost (or an event of a program that knew no verdicts) is found again at night."""
+    await world.say(*lines(2))
+    world.owner("DELETE FROM settlement_due")
+
+    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+
+    # The scores made at night make their decisions due, so that only what was due by nobody is a difference.
+    assert report.findings == {f"{name}-{number}" for name in ("ann", "bob", "base") for number in range(2)}
+    (count,) = await world.rows("SELECT count(*) AS verdicts FROM event WHERE kind = 'record.Decision'")
+    assert count["verdicts"] == 4
+    assert await world.rows("SELECT FROM settlement_due UNION ALL SELECT FROM track_due") == []
+
+
+async def test_what_is_due_is_no_difference(world: World) -> None:
+    await world.say(*lines(1))
+    await world.settle()
+    await world.say(
+        finding("new", day(1), day(5), probability=0.1, subject_id="market:0"),
+        outcome("o2", day(200), day(5), 1.0, vintage=2, subject_id="market:0"),
+    )
+
+    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+
+    assert report.differing == 0
+    (count,) = await world.rows("SELECT count(*) AS scores FROM agent_outcome WHERE finding_id = 'new'")
+    assert count["scores"] > 0

@@ -1,0 +1,303 @@
+"""From statements in the journal to scores, links and verdicts, on a real Postgres."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from credibility.derive import SettledBy
+from credibility.settle import Busy, Settled, alone, settle_questions
+from journal.actors import Actor
+from journal.deadline import Deadline
+from journal.settings import Role
+from kg.enums import DecisionOutcome
+
+from .conftest import World, agent, cites, corrected, finding, outcome
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+AGENT = Actor("ann", Role.AGENT)
+PERSON = Actor("eve", Role.HUMAN_ADMIN)
+SCORES = """
+    SELECT finding_id, vintage, revision, stated, actual, y, brier, reference, known_at, superseded_known_at,
+        recorded_at, superseded_recorded_at, scored_at
+    FROM agent_outcome ORDER BY finding_id, vintage, revision
+"""
+
+
+def day(number: float) -> datetime:
+    return START + timedelta(days=number)
+
+
+async def scores(world: World) -> list[dict[str, Any]]:
+    return await world.rows(SCORES)
+
+
+async def on_known(world: World) -> list[dict[str, Any]]:
+    """Return the scores that ever stood on the known clock."""
+    return [row for row in await scores(world) if row["known_at"] is not None]
+
+
+async def verdicts(world: World, decision: str = "d") -> list[tuple[datetime, str]]:
+    rows = await world.rows(
+        "SELECT known_at, payload -> 'groups' -> 'outcome' ->> 'outcome' AS outcome FROM event "
+        "WHERE kind = 'record.Decision' AND record_key = %s AND actor = 'credibility' ORDER BY known_at, position",
+        decision,
+    )
+    return [(row["known_at"], row["outcome"]) for row in rows]
+
+
+async def test_an_outcome_scores_the_claims_on_its_question(world: World) -> None:
+    """Two vintages, three claims: before target, abstaining, too late; another question is untouched."""
+    await world.say(
+        finding("right", day(1), day(5), probability=0.2),
+        finding("unsure", day(1), day(5), probability=0.5, agent="bob"),
+        finding("late", day(5), day(5), probability=0.2, agent="cat"),
+        finding("other", day(1), day(6), probability=0.2),
+        outcome("o0", day(7), day(5), 0.0),
+        outcome("o1", day(9), day(5), 1.0, vintage=1),
+    )
+
+    done = await world.settle()
+
+    found = await scores(world)
+    assert [(row["finding_id"], row["vintage"], row["y"]) for row in found] == [
+        ("right", 0, 1),
+        ("right", 1, 0),
+        ("unsure", 0, None),
+        ("unsure", 1, None),
+    ]
+    assert found[0]["brier"] == pytest.approx(0.04)
+    assert found[1]["brier"] == pytest.approx(0.64)
+    assert (found[0]["known_at"], found[0]["superseded_known_at"]) == (day(7), day(9))
+    assert (found[1]["known_at"], found[1]["superseded_known_at"]) == (day(9), None)
+    # Both vintages were recorded in one transaction, so that the first never stood on the recorded clock.
+    assert (found[0]["recorded_at"], found[1]["superseded_recorded_at"]) == (None, None)
+    assert done.scores == 4
+    assert await world.rows("SELECT FROM settlement_due UNION ALL SELECT FROM track_due") == []
+
+
+async def test_settling_again_changes_nothing(world: World) -> None:
+    await world.say(finding("f", day(1), day(5), probability=0.2), outcome("o", day(7), day(5), 0.0))
+    await world.settle()
+    before = await scores(world)
+    world.owner("INSERT INTO settlement_due (kind, key) VALUES ('Outcome', 'o'), ('Finding', 'f')")
+
+    done = await world.settle()
+
+    assert (done.due, done.scores, done.tracks) == (2, 0, 0)
+    assert await scores(world) == before
+
+
+async def test_a_claim_that_arrives_after_its_outcome_is_scored_on_arrival(world: World) -> None:
+    await world.say(outcome("o", day(7), day(5), 0.0))
+    assert (await world.settle()).scores == 0
+    (receipt,) = await world.say(finding("f", day(1), day(5), probability=0.2))
+
+    await world.settle()
+
+    (row,) = await scores(world)
+    assert row["known_at"] == day(7)
+    assert row["recorded_at"] == receipt.recorded_at
+
+
+async def test_an_agent_cannot_grade_itself(world: World) -> None:
+    """An agent's own outcome settles nothing, until the same is imported; a person's settles."""
+    now = datetime.now(UTC)
+    await world.say(finding("f", day(1), day(5), probability=0.9), finding("g", day(1), day(6), probability=0.9))
+    core = outcome("o", now, day(5), 1.0)["core"]
+    await world.say({"record": "Outcome", "core": core}, actor=AGENT)
+    await world.settle()
+    assert await scores(world) == []
+
+    await world.say({"record": "Outcome", "core": core, "known_at": day(8).isoformat()})
+    other = {**outcome("p", now, day(6), 1.0)["core"], "observed_at": day(8).isoformat()}
+    await world.say({"record": "Outcome", "core": other}, actor=PERSON)
+    await world.settle()
+
+    found = await scores(world)
+    assert [(row["finding_id"], row["y"]) for row in found] == [("f", 1), ("g", 1)]
+    assert found[0]["known_at"] == day(8)
+
+
+async def test_a_correction_counts_only_when_known_before_target(world: World) -> None:
+    early, late = finding("early", day(1), day(5), probability=0.2), finding("late", day(1), day(5), probability=0.2)
+    await world.say(early, late, outcome("o", day(7), day(5), 1.0))
+    await world.say(corrected(early, day(4), probability=0.8), corrected(late, day(6), probability=0.8))
+
+    await world.settle()
+
+    assert [(row["finding_id"], row["stated"], row["y"]) for row in await on_known(world)] == [
+        ("early", 0.8, 1),
+        ("late", 0.2, 0),
+    ]
+    # On file there was something else before the correction was.
+    (before,) = [row for row in await scores(world) if row["known_at"] is None]
+    assert (before["finding_id"], before["stated"], before["y"]) == ("early", 0.2, 0)
+    assert before["superseded_recorded_at"] is not None
+
+
+async def test_a_corrected_outcome_is_a_revision_from_its_own_day(world: World) -> None:
+    line = outcome("o", day(7), day(5), 1.0)
+    await world.say(finding("f", day(1), day(5), probability=0.8), line)
+    await world.settle()
+    (first,) = await scores(world)
+    await world.say(corrected(line, day(9), actual=0.0))
+
+    await world.settle()
+
+    old, new = await scores(world)
+    assert (old["vintage"], old["revision"], old["y"], old["superseded_known_at"]) == (0, 0, 1, day(9))
+    assert (new["vintage"], new["revision"], new["y"], new["known_at"]) == (0, 1, 0, day(9))
+    assert old["recorded_at"] == first["recorded_at"]
+    assert old["superseded_recorded_at"] == new["recorded_at"]
+
+
+async def test_the_first_report_loaded_after_the_revision_never_stood_on_the_recorded_clock(world: World) -> None:
+    await world.say(finding("f", day(1), day(5), probability=0.8), outcome("o1", day(9), day(5), 0.0, vintage=1))
+    await world.settle()
+    await world.say(outcome("o0", day(7), day(5), 1.0))
+
+    await world.settle()
+
+    old, new = await on_known(world)
+    assert (old["vintage"], old["known_at"], old["superseded_known_at"]) == (0, day(7), day(9))
+    assert old["recorded_at"] is None
+    assert (new["vintage"], new["known_at"], new["superseded_recorded_at"]) == (1, day(9), None)
+    on_file = [row["vintage"] for row in await scores(world) if row["recorded_at"] is not None]
+    assert on_file == [1, 1]
+
+
+async def test_baselines_are_the_reference_from_when_they_were_described(world: World) -> None:
+    """Their mean forecast; described after the fact, they become the reference from that day on."""
+    await world.say(
+        finding("f", day(1), day(5), probability=0.8),
+        finding("b", day(1), day(5), probability=0.4, agent="base"),
+        finding("c", day(1), day(5), probability=0.6, agent="calm"),
+        outcome("o", day(7), day(5), 1.0),
+    )
+    await world.settle()
+    await world.say(agent("base", day(0), "baseline"), agent("calm", day(9), "baseline"))
+
+    await world.settle()
+
+    found = {(row["finding_id"], row["known_at"]): row["reference"] for row in await on_known(world)}
+    assert found[("f", day(7))] == pytest.approx(0.4)
+    assert found[("f", day(9))] == pytest.approx(0.5)
+    assert found[("b", day(7))] is None
+    assert found[("c", day(7))] == pytest.approx(0.4)
+    assert found[("c", day(9))] is None
+
+
+async def test_the_graph_is_told_of_every_outcome_that_settled(world: World) -> None:
+    await world.say(
+        finding("f", day(1), day(5), probability=0.8),
+        outcome("o0", day(7), day(5), 1.0),
+        outcome("o1", day(9), day(5), 0.0, vintage=1),
+    )
+    await world.settle()
+
+    due = await world.rows("SELECT kind, key FROM derive_work WHERE kind = 'settled_by'")
+    rows = await SettledBy().rows(world.database, ["f", "unknown"])
+
+    assert due == [{"kind": "settled_by", "key": "f"}]
+    assert [row["key"] for row in rows] == ["f", "unknown"]
+    assert [(link["outcome_id"], link["props"]["correct"]) for link in rows[0]["scores"]] == [("o0", 1.0), ("o1", 0.0)]
+    assert rows[0]["scores"][1]["known_at"] == day(9).isoformat()
+    assert rows[1]["scores"] == []
+
+
+async def test_a_decision_gets_the_verdict_of_what_it_cites_first(world: World) -> None:
+    await world.say(
+        finding("f", day(1), day(5), probability=0.8),
+        finding("g", day(1), day(5), probability=0.1),
+        cites("d", "f", day(2), rank=1),
+        cites("d", "g", day(2), rank=2),
+        outcome("o0", day(7), day(5), 1.0),
+    )
+    assert (await world.settle()).verdicts == 1
+    await world.say(outcome("o1", day(9), day(5), 0.0, vintage=1))
+
+    await world.settle()
+
+    assert await verdicts(world) == [(day(7), "success"), (day(9), "failure")]
+    assert (await world.settle()) == Settled()
+
+
+async def test_a_late_citation_dates_the_verdict(world: World) -> None:
+    await world.say(finding("f", day(1), day(5), probability=0.8), outcome("o", day(7), day(5), 1.0))
+    await world.settle()
+    await world.say(cites("d", "f", day(20)))
+
+    await world.settle()
+
+    assert await verdicts(world) == [(day(20), DecisionOutcome.SUCCESS)]
+
+
+async def test_an_abstention_is_no_verdict_and_withdraws_one(world: World) -> None:
+    """A correction that was known in time but loaded late takes the verdict back."""
+    line = finding("f", day(1), day(5), probability=0.8)
+    await world.say(line, cites("d", "f", day(2)), outcome("o", day(7), day(5), 1.0))
+    await world.settle()
+    await world.say(corrected(line, day(4), probability=0.5))
+
+    await world.settle()
+
+    assert await verdicts(world) == [(day(7), "success"), (day(7), "pending")]
+
+
+async def test_what_is_said_while_a_batch_runs_stays_due(world: World) -> None:
+    """A version that moved on after it was read is not forgotten."""
+    await world.say(finding("f", day(1), day(5), probability=0.2), outcome("o", day(7), day(5), 0.0))
+    line = finding("f", day(1), day(5), probability=0.2)
+
+    async with alone(world.database) as conn:
+        with pytest.raises(Busy):
+            await settle_questions(world.database)
+        # A writer is not held up by the settler.
+        await world.say(corrected(line, day(3), probability=0.7))
+        del conn
+    await world.settle()
+
+    assert [row["stated"] for row in await on_known(world)] == [0.7]
+    with psycopg.connect(world.url, autocommit=True) as conn:
+        version = conn.execute("INSERT INTO settlement_due (kind, key) VALUES ('Finding', 'f') RETURNING version").fetchone()
+        conn.execute("UPDATE settlement_due SET version = DEFAULT")
+    gone = {"kinds": ["Finding"], "keys": ["f"], "versions": [version[0] if version else 0]}
+    assert await world.database.do("delete_due", gone, deadline=Deadline.never()) == 0
+
+
+async def test_a_due_row_without_a_question_does_not_wait_for_ever(world: World) -> None:
+    world.owner("INSERT INTO settlement_due (kind, key) VALUES ('Finding', 'nobody')")
+
+    assert (await world.settle()).due == 1
+    assert await world.rows("SELECT FROM settlement_due") == []
+
+
+async def test_small_batches_end_the_same(world: World) -> None:
+    lines = [finding(f"f{n}", day(1), day(5), probability=0.2, subject_id=f"market:q{n}") for n in range(7)]
+    lines += [outcome(f"o{n}", day(7), day(5), n % 2, subject_id=f"market:q{n}") for n in range(7)]
+    await world.say(*lines)
+
+    rounds = 0
+    while (await settle_questions(world.database, questions=3)) != Settled():
+        rounds += 1
+
+    assert rounds == 3
+    assert [row["y"] for row in await scores(world)] == [1, 0, 1, 0, 1, 0, 1]
+
+
+async def test_hostile_names_are_only_names(world: World) -> None:
+    name = "'; DROP TABLE event; --\"{}«x»\U0001f600"
+    await world.say(
+        finding(name, day(1), day(5), probability=0.8, agent=name, domain=name),
+        cites(name, name, day(2)),
+        outcome(name, day(7), day(5), 1.0),
+    )
+
+    await world.settle()
+
+    assert [(row["finding_id"], row["y"]) for row in await scores(world)] == [(name, 1)]
+    assert await verdicts(world, name) == [(day(7), "success")]

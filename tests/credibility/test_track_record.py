@@ -1,0 +1,205 @@
+"""Track records as of a moment, from real rows, on both clocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from credibility.posterior import decay
+from credibility.track_record import TrackRecord, TrackRecords, scores_as_of, track_pairs, track_records
+from journal.deadline import Deadline
+from kg.entries import entry_of
+from kg.lines import record_of
+from kg.model import AgentCredibility
+
+from .conftest import HALFLIFE, World, agent, finding, outcome
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+EVER = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+def day(number: float) -> datetime:
+    return START + timedelta(days=number)
+
+
+@dataclass(frozen=True)
+class At:
+    known_until: datetime
+    recorded_until: datetime = EVER
+    clock: str = "known"
+
+
+def on_file(moment: datetime) -> At:
+    return At(moment, moment, "recorded")
+
+
+async def ask(world: World, at: At, *agents: str, halflife: float = HALFLIFE) -> TrackRecords:
+    pairs = [(name, "flu") for name in agents]
+    return await track_records(world.database, pairs, at, halflife_years=halflife, deadline=Deadline.after_ms(5000))
+
+
+async def record(world: World, at: At, name: str = "ann", halflife: float = HALFLIFE) -> TrackRecord:
+    return (await ask(world, at, name, halflife=halflife)).records[0]
+
+
+def week(number: int, places: int, actual: float, **claims: float) -> list[dict[str, Any]]:
+    """Return a week: every agent's probability for each place, and what happened, known three days later."""
+    lines = []
+    for place in range(places):
+        subject = {"subject_id": f"market:{place}-{number}"}
+        target = day(7 * number)
+        for name, probability in claims.items():
+            key = f"{name}/{place}-{number}"
+            lines.append(finding(key, target - timedelta(days=6), target, agent=name, probability=probability, **subject))
+        lines.append(outcome(f"o/{place}-{number}", target + timedelta(days=3), target, actual, **subject))
+    return lines
+
+
+async def test_weeks_are_counted_and_rows_shown(world: World) -> None:
+    """Three weeks of four places: three observations, twelve rows; the interval is that of the decayed weeks."""
+    for number, actual in ((1, 1.0), (2, 1.0), (3, 0.0)):
+        await world.say(*week(number, 4, actual, ann=0.8))
+    await world.settle()
+
+    found = await record(world, At(day(400)))
+
+    assert (found.n, found.rows, found.right, found.abstained) == (3, 12, 8, 0)
+    weights = [decay((400 - 7 * number) / 365.25, 2.0) for number in (1, 2, 3)]
+    alpha, beta = 0.5 + sum(weights[:2]), 0.5 + weights[2]
+    assert found.weight == pytest.approx(sum(weights))
+    assert found.mean == pytest.approx(alpha / (alpha + beta))
+    assert (found.lower, found.upper) == pytest.approx(tuple(stats.beta.ppf([0.025, 0.975], alpha, beta)))
+    assert found.brier == pytest.approx((8 * 0.04 + 4 * 0.64) / 12)
+    assert not found.enough
+
+
+async def test_as_of_hides_what_was_not_known(world: World) -> None:
+    for number in range(1, 21):
+        await world.say(*week(number, 1, 1.0, ann=0.8))
+    await world.settle()
+
+    counts = [(await record(world, At(day(moment)))).n for moment in (9.9, 10, 17, 143, 1000)]
+
+    assert counts == [0, 1, 2, 20, 20]
+    assert (await record(world, At(day(1000)))).enough
+    before = await record(world, At(day(9.9)))
+    assert (before.mean, before.brier, before.skill, before.reference) == (0.5, None, None, None)
+    assert before.lower == pytest.approx(0.0015, abs=5e-5)
+
+
+async def test_a_revision_replaces_the_first_report_from_its_own_day(world: World) -> None:
+    await world.say(*week(1, 1, 1.0, ann=0.8))
+    await world.say(outcome("o1", day(200), day(7), 0.0, vintage=1, subject_id="market:0-1"))
+    await world.settle()
+
+    assert [(await record(world, At(day(moment)))).right for moment in (199, 200)] == [1, 0]
+    scores = await scores_as_of(world.database, ["ann/0-1", "no"], At(day(199)), deadline=Deadline.never())
+    assert [(key, score["vintage"], score["y"]) for key, score in scores.items()] == [("ann/0-1", 0, 1)]
+
+
+async def test_skill_is_measured_against_the_mean_of_the_baselines(world: World) -> None:
+    """On common questions only; a baseline has no skill and stands last; an unknown agent has an empty record."""
+    await world.say(agent("base", day(0), "baseline"), agent("calm", day(0), "baseline"), agent("ann", day(0), "model"))
+    await world.say(*week(1, 1, 1.0, ann=0.8, base=0.4, calm=0.6), *week(2, 1, 0.0, ann=0.3))
+    await world.settle()
+
+    answer = await ask(world, At(day(100)), "base", "ann", "nobody", "calm")
+
+    assert [found.agent for found in answer.records] == ["ann", "nobody", "base", "calm"]
+    ann, nobody, base, _ = answer.records
+    assert (ann.reference, ann.reference_rows) == ("baselines", 1)
+    assert ann.skill == pytest.approx(1 - 0.2**2 / 0.5**2)
+    assert ann.brier == pytest.approx((0.04 + 0.09) / 2)
+    assert (base.baseline, base.skill, base.reference) == (True, None, None)
+    assert (nobody.n, nobody.kind, nobody.lower) == (0, None, pytest.approx(0.0015, abs=5e-5))
+
+
+async def test_what_an_agent_is_is_dated_too(world: World) -> None:
+    """Described as a baseline a year later: the answer as of before does not know it."""
+    await world.say(*week(1, 1, 1.0, ann=0.8, base=0.4))
+    await world.say(agent("base", day(365), "baseline"))
+    await world.settle()
+
+    before, after = await ask(world, At(day(364)), "ann", "base"), await ask(world, At(day(365)), "ann", "base")
+
+    assert [found.kind for found in before.records] == [None, None]
+    assert [found.reference for found in before.records] == ["own base rate", "own base rate"]
+    assert [found.kind for found in after.records] == [None, "baseline"]
+    assert [found.reference for found in after.records] == ["baselines", None]
+
+
+async def test_without_baselines_the_own_earlier_base_rate_is_the_reference(world: World) -> None:
+    """Answers come three days after the week; each claim six days before its own: it knows all but the last week."""
+    for number, actual in ((1, 1.0), (2, 1.0), (4, 0.0)):
+        await world.say(*week(number, 1, actual, ann=0.8))
+    await world.settle()
+
+    found = await record(world, At(day(100)))
+
+    rates = [(0.5, 1), (0.5, 1), (2.5 / 3, 0)]
+    reference = sum((rate - happened) ** 2 for rate, happened in rates)
+    assert found.skill == pytest.approx(1 - (0.04 + 0.04 + 0.64) / reference)
+    assert (found.reference, found.reference_rows) == ("own base rate", 3)
+
+
+async def test_abstentions_are_counted_and_not_scored(world: World) -> None:
+    await world.say(*week(1, 3, 1.0, ann=0.5), *week(2, 1, 1.0, ann=0.9))
+    await world.settle()
+
+    found = await record(world, At(day(100)))
+
+    assert (found.n, found.rows, found.right, found.abstained) == (1, 1, 1, 3)
+
+
+async def test_the_half_life_comes_from_the_agents_own_record(world: World) -> None:
+    """As of the day it was stated; steps made with another one are computed again, before and after the pipeline did."""
+    await world.say(*week(1, 1, 1.0, ann=0.8))
+    await world.settle()
+    score = AgentCredibility.Score(sample_size=1, last_updated=day(300), decay_halflife_years=0.5)
+    model = AgentCredibility(id="ann/flu", agent_id="ann", domain="flu", score=score)
+    entry = entry_of(record_of(model, known_at=day(300), writer="credibility"))
+    await world.gateway.append([entry], deadline=Deadline.never())
+
+    async def weights() -> list[float]:
+        return [(await record(world, At(day(moment)))).weight for moment in (299, 400)]
+
+    expected = [decay((299 - 7) / 365.25, 2.0), decay((400 - 7) / 365.25, 0.5)]
+    assert await weights() == pytest.approx(expected)
+    world.owner("INSERT INTO track_due (agent, domain, since) VALUES ('ann', 'flu', imem_now())")
+    await world.settle()
+    assert await weights() == pytest.approx(expected)
+    assert (await record(world, At(day(400)), halflife=9.0)).halflife_years == 0.5
+
+
+async def test_the_recorded_clock_gives_the_same_answer_later(world: World) -> None:
+    """What is loaded later changes no answer about what was on file, although it was known long before."""
+    await world.say(*week(1, 1, 1.0, ann=0.8))
+    await world.settle()
+    (moment,) = await world.rows("SELECT imem_now() AS now")
+    first = await ask(world, on_file(moment["now"]), "ann")
+    await world.say(*week(2, 2, 0.0, ann=0.8), outcome("late", day(9), day(7), 0.0, vintage=1, subject_id="market:0-1"))
+
+    unsettled = await ask(world, on_file(datetime.now(UTC)), "ann")
+    await world.settle()
+
+    assert (first.records[0].n, first.records[0].right) == (1, 1)
+    assert await ask(world, on_file(moment["now"]), "ann") == first
+    # While statements wait to be scored, the answer says so, and holds only for the moment before them.
+    assert unsettled.waiting_since is not None
+    assert unsettled.as_of < unsettled.waiting_since
+    assert unsettled.records[0].n == 1
+    assert (await record(world, on_file(datetime.now(UTC)))).n == 2
+    assert (await record(world, At(day(100)))).right == 0
+
+
+async def test_pairs_are_those_with_a_record(world: World) -> None:
+    await world.say(*week(1, 1, 1.0, ann=0.8, bob=0.4))
+    await world.settle()
+
+    assert await track_pairs(world.database, None, deadline=Deadline.never()) == [("ann", "flu"), ("bob", "flu")]
+    assert await track_pairs(world.database, ["bob"], deadline=Deadline.never()) == [("bob", "flu")]
+    assert (await ask(world, At(day(1)))).records == ()

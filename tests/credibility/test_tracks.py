@@ -1,0 +1,157 @@
+"""Steps of a track record against a plain computation from the scores that stand at a moment."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from statistics import fmean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from credibility.history import Clock, Span
+from credibility.posterior import decay, years_between
+from credibility.tracks import Scored, Step, steps_of
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HALFLIFE = 0.1
+
+
+def day(number: float) -> datetime:
+    return START + timedelta(days=number)
+
+
+def span(start: int, length: int | None) -> Span:
+    return Span(day(start), None if length is None else day(start + length))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Scored]:
+    """Scores of claims, up to two spans each on either clock, one after the other."""
+    found = []
+    for number in range(draw(st.integers(0, 8))):
+        target, predicted = draw(st.integers(5, 8)), draw(st.integers(0, 4))
+        known, recorded = draw(st.integers(9, 20)), draw(st.integers(9, 24))
+        revised = draw(st.booleans())
+        for vintage in range(1 + revised):
+            open_end = vintage == revised
+            stated = draw(st.sampled_from([0.2, 0.5, 0.9]))
+            happened = draw(st.integers(0, 1))
+            scored = stated != 0.5
+            error = (stated - happened) ** 2 if scored else None
+            found.append(
+                Scored(
+                    f"f{number}", day(target), day(predicted), day(known), stated, happened,
+                    int((stated > 0.5) == bool(happened)) if scored else None, error, error,
+                    draw(st.sampled_from([None, 0.4])),
+                    span(known + 3 * vintage, None if open_end else 3), span(recorded + 2 * vintage, None if open_end else 2),
+                )
+            )  # fmt: skip
+    return found
+
+
+def spans(scores: list[Scored], clock: Clock) -> list[tuple[Span, Scored]]:
+    found = [(score.known if clock is Clock.KNOWN else score.recorded, score) for score in scores]
+    return [(one, score) for one, score in found if one is not None]
+
+
+def plain(scores: list[Scored], clock: Clock, at: datetime) -> Step:
+    """Compute what a step at *at* must say, from the scores that stand then."""
+    there = [s for one, s in spans(scores, clock) if one.start <= at and (one.end is None or at < one.end)]
+    scored = [score for score in there if score.y is not None]
+    days: dict[datetime, list[int]] = {}
+    for score in scored:
+        days.setdefault(score.target_at, []).append(score.y or 0)
+    ages = {target: decay(years_between(target, at), HALFLIFE) for target in days}
+    common = [score for score in scored if score.reference is not None]
+    return Step(
+        at,
+        observations=len(days),
+        scored=len(scored),
+        correct=sum(score.y or 0 for score in scored),
+        abstained=len(there) - len(scored),
+        weight=sum(ages.values()),
+        successes=sum(ages[target] * fmean(found) for target, found in days.items()),
+        probabilities=len(scored),
+        brier_sum=sum(score.brier or 0.0 for score in scored),
+        log_sum=sum(score.log_score or 0.0 for score in scored),
+        common=len(common),
+        common_sum=sum(score.brier or 0.0 for score in common),
+        reference_sum=sum((score.reference - score.happened) ** 2 for score in common),  # type: ignore[operator]
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories())
+def test_steps_are_what_stands(scores: list[Scored]) -> None:
+    """Between changes nothing but age moves, and at each change the sums are those of the scores that stand."""
+    for clock in Clock:
+        steps = steps_of(scores, clock, HALFLIFE)
+        assert [step.at for step in steps] == sorted({at for one, _ in spans(scores, clock) for at in one if at})
+        for step in steps:
+            assert tuple(step._replace(base_sum=0.0))[1:] == pytest.approx(
+                tuple(plain(scores, clock, step.at))[1:], abs=1e-9
+            )
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories(), st.integers(0, 30), st.randoms(use_true_random=False))
+def test_later_changes_and_order_are_nothing(scores: list[Scored], cut: int, random: object) -> None:
+    """Steps up to a moment are bit for bit the same without what begins after it, in any order of rows."""
+    for clock in Clock:
+        name = clock.value
+        before = []
+        for score in scores:
+            one = getattr(score, name)
+            if one is not None and one.start <= day(cut):
+                end = one.end if one.end is not None and one.end <= day(cut) else None
+                before.append(score._replace(**{name: Span(one.start, end)}))
+        random.shuffle(before)  # type: ignore[attr-defined]
+        full = [step for step in steps_of(scores, clock, HALFLIFE) if step.at <= day(cut)]
+        assert steps_of(before, clock, HALFLIFE) == full
+
+
+def claim(name: str, predicted: float, known: int, happened: int, stated: float = 0.9) -> Scored:
+    error = (stated - happened) ** 2
+    right = int((stated > 0.5) == bool(happened))
+    stands = Span(day(known), None)
+    return Scored(
+        name, day(known - 1), day(predicted), day(known), stated, happened, right, error, 0.1, None, stands, stands
+    )
+
+
+def test_own_base_rate_knows_what_was_known_before_the_claim() -> None:
+    """The second claim was made before the first answer, the third after it, the fourth after three."""
+    claims = [claim("a", 0, 5, 1), claim("b", 4.5, 8, 1), claim("c", 5.5, 9, 0), claim("d", 10, 12, 0)]
+    rates = [0.5, 0.5, 1.5 / 2, 2.5 / 4]
+
+    steps = steps_of(claims, Clock.KNOWN, 2.0)
+
+    expected = [(rate - one.happened) ** 2 for rate, one in zip(rates, claims, strict=True) if one.happened is not None]
+    assert [step.base_sum for step in steps] == pytest.approx([sum(expected[: n + 1]) for n in range(4)])
+
+
+def test_claims_that_are_true_together_are_one_observation() -> None:
+    """22 tickers on one day are one observation: their mean."""
+    stands = Span(day(2), None)
+    claims = [
+        Scored(f"f{n}", day(1), day(0), day(2), 1.0, None, int(n < 11), None, None, None, stands, stands)
+        for n in range(22)
+    ]
+
+    (step,) = steps_of(claims, Clock.KNOWN, 2.0)
+
+    assert (step.observations, step.scored, step.correct) == (1, 22, 11)
+    assert step.successes / step.weight == pytest.approx(0.5)
+    assert step.weight == pytest.approx(decay(1 / 365.25, 2.0))
+    assert step.probabilities == 0
+
+
+def test_a_claim_settled_early_ages_from_then() -> None:
+    """An answer known before target_at must not weigh more than one."""
+    stands = Span(day(1), None)
+    (step,) = steps_of(
+        [Scored("f", day(100), day(0), day(1), 1.0, None, 1, None, None, None, stands, None)], Clock.KNOWN, 2.0
+    )
+
+    assert step.weight == 1.0

@@ -1,0 +1,83 @@
+"""The verdict on a decision follows the score of what it cites first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from credibility.history import Span, Statement, Steps
+from credibility.verdicts import PENDING, Citation, Verdict, missing, verdicts
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def day(number: int) -> datetime:
+    return START + timedelta(days=number)
+
+
+def said(known: int, value: object, number: int = 0) -> Statement[object]:
+    return Statement(day(known), day(known), order_key(day(known), number), corrects=False, value=value)
+
+
+def order_key(known_at: datetime, number: int) -> str:
+    return f"{(known_at - START) // timedelta(microseconds=1):018}|x|{number:03}"
+
+
+def cited(finding: str, known: int, rank: int | None = 1, at: int = 0) -> list[Statement[Citation]]:
+    return [said(known, Citation(finding, day(at), rank))]  # type: ignore[list-item]
+
+
+def changes(steps: Steps[str]) -> list[tuple[datetime, str | None]]:
+    return list(zip(steps.times, steps.values, strict=True))
+
+
+def test_verdict_is_known_from_the_later_of_citation_and_score() -> None:
+    scores = {"f": [(Span(day(5), None), 1)]}
+
+    assert changes(verdicts({"l": cited("f", 2)}, scores)) == [(day(5), "success")]
+    assert changes(verdicts({"l": cited("f", 9)}, scores)) == [(day(9), "success")]
+
+
+def test_only_the_first_rank_counts_and_abstention_is_no_verdict() -> None:
+    scores = {"f": [(Span(day(5), None), None)], "g": [(Span(day(5), None), 0)]}
+
+    assert changes(verdicts({"l": cited("f", 2), "m": cited("g", 2, rank=2)}, scores)) == []
+    assert changes(verdicts({"l": cited("f", 2, at=1), "m": cited("g", 2, at=0)}, scores)) == [(day(5), "failure")]
+
+
+def test_a_new_vintage_changes_the_verdict_from_its_own_day() -> None:
+    scores = {"f": [(Span(day(5), day(8)), 1), (Span(day(8), None), 0)]}
+
+    assert changes(verdicts({"l": cited("f", 2)}, scores)) == [(day(5), "success"), (day(8), "failure")]
+
+
+def test_what_should_not_stand_becomes_pending() -> None:
+    stated = [said(5, "success")]
+
+    assert missing(Steps[str](), stated) == [Verdict(day(5), PENDING)]  # type: ignore[arg-type]
+
+
+outcomes = st.sampled_from(["success", "failure", None])
+wanted = st.lists(st.tuples(st.integers(0, 9), outcomes), max_size=5, unique_by=lambda one: one[0])
+
+
+@settings(max_examples=300)
+@given(wanted, st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["success", "failure", PENDING])), max_size=6))
+def test_after_mending_everything_stands_and_nothing_is_missing(
+    changed: list[tuple[int, str | None]], before: list[tuple[int, str]]
+) -> None:
+    """Whatever was said before, what is missing makes every day right, and then nothing is."""
+    steps = Steps((day(number), value) for number, value in sorted(changed, key=lambda one: one[0]))
+    stated = [said(number, value, index) for index, (number, value) in enumerate(before)]
+    for index, verdict in enumerate(missing(steps, stated)):  # type: ignore[arg-type]
+        key = order_key(verdict.known_at, 100 + index)
+        assert (verdict.known_at, verdict.outcome) not in {(one.known_at, one.value) for one in stated}
+        stated.append(Statement(verdict.known_at, verdict.known_at, key, corrects=False, value=verdict.outcome))
+
+    for number in range(11):
+        moment = day(number) + timedelta(seconds=1)
+        there = sorted((one for one in stated if one.known_at <= moment), key=lambda one: one.order_key)
+        assert (there[-1].value if there else PENDING) == (steps.at(moment) or PENDING)
+    assert missing(steps, stated) == []  # type: ignore[arg-type]

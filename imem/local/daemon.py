@@ -21,6 +21,7 @@ from typing import Any
 from imem.local.state import State
 from imem.local.supervisor import Supervisor
 from imem.local.workers import standard
+from imem.logs import configure
 from journal.errors import ImemError
 from journal.settings import Settings
 
@@ -75,7 +76,7 @@ def main() -> int:
     pipe = Pipe(int(sys.argv[1]))
     try:
         settings = Settings.read()
-        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        configure(settings.log_level)
         asyncio.run(supervise(settings, pipe.report))
     except ImemError as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - a sentence, not a traceback

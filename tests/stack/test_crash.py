@@ -16,9 +16,10 @@ import redis
 
 from imem.local import state
 from imem.local.folders import Folders, read_json
-from imem.local.process import marked
+from imem.local.process import Identity, marked
 from imem.local.state import with_local_endpoints
 from imem.local.supervisor import LocalStack
+from imem.local.valkey import program
 from tests.conftest import settings_for
 from tests.stack.programs import identity_of, nothing_left, supervised, until
 
@@ -67,7 +68,7 @@ def test_the_supervisor_may_be_killed_at_any_moment(home):
     for number in range(ROUNDS):
         if number % 2:
             with supervised(home, SMALL, wait=False) as process:
-                until(lambda: (home / "lock").exists(), "it has begun")
+                until((home / "lock").exists, "it has begun")
                 time.sleep(moments.uniform(0, 1.5))
                 process.send_signal(signal.SIGKILL)
         else:
@@ -145,12 +146,8 @@ def test_leftovers_that_the_kernel_did_not_end_are_ended(home):
         argv = stack.state.children["valkey-durable"]
         config = home / "valkey" / "durable" / "valkey.conf"
         assert argv.port
-    from imem.local.valkey import program
-
     # Started by the test, so that no supervisor's death ends it; the mark is missing, the state file names it.
     with subprocess.Popen([program(), config], stdout=subprocess.DEVNULL) as orphan:
-        from imem.local.process import Identity
-
         identity = Identity.of(orphan.pid)
         found = json.loads(kept)
         found["children"]["valkey-durable"] |= {"pid": identity.pid, "start_time": identity.start_time}

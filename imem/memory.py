@@ -25,6 +25,7 @@ from imem.recording import prepare, record, refusal_of
 from imem.stores import Stores
 from journal.deadline import Deadline
 from journal.entry import Receipt, Tier
+from journal.errors import BadInput
 from journal.settings import Settings
 from kg.lines import Line, correction_of, groups_of, link_of, record_of
 from kg.model import (
@@ -41,12 +42,20 @@ from kg.model import (
     Outcome,
     Turn,
 )
+from recall import single
+from recall.arms import Limits
+from recall.brief import Recall
+from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, Text, TrackRecordsArm
 
 if TYPE_CHECKING:
     from imem.sync_memory import SyncMemory
 
 WRITE_BUDGET_MS: Final = 2000
 """How long a write may take until it is durable, in milliseconds, where the call does not say."""
+
+LEAST_BUDGET_MS: Final = 10
+MOST_BUDGET_MS: Final = 2000
+"""Bounds of the budget of a question, in milliseconds."""
 
 Node = Kind | tuple[str, str]
 """A node: a model, or its label and key."""
@@ -71,9 +80,31 @@ class Writing(TypedDict, total=False):
     deadline_ms: int
 
 
+class Asking(TypedDict, total=False):
+    """
+    What every asking method takes beside its question.
+
+    Attributes:
+        as_of: the moment for which the answer holds, aware; the present by default. An earlier one is clamped to the
+            moment up to which everything is in place, and the answer says which was used.
+        clock: ``known`` (what could have been known by then, the default) or ``recorded`` (what was on file here).
+        deadline_ms: when the answer is due, 10 to 2,000 ms; ``deadline_ms`` of the settings by default.
+    """
+
+    as_of: datetime | None
+    clock: str
+    deadline_ms: int
+
+
 class _Clocks(TypedDict):
     known_at: datetime | None
     occurred_at: datetime | None
+
+
+class _Asked(TypedDict):
+    as_of: datetime | None
+    clock: str
+    deadline: Deadline
 
 
 def _clocks(options: Writing) -> _Clocks:
@@ -94,6 +125,13 @@ class Memory:
     * :class:`~journal.errors.PostgresUnavailable`, :class:`~journal.errors.BudgetExceeded`: nothing was written; retry.
     * :class:`~journal.errors.OutcomeUnknown`: the connection broke while committing; repeating the call is safe.
 
+    **What every asking method promises.** It ends by its deadline. They raise:
+
+    * :class:`~journal.errors.BadInput`: something is wrong with the question; names the argument.
+    * :class:`~journal.errors.PermissionDenied`: the actor's role does not allow it; a denial row was written.
+    * :class:`~journal.errors.StoreUnavailable`, :class:`~journal.errors.BudgetExceeded`: it could not be asked in time
+      (a briefing says so in its arms instead); retry.
+
     A crash of the caller leaves either the whole write or nothing. A graph that is away delays visibility alone.
 
     Who writes is said by the settings (``actor``, ``role``, ``may_import``), never by a call.
@@ -101,6 +139,7 @@ class Memory:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
+        self._recall = Recall(stores.gateway, stores.graph, halflife_years=stores.settings.credibility_halflife_years)
 
     @classmethod
     @asynccontextmanager
@@ -121,6 +160,90 @@ class Memory:
         from imem.sync_memory import SyncMemory  # noqa: PLC0415 - generated from this module, which it imports
 
         return SyncMemory.open(settings)
+
+    # Asking
+
+    async def brief(
+        self, subject: str, *, for_agent: str | None = None, limits: Limits | None = None, **options: Unpack[Asking]
+    ) -> Briefing:
+        """
+        Return what the institution knew about *subject*: a subject id, a ticker, or a market id.
+
+        Each arm of the answer says how good it is; one that fails or comes late leaves the others whole.
+
+        Args:
+            for_agent: who asks; its own track record is shown as well.
+            limits: how much of each is wanted.
+
+        Raises:
+            UnknownSubject: nothing is known under that name; nearest names are given.
+        """
+        return await self._recall.brief(subject, for_agent=for_agent, limits=limits, **self._asked(options))
+
+    async def history(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> HistoryArm:
+        """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
+        return await single.part(self._recall, HistoryArm, "history", subject, limit=limit, **self._asked(options))
+
+    async def debates(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> DebatesArm:
+        """Return the newest debates on *subject* and how they ended."""
+        return await single.part(self._recall, DebatesArm, "debates", subject, limit=limit, **self._asked(options))
+
+    async def contradictions(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
+        """Return where sources disagreed about the data of *subject*."""
+        asked = self._asked(options)
+        return await single.part(self._recall, RecordsArm, "contradictions", subject, limit=limit, **asked)
+
+    async def patterns(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
+        """Return the patterns that were active then, of the sector of *subject* or of none."""
+        return await single.part(self._recall, RecordsArm, "patterns", subject, limit=limit, **self._asked(options))
+
+    async def lessons(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
+        """Return the lessons that bear on *subject*."""
+        return await single.part(self._recall, RecordsArm, "lessons", subject, limit=limit, **self._asked(options))
+
+    async def track_record(self, agent: str, domain: str | None = None, **options: Unpack[Asking]) -> TrackRecordsArm:
+        """Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored."""
+        return await single.agent_records(self._recall, agent, domain, **self._asked(options))
+
+    async def debate(self, debate_id: str, **options: Unpack[Asking]) -> DebateOnFile:
+        """
+        Return a debate with every turn, verbatim.
+
+        Raises:
+            BadInput: there was no such debate.
+        """
+        return await single.debate(self._recall, debate_id, **self._asked(options))
+
+    async def text(self, kind: str, key: str, **options: Unpack[Asking]) -> Text | None:
+        """Return the long text of a record, or None when there was none."""
+        return await single.text(self._recall, kind, key, **self._asked(options))
+
+    async def query(
+        self, name: str, parameters: Mapping[str, Any] | None = None, **options: Unpack[Asking]
+    ) -> list[dict[str, Any]]:
+        """
+        Run a named query of the graph (the reference lists them) and return its rows.
+
+        Raises:
+            BadInput: there is no such query, or a parameter is missing or unknown.
+        """
+        return await single.named(self._recall, name, parameters or {}, **self._asked(options))
+
+    def _asked(self, options: Asking) -> _Asked:
+        """
+        Return the options of a question with their defaults.
+
+        Raises:
+            BadInput: the deadline is out of bounds.
+        """
+        budget_ms = options.get("deadline_ms", self._stores.settings.deadline_ms)
+        if not LEAST_BUDGET_MS <= budget_ms <= MOST_BUDGET_MS:
+            raise BadInput("deadline_ms", f"must be {LEAST_BUDGET_MS} to {MOST_BUDGET_MS:,}.")
+        return {
+            "as_of": options.get("as_of"),
+            "clock": options.get("clock", "known"),
+            "deadline": Deadline.after_ms(budget_ms),
+        }
 
     # Records
 

@@ -122,6 +122,12 @@ _REFUSALS: Final[Mapping[Verdict, tuple[type[BadInput], str, str, str]]] = {
         "Record it under another key instead.",
     ),
     Verdict.FUTURE: (BadInput, "known_at", "lies in the future of the journal's clock.", ""),
+    Verdict.PREMATURE: (
+        BadInput,
+        "known_at",
+        "lies before target_at: nobody knew then what it would turn out to be.",
+        "",
+    ),
 }
 
 

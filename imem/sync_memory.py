@@ -12,7 +12,7 @@ from typing import Any, Self, Unpack
 
 from pydantic import BaseModel
 
-from imem.memory import Memory, Node, Writing
+from imem.memory import Asking, Memory, Node, Writing
 from imem.portal import Portal
 from journal.entry import Receipt
 from journal.settings import Settings
@@ -30,6 +30,8 @@ from kg.model import (
     Outcome,
     Turn,
 )
+from recall.arms import Limits
+from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, Text, TrackRecordsArm
 
 
 class SyncMemory:
@@ -55,6 +57,71 @@ class SyncMemory:
                 yield cls(portal, memory)
             finally:
                 portal.call(opening.__aexit__(None, None, None))
+
+    def brief(
+        self, subject: str, *, for_agent: str | None = None, limits: Limits | None = None, **options: Unpack[Asking]
+    ) -> Briefing:
+        """
+        Return what the institution knew about *subject*: a subject id, a ticker, or a market id.
+
+        Each arm of the answer says how good it is; one that fails or comes late leaves the others whole.
+
+        Args:
+            for_agent: who asks; its own track record is shown as well.
+            limits: how much of each is wanted.
+
+        Raises:
+            UnknownSubject: nothing is known under that name; nearest names are given.
+        """
+        return self._portal.call(self._memory.brief(subject, for_agent=for_agent, limits=limits, **options))
+
+    def history(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> HistoryArm:
+        """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
+        return self._portal.call(self._memory.history(subject, limit=limit, **options))
+
+    def debates(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> DebatesArm:
+        """Return the newest debates on *subject* and how they ended."""
+        return self._portal.call(self._memory.debates(subject, limit=limit, **options))
+
+    def contradictions(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
+        """Return where sources disagreed about the data of *subject*."""
+        return self._portal.call(self._memory.contradictions(subject, limit=limit, **options))
+
+    def patterns(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
+        """Return the patterns that were active then, of the sector of *subject* or of none."""
+        return self._portal.call(self._memory.patterns(subject, limit=limit, **options))
+
+    def lessons(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
+        """Return the lessons that bear on *subject*."""
+        return self._portal.call(self._memory.lessons(subject, limit=limit, **options))
+
+    def track_record(self, agent: str, domain: str | None = None, **options: Unpack[Asking]) -> TrackRecordsArm:
+        """Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored."""
+        return self._portal.call(self._memory.track_record(agent, domain, **options))
+
+    def debate(self, debate_id: str, **options: Unpack[Asking]) -> DebateOnFile:
+        """
+        Return a debate with every turn, verbatim.
+
+        Raises:
+            BadInput: there was no such debate.
+        """
+        return self._portal.call(self._memory.debate(debate_id, **options))
+
+    def text(self, kind: str, key: str, **options: Unpack[Asking]) -> Text | None:
+        """Return the long text of a record, or None when there was none."""
+        return self._portal.call(self._memory.text(kind, key, **options))
+
+    def query(
+        self, name: str, parameters: Mapping[str, Any] | None = None, **options: Unpack[Asking]
+    ) -> list[dict[str, Any]]:
+        """
+        Run a named query of the graph (the reference lists them) and return its rows.
+
+        Raises:
+            BadInput: there is no such query, or a parameter is missing or unknown.
+        """
+        return self._portal.call(self._memory.query(name, parameters, **options))
 
     def record_company(self, company: Company, **options: Unpack[Writing]) -> Receipt:
         """Record a company, or what changed in its profile."""

@@ -84,6 +84,7 @@ class Verdict(StrEnum):
     NOTHING_TO_CORRECT = "nothing_to_correct"
     REFERENCE_CHANGED = "reference_changed"
     FUTURE = "future"
+    PREMATURE = "premature"
 
     @property
     def refused(self) -> bool:

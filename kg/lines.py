@@ -79,6 +79,10 @@ class RecordLine:
     occurred_at: datetime | None = None
     known_at: datetime | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse an outcome that was known before what it speaks of."""
+        _not_premature(self.kind, self.core, self.known_at)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLine:
@@ -131,6 +135,17 @@ class CorrectLine:
     reason: str
     occurred_at: datetime | None = None
     known_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an outcome that was known before what it speaks of."""
+        _not_premature(self.kind, self.core, self.known_at)
+
+
+def _not_premature(kind: str, core: Canonical | None, known_at: datetime | None) -> None:
+    if kind == "Outcome" and core is not None and known_at is not None:
+        target_at = datetime.fromisoformat(core["target_at"])
+        if known_at < target_at:
+            raise BadInput("known_at", "lies before target_at: nobody knew then what it would turn out to be.")
 
 
 Line = RecordLine | LinkLine | CorrectLine

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Arm,
         Briefing,
         DebateItem,
+        DebateTurn,
         HistoryItem,
         Record,
         SettledFinding,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 DEFAULT_CHARS: Final = 8000
 FINDING_CHARS: Final = 160
 """Longest quotation of a finding inside a history, in characters."""
+
+TURN_CHARS: Final = 4000
 
 LEAST_CHARS: Final = 1500
 """Room that headings and notes may need, in characters."""
@@ -168,7 +171,7 @@ def _sections(briefing: Briefing) -> list[Section]:
             "No analysis is known.", ("more analysis", "more analyses"),
         ),
         _section(
-            "Debates", briefing.debates, [_debate(item) for item in briefing.debates.items],
+            "Debates", briefing.debates, [debate_text(item) for item in briefing.debates.items],
             "No debate is known.", ("more debate", "more debates"),
         ),
         _section(
@@ -301,7 +304,8 @@ def _outcome(record: Record) -> str:
     return f"outcome: {name(core['metric'])} at {_day(core['target_at'])} was {_number(core['actual'])}{unit} ({known})"
 
 
-def _debate(item: DebateItem) -> str:
+def debate_text(item: DebateItem) -> str:
+    """Return a debate and how it ended as a list item."""
     core = item.debate.core
     state = item.debate.groups.get("state", {})
     head = (
@@ -329,6 +333,17 @@ def _debate(item: DebateItem) -> str:
     if not state and not item.resolutions:
         lines.append("  - not resolved")
     return "\n".join(lines)
+
+
+def turn_text(turn: DebateTurn) -> str:
+    """Return a turn, quoted in full, as a list item."""
+    where = f" ({name(turn.stage)})" if turn.stage else ""
+    return f"- {turn.number}. {name(turn.speaker)}{where}: {quoted(turn.text, TURN_CHARS)}"
+
+
+def track_table(items: Sequence[TrackRecordItem]) -> str:
+    """Return track records as a table, or nothing when there are none."""
+    return "\n".join([_TRACK_TABLE, *(_track_record(item, None) for item in items)]) if items else ""
 
 
 def _track_record(item: TrackRecordItem, for_agent: str | None) -> str:

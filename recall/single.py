@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import neo4j.time
 
@@ -15,11 +15,13 @@ from journal.errors import BadInput
 from kg.asof import Answer, AsOf, dated
 from kg.queries import arguments, named_queries
 from recall import arms
-from recall.arms import Limits
+from recall.arms import Limits, Question
 from recall.brief import Recall
 from recall.model import Arm, DebateItem, DebateOnFile, DebateTurn, Text, TrackRecordsArm
 
-PARTS: Final = {
+A = TypeVar("A", bound=Arm)
+
+PARTS: Final[Mapping[str, Callable[[Question], Awaitable[Arm]]]] = {
     "history": arms.history,
     "debates": arms.debates,
     "track_records": arms.speakers,
@@ -44,6 +46,7 @@ _FOR_ALL: Final = frozenset({"active_patterns"})
 
 async def part(
     recall: Recall,
+    kind: type[A],
     name: str,
     subject: str,
     *,
@@ -51,9 +54,9 @@ async def part(
     clock: str,
     limit: int | None,
     deadline: Deadline,
-) -> Arm:
+) -> A:
     """
-    Return one arm for *subject*.
+    Return the arm *name*, of the type *kind*, for *subject*.
 
     Raises:
         UnknownSubject, BadInput, PermissionDenied: as a briefing.
@@ -62,7 +65,10 @@ async def part(
     limits = Limits() if limit is None else Limits(*(bounded(limit),) * 7)
     at = await recall.moment(as_of, clock, deadline)
     subject_id = await recall.subject(subject, deadline=deadline)
-    return await PARTS[name](recall.question(subject_id, at, deadline, limits))
+    arm = await PARTS[name](recall.question(subject_id, at, deadline, limits))
+    if not isinstance(arm, kind):
+        raise TypeError(f"The arm {name} is no {kind.__name__}.")
+    return arm
 
 
 def bounded(limit: int) -> int:

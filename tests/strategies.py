@@ -152,13 +152,19 @@ def _turns(draw: st.DrawFn) -> list[Values]:
     return [{**stated, "number": number} for number, stated in enumerate(turns)]
 
 
+def known_after(kind: str, core: Values) -> st.SearchStrategy[str]:
+    """Moments at which a record may be known; an outcome not before the moment that it speaks of."""
+    return st.just(core["target_at"]) if kind == "Outcome" else moments()
+
+
 @st.composite
 def lines_of(draw: st.DrawFn, kind: str, *, full: bool | None = None) -> Values:
     """Draw lines of records that may be loaded, with their core."""
     info = KINDS[kind]
     open_groups = [group for group in info.groups.values() if not group.governed and not group.derived]
     stated = [group for group in open_groups if full or (full is None and draw(st.booleans()))]
-    line: Values = {"record": kind, "known_at": draw(moments()), "core": draw(cores_of(kind, full=full))}
+    core = draw(cores_of(kind, full=full))
+    line: Values = {"record": kind, "known_at": draw(known_after(kind, core)), "core": core}
     if stated:
         line["groups"] = {group.name: draw(properties_of(group, full=full)) for group in stated}
     if full or (full is None and draw(st.booleans())):
@@ -186,7 +192,8 @@ def late_lines_of(draw: st.DrawFn, kind: str, group: str, *, full: bool | None =
 def corrections_of(draw: st.DrawFn, kind: str) -> Values:
     """Draw corrections."""
     reason = "because " + draw(texts(100))
-    return {"correct": kind, "known_at": draw(moments()), "core": draw(cores_of(kind)), "reason": reason}
+    core = draw(cores_of(kind))
+    return {"correct": kind, "known_at": draw(known_after(kind, core)), "core": core, "reason": reason}
 
 
 @st.composite

@@ -26,7 +26,7 @@ SET enable_seqscan = off
 AS $$
 -- status: new (no group of the line was known), changed (accepted; some were), identical (nothing written, position and
 -- event_id of the earlier statement), and, with nothing written for the line: core_conflict, nothing_to_correct,
--- reference_changed, future.
+-- reference_changed, future, premature.
 --
 -- A line without known_at is known when it is recorded, and is identical when it repeats the heads; one with known_at
 -- (import right) is identical when this actor stated that content with that known_at before.
@@ -77,6 +77,8 @@ BEGIN
         SELECT l.*, j.same_as,
             CASE
                 WHEN l.known_at > v_now THEN 'future'
+                -- What a metric turned out to be cannot be known before the moment that it speaks of.
+                WHEN l.head_kind = 'Outcome' AND coalesce(l.known_at, v_now) < l.target_at THEN 'premature'
                 WHEN l.kind LIKE 'correct.%' AND c.hash IS NULL THEN 'nothing_to_correct'
                 WHEN l.kind LIKE 'correct.%' AND c.ref_hash IS DISTINCT FROM l.ref_hash THEN 'reference_changed'
                 WHEN j.conflict THEN 'core_conflict'

@@ -84,9 +84,7 @@ async def world(stack: Any, template: str) -> AsyncIterator[World]:
     name = f"{template}_{uuid4().hex[:8]}"
     admin = stack.settings.postgres_admin_url.get_secret_value()
     with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(
-            composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, template)))
-        )
+        conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, template))))
         url = _with_database(stack.settings.postgres_url.get_secret_value(), name)
         database = Database(url, size=4)
         yield World(url, _with_database(admin, name), database, Gateway(database, IMPORTER))

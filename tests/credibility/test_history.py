@@ -31,7 +31,9 @@ def up() -> Metric:
 
 
 @st.composite
-def statements(draw: st.DrawFn, values: st.SearchStrategy[Any], *, most: int = 3, corrections: bool = True) -> list[Any]:
+def statements(
+    draw: st.DrawFn, values: st.SearchStrategy[Any], *, most: int = 3, corrections: bool = True
+) -> list[Any]:
     """Statements of one record: equal cores and differing corrections, of any times."""
     core = draw(values)
     found: list[Statement[Any]] = []
@@ -53,9 +55,7 @@ def questions(draw: st.DrawFn) -> Question:
     for name, vintage in (("o0", 0), ("o0b", 0), ("o1", 1)):
         made = draw(statements(answers))
         if made:
-            question.outcomes[name] = [
-                one._replace(value=Answer(name, vintage, one.value.actual)) for one in made
-            ]
+            question.outcomes[name] = [one._replace(value=Answer(name, vintage, one.value.actual)) for one in made]
     for name, agent in FINDINGS.items():
         made = draw(statements(st.sampled_from([0.2, 0.5, 0.7])))
         if made:

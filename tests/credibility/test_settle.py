@@ -263,7 +263,9 @@ async def test_what_is_said_while_a_batch_runs_stays_due(world: World) -> None:
 
     assert [row["stated"] for row in await on_known(world)] == [0.7]
     with psycopg.connect(world.url, autocommit=True) as conn:
-        version = conn.execute("INSERT INTO settlement_due (kind, key) VALUES ('Finding', 'f') RETURNING version").fetchone()
+        version = conn.execute(
+            "INSERT INTO settlement_due (kind, key) VALUES ('Finding', 'f') RETURNING version"
+        ).fetchone()
         conn.execute("UPDATE settlement_due SET version = DEFAULT")
     gone = {"kinds": ["Finding"], "keys": ["f"], "versions": [version[0] if version else 0]}
     assert await world.database.do("delete_due", gone, deadline=Deadline.never()) == 0

@@ -28,7 +28,15 @@ def claim(probability: float | None = None, direction: str | None = None, value:
 
 @pytest.mark.parametrize(
     ("probability", "actual", "y"),
-    [(0.9, 1.0, 1), (0.9, 0.0, 0), (0.1, 0.0, 1), (0.1, 1.0, 0), (0.5, 1.0, None), (0.5 + 1e-12, 0.0, None), (0.51, 1, 1)],
+    [
+        (0.9, 1.0, 1),
+        (0.9, 0.0, 0),
+        (0.1, 0.0, 1),
+        (0.1, 1.0, 0),
+        (0.5, 1.0, None),
+        (0.5 + 1e-12, 0.0, None),
+        (0.51, 1, 1),
+    ],
 )
 def test_binary_is_right_on_the_side_of_what_happened(probability: float, actual: float, y: int | None) -> None:
     judged = judge(metric("up"), claim(probability), actual)

@@ -54,7 +54,9 @@ def week(number: int, places: int, actual: float, **claims: float) -> list[dict[
         target = day(7 * number)
         for name, probability in claims.items():
             key = f"{name}/{place}-{number}"
-            lines.append(finding(key, target - timedelta(days=6), target, agent=name, probability=probability, **subject))
+            lines.append(
+                finding(key, target - timedelta(days=6), target, agent=name, probability=probability, **subject)
+            )
         lines.append(outcome(f"o/{place}-{number}", target + timedelta(days=3), target, actual, **subject))
     return lines
 

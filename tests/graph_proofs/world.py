@@ -34,7 +34,6 @@ Line = dict[str, Any]
 NEVER = Deadline.never()
 
 
-
 def importer(source: str = "test") -> Actor:
     """Return who may state when history was known."""
     return Actor(f"import:{source}", Role.HUMAN_ADMIN, may_import=True)
@@ -185,8 +184,6 @@ class World:
         """Return the properties of one node."""
         rows = await self.run(f"MATCH (n:{kind} {{{KINDS[kind].key}: $key}}) RETURN properties(n) AS p", key=key)
         return rows[0]["p"] if rows else None
-
-
 
 
 def analysis(key: str, *, ticker: str = "MU", known_at: str = "2026-01-02T00:00:00Z", **core: Any) -> Line:

@@ -1,0 +1,226 @@
+"""``imem brief`` and the single questions behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from journal.errors import BadInput, ImemError, UnknownSubject
+from journal.settings import Settings
+
+if TYPE_CHECKING:
+    from imem.memory import Asking, Memory
+
+T = TypeVar("T")
+
+FAILURE = 1
+DEGRADED = 3
+
+app = typer.Typer()
+
+Subject = Annotated[str, typer.Argument(help="A ticker, a market id, or a subject id such as company:MU.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="T",
+        help="The moment to answer for: a time with its zone, or a day (its end in UTC). Now by default.",
+    ),
+]
+OnClock = Annotated[
+    str, typer.Option("--clock", metavar="known|recorded", help="What could have been known, or was on file here.")
+]
+Budget = Annotated[
+    int | None, typer.Option("--deadline-ms", help="When the answer is due, 10 to 2,000 ms; 500 by default.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Limit = Annotated[int | None, typer.Option("--limit", help="How many, at most 200.")]
+
+
+def moment(text: str | None) -> datetime | None:
+    """
+    Return the moment that a person wrote: a day means its end in UTC.
+
+    Raises:
+        BadInput: it is no time, or names no zone.
+    """
+    if text is None:
+        return None
+    try:
+        if len(text) == len("2026-06-01"):
+            return datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(0), tzinfo=UTC)
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput("--as-of", f"{text!r} is no day and no time, such as 2026-06-01T10:27:49Z.") from None
+    if at.utcoffset() is None:
+        raise BadInput("--as-of", "a time must name its zone, such as 2026-06-01T10:27:49Z.")
+    return at
+
+
+def _asked(as_of: str | None, clock: str, deadline_ms: int | None) -> Asking:
+    options: Asking = {"as_of": moment(as_of), "clock": clock}
+    if deadline_ms is not None:
+        options["deadline_ms"] = deadline_ms
+    return options
+
+
+def _run(question: Callable[[Memory], Awaitable[T]]) -> T:
+    """Return the answer; what is wrong with the question ends with exit code 2, an unknown subject with 1."""
+    from imem.memory import Memory  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+
+    async def ask() -> T:
+        async with Memory.open(Settings.read()) as memory:
+            return await question(memory)
+
+    try:
+        return asyncio.run(ask())
+    except UnknownSubject:
+        raise
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
+
+
+def _print(value: Any, *, as_json: bool, text: Callable[[], str]) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False) if as_json else text())
+
+
+@app.command()
+def brief(
+    subject: Subject,
+    *,
+    as_of: AsOf = None,
+    clock: OnClock = "known",
+    for_agent: Annotated[str | None, typer.Option("--for-agent", help="Who asks.")] = None,
+    max_chars: Annotated[int, typer.Option("--max-chars", help="Longest answer, in characters.")] = 8000,
+    deadline_ms: Budget = None,
+    as_json: Json = False,
+) -> None:
+    """
+    Say what is known of a subject: analyses, debates, track records, contradictions, patterns, lessons.
+
+    Exit code 0: everything was asked; 1: nothing is known of the subject; 3: something could not be asked, and the
+    answer says what.
+    """
+    try:
+        options = _asked(as_of, clock, deadline_ms)
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason}") from error
+    answer = _run(lambda memory: memory.brief(subject, for_agent=for_agent, **options))
+    try:
+        _print(answer.to_dict(), as_json=as_json, text=lambda: answer.to_markdown(max_chars).rstrip("\n"))
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason}") from error
+    if answer.degraded:
+        raise typer.Exit(DEGRADED)
+
+
+@app.command()
+def debates(
+    subject: Subject, *, as_of: AsOf = None, clock: OnClock = "known", limit: Limit = None, as_json: Json = False
+) -> None:
+    """List the debates on a subject and how they ended."""
+    options = _checked(as_of, clock)
+    answer = _run(lambda memory: memory.debates(subject, limit=limit, **options))
+
+    def text() -> str:
+        from recall.markdown import debate_text  # noqa: PLC0415 - as above
+
+        return "\n".join(debate_text(item) for item in answer.items) or "No debate is known."
+
+    _print(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+
+
+@app.command()
+def debate(
+    debate_id: Annotated[str, typer.Argument(metavar="DEBATE", help="Its id, as `imem debates` shows it.")],
+    *,
+    as_of: AsOf = None,
+    clock: OnClock = "known",
+    as_json: Json = False,
+) -> None:
+    """Show a debate with every turn."""
+    options = _checked(as_of, clock)
+    answer = _run(lambda memory: memory.debate(debate_id, **options))
+
+    def text() -> str:
+        from recall.markdown import debate_text, turn_text  # noqa: PLC0415 - as above
+
+        return "\n".join([debate_text(answer.debate), "", *(turn_text(turn) for turn in answer.turns)])
+
+    _print(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+
+
+@app.command()
+def agents(
+    agent: Annotated[str, typer.Argument(help="Its name.")],
+    *,
+    domain: Annotated[str | None, typer.Option("--domain", help="One domain alone.")] = None,
+    as_of: AsOf = None,
+    clock: OnClock = "known",
+    as_json: Json = False,
+) -> None:
+    """Show what the word of an agent has been worth, by domain."""
+    options = _checked(as_of, clock)
+    answer = _run(lambda memory: memory.track_record(agent, domain, **options))
+
+    def text() -> str:
+        from recall.markdown import track_table  # noqa: PLC0415 - as above
+
+        return track_table(answer.items) or f"Nothing that {agent} said was ever settled."
+
+    _print(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+
+
+@app.command()
+def text(
+    kind: Annotated[str, typer.Argument(help="Such as Analysis.")],
+    key: Annotated[str, typer.Argument(help="The record's key.")],
+    *,
+    as_of: AsOf = None,
+    clock: OnClock = "known",
+    as_json: Json = False,
+) -> None:
+    """Print the long text of a record, verbatim."""
+    options = _checked(as_of, clock)
+    answer = _run(lambda memory: memory.text(kind, key, **options))
+    if answer is None:
+        raise ImemError(f"No long text is on file for {kind} {key}.")
+    _print(answer.model_dump(mode="json"), as_json=as_json, text=lambda: answer.body)
+
+
+@app.command()
+def query(
+    name: Annotated[str, typer.Argument(help="Its name; the reference lists them.")],
+    parameters: Annotated[
+        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter; JSON, or else text.")
+    ] = None,
+    *,
+    as_of: AsOf = None,
+    clock: OnClock = "known",
+    as_json: Json = True,  # noqa: ARG001 - rows are JSON anyhow; every command takes the option
+) -> None:
+    """Run a named query of the graph and print its rows as JSON."""
+    options = _checked(as_of, clock)
+    values: dict[str, Any] = {}
+    for setting in parameters or []:
+        field, equals, value = setting.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{setting!r} is not of the form NAME=VALUE.")
+        try:
+            values[field] = json.loads(value)
+        except json.JSONDecodeError:
+            values[field] = value
+    rows = _run(lambda memory: memory.query(name, values, **options))
+    typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+
+
+def _checked(as_of: str | None, clock: str) -> Asking:
+    try:
+        return _asked(as_of, clock, None)
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason}") from error

@@ -154,7 +154,7 @@ def _notes(arm: Arm) -> tuple[str, ...]:
 
 
 def _section(
-    title: str, arm: Arm, blocks: Sequence[str], none: str, nouns: tuple[str, str], table: str = ""
+    title: str, arm: Arm, blocks: Sequence[str], none: str, *, nouns: tuple[str, str], table: str = ""
 ) -> Section:
     notes = list(_notes(arm))
     if not blocks and arm.quality != "unavailable":
@@ -168,30 +168,30 @@ def _sections(briefing: Briefing) -> list[Section]:
     return [
         _section(
             "History", briefing.history, [_history(item, own, briefing.for_agent) for item in briefing.history.items],
-            "No analysis is known.", ("more analysis", "more analyses"),
+            "No analysis is known.", nouns=("more analysis", "more analyses"),
         ),
         _section(
             "Debates", briefing.debates, [debate_text(item) for item in briefing.debates.items],
-            "No debate is known.", ("more debate", "more debates"),
+            "No debate is known.", nouns=("more debate", "more debates"),
         ),
         _section(
             "Track records of those who spoke", records,
             [_track_record(item, briefing.for_agent) for item in records.items],
-            "Nobody made a claim that an outcome could settle.", ("more agent", "more agents"),
-            _TRACK_TABLE,
+            "Nobody made a claim that an outcome could settle.", nouns=("more agent", "more agents"),
+            table=_TRACK_TABLE,
         ),
         _section(
             "Contradictions between sources", briefing.contradictions,
             [_contradiction(item) for item in briefing.contradictions.items],
-            "None is known.", ("more contradiction", "more contradictions"),
+            "None is known.", nouns=("more contradiction", "more contradictions"),
         ),
         _section(
             "Active patterns", briefing.patterns, [_pattern(item) for item in briefing.patterns.items],
-            "None yet: a pattern counts once it is proven and approved.", ("more pattern", "more patterns"),
+            "None yet: a pattern counts once it is proven and approved.", nouns=("more pattern", "more patterns"),
         ),
         _section(
             "Lessons", briefing.lessons, [_lesson(item) for item in briefing.lessons.items],
-            "None yet.", ("more lesson", "more lessons"),
+            "None yet.", nouns=("more lesson", "more lessons"),
         ),
     ]  # fmt: skip
 

@@ -44,7 +44,7 @@ def up(
     console = Console(stderr=True)
     with show.watching(console, quiet=as_json) as report:
         if detach:
-            _up_detached(settings, report)
+            start_detached(settings, report)
         else:
             from imem.local.daemon import supervise  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
 
@@ -72,7 +72,7 @@ def _announcing(
     return announce
 
 
-def _up_detached(settings: Settings, report: Callable[[state.State], None]) -> None:
+def start_detached(settings: Settings, report: Callable[[state.State], None]) -> None:
     """
     Start the supervisor as a process of its own and follow it until it is ready.
 
@@ -134,7 +134,7 @@ def down(
         typer.confirm(f"Delete everything that the stack keeps in {folders.home}?", abort=True)
     running = state.running(folders)
     if running is not None:
-        _stop(running.supervisor)
+        stop_running(running.supervisor)
     deleted = [str(path) for path in purge(folders)] if delete else []
     if as_json:
         typer.echo(json.dumps({"stopped": running is not None, "deleted": deleted}))
@@ -144,7 +144,7 @@ def down(
         typer.echo(f"Deleted {path}.")
 
 
-def _stop(supervisor: Identity) -> None:
+def stop_running(supervisor: Identity) -> None:
     """
     Ask *supervisor* to stop everything and wait until it has.
 

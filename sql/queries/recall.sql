@@ -68,3 +68,13 @@ SELECT DISTINCT e.record_key AS key FROM event AS e
 WHERE e.kind = 'record.DebateResolution' AND e.payload -> 'core' ->> 'debate_id' = %(debate_id)s
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
 ORDER BY 1
+
+-- other_actors --
+-- One actor whose events are on file beside those of the given ones, if any.
+SELECT actor FROM agent_cursor WHERE actor <> ALL (%(actors)s::text[]) AND pushed_seq > 0 LIMIT 1
+
+-- pipelines_due --
+-- How much the pipelines still have to do, and how many scores there are.
+SELECT (SELECT count(*) FROM settlement_due) + (SELECT count(*) FROM track_due) + (SELECT count(*) FROM derive_work)
+    + (SELECT count(*) FROM delivery WHERE state IN ('pending', 'dispatched')) AS due,
+    (SELECT count(*) FROM agent_outcome) AS scores

@@ -1,0 +1,208 @@
+"""
+``imem demo``: from nothing to a briefing on real data.
+
+Starts what is missing, loads the examples, waits until their outcomes are scored, asks, and stops what it started. A
+second run finds everything on file and only asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+
+from imem.local import show, state
+from imem.local.folders import Folders
+from journal.errors import StackError
+from journal.settings import Settings
+from journal.statements import root_of
+
+if TYPE_CHECKING:
+    from imem.memory import Memory
+    from imem.stores import Stores
+    from journal.database import Row
+
+app = typer.Typer()
+
+EXAMPLES: Final = ("trading_desk", "flusight")
+
+SCORED_WITHIN_S: Final = 120.0
+"""How long the pipelines may take over the examples, in seconds."""
+
+LOOK_S: Final = 0.25
+
+BUDGET_MS: Final = 2000
+"""Budget of the demo's questions, in milliseconds: a server that has only just started plans them for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """
+    A question that the demo asks.
+
+    Attributes:
+        title: what it shows.
+        subject: about what.
+        as_of: for which moment.
+        max_chars: how much of the answer is printed.
+    """
+
+    title: str
+    subject: str
+    as_of: datetime
+    max_chars: int = 4500
+
+
+QUESTIONS: Final = (
+    Question(
+        "What a desk of analysts knew about Micron on the morning of 2 June 2026",
+        "company:MU",
+        datetime(2026, 6, 2, 12, tzinfo=UTC),
+    ),
+    Question(
+        "Four days later: outcomes are known, and six days are not enough evidence for anyone",
+        "company:MU",
+        datetime(2026, 6, 6, tzinfo=UTC),
+    ),
+    Question(
+        "Will flu admissions rise in Texas? After a whole season of forecasts there are track records, with intervals",
+        "market:flusight:48-2025-01-11-1",
+        datetime(2025, 7, 1, tzinfo=UTC),
+        6500,
+    ),
+)
+
+NEXT: Final = (
+    ("imem brief company:NVDA --as-of 2026-06-04", "another company, as of another day"),
+    ("imem debate trading_desk:MU-20260602/research", "every turn of a debate"),
+    ("imem agents FluSight-ensemble", "whom to believe about the flu"),
+)
+
+
+@app.command()
+def demo(
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave running what the demo started.")] = False,
+) -> None:
+    """Start everything, load the examples, print briefings on real data, and stop again."""
+    settings = Settings.read()
+    console = Console(stderr=True, highlight=False)
+    started = time.monotonic()
+    own = state.running(Folders(settings.home)) is None
+    if own:
+        console.print(
+            "Starting Neo4j, Postgres, three Valkeys and the workers; the first time their files are fetched."
+        )
+        _start(settings, console)
+    try:
+        asyncio.run(_show(settings, console))
+    finally:
+        if own and not keep:
+            console.print("Stopping what the demo started.")
+            _stop(settings)
+    console.print(f"Done in {time.monotonic() - started:.0f} s.")
+    _print_next(running=keep or not own)
+
+
+def _start(settings: Settings, console: Console) -> None:
+    from imem.commands.stack import start_detached  # noqa: PLC0415 - a command imports what it needs
+
+    with show.watching(console) as report:
+        start_detached(settings, report)
+
+
+def _stop(settings: Settings) -> None:
+    from imem.commands.stack import stop_running  # noqa: PLC0415 - as above
+
+    running = state.running(Folders(settings.home))
+    if running is not None:
+        stop_running(running.supervisor)
+
+
+async def _show(settings: Settings, console: Console) -> None:
+    from imem.memory import Memory  # noqa: PLC0415 - as above
+    from imem.stores import Stores  # noqa: PLC0415
+
+    async with Stores.open(settings) as stores:
+        await _only_examples(stores)
+    await _load(settings)
+    async with Stores.open(settings) as stores:
+        await _scored(stores, console)
+    async with Memory.open(settings) as memory:
+        for question in QUESTIONS:
+            await _ask(memory, question)
+
+
+async def _only_examples(stores: Stores) -> None:
+    """
+    See to it that the demo's data do not mix with anybody's own.
+
+    Raises:
+        StackError: the journal holds more than the examples.
+    """
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+
+    ours = [*(f"import:{name}" for name in EXAMPLES), "credibility"]
+    rows = await stores.database.named("other_actors", {"actors": ours}, deadline=Deadline.after_ms(10_000))
+    if rows:
+        raise StackError(
+            f"This memory holds data of its own (of {rows[0]['actor']}), with which the examples shall not be mixed.",
+            mend="Give the demo a folder of its own: IMEM_HOME=/some/folder imem demo",
+        )
+
+
+async def _load(settings: Settings) -> None:
+    """
+    Load the examples.
+
+    Raises:
+        StackError: a line was refused, or the graph did not follow.
+    """
+    from imem.commands.load_run import run  # noqa: PLC0415 - as above
+    from imem.reading import sources_of  # noqa: PLC0415
+
+    folder = root_of("imem", "examples")
+    sources = sources_of([str(folder / name / f"{name}.jsonl.gz") for name in EXAMPLES])
+    code = await run(settings, sources, strict=False, wait=True, report=None, as_json=False)
+    if code:
+        raise StackError("The examples could not be loaded whole.", mend="`imem doctor` checks every server.")
+
+
+async def _scored(stores: Stores, console: Console) -> None:
+    """
+    Wait until the pipelines have scored what was loaded.
+
+    Raises:
+        StackError: they did not in :data:`SCORED_WITHIN_S`.
+    """
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+
+    async def look() -> Row:
+        return (await stores.database.named("pipelines_due", deadline=Deadline.after_ms(10_000)))[0]
+
+    begun = time.monotonic()
+    with console.status("Scoring outcomes …") as status:
+        while (due := await look())["due"]:
+            status.update(f"Scoring outcomes: {due['scores']:,} scores so far, {due['due']:,} rows to go …")
+            if time.monotonic() - begun > SCORED_WITHIN_S:
+                raise StackError("The outcomes were not scored in time.", mend="`imem logs celery` shows why.")
+            await asyncio.sleep(LOOK_S)
+    console.print(f"{due['scores']:,} scores on file, computed by the worker.")
+
+
+async def _ask(memory: Memory, question: Question) -> None:
+    answer = await memory.brief(question.subject, as_of=question.as_of, deadline_ms=BUDGET_MS)
+    typer.echo(f"\n{'─' * 100}\n{question.title}\n{'─' * 100}\n")
+    typer.echo(answer.to_markdown(question.max_chars))
+
+
+def _print_next(*, running: bool) -> None:
+    typer.echo(f"{'─' * 100}\nTry next{'' if running else ' (after `imem up --detach`)'}:\n")
+    width = max(len(command) for command, _ in NEXT)
+    for command, what in NEXT:
+        typer.echo(f"{command:<{width}}   # {what}")

@@ -1,0 +1,106 @@
+"""
+The applier's process: projects the journal into the graph, under a lease.
+
+Any number may run; one applies, the others stand by. Killed at any point it leaves nothing half-applied; another one
+goes on when the lease has lapsed, or at once after a clean stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from typing import Final
+
+import kombu.exceptions
+import structlog
+from celery import Celery
+
+from credibility.derive import SettledBy
+from credibility.tasks import SETTLE
+from imem.celery_app import make_app
+from imem.stores import Stores, secret
+from journal.bell import StreamBell
+from journal.settings import Settings
+from kg.applier import Applier
+
+log = structlog.get_logger()
+
+SETTLING: Final = frozenset(
+    {"record.Outcome", "correct.Outcome", "record.Finding", "correct.Finding", "link.CITES"},
+)
+"""Events after which there may be something to settle."""
+
+ASK_EVERY_S: Final = 1.0
+"""Least time between two requests for settling, in seconds: an import applies many batches in one."""
+
+CLOSING_S: Final = 0.5
+"""How long connections may take to close when the process is told to stop, in seconds."""
+
+
+class Asker:
+    """Asks the Celery worker to settle; a request that is lost costs a moment, since rows say what is due."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._due = asyncio.Event()
+
+    async def applied(self, kinds: frozenset[str]) -> None:
+        """Take note of the kinds of a batch that the graph now holds."""
+        if not SETTLING.isdisjoint(kinds):
+            self._due.set()
+
+    async def run(self) -> None:
+        """Send requests until cancelled, at most one in :data:`ASK_EVERY_S`."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            try:
+                await asyncio.to_thread(self._send)
+            except (kombu.exceptions.KombuError, OSError) as error:
+                log.warning("applier.not_asked_to_settle", reason=type(error).__name__)
+            await asyncio.sleep(ASK_EVERY_S)
+
+    def _send(self) -> None:
+        self._app.send_task(SETTLE, ignore_result=True, retry=False)
+
+
+def run(settings: Settings) -> int:
+    """Apply events until SIGTERM or SIGINT; the lease is let go on the way out."""
+    asyncio.run(_serve(settings))
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Stores.open(settings) as stores:
+        bell = StreamBell(secret(stores.settings, "valkey_durable_url"))
+        asker = Asker(make_app(stores.settings))
+        applier = Applier(
+            stores.database,
+            stores.graph,
+            bell,
+            applied=asker.applied,
+            derivers={"settled_by": SettledBy()},
+            batch=settings.apply_batch,
+        )
+        log.info("applier.started", batch=settings.apply_batch)
+        work = [asyncio.create_task(applier.run()), asyncio.create_task(asker.run())]
+        told = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([*work, told], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (*work, told):
+                task.cancel()
+            await asyncio.gather(*work, told, return_exceptions=True)
+            await applier.stop()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSING_S):
+                    await bell.close()
+                    await stores.graph.close()
+        for task in done - {told}:
+            task.result()
+        log.info("applier.stopped")

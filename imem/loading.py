@@ -35,7 +35,7 @@ BATCH_BUDGET_MS: Final = 60_000
 PATIENCE_S: Final = 10.0
 """How long a load waits for Postgres to come back before it stops, in seconds."""
 
-STALL_S: Final = 20.0
+STALL_S: Final = 60.0
 """How long the graph may make no progress before the wait for it ends, in seconds."""
 
 _FIRST_PAUSE_S: Final = 0.1

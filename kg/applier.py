@@ -43,6 +43,10 @@ STORE_BUDGET_MS = 10_000
 LONGEST_PAUSE_S = 2.0
 """Between two attempts while a store is away, in seconds."""
 
+FIRST_BATCH = 50
+"""Events in the first transaction, and in the first after trouble; each that succeeds doubles the next, up to the batch.
+A server that has only just started plans and compiles every statement anew, and must not be asked for too much at once."""
+
 DERIVE_ROWS = 500
 """Derived values recomputed in one go."""
 
@@ -85,6 +89,7 @@ class Applier:
     clock: Clock = field(default_factory=SystemClock)
     lease: Lease = field(init=False)
     _held: set[int] = field(default_factory=set)
+    _size: int = FIRST_BATCH
     _marking: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
@@ -114,6 +119,7 @@ class Applier:
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             finally:
                 self._held.clear()
+                self._size = FIRST_BATCH
 
     async def stop(self) -> None:
         """Let the lease go; call it after the task of :meth:`run` has ended."""
@@ -180,7 +186,7 @@ class Applier:
 
     async def _claim(self) -> list[Event]:
         """Return the events that are due: urgent ones with their predecessors, else the oldest."""
-        parameters = {"held": list(self._held), "limit": self.batch}
+        parameters = {"held": list(self._held), "limit": min(self._size, self.batch)}
         rows: list[Row] = []
         for name in ("claim_urgent", "claim_due"):
             rows = await self.database.named(name, parameters, deadline=Deadline.after_ms(STORE_BUDGET_MS))
@@ -200,6 +206,7 @@ class Applier:
                 return
             await self._refuse(events[0], error)
             return
+        self._size = min(self._size * 2, self.batch)
         await self._marked()
         self._marking = asyncio.create_task(self._mark(events, bookmark))
 

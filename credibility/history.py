@@ -21,23 +21,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from itertools import zip_longest
 from statistics import fmean
 from typing import Generic, NamedTuple, TypeVar
 
 from credibility.settlement import Claim, judge
+from kg.asof import Clock
 from kg.metrics import Metric
 
 V = TypeVar("V")
 S = TypeVar("S")
-
-
-class Clock(StrEnum):
-    """By which moment a statement counts."""
-
-    KNOWN = "known"
-    RECORDED = "recorded"
 
 
 class Statement(NamedTuple, Generic[V]):

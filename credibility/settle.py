@@ -21,7 +21,7 @@ from datetime import datetime
 import structlog
 
 from credibility import store
-from credibility.history import Clock, Key, Question, scores_of
+from credibility.history import Key, Question, scores_of
 from credibility.store import Pair, ScoreId, ScoreRow
 from credibility.tracks import steps_of
 from credibility.verdicts import Verdict, missing, verdicts
@@ -32,6 +32,7 @@ from journal.entry import Entry
 from journal.errors import ImemError, PostgresUnavailable
 from journal.gateway import Gateway
 from journal.settings import Role
+from kg.asof import Clock
 from kg.entries import entry_of
 from kg.enums import DecisionOutcome
 from kg.lines import groups_of

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from credibility.history import Answer, Clock, Content, Key, Question, Said, Score, Span, Statement
+from credibility.history import Answer, Content, Key, Question, Said, Score, Span, Statement
 from credibility.tracks import Scored, Step
 from credibility.verdicts import Citation
 from journal.database import Connection, Parameters, Row
 from journal.statements import sql
+from kg.asof import Clock
 
 
 class Pair(NamedTuple):

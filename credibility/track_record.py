@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from credibility import store
-from credibility.history import Clock
 from credibility.posterior import Evidence, Posterior, decay, posteriors, years_between
 from credibility.settlement import skill
 from credibility.store import Pair
 from credibility.tracks import Step, steps_of
 from journal.database import Connection, Database, Row
 from journal.deadline import Deadline
+from kg.asof import AsOf, Clock
 
 ENOUGH = 15
 """Observations below which a record is not enough evidence (credibility-and-contradictions, section 2)."""
@@ -32,22 +32,6 @@ ENOUGH = 15
 BASELINE = "baseline"
 
 Reference = Literal["baselines", "own base rate"]
-
-
-class AsOf(Protocol):
-    """A moment on a clock; see :mod:`kg.asof`."""
-
-    @property
-    def known_until(self) -> datetime:
-        """What was known later is hidden."""
-
-    @property
-    def recorded_until(self) -> datetime:
-        """What was recorded later is hidden."""
-
-    @property
-    def clock(self) -> str:
-        """``known`` or ``recorded``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,17 +118,16 @@ async def track_records(
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
     """
-    clock = Clock(as_of.clock)
     wanted = [Pair(*pair) for pair in dict.fromkeys(map(tuple, pairs))]
     async with database.transaction(deadline) as conn:
-        waiting, known_until, recorded_until = await _until(conn, as_of, clock)
-        moments = {"clock": clock.value, "known_until": known_until, "recorded_until": recorded_until}
+        waiting, known_until, recorded_until = await _until(conn, as_of)
+        moments = {"clock": as_of.clock.value, "known_until": known_until, "recorded_until": recorded_until}
         found = await store.rows(
             conn,
             "track_records",
             {"agents": [pair.agent for pair in wanted], "domains": [pair.domain for pair in wanted], **moments},
         )
-        read = [await _read(conn, row, clock, min(known_until, recorded_until), halflife_years) for row in found]
+        read = [await _read(conn, row, as_of.clock, min(known_until, recorded_until), halflife_years) for row in found]
     bodies = posteriors([_evidence(step, halflife, known_until) for step, halflife in read])
     records = [
         _record(row, step, halflife, body) for row, (step, halflife), body in zip(found, read, bodies, strict=True)
@@ -171,21 +154,20 @@ async def scores_as_of(
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
     """
-    clock = Clock(as_of.clock)
     async with database.transaction(deadline) as conn:
-        _, known_until, recorded_until = await _until(conn, as_of, clock)
+        _, known_until, recorded_until = await _until(conn, as_of)
         until = min(known_until, recorded_until)
         found = await store.rows(
-            conn, "scores_as_of", {"findings": list(findings), "clock": clock.value, "until": until}
+            conn, "scores_as_of", {"findings": list(findings), "clock": as_of.clock.value, "until": until}
         )
     return {row.pop("finding_id"): row for row in found}
 
 
-async def _until(conn: Connection, as_of: AsOf, clock: Clock) -> tuple[datetime | None, datetime, datetime]:
+async def _until(conn: Connection, as_of: AsOf) -> tuple[datetime | None, datetime, datetime]:
     """Return since when scoring waits, and the moments to read at."""
     waiting: datetime | None = (await store.rows(conn, "settled_horizon"))[0]["waiting_since"]
     known_until, recorded_until = as_of.known_until, as_of.recorded_until
-    if clock is Clock.RECORDED and waiting is not None:
+    if as_of.clock is Clock.RECORDED and waiting is not None:
         settled = waiting - timedelta(microseconds=1)
         known_until, recorded_until = min(known_until, settled), min(recorded_until, settled)
     return waiting, known_until, recorded_until

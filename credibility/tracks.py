@@ -15,14 +15,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
-from credibility.history import Clock, Span
+from credibility.history import Span
 from credibility.posterior import decay, years_between
 from credibility.settlement import brier
+from kg.asof import Clock
 
 
 class Scored(NamedTuple):
@@ -140,82 +142,93 @@ class _Answers:
 
 
 @dataclass(slots=True)
+class _Sums:
+    """What a step holds, while it moves; see :class:`Step`."""
+
+    observations: int = 0
+    scored: int = 0
+    correct: int = 0
+    abstained: int = 0
+    weight: float = 0.0
+    successes: float = 0.0
+    probabilities: int = 0
+    brier_sum: float = 0.0
+    log_sum: float = 0.0
+    base_sum: float = 0.0
+    common: int = 0
+    common_sum: float = 0.0
+    reference_sum: float = 0.0
+
+
+_VALUES = attrgetter(*Step._fields[1:])
+
+
 class _Sweep:
-    """The running sums."""
+    """The running sums, and what they are made of."""
 
-    halflife_years: float
-    moments: Sequence[datetime]
-    now: datetime | None = None
-    sums: Step = field(init=False)
-    observations: dict[datetime, _Observation] = field(default_factory=dict)
-    answers: _Answers = field(init=False)
-    base_rates: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.answers = _Answers(self.moments)
+    def __init__(self, halflife_years: float, moments: Sequence[datetime]) -> None:
+        self.halflife_years = halflife_years
+        self.now: datetime | None = None
+        self.sums = _Sums()
+        self.observations: dict[datetime, _Observation] = {}
+        self.answers = _Answers(moments)
+        self.base_rates: dict[str, float] = {}
 
     def step(self, at: datetime, changes: Sequence[tuple[bool, Scored]]) -> Step:
-        if self.now is None:
-            self.sums = Step(at)
-        else:
+        """Take in what begins and ends at a moment, and return what stands from it on."""
+        if self.now is not None:
             fade = decay(years_between(self.now, at), self.halflife_years)
-            self.sums = self.sums._replace(at=at, weight=self.sums.weight * fade, successes=self.sums.successes * fade)
+            self.sums.weight *= fade
+            self.sums.successes *= fade
         self.now = at
         for begins, score in changes:
             if score.happened is not None:
-                self.answers.add(score.first_known_at, 1 if begins else -1, score.happened * (1 if begins else -1))
+                sign = 1 if begins else -1
+                self.answers.add(score.first_known_at, sign, sign * score.happened)
         for begins, score in changes:
             self._count(at, score, 1 if begins else -1)
         if not self.observations:
             # Nothing is scored any more: what rounding left must not stay.
-            self.sums = Step(at, abstained=self.sums.abstained)
-        return self.sums
+            self.sums = _Sums(abstained=self.sums.abstained)
+        self.sums.observations = len(self.observations)
+        return Step(at, *_VALUES(self.sums))
 
     def _count(self, at: datetime, score: Scored, sign: int) -> None:
         sums = self.sums
         if score.y is None:
-            self.sums = sums._replace(abstained=sums.abstained + sign)
+            sums.abstained += sign
             return
-        weight, successes = self._observe(at, score.target_at, sign, score.y * sign)
-        sums = sums._replace(
-            observations=len(self.observations),
-            scored=sums.scored + sign,
-            correct=sums.correct + score.y * sign,
-            weight=sums.weight + weight,
-            successes=sums.successes + successes,
-        )
-        if score.brier is not None and score.log_score is not None and score.happened is not None:
-            sums = sums._replace(
-                probabilities=sums.probabilities + sign,
-                brier_sum=sums.brier_sum + sign * score.brier,
-                log_sum=sums.log_sum + sign * score.log_score,
-                base_sum=sums.base_sum + sign * brier(self._base_rate(score), score.happened),
-            )
-            if score.reference is not None:
-                sums = sums._replace(
-                    common=sums.common + sign,
-                    common_sum=sums.common_sum + sign * score.brier,
-                    reference_sum=sums.reference_sum + sign * brier(score.reference, score.happened),
-                )
-        self.sums = sums
+        self._observe(at, score.target_at, sign, score.y * sign)
+        sums.scored += sign
+        sums.correct += score.y * sign
+        if score.brier is None or score.log_score is None or score.happened is None:
+            return
+        sums.probabilities += sign
+        sums.brier_sum += sign * score.brier
+        sums.log_sum += sign * score.log_score
+        sums.base_sum += sign * brier(self._base_rate(score), score.happened)
+        if score.reference is not None:
+            sums.common += sign
+            sums.common_sum += sign * score.brier
+            sums.reference_sum += sign * brier(score.reference, score.happened)
 
-    def _observe(self, at: datetime, target_at: datetime, scored: int, correct: int) -> tuple[float, float]:
-        """Change one observation and return what that adds to the decayed sums."""
+    def _observe(self, at: datetime, target_at: datetime, scored: int, correct: int) -> None:
+        """Change one observation, and by as much the decayed sums."""
         one = self.observations.get(target_at)
+        before = 0.0 if one is None else one.mean
+        new = one is None
         if one is None:
             one = self.observations[target_at] = _Observation(min(target_at, at))
-            before = None
-        else:
-            before = one.mean
         weight = decay(years_between(one.anchor, at), self.halflife_years)
         one.scored += scored
         one.correct += correct
         if one.scored == 0:
             del self.observations[target_at]
-            return -weight, -weight * (before or 0.0)
-        if before is None:
-            return weight, weight * one.mean
-        return 0.0, weight * (one.mean - before)
+            self.sums.weight -= weight
+            self.sums.successes -= weight * before
+            return
+        self.sums.weight += weight if new else 0.0
+        self.sums.successes += weight * (one.mean - before)
 
     def _base_rate(self, score: Scored) -> float:
         """Return the base rate before the claim, the same for as long as the claim lives."""

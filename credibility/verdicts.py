@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from credibility.history import Clock, Span, Statement, Steps, latest, unfold
+from credibility.history import Span, Statement, Steps, latest, unfold
+from kg.asof import Clock
 
 SUCCESS, FAILURE, PENDING = "success", "failure", "pending"
 

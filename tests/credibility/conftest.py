@@ -71,12 +71,12 @@ class World:
         return await settle_due(self.database, self.gateway, halflife_years=HALFLIFE, until=Deadline.never())
 
     async def rows(self, query: str, *parameters: Any) -> list[Row]:
-        return await self.database.rows(query, parameters, deadline=Deadline.never())  # type: ignore[arg-type]
+        return await self.database.rows(query, parameters, deadline=Deadline.never())
 
     def owner(self, query: str, *parameters: Any) -> None:
         """Change something behind the application's back."""
         with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            conn.execute(query, parameters)  # type: ignore[arg-type]
+            conn.execute(query, parameters)
 
 
 @pytest_asyncio.fixture

@@ -35,11 +35,10 @@ def _deadly(counter: list[int], function: Callable[..., Awaitable[Any]]) -> Call
 
 async def _settle(url: str, after: int) -> None:
     counter = [after]
-    store.rows = _deadly(counter, store.rows)
-    store.do = _deadly(counter, store.do)
+    for owner, name in ((store, "rows"), (store, "do"), (Gateway, "_append_batch")):
+        setattr(owner, name, _deadly(counter, getattr(owner, name)))
     database = Database(url)
     gateway = Gateway(database, settle.ACTOR)
-    gateway._append_batch = _deadly(counter, gateway._append_batch)  # type: ignore[method-assign]
     while True:
         done = await settle.settle_due(
             database, gateway, halflife_years=HALFLIFE, until=Deadline.never(), questions=QUESTIONS

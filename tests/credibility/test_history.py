@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credibility.history import Answer, Clock, Key, Question, Said, Score, Span, Statement, scores_of
+from credibility.history import Answer, Key, Question, Said, Score, Span, Statement, scores_of
+from kg.asof import Clock
 from kg.metrics import Metric, metric_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -130,7 +131,8 @@ def standing_scores(scores: Iterable[Score], finding: str, clock: Clock, at: dat
 def shown(score: Score) -> tuple[Any, ...]:
     content = score.content
     return (
-        content.outcome_id, content.vintage, content.stated, content.actual, content.y, content.brier, content.reference,
+        content.outcome_id, content.vintage, content.stated, content.actual, content.y, content.brier,
+        content.reference,
     )  # fmt: skip
 
 
@@ -158,7 +160,7 @@ def test_what_comes_later_changes_nothing_before(question: Question, cut: int) -
             for key, found in whole.items():
                 kept = visible(found, clock, day(cut))
                 if kept:
-                    part[key] = kept  # type: ignore[index]
+                    part[key] = kept
         before.profiles = {agent: visible(found, clock, day(cut)) for agent, found in question.profiles.items()}
         full, partial = scores_of(question, up()), scores_of(before, up())
         for finding in question.findings:

@@ -60,8 +60,8 @@ def test_interval_is_that_of_scipy_and_holds_the_mean(bodies: list[tuple[float, 
     evidence = [Evidence(s * w, w, t * v, v) for s, w, t, v in bodies]
 
     for one, found in zip(evidence, posteriors(evidence), strict=True):
-        expected = stats.beta.ppf([0.025, 0.975], found.alpha, found.beta)
-        assert [found.lower, found.upper] == pytest.approx(list(expected), abs=1e-9)
+        expected = [stats.beta.ppf(bound, found.alpha, found.beta) for bound in (0.025, 0.975)]
+        assert [found.lower, found.upper] == pytest.approx(expected, abs=1e-9)
         assert 0 <= found.lower <= found.mean <= found.upper <= 1
         assert found.alpha + found.beta == pytest.approx(min(10, 1 + one.outside_weight) + one.weight)
 

@@ -41,9 +41,10 @@ async def test_a_difference_is_reported_and_mended(world: World) -> None:
     world.owner("UPDATE agent_outcome SET y = 1 - y, brier = 0 WHERE finding_id = 'ann-1' AND vintage = 0")
     world.owner("DELETE FROM agent_outcome WHERE finding_id = 'ann-2'")
     world.owner(
-        "INSERT INTO agent_outcome SELECT 'ghost', vintage, revision, outcome_id, agent, domain, 'market:ghost', metric, "
-        "target_at, predicted_at, stated, actual, happened, y, abstained, brier, log_score, reference, first_known_at, "
-        "known_at, superseded_known_at, recorded_at, superseded_recorded_at FROM agent_outcome WHERE finding_id = 'ann-3'"
+        "INSERT INTO agent_outcome SELECT 'ghost', vintage, revision, outcome_id, agent, domain, 'market:ghost', "
+        "metric, target_at, predicted_at, stated, actual, happened, y, abstained, brier, log_score, reference, "
+        "first_known_at, known_at, superseded_known_at, recorded_at, superseded_recorded_at "
+        "FROM agent_outcome WHERE finding_id = 'ann-3'"
     )
     world.owner("UPDATE track_step SET correct = correct + 1 WHERE agent = 'base' AND clock = 'known'")
 

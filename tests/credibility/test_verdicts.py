@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from credibility.history import Span, Statement, Steps
 from credibility.verdicts import PENDING, Citation, Verdict, missing, verdicts
 
+Scores = dict[str, list[tuple[Span, int | None]]]
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -34,21 +36,21 @@ def changes(steps: Steps[str]) -> list[tuple[datetime, str | None]]:
 
 
 def test_verdict_is_known_from_the_later_of_citation_and_score() -> None:
-    scores = {"f": [(Span(day(5), None), 1)]}
+    scores: Scores = {"f": [(Span(day(5), None), 1)]}
 
     assert changes(verdicts({"l": cited("f", 2)}, scores)) == [(day(5), "success")]
     assert changes(verdicts({"l": cited("f", 9)}, scores)) == [(day(9), "success")]
 
 
 def test_only_the_first_rank_counts_and_abstention_is_no_verdict() -> None:
-    scores = {"f": [(Span(day(5), None), None)], "g": [(Span(day(5), None), 0)]}
+    scores: Scores = {"f": [(Span(day(5), None), None)], "g": [(Span(day(5), None), 0)]}
 
     assert changes(verdicts({"l": cited("f", 2), "m": cited("g", 2, rank=2)}, scores)) == []
     assert changes(verdicts({"l": cited("f", 2, at=1), "m": cited("g", 2, at=0)}, scores)) == [(day(5), "failure")]
 
 
 def test_a_new_vintage_changes_the_verdict_from_its_own_day() -> None:
-    scores = {"f": [(Span(day(5), day(8)), 1), (Span(day(8), None), 0)]}
+    scores: Scores = {"f": [(Span(day(5), day(8)), 1), (Span(day(8), None), 0)]}
 
     assert changes(verdicts({"l": cited("f", 2)}, scores)) == [(day(5), "success"), (day(8), "failure")]
 

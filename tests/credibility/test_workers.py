@@ -1,0 +1,162 @@
+"""The processes themselves: a worker and beat on a real broker, killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis.asyncio
+from pydantic import SecretStr
+
+from credibility.tasks import RECONCILE, SETTLE
+from imem.celery_app import QUEUE, make_app
+from imem.workers.nudge import Nudge
+from journal.settings import Settings
+
+from .conftest import World
+from .load import lines
+
+PATIENCE_S = 60.0
+DECISIONS = 30
+
+
+def settings_of(stack: Any, world: World, home: Path) -> Settings:
+    given: Settings = stack.settings
+    return given.model_copy(update={"home": home, "postgres_url": SecretStr(world.url)})
+
+
+@pytest.fixture
+async def broker(stack: Any) -> AsyncIterator[redis.asyncio.Redis]:
+    """Give the durable Valkey, emptied of Celery's keys before and after."""
+    client = redis.asyncio.Redis.from_url(stack.settings.valkey_durable_url.get_secret_value())
+    await empty(client)
+    yield client
+    await empty(client)
+    await client.aclose()
+
+
+async def empty(client: redis.asyncio.Redis) -> None:
+    keys = [key async for key in client.scan_iter("imem:celery:*")]
+    if keys:
+        await client.delete(*keys)
+
+
+@asynccontextmanager
+async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run one role as the supervisor does, in a process group of its own, and end it."""
+    names = [name for name in Settings.model_fields if name.endswith(("_url", "_password", "_user")) or name == "home"]
+    values = {name: getattr(settings, name) for name in names}
+    environment = {
+        f"IMEM_{name.upper()}": value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
+        for name, value in values.items()
+        if value is not None
+    }
+    log = settings.home / f"{role}.log"
+    with log.open("ab") as out:
+        started = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "imem.worker", role,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), **environment},
+            stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield started
+        if started.returncode is None:
+            started.terminate()
+            assert await asyncio.wait_for(started.wait(), PATIENCE_S) == 0, log.read_text()
+    finally:
+        if started.returncode is None:
+            os.killpg(started.pid, signal.SIGKILL)
+            await started.wait()
+    text = log.read_text()
+    for url in (settings.postgres_url, settings.valkey_durable_url):
+        assert url is not None
+        password = url.get_secret_value().split("@")[0].rsplit(":", 1)[-1]
+        assert password not in text
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for a condition of another process, with an end."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await condition():  # noqa: ASYNC110 - another process has no event of ours to set
+            await asyncio.sleep(0.05)
+
+
+async def settled(world: World) -> bool:
+    rows = await world.rows("SELECT FROM settlement_due UNION ALL SELECT FROM track_due LIMIT 1")
+    return not rows
+
+
+async def verdicts(world: World) -> int:
+    (row,) = await world.rows("SELECT count(*) AS found FROM event WHERE kind = 'record.Decision'")
+    return int(row["found"])
+
+
+async def test_a_nudge_makes_the_worker_settle(
+    world: World, stack: Any, home: Path, broker: redis.asyncio.Redis
+) -> None:
+    """What the applier sends reaches the worker by name, whether it was up already or not."""
+    settings = settings_of(stack, world, home)
+    await world.say(*lines(3))
+    nudge = Nudge(settings)
+    await nudge(frozenset({"record.Company"}))
+    assert await broker.llen(f"imem:celery:{QUEUE}") == 0
+    await nudge(frozenset({"record.Outcome", "record.Company"}))
+    await nudge.drain()
+    assert await broker.llen(f"imem:celery:{QUEUE}") == 1
+
+    async with process("celery", settings):
+        await until(lambda: settled(world))
+
+    assert await verdicts(world) == 6
+
+
+@pytest.mark.usefixtures("broker")
+async def test_a_killed_worker_loses_and_doubles_nothing(world: World, stack: Any, home: Path) -> None:
+    """Killed with its child again and again while it settles; the next one ends the work."""
+    settings = settings_of(stack, world, home)
+    app = make_app(settings)
+    await world.say(*lines(DECISIONS))
+
+    async def working() -> bool:
+        rows = await world.rows(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
+        )
+        return bool(rows) or await settled(world)
+
+    for _ in range(3):
+        app.send_task(SETTLE, queue=QUEUE)
+        async with process("celery", settings) as worker:
+            await until(working)
+            os.killpg(worker.pid, signal.SIGKILL)
+            await worker.wait()
+    app.send_task(SETTLE, queue=QUEUE)
+    async with process("celery", settings):
+        await until(lambda: settled(world))
+
+    assert await verdicts(world) == 2 * DECISIONS
+    (count,) = await world.rows("SELECT count(*) AS scores FROM agent_outcome WHERE known_at IS NOT NULL")
+    assert count["scores"] == DECISIONS * 3 * 2
+
+
+async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
+    world: World, stack: Any, home: Path, broker: redis.asyncio.Redis
+) -> None:
+    settings = settings_of(stack, world, home)
+
+    async def asked() -> bool:
+        return bool(await broker.llen(f"imem:celery:{QUEUE}"))
+
+    async with process("beat", settings):
+        await until(asked)
+
+    assert [path.name for path in (home / "beat").iterdir()] != []
+    assert (home / "beat").stat().st_mode & 0o077 == 0
+    schedule = make_app(settings).conf.beat_schedule
+    assert {entry["task"] for entry in schedule.values()} == {SETTLE, RECONCILE}

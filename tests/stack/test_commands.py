@@ -87,10 +87,11 @@ def test_up_in_a_terminal_shows_a_table_and_ends_on_ctrl_c(home, stack):
     )
     os.close(theirs)
     shown = b""
-    with process, open(mine, "rb", buffering=0) as screen:
+    with process, os.fdopen(mine, "rb", buffering=0) as screen:
         while b"Ctrl-C stops the stack" not in shown:
             shown += screen.read(65536)
         assert b"valkey-durable" in shown
+        assert b"elsewhere" in shown
         assert not [secret for secret in named.values() if secret.encode() in shown and "bolt" not in secret]
         process.send_signal(signal.SIGINT)
         with suppress(OSError):  # Reading a terminal that nobody holds any more is an error.

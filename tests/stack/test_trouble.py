@@ -13,12 +13,13 @@ import sys
 import sysconfig
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from imem.local import jars
 from imem.local.folders import file_error, trim_log
-from imem.local.postgres import passable
+from imem.local.postgres import passable, user
 from imem.local.process import RunAs
 from imem.local.supervisor import LocalStack
 from journal.errors import StackError
@@ -33,7 +34,7 @@ ORDINARY = "daemon"
 
 
 @pytest.mark.parametrize("family", ["postgres", "valkey"])
-def test_a_full_disk_is_said_and_nothing_is_left(home, family):
+def test_a_full_disk_is_said_and_nothing_is_left(home: Path, family: str) -> None:
     """The servers' own words are understood; a start on the same folder with room works."""
     if os.geteuid() != 0:  # Only root may mount; the words are the same.
         assert "is full" in str(file_error(OSError(errno.ENOSPC, "No space left on device"), home))
@@ -49,7 +50,7 @@ def test_a_full_disk_is_said_and_nothing_is_left(home, family):
         assert nothing_left(disk / "stack")
 
 
-def test_a_folder_that_may_not_be_written_is_named(home):
+def test_a_folder_that_may_not_be_written_is_named(home: Path) -> None:
     """The mend names the two settings that move things."""
     refused = file_error(PermissionError(errno.EACCES, "Permission denied", str(home / "x")), home)
 
@@ -58,7 +59,7 @@ def test_a_folder_that_may_not_be_written_is_named(home):
     assert "IMEM_CACHE_DIR" in refused.mend
 
 
-def test_a_home_of_another_user_is_refused(home, monkeypatch):
+def test_a_home_of_another_user_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files would be unreadable for their owner or for us."""
     monkeypatch.setattr(os, "geteuid", lambda: home.stat().st_uid + 1)
 
@@ -66,21 +67,19 @@ def test_a_home_of_another_user_is_refused(home, monkeypatch):
         LocalStack(settings_for(home), servers=set(), workers=False).start()
 
 
-def test_postgres_as_root_needs_the_user_nobody(monkeypatch):
+def test_postgres_as_root_needs_the_user_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is none, the ways out are said."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
-    def unknown(name):
+    def unknown(name: str) -> None:
         raise KeyError(name)
 
     monkeypatch.setattr(pwd, "getpwnam", unknown)
-    from imem.local.postgres import user
-
-    with pytest.raises(StackError, match="as an ordinary user .* or set IMEM_POSTGRES_URL"):
+    with pytest.raises(StackError, match=r"as an ordinary user .* or set IMEM_POSTGRES_URL"):
         user()
 
 
-def test_a_log_is_kept_within_bounds_while_it_is_written(tmp_path, monkeypatch):
+def test_a_log_is_kept_within_bounds_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer goes on in the same file."""
     monkeypatch.setattr("imem.local.folders.LOG_LIMIT_BYTES", 100)
     log = tmp_path / "x.log"
@@ -103,7 +102,7 @@ def within_reach(path: Path, folder: Path, *names: str) -> Path:
     return copy
 
 
-def _not_needed(_folder, names):
+def _not_needed(_folder: str, names: list[str]) -> set[str]:
     return {name for name in names if name in {"site-packages", "test", "__pycache__", ".git", ".venv"}}
 
 
@@ -145,7 +144,7 @@ class Ordinary:
             PYTHONPATH=os.pathsep.join(map(str, path)),
             LD_LIBRARY_PATH=str(self._python.parent.parent / "lib"),
         )
-        self._user = {}
+        self._user: dict[str, Any] = {}
         if os.geteuid() == 0:
             os.chown(self.folder, run_as.uid, run_as.gid)
             self._user = {"user": run_as.uid, "group": run_as.gid, "extra_groups": []}
@@ -153,7 +152,7 @@ class Ordinary:
     def imem(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run one command to its end."""
         return subprocess.run(
-            [self._python, "-m", "imem", *words],
+            [str(self._python), "-m", "imem", *words],
             env=self._env,
             cwd="/",
             capture_output=True,
@@ -164,33 +163,33 @@ class Ordinary:
         )
 
 
-def test_an_ordinary_user_runs_everything_at_home(home):
+def test_an_ordinary_user_runs_everything_at_home(home: Path) -> None:
     """All five servers, as another user when root runs the tests: no rights, and one folder."""
     entry = pwd.getpwnam(ORDINARY)
-    user = Ordinary(home, RunAs(entry.pw_uid, entry.pw_gid))
-    data = user.folder / "data"
+    person = Ordinary(home, RunAs(entry.pw_uid, entry.pw_gid))
+    data = person.folder / "data"
 
-    started = user.imem("up", "--detach", "--json")
+    started = person.imem("up", "--detach", "--json")
 
     assert started.returncode == 0, started.stderr
     children = json.loads(started.stdout)["children"]
     for name in ("postgres", "neo4j", "valkey-durable"):
-        assert Path(f"/proc/{children[name]['pid']}").stat().st_uid == user.folder.stat().st_uid != 0
+        assert Path(f"/proc/{children[name]['pid']}").stat().st_uid == person.folder.stat().st_uid != 0
     assert (data / "postgres" / "data" / "PG_VERSION").exists()
     assert stat.S_IMODE(data.stat().st_mode) == 0o700
-    assert user.imem("down").stdout == "Stopped.\n"
+    assert person.imem("down").stdout == "Stopped.\n"
     assert nothing_left(data)
 
 
-def test_a_user_without_a_name_is_told(home):
+def test_a_user_without_a_name_is_told(home: Path) -> None:
     """As in containers that run under a bare number; whatever had begun is stopped."""
     if os.geteuid() != 0:  # Nobody else can become such a user.
         return
-    user = Ordinary(home, STRANGER)
+    person = Ordinary(home, STRANGER)
 
-    refused = user.imem("up", "--detach")
+    refused = person.imem("up", "--detach")
 
     assert refused.returncode == 1
     assert "Postgres runs only as a user with a name, and number 54321 has none." in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert nothing_left(user.folder / "data")
+    assert nothing_left(person.folder / "data")

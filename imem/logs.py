@@ -1,15 +1,16 @@
-"""Logs of the product's processes: one JSON object a line, on standard error."""
+"""Logs of the product's processes: one JSON object a line."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from typing import TextIO
 
 import structlog
 
 
-def configure(level: str) -> None:
-    """Send structlog's events and those of the standard library to standard error as JSON, from *level* on."""
+def configure(level: str, stream: TextIO | None = None) -> None:
+    """Send structlog's events and the standard library's to *stream* (standard error) as JSON, from *level* on."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -27,7 +28,7 @@ def configure(level: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],

@@ -20,6 +20,7 @@ from imem.local import show, state
 from imem.local.folders import Folders, open_log
 from imem.local.process import Identity
 from imem.local.workers import TOP
+from imem.logs import configure
 from journal.errors import StackError
 from journal.settings import PREFIX, Settings
 
@@ -46,9 +47,13 @@ def up(
         if detach:
             start_detached(settings, report)
         else:
-            from imem.local.daemon import supervise  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
+            from imem.local.daemon import supervise  # noqa: PLC0415 - a command imports only what it needs
 
-            asyncio.run(supervise(settings, _announcing(report, console, as_json=as_json)))
+            folders = Folders(settings.home)
+            folders.prepare()
+            with os.fdopen(open_log(folders.log("supervisor")), "a", encoding="utf-8") as log:
+                configure(settings.log_level, log)  # The terminal is the table's.
+                asyncio.run(supervise(settings, _announcing(report, console, as_json=as_json)))
     if detach:
         _print_state(state.running(Folders(settings.home)), as_json=as_json)
 
@@ -127,7 +132,7 @@ def down(
     as_json: Json = False,
 ) -> None:
     """Stop the local stack; with --purge delete its data too."""
-    from imem.local.purge import purge  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
+    from imem.local.purge import purge  # noqa: PLC0415 - a command imports only what it needs
 
     folders = Folders(Settings.read().home)
     if delete and not yes:
@@ -216,7 +221,7 @@ def logs(
 @app.command()
 def migrate(*, as_json: Json = False) -> None:
     """Bring Postgres and Neo4j to the newest schema."""
-    from imem.local.migrate import migrate as bring_up_to_date  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
+    from imem.local.migrate import migrate as bring_up_to_date  # noqa: PLC0415 - a command imports only what it needs
 
     done = bring_up_to_date(state.with_local_endpoints(Settings.read()))
     if as_json:
@@ -235,7 +240,7 @@ def doctor(
     if settings:
         _print_settings(as_json=as_json)
         return
-    from imem.local import doctor as examination  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
+    from imem.local import doctor as examination  # noqa: PLC0415 - a command imports only what it needs
 
     findings = examination.examine(os.environ)
     if as_json:
@@ -251,7 +256,7 @@ def doctor(
 
 def _print_settings(*, as_json: bool) -> None:
     """List the settings; a variable that names none is no reason to hide those that are known."""
-    from imem.local.doctor import settings_table  # noqa: PLC0415 - a command imports what it needs: `imem status` shall answer at once
+    from imem.local.doctor import settings_table  # noqa: PLC0415 - a command imports only what it needs
 
     known = {
         name: text

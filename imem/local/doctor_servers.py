@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import neo4j as driver
 import psycopg
@@ -16,6 +15,7 @@ from psycopg.rows import dict_row
 import journal.migrations
 import kg.migrations
 from imem.local.finding import Finding, broken, fine, weak
+from imem.local.server import address_of
 from imem.local.valkey import ROLES, Role
 from journal.clock import Clock
 from journal.errors import ImemError
@@ -50,12 +50,6 @@ def _skew(about: str, before: datetime, theirs: datetime, after: datetime) -> Fi
     )
 
 
-def _address(url: str) -> str:
-    """Return host and port of *url*, without what is secret in it."""
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port}" if parts.port else f"{parts.hostname}"
-
-
 def _migrations(about: str, files: Sequence[Migration], applied: Mapping[int, str]) -> Finding:
     try:
         missing = pending(files, dict(applied))
@@ -79,8 +73,8 @@ def postgres(settings: Settings, clock: Clock) -> list[Finding]:
         findings += _postgres_owner(settings, about)
     except psycopg.OperationalError as error:
         if "authentication failed" in str(error):
-            return [broken(about, f"{_address(url)} refuses the password.", "Correct IMEM_POSTGRES_URL.")]
-        return [broken(about, f"{_address(url)} cannot be reached.", _START)]
+            return [broken(about, f"{address_of(url)} refuses the password.", "Correct IMEM_POSTGRES_URL.")]
+        return [broken(about, f"{address_of(url)} cannot be reached.", _START)]
     return findings
 
 
@@ -146,9 +140,11 @@ def neo4j(settings: Settings, clock: Clock) -> list[Finding]:
             findings = list(_ask_neo4j(graph, clock, about))
         applied = kg.migrations.applied_migrations(settings.neo4j_url, settings.neo4j_user, password)
     except AuthError:
-        return [broken(about, f"{_address(settings.neo4j_url)} refuses the password.", "Correct IMEM_NEO4J_PASSWORD.")]
+        return [
+            broken(about, f"{address_of(settings.neo4j_url)} refuses the password.", "Correct IMEM_NEO4J_PASSWORD.")
+        ]
     except (Neo4jError, DriverError):
-        return [broken(about, f"{_address(settings.neo4j_url)} cannot be reached.", _START)]
+        return [broken(about, f"{address_of(settings.neo4j_url)} cannot be reached.", _START)]
     except ImemError as error:
         return [broken(about, error.message, error.mend or _START)]
     return [*findings, _migrations(about, migrations_in(root_of("kg", "cypher") / "schema"), applied)]
@@ -191,9 +187,9 @@ def valkey(settings: Settings, role: Role, clock: Clock) -> list[Finding]:
         ) as client:
             return list(_ask_valkey(client, role, clock, about))
     except redis.AuthenticationError:
-        return [broken(about, f"{_address(address)} refuses the password.", f"Correct {variable}.")]
+        return [broken(about, f"{address_of(address)} refuses the password.", f"Correct {variable}.")]
     except redis.RedisError:
-        return [broken(about, f"{_address(address)} cannot be reached.", _START)]
+        return [broken(about, f"{address_of(address)} cannot be reached.", _START)]
 
 
 def _ask_valkey(client: redis.Redis, role: Role, clock: Clock, about: str) -> Iterator[Finding]:

@@ -156,6 +156,20 @@ def write_private(path: Path, text: str, *, lasting: bool = True) -> None:
         new.replace(path)
 
 
+def trim_log(path: Path) -> None:
+    """
+    Set aside what an overlong log holds while its writer goes on.
+
+    The writer appends, so that it continues at the new beginning; what it writes in this very moment may be lost.
+    """
+    with explained(path), suppress(FileNotFoundError):
+        if path.stat().st_size > LOG_LIMIT_BYTES:
+            aside = path.with_name(path.name + ".1")
+            shutil.copyfile(path, aside)
+            aside.chmod(PRIVATE_FILE)
+            os.truncate(path, 0)
+
+
 def open_log(path: Path) -> int:
     """
     Return a descriptor that appends to the log *path*, which is private; an overlong one is set aside first.

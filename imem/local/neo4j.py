@@ -44,6 +44,10 @@ class Neo4j(Server):
         def progress(done: int, total: int) -> None:
             note(f"fetching {done / 1e6:.0f} of {total / 1e6:.0f} MB")
 
+        if os.pathsep in f"{self._settings.cache_dir}{self._settings.neo4j_home or ''}":
+            raise StackError(
+                "Java cannot read jars below a folder with a colon in its name.", mend="Choose another IMEM_CACHE_DIR."
+            )
         given = self._settings.neo4j_home
         if given is not None:
             self._lib = jars.find(given)

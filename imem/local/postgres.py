@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from imem.local.folders import PASSABLE_FOLDER, PRIVATE_FOLDER, Folders, Secrets, explained, make_private
@@ -31,12 +32,17 @@ from imem.local.server import LOOPBACK, Note, Server, wrong_password
 from journal.errors import StackError
 from journal.statements import sql
 
+if TYPE_CHECKING:
+    import psycopg
+
 OWNER = "imem"
 APPLICATION = "imem_app"
 DATABASE = "imem"
 USER_FOR_ROOT = "nobody"
 SHARED_FOR_ROOT = Path("/var/lib/imem")
-WITHOUT_POSTGRES = "Run `imem up` as an ordinary user, or set IMEM_POSTGRES_URL to a running server."
+WITHOUT_POSTGRES = (
+    "Run `imem up` as an ordinary user with an entry in /etc/passwd, or set IMEM_POSTGRES_URL to a running server."
+)
 _TIMEOUT_S = 60.0
 
 
@@ -199,6 +205,14 @@ class Postgres(Server):
             check=False,
         )
 
+    def explain(self, tail: str) -> StackError:
+        """Know one refusal more: users who are only a number, as in some containers."""
+        if "could not look up effective user ID" in tail:
+            return StackError(
+                f"Postgres runs only as a user with a name, and number {os.geteuid()} has none.", mend=WITHOUT_POSTGRES
+            )
+        return super().explain(tail)
+
     def command(self) -> Command:
         """SIGINT is its fast shutdown, which rolls back what is open; so does the death of the supervisor."""
         argv = (
@@ -237,16 +251,24 @@ class Postgres(Server):
         """Make the database and the application's role, or give that role its password again."""
         import psycopg  # noqa: PLC0415 - slow to import, and only needed when the server already starts
 
-        with psycopg.connect(self.url(OWNER, "postgres"), autocommit=True, connect_timeout=5) as connection:
-            # The verifier stands in for the password, which so appears in no statement and no log of statements.
-            verifier = connection.pgconn.encrypt_password(
-                self.secrets["postgres_app"].encode(), APPLICATION.encode(), b"scram-sha-256"
-            ).decode("ascii")
-            connection.execute(sql("stack_setting"), ("imem.role", APPLICATION))
-            connection.execute(sql("stack_setting"), ("imem.verifier", verifier))
-            connection.execute(sql("stack_role_of_application"))
-            if connection.execute(sql("stack_has_database"), (DATABASE,)).fetchone() != (True,):
-                connection.execute(sql("stack_create_database"))
+        try:
+            with psycopg.connect(self.url(OWNER, "postgres"), autocommit=True, connect_timeout=5) as connection:
+                self._make_role_and_database(connection)
+        except psycopg.Error as error:
+            raise StackError(
+                "Postgres answers, but its database cannot be made.", mend="`imem logs postgres` shows why."
+            ) from error
+
+    def _make_role_and_database(self, connection: psycopg.Connection) -> None:
+        # The verifier stands in for the password, which so appears in no statement and no log of statements.
+        verifier = connection.pgconn.encrypt_password(
+            self.secrets["postgres_app"].encode(), APPLICATION.encode(), b"scram-sha-256"
+        ).decode("ascii")
+        connection.execute(sql("stack_setting"), ("imem.role", APPLICATION))
+        connection.execute(sql("stack_setting"), ("imem.verifier", verifier))
+        connection.execute(sql("stack_role_of_application"))
+        if connection.execute(sql("stack_has_database"), (DATABASE,)).fetchone() != (True,):
+            connection.execute(sql("stack_create_database"))
 
     def url(self, role: str, database: str = DATABASE) -> str:
         """Return the URL with which *role* reaches *database*."""

@@ -30,8 +30,12 @@ Environment variable that every child carries: the home it belongs to. It finds 
 It lacks the prefix of settings, among which an unknown one is refused.
 """
 
-PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""Variables that servers inherit; nothing else of the caller's environment reaches them."""
+PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""
+Variables that servers inherit; nothing else of the caller's environment reaches them.
+
+``LD_LIBRARY_PATH`` is among them for the launcher: some Pythons do not start without it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from imem.local.folders import Folders, Secrets, disk_full
 from imem.local.process import Command
@@ -22,6 +23,7 @@ It raises :class:`GivenUp` when nobody waits for the server any more.
 
 _PORT_TAKEN = re.compile(r"address already in use|could not bind|failed to bind|failed listening", re.IGNORECASE)
 _DISK_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+_OTHER_VERSION = re.compile(r"database files are incompatible", re.IGNORECASE)
 _STILL_ENDING = re.compile(r"pre-existing shared memory block|is another postmaster", re.IGNORECASE)
 
 
@@ -103,9 +105,20 @@ class Server(ABC):
             raise TryAgain(other_port=True)
         if _STILL_ENDING.search(tail):
             raise TryAgain(other_port=False)
+        if _OTHER_VERSION.search(tail):
+            return StackError(
+                f"The data of {self.name} in {self.folders.home} was made by another major version.",
+                mend="Go back to the version of this program that made it, or choose another IMEM_HOME.",
+            )
         lines = [line.strip() for line in tail.splitlines() if line.strip()]
         last = lines[-1][:200] if lines else "it wrote nothing"
         return StackError(f"{self.name} stopped while starting: {last}", mend=f"`imem logs {self.name}` shows more.")
+
+
+def address_of(url: str) -> str:
+    """Return the host and port in *url*, without anything secret."""
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
 
 def free_port() -> int:

@@ -23,11 +23,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from imem.local import state as states
-from imem.local.folders import Folders, Secrets, explained
+from imem.local.folders import Folders, Secrets, explained, trim_log
 from imem.local.neo4j import Neo4j
 from imem.local.postgres import Postgres
 from imem.local.process import Child, Command, Identity, clear, marked, start
-from imem.local.server import GivenUp, Server, TryAgain, free_port, is_free, tail_of
+from imem.local.server import GivenUp, Server, TryAgain, address_of, free_port, is_free, tail_of
 from imem.local.state import ChildState, State
 from imem.local.valkey import ROLES, Valkey
 from imem.local.workers import Worker, standard
@@ -39,6 +39,7 @@ POLL_S = 0.05
 ATTEMPTS = 5
 FIRST_DELAY_S = 0.25
 LONGEST_DELAY_S = 30.0
+HOUSEKEEPING_S = 60.0
 STEADY_S = 60.0
 """A child that ran this long and then dies starts again without waiting."""
 
@@ -146,6 +147,7 @@ class Supervisor:
             await starting
             keepers = [asyncio.ensure_future(self._keep_server(server)) for server in servers]
             keepers += [asyncio.ensure_future(self._keep_worker(worker)) for worker in self._workers]
+            keepers.append(asyncio.ensure_future(self._keep_house()))
             self.state = replace(self.state, ready=True)
             states.write(self.folders, self.state)
             self._tell(write=False)
@@ -174,6 +176,10 @@ class Supervisor:
         self.state = State(identity, endpoints=self._given())
         for server in servers:
             self._set(server.name, log=str(server.log))
+        for url in states.SERVERS:
+            if url in self.state.endpoints:
+                name = url.removesuffix("_url").replace("_", "-")
+                self._set(name, state="elsewhere", note=address_of(self.state.endpoints[url]))
         return servers
 
     async def _begin(self, servers: Sequence[Server]) -> None:
@@ -282,6 +288,14 @@ class Supervisor:
             self._set(worker.name, state="ready", note="")
             await self._ended(worker.name)
             await self._pause(worker.name, delays)
+
+    async def _keep_house(self) -> None:
+        """Keep the logs of a stack that runs for months within bounds."""
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            for name in (*self._children, "supervisor"):
+                with suppress(StackError):  # A full disk is the doctor's to report.
+                    await asyncio.to_thread(trim_log, self.folders.log(name))
 
     async def _ended(self, name: str) -> None:
         """Wait until the child *name* is gone, and end what it had started itself."""

@@ -10,13 +10,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeVar
+
+from pydantic import SecretStr
 
 from imem.local.process import Identity, marked
 from imem.local.state import State
 
 TOP = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
+
+T = TypeVar("T")
 
 SUPERVISE = """
 import json, sys
@@ -39,7 +43,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(TOP), **more}
 
 
-def until(true: Callable[[], Any], what: str) -> Any:
+def until(true: Callable[[], T | Literal[False] | None], what: str) -> T:
     """Wait until *true* gives something; fail naming *what* when it takes too long."""
     end = time.monotonic() + PATIENCE_S
     while not (value := true()):
@@ -72,10 +76,12 @@ def supervised(
     with process:
         try:
             if wait:
+                assert process.stdout is not None
                 assert process.stdout.readline() == "ready\n", "the stack did not start"
             yield process
         finally:
             if process.poll() is None:
+                assert process.stdin is not None
                 process.stdin.close()
                 process.wait(PATIENCE_S)
 
@@ -88,7 +94,25 @@ def nothing_left(home: Path) -> bool:
 def identity_of(state: State, name: str) -> Identity:
     """Return who the child *name* is."""
     child = state.children[name]
+    assert child.pid is not None
+    assert child.start_time is not None
     return Identity(child.pid, child.start_time, state.supervisor.boot)
+
+
+def me() -> Identity:
+    """Return who this process is."""
+    return sure(Identity.of(os.getpid()))
+
+
+def sure(value: T | None) -> T:
+    """Return *value*, which a test knows to be there."""
+    assert value is not None
+    return value
+
+
+def shown(secret: SecretStr | None) -> str:
+    """Return what a secret hides."""
+    return sure(secret).get_secret_value()
 
 
 def imem(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -103,3 +127,14 @@ def imem(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[st
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """Mount a disk of *megabytes* on *folder*; only root may."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0711", "imem-test", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

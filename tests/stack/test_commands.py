@@ -19,22 +19,22 @@ from imem.cli import app
 from imem.local import state
 from imem.local.folders import Folders
 from imem.local.supervisor import LocalStack
-from tests.conftest import settings_for
-from tests.stack.programs import TOP, environment, identity_of, imem, nothing_left, until
+from tests.conftest import Stack, settings_for
+from tests.stack.programs import TOP, environment, identity_of, imem, nothing_left, shown, sure, until
 
 SERVERS = ("postgres", "neo4j", "valkey-working", "valkey-durable", "valkey-cache")
 WORKERS = ("applier", "celery", "beat")
 
 
 @pytest.mark.spec("IF-10")
-def test_the_life_of_a_detached_stack(home):
+def test_the_life_of_a_detached_stack(home: Path) -> None:
     """Up, a second up, status, doctor, logs, a kill of the supervisor, up again with the data, down, purge."""
     started = imem(home, "up", "--detach", "--json")
     assert started.returncode == 0, started.stderr
     children = json.loads(started.stdout)["children"]
     assert [name for name in SERVERS if children[name]["state"] == "ready"] == list(SERVERS)
     settings = state.with_local_endpoints(settings_for(home))
-    with psycopg.connect(settings.postgres_admin_url.get_secret_value(), autocommit=True) as connection:
+    with psycopg.connect(shown(settings.postgres_admin_url), autocommit=True) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 7 AS n")
 
     again = imem(home, "up")
@@ -51,13 +51,13 @@ def test_the_life_of_a_detached_stack(home):
     assert json.loads(imem(home, "migrate", "--json").stdout) == {"applied": []}
     assert "valkey" in imem(home, "logs", "valkey-cache").stdout.lower()
 
-    supervisor = state.running(Folders(home)).supervisor
+    supervisor = sure(state.running(Folders(home))).supervisor
     os.kill(supervisor.pid, signal.SIGKILL)
     until(lambda: not supervisor.alive, "the supervisor is gone")
     assert imem(home, "status").returncode == 1
     assert imem(home, "up", "-d").returncode == 0
     settings = state.with_local_endpoints(settings_for(home))
-    with psycopg.connect(settings.postgres_admin_url.get_secret_value()) as connection:
+    with psycopg.connect(shown(settings.postgres_admin_url)) as connection:
         assert connection.execute("SELECT n FROM kept").fetchone() == (7,)
 
     assert imem(home, "down").stdout == "Stopped.\n"
@@ -69,11 +69,11 @@ def test_the_life_of_a_detached_stack(home):
     home.mkdir()
 
 
-def test_up_in_a_terminal_shows_a_table_and_ends_on_ctrl_c(home, stack):
+def test_up_in_a_terminal_shows_a_table_and_ends_on_ctrl_c(home: Path, stack: Stack) -> None:
     """A live table with every server; Ctrl-C stops all of them and is no failure. Neo4j is one that runs already."""
     named = {
-        "IMEM_NEO4J_URL": stack.settings.neo4j_url,
-        "IMEM_NEO4J_PASSWORD": stack.settings.neo4j_password.get_secret_value(),
+        "IMEM_NEO4J_URL": sure(stack.settings.neo4j_url),
+        "IMEM_NEO4J_PASSWORD": shown(stack.settings.neo4j_password),
     }
     mine, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -86,22 +86,23 @@ def test_up_in_a_terminal_shows_a_table_and_ends_on_ctrl_c(home, stack):
         start_new_session=True,
     )
     os.close(theirs)
-    shown = b""
-    with process, open(mine, "rb", buffering=0) as screen:
-        while b"Ctrl-C stops the stack" not in shown:
-            shown += screen.read(65536)
-        assert b"valkey-durable" in shown
-        assert not [secret for secret in named.values() if secret.encode() in shown and "bolt" not in secret]
+    screen = b""
+    with process, os.fdopen(mine, "rb", buffering=0) as terminal:
+        while b"Ctrl-C stops the stack" not in screen:
+            screen += sure(terminal.read(65536))
+        assert b"valkey-durable" in screen
+        assert b"elsewhere" in screen
+        assert named["IMEM_NEO4J_PASSWORD"].encode() not in screen
         process.send_signal(signal.SIGINT)
         with suppress(OSError):  # Reading a terminal that nobody holds any more is an error.
-            while screen.read(65536):
+            while terminal.read(65536):
                 pass
 
     assert process.returncode == 0
     assert nothing_left(home)
 
 
-def test_status_and_down_without_a_stack(home):
+def test_status_and_down_without_a_stack(home: Path) -> None:
     """Both say so; only status fails."""
     shown, stopped = imem(home, "status"), imem(home, "down")
 
@@ -110,7 +111,7 @@ def test_status_and_down_without_a_stack(home):
     assert json.loads(imem(home, "status", "--json").stdout) == {"running": False, "ready": False, "children": {}}
 
 
-def test_status_of_a_stack_that_limps(home, monkeypatch):
+def test_status_of_a_stack_that_limps(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 3 when something is not ready."""
     monkeypatch.setenv("IMEM_HOME", str(home))
     with LocalStack(settings_for(home), servers={"valkey"}, workers=False) as stack:
@@ -134,7 +135,9 @@ def test_status_of_a_stack_that_limps(home, monkeypatch):
         (["up", "--nonsense"], {}, 2, "No such option"),
     ],
 )
-def test_a_failure_is_one_sentence_and_a_code(home, words, more, code, said):
+def test_a_failure_is_one_sentence_and_a_code(
+    home: Path, words: list[str], more: dict[str, str], code: int, said: str
+) -> None:
     """No traceback; usage is 2 and everything else 1."""
     done = imem(home, *words, **more)
 
@@ -144,7 +147,7 @@ def test_a_failure_is_one_sentence_and_a_code(home, words, more, code, said):
     assert nothing_left(home)
 
 
-def test_debug_shows_where(home):
+def test_debug_shows_where(home: Path) -> None:
     """For whoever reports a fault."""
     done = imem(home, "--debug", "logs", "nothing")
 
@@ -152,7 +155,7 @@ def test_debug_shows_where(home):
     assert "Traceback" in done.stderr
 
 
-def test_an_unexpected_error_shows_no_content():
+def test_an_unexpected_error_shows_no_content() -> None:
     """Its text may hold anything, a password among it."""
     script = "import sys; from imem import cli; cli.app.command('boom')(lambda: 1 / 0 if 'hunter2' else 0); cli.main()"
     done = subprocess.run(
@@ -164,7 +167,7 @@ def test_an_unexpected_error_shows_no_content():
     assert "hunter2" not in done.stderr
 
 
-def test_settings_are_listed_without_secrets(home):
+def test_settings_are_listed_without_secrets(home: Path) -> None:
     """Also when a variable is unknown, which is what one looks there for."""
     done = imem(home, "doctor", "--settings", IMEM_HOEM="x", IMEM_POSTGRES_URL="postgresql://u:hunter2@h/d")
 
@@ -174,7 +177,7 @@ def test_settings_are_listed_without_secrets(home):
     assert found["IMEM_HOME"] == str(home)
 
 
-def test_logs_end_where_asked(home, monkeypatch):
+def test_logs_end_where_asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last lines, in order."""
     monkeypatch.setenv("IMEM_HOME", str(home))
     (home / "logs").mkdir()
@@ -184,7 +187,7 @@ def test_logs_end_where_asked(home, monkeypatch):
     assert json.loads(CliRunner().invoke(app, ["logs", "x", "-n", "1", "--json"]).stdout)["lines"] == ["line 99"]
 
 
-def test_deleting_asks_first(home, monkeypatch):
+def test_deleting_asks_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer other than yes deletes nothing."""
     monkeypatch.setenv("IMEM_HOME", str(home))
     (home / "secrets.json").write_text("{}")
@@ -195,7 +198,7 @@ def test_deleting_asks_first(home, monkeypatch):
     assert (home / "secrets.json").exists()
 
 
-def test_jars_that_cannot_be_had_end_the_start(home, tmp_path):
+def test_jars_that_cannot_be_had_end_the_start(home: Path, tmp_path: Path) -> None:
     """One sentence with the ways out; what had started meanwhile is stopped."""
     done = imem(home, "up", "--detach", IMEM_CACHE_DIR=str(tmp_path), IMEM_MAVEN_REPOSITORY="http://127.0.0.1:1")
 

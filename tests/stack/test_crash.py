@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import neo4j
 import psycopg
@@ -17,11 +18,12 @@ import redis
 from imem.local import state
 from imem.local.folders import Folders, read_json
 from imem.local.process import Identity, marked
-from imem.local.state import with_local_endpoints
+from imem.local.state import ChildState, with_local_endpoints
 from imem.local.supervisor import LocalStack
 from imem.local.valkey import program
+from journal.settings import Settings
 from tests.conftest import settings_for
-from tests.stack.programs import identity_of, nothing_left, supervised, until
+from tests.stack.programs import identity_of, nothing_left, shown, supervised, sure, until
 
 SMALL = ["postgres", "valkey"]
 ROUNDS = 100 if os.environ.get("IMEM_CHAOS") else 12
@@ -38,11 +40,11 @@ class Ledger:
         self.acknowledged: set[int] = set()
         self._next = 0
 
-    def write(self, settings, count=5) -> None:
+    def write(self, settings: Settings, count: int = 5) -> None:
         """Write *count* numbers to Postgres and to the lasting Valkey, one transaction each."""
         with (
-            psycopg.connect(settings.postgres_admin_url.get_secret_value(), autocommit=True) as connection,
-            redis.Redis.from_url(settings.valkey_durable_url.get_secret_value()) as client,
+            psycopg.connect(shown(settings.postgres_admin_url), autocommit=True) as connection,
+            redis.Redis.from_url(shown(settings.valkey_durable_url)) as client,
         ):
             connection.execute("CREATE TABLE IF NOT EXISTS ledger (n integer PRIMARY KEY)")
             for _ in range(count):
@@ -51,18 +53,18 @@ class Ledger:
                 client.sadd("ledger", self._next)
                 self.acknowledged.add(self._next)
 
-    def check(self, settings) -> None:
+    def check(self, settings: Settings) -> None:
         """Everything acknowledged is in both."""
         if not self.acknowledged:
             return
-        with psycopg.connect(settings.postgres_admin_url.get_secret_value()) as connection:
+        with psycopg.connect(shown(settings.postgres_admin_url)) as connection:
             assert {row[0] for row in connection.execute("SELECT n FROM ledger").fetchall()} >= self.acknowledged
-        with redis.Redis.from_url(settings.valkey_durable_url.get_secret_value()) as client:
+        with redis.Redis.from_url(shown(settings.valkey_durable_url)) as client:
             assert {int(n) for n in client.smembers("ledger")} >= self.acknowledged
 
 
 @pytest.mark.spec("IF-10")
-def test_the_supervisor_may_be_killed_at_any_moment(home):
+def test_the_supervisor_may_be_killed_at_any_moment(home: Path) -> None:
     """During the first start, later ones, the run and the stop; the next start always succeeds with all the data."""
     ledger, moments = Ledger(), random.Random(10)
     for number in range(ROUNDS):
@@ -85,16 +87,16 @@ def test_the_supervisor_may_be_killed_at_any_moment(home):
 
 
 @pytest.mark.spec("IF-10")
-def test_a_killed_child_comes_back_with_everything(home):
+def test_a_killed_child_comes_back_with_everything(home: Path) -> None:
     """At the same address, so that clients only have to connect again."""
     ledger = Ledger()
     with LocalStack(settings_for(home), servers=SMALL, workers=False) as stack:
         for name in ("postgres", "valkey-durable", "postgres"):
             ledger.write(stack.settings)
             before = stack.state.children[name]
-            os.kill(before.pid, signal.SIGKILL)
+            os.kill(identity_of(stack.state, name).pid, signal.SIGKILL)
 
-            def back(name=name, before=before):
+            def back(name: str = name, before: ChildState = before) -> bool:
                 now = stack.state.children[name]
                 return now.state == "ready" and now.restarts > before.restarts
 
@@ -105,7 +107,7 @@ def test_a_killed_child_comes_back_with_everything(home):
 
 
 @pytest.mark.spec("IF-10")
-def test_neo4j_and_everything_else_killed_at_once(home):
+def test_neo4j_and_everything_else_killed_at_once(home: Path) -> None:
     """Power failure as far as programs can have one: every process of the stack gets SIGKILL together."""
     with supervised(home, ["neo4j", *SMALL]) as process:
         settings = with_local_endpoints(settings_for(home))
@@ -113,7 +115,7 @@ def test_neo4j_and_everything_else_killed_at_once(home):
         ledger.write(settings)
         with graph(settings) as driver:
             driver.execute_query("UNWIND range(1, 500) AS n CREATE (:Ledger {n: n})")
-        everybody = [*marked(home), state.running(Folders(home)).supervisor]
+        everybody = [*marked(home), sure(state.running(Folders(home))).supervisor]
         for one in everybody:
             os.kill(one.pid, signal.SIGKILL)
         process.wait()
@@ -122,8 +124,7 @@ def test_neo4j_and_everything_else_killed_at_once(home):
         ledger.check(stack.settings)
         with graph(stack.settings) as driver:
             assert driver.execute_query("MATCH (l:Ledger) RETURN count(l) AS n").records[0]["n"] == 500
-        before = stack.state.children["neo4j"]
-        os.kill(before.pid, signal.SIGKILL)
+        os.kill(identity_of(stack.state, "neo4j").pid, signal.SIGKILL)
         until(
             lambda: stack.state.children["neo4j"].restarts and stack.state.children["neo4j"].state == "ready",
             "it is back",
@@ -133,13 +134,13 @@ def test_neo4j_and_everything_else_killed_at_once(home):
     assert nothing_left(home)
 
 
-def graph(settings):
+def graph(settings: Settings) -> neo4j.Driver:
     """Return a driver."""
-    auth = (settings.neo4j_user, settings.neo4j_password.get_secret_value())
-    return neo4j.GraphDatabase.driver(settings.neo4j_url, auth=auth)
+    auth = (settings.neo4j_user, shown(settings.neo4j_password))
+    return neo4j.GraphDatabase.driver(sure(settings.neo4j_url), auth=auth)
 
 
-def test_leftovers_that_the_kernel_did_not_end_are_ended(home):
+def test_leftovers_that_the_kernel_did_not_end_are_ended(home: Path) -> None:
     """A child that survived its supervisor, for whatever reason, is found by its identity and stopped."""
     with LocalStack(settings_for(home), servers=["valkey"], workers=False) as stack:
         kept = (home / "stack.json").read_text()
@@ -148,7 +149,7 @@ def test_leftovers_that_the_kernel_did_not_end_are_ended(home):
         assert argv.port
     # Started by the test, so that no supervisor's death ends it; the mark is missing, the state file names it.
     with subprocess.Popen([program(), config], stdout=subprocess.DEVNULL) as orphan:
-        identity = Identity.of(orphan.pid)
+        identity = sure(Identity.of(orphan.pid))
         found = json.loads(kept)
         found["children"]["valkey-durable"] |= {"pid": identity.pid, "start_time": identity.start_time}
         (home / "stack.json").write_text(json.dumps(found))
@@ -158,11 +159,11 @@ def test_leftovers_that_the_kernel_did_not_end_are_ended(home):
         orphan.wait()
 
 
-def test_a_stranger_with_a_used_process_id_is_left_alone(home):
+def test_a_stranger_with_a_used_process_id_is_left_alone(home: Path) -> None:
     """The state file of a crash may name an id that somebody else has now."""
     with subprocess.Popen(["/bin/sleep", "600"]) as stranger:
         with LocalStack(settings_for(home), servers=["valkey"], workers=False):
-            kept = read_json(home / "stack.json")
+            kept = sure(read_json(home / "stack.json"))
         kept["children"]["valkey-cache"] |= {"pid": stranger.pid, "start_time": 1}
         (home / "stack.json").write_text(json.dumps(kept))
 
@@ -171,7 +172,7 @@ def test_a_stranger_with_a_used_process_id_is_left_alone(home):
         stranger.kill()
 
 
-def test_a_damaged_state_file_does_not_keep_a_stack_down(home):
+def test_a_damaged_state_file_does_not_keep_a_stack_down(home: Path) -> None:
     """It says nothing that cannot be found out otherwise."""
     home.joinpath("stack.json").write_text("{ half")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import uuid
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import neo4j
@@ -17,67 +17,70 @@ import psycopg
 import pytest
 from psycopg import sql
 
-import kg.migrations
 from imem.local import doctor, doctor_servers, postgres, state
 from imem.local.finding import Level
 from imem.local.folders import Folders
 from imem.local.migrate import migrate
-from imem.local.process import Identity
 from imem.local.state import ChildState, State
 from imem.local.supervisor import LocalStack
-from journal.clock import ManualClock, SystemClock
+from journal.clock import Clock, ManualClock, SystemClock
+from journal.migrations import migrations_in
 from journal.settings import Settings
-from tests.conftest import settings_for
+from tests.conftest import Stack, settings_for
+from tests.stack.programs import me, shown, small_disk
 
 pytestmark = pytest.mark.spec("IF-11")
+
+Trouble = tuple[str, str, str]
+"""What it is about, what was found, how to mend it."""
 
 HIDDEN = {"postgres_url", "postgres_admin_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"}
 
 
-def in_database(url, name):
+def in_database(url: str, name: str) -> str:
     """Return *url* with another database."""
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 @pytest.fixture(scope="module")
-def env(stack, tmp_path_factory):
+def env(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables that name every server, with a database of this module's own that is not migrated yet."""
     settings, name = stack.settings, f"doctor_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(settings.postgres_admin_url.get_secret_value(), autocommit=True) as connection:
+    with psycopg.connect(shown(settings.postgres_admin_url), autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     found = {f"IMEM_{field.upper()}": getattr(settings, field).get_secret_value() for field in HIDDEN}
     for field in ("IMEM_POSTGRES_URL", "IMEM_POSTGRES_ADMIN_URL"):
         found[field] = in_database(found[field], name)
     return found | {
         "IMEM_NEO4J_URL": settings.neo4j_url,
-        "IMEM_NEO4J_PASSWORD": settings.neo4j_password.get_secret_value(),
+        "IMEM_NEO4J_PASSWORD": shown(settings.neo4j_password),
         "IMEM_HOME": str(tmp_path_factory.mktemp("home")),
         "IMEM_CACHE_DIR": str(settings.cache_dir),
     }
 
 
 @pytest.fixture(scope="module")
-def migrated(env):
+def migrated(env: dict[str, str]) -> dict[str, str]:
     """The same, with both schemas up to date."""
     migrate(Settings.read(env))
     return env
 
 
-def troubles(env, clock=None):
+def troubles(env: Mapping[str, str], clock: Clock | None = None) -> list[Trouble]:
     """Return what is not fine, as (about, text, mend)."""
     found = [one for one in doctor.examine(env, clock) if one.level is not Level.FINE]
     assert all(one.mend for one in found), "every finding names its mend"
     return [(one.about, one.text, one.mend) for one in found]
 
 
-def only(found, about):
+def only(found: list[Trouble], about: str) -> tuple[str, str]:
     """Return text and mend of the single finding about *about*."""
     matching = [(text, mend) for subject, text, mend in found if subject == about]
     assert len(matching) == 1, found
     return matching[0]
 
 
-def test_a_missing_migration(env):
+def test_a_missing_migration(env: dict[str, str]) -> None:
     """Both stores; `imem migrate` is the mend."""
     with graph(env) as driver:
         driver.execute_query("MATCH (v:SchemaVersion) DETACH DELETE v")
@@ -90,27 +93,26 @@ def test_a_missing_migration(env):
         assert mend == "Run `imem migrate`."
 
 
-def graph(env):
+def graph(env: dict[str, str]) -> neo4j.Driver:
     """Return a driver."""
     return neo4j.GraphDatabase.driver(env["IMEM_NEO4J_URL"], auth=("neo4j", env["IMEM_NEO4J_PASSWORD"]))
 
 
-def test_a_healthy_installation(migrated):
+def test_a_healthy_installation(migrated: dict[str, str]) -> None:
     """Nothing is found, and what was looked at is listed for every server."""
     findings = doctor.examine(migrated)
 
     assert [one for one in findings if one.level is not Level.FINE] == []
-    assert {one.about for one in findings} >= {
-        "settings", "permissions", "disk", "stack", "postgres", "neo4j", "valkey-working", "valkey-durable", "valkey-cache",
-    }  # fmt: skip
+    looked_at = {"settings", "permissions", "disk", "stack", "postgres", "neo4j"}
+    assert {one.about for one in findings} >= looked_at | {"valkey-working", "valkey-durable", "valkey-cache"}
     text = "\n".join(one.text for one in findings)
     assert "pgvector 0.8" in text
     assert "schema is at" in text
 
 
-def test_a_schema_newer_than_the_program(migrated, monkeypatch):
+def test_a_schema_newer_than_the_program(migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The mend is the newer program, not a migration."""
-    monkeypatch.setattr(doctor_servers, "migrations_in", lambda folder: kg.migrations.migrations_in(folder)[:1])
+    monkeypatch.setattr(doctor_servers, "migrations_in", lambda folder: migrations_in(folder)[:1])
 
     text, mend = only(troubles(migrated), "postgres")
 
@@ -127,7 +129,9 @@ def test_a_schema_newer_than_the_program(migrated, monkeypatch):
         ("OLDEST_VALKEY", (99, 0), "is too old."),
     ],
 )
-def test_a_wrong_version(migrated, monkeypatch, floor, value, text):
+def test_a_wrong_version(
+    migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch, floor: str, value: Any, text: str
+) -> None:
     """Each server and pgvector has a floor; here it is raised above the servers at hand."""
     monkeypatch.setattr(doctor_servers, floor, value)
 
@@ -137,7 +141,7 @@ def test_a_wrong_version(migrated, monkeypatch, floor, value, text):
     assert all(text in said and "or newer" in mend for _, said, mend in found)
 
 
-def test_a_missing_extension(home, monkeypatch):
+def test_a_missing_extension(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real Postgres without pgvector's files."""
     package = postgres._package()
     copy = home / "wheel" / package.name
@@ -147,7 +151,7 @@ def test_a_missing_extension(home, monkeypatch):
     monkeypatch.setattr(postgres, "_package", lambda: copy)
     folder = home / "stack"
     with LocalStack(settings_for(folder), servers={"postgres"}, workers=False) as stack:
-        url = stack.settings.postgres_url.get_secret_value()
+        url = shown(stack.settings.postgres_url)
         found = troubles({"IMEM_HOME": str(folder), "IMEM_POSTGRES_URL": url})
 
     assert ("postgres", "The extension pgvector is missing.", "Install pgvector 0.8 or newer on that server.") in found
@@ -162,7 +166,7 @@ def test_a_missing_extension(home, monkeypatch):
         ("IMEM_VALKEY_DURABLE_URL", "valkey-durable"),
     ],
 )
-def test_a_bad_password(migrated, variable, about):
+def test_a_bad_password(migrated: dict[str, str], variable: str, about: str) -> None:
     """The finding names the variable to correct, and shows no password."""
     if variable.endswith("_URL"):
         parts = urlsplit(migrated[variable])
@@ -184,7 +188,7 @@ def test_a_bad_password(migrated, variable, about):
         ("IMEM_VALKEY_CACHE_URL", "redis://:hunter2@127.0.0.1:1/0", "valkey-cache"),
     ],
 )
-def test_a_server_that_is_down(migrated, variable, url, about):
+def test_a_server_that_is_down(migrated: dict[str, str], variable: str, url: str, about: str) -> None:
     """Where it was looked for is said."""
     text, mend = only(troubles({**migrated, variable: url}), about)
 
@@ -193,7 +197,7 @@ def test_a_server_that_is_down(migrated, variable, url, about):
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(300, "300 s behind"), (-300, "300 s ahead of")])
-def test_clock_skew(migrated, seconds, words):
+def test_clock_skew(migrated: dict[str, str], seconds: int, words: str) -> None:
     """Every server's clock is compared with ours, here set wrong on purpose."""
     clock = ManualClock(SystemClock().now() + timedelta(seconds=seconds))
     servers = {"postgres", "neo4j", "valkey-working", "valkey-durable", "valkey-cache"}
@@ -207,18 +211,7 @@ def test_clock_skew(migrated, seconds, words):
         assert "NTP" in mend
 
 
-@contextmanager
-def small_disk(folder: Path, megabytes: int):
-    """Mount a disk of *megabytes* on *folder*."""
-    folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0711", "imem-test", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk(migrated, home, monkeypatch):
+def test_a_full_disk(migrated: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real small disk where we may mount one, else one that says that it is full."""
     if os.geteuid() == 0:
         with small_disk(home / "disk", 4) as disk:
@@ -232,7 +225,7 @@ def test_a_full_disk(migrated, home, monkeypatch):
     assert "Free some space" in mend
 
 
-def test_open_permissions(migrated, home):
+def test_open_permissions(migrated: dict[str, str], home: Path) -> None:
     """Passwords that others can read; the mend is the command."""
     secrets = home / "secrets.json"
     secrets.write_text("{}")
@@ -244,14 +237,14 @@ def test_open_permissions(migrated, home):
     assert mend == f"chmod 600 {secrets}"
 
 
-def test_an_unknown_setting(migrated):
+def test_an_unknown_setting(migrated: dict[str, str]) -> None:
     """A misspelt variable is named."""
     text, _ = only(troubles({**migrated, "IMEM_HOEM": "/x"}), "settings")
 
     assert "IMEM_HOEM" in text
 
 
-def test_an_application_that_is_the_owner(migrated):
+def test_an_application_that_is_the_owner(migrated: dict[str, str]) -> None:
     """It works, but nothing keeps it from altering the audit."""
     text, mend = only(troubles({**migrated, "IMEM_POSTGRES_URL": migrated["IMEM_POSTGRES_ADMIN_URL"]}), "postgres")
 
@@ -259,7 +252,7 @@ def test_an_application_that_is_the_owner(migrated):
     assert "IMEM_POSTGRES_ADMIN_URL" in mend
 
 
-def test_a_stack_that_is_down_and_jars_that_are_not_here(home, tmp_path):
+def test_a_stack_that_is_down_and_jars_that_are_not_here(home: Path, tmp_path: Path) -> None:
     """What the first look on a new machine says."""
     found = troubles({"IMEM_HOME": str(home), "IMEM_CACHE_DIR": str(tmp_path)})
 
@@ -267,15 +260,15 @@ def test_a_stack_that_is_down_and_jars_that_are_not_here(home, tmp_path):
     assert "`imem up` fetches it: 140 MB." in only(found, "jars")[1]
 
 
-def test_a_child_that_is_gone_and_a_port_without_a_server(home):
+def test_a_child_that_is_gone_and_a_port_without_a_server(home: Path) -> None:
     """Read from the state file and from the processes themselves."""
-    me = Identity.of(os.getpid())
+    ours = me()
     children = {
-        "gone": ChildState("ready", me.pid, me.start_time + 1, None),
-        "deaf": ChildState("ready", me.pid, me.start_time, 1),
+        "gone": ChildState("ready", ours.pid, ours.start_time + 1, None),
+        "deaf": ChildState("ready", ours.pid, ours.start_time, 1),
         "limping": ChildState("restarting", restarts=3, note="ended with signal 9"),
     }
-    state.write(Folders(home), State(me, ready=True, children=children))
+    state.write(Folders(home), State(ours, ready=True, children=children))
 
     found = {
         about: (text, mend) for about, text, mend in troubles({"IMEM_HOME": str(home)}) if about in {"gone", "deaf"}
@@ -287,7 +280,7 @@ def test_a_child_that_is_gone_and_a_port_without_a_server(home):
     assert limping == ["limping is restarting: ended with signal 9.", "limping had to be started again 3 times."]
 
 
-def test_a_cache_that_keeps_too_much_and_a_store_that_forgets(migrated):
+def test_a_cache_that_keeps_too_much_and_a_store_that_forgets(migrated: dict[str, str]) -> None:
     """The three roles want different things, and URLs are easily exchanged."""
     swapped = {
         **migrated,
@@ -304,7 +297,7 @@ def test_a_cache_that_keeps_too_much_and_a_store_that_forgets(migrated):
     assert only(found, "valkey-cache")[1] == "Set maxmemory and maxmemory-policy allkeys-lru."
 
 
-def test_findings_are_json_too(home):
+def test_findings_are_json_too(home: Path) -> None:
     """For whoever reads them by program."""
     found = json.loads(json.dumps([one.to_json() for one in doctor.examine({"IMEM_HOME": str(home)})]))
 

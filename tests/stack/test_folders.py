@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from imem.local.process import Identity
 from imem.local.state import ChildState, State, with_local_endpoints
 from journal.errors import StackError
 from journal.settings import Settings
+from tests.stack.programs import me, shown
 
 URLS = {
     "postgres_url": "postgresql://imem_app:pw1@127.0.0.1:1/imem",
@@ -27,12 +29,12 @@ URLS = {
 }
 
 
-def mode(path):
+def mode(path: Path) -> int:
     """Return the permission bits."""
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_everything_made_is_private(tmp_path):
+def test_everything_made_is_private(tmp_path: Path) -> None:
     """Whatever the umask; root's home lets Postgres' user through and nothing more."""
     before = os.umask(0)
     try:
@@ -48,7 +50,7 @@ def test_everything_made_is_private(tmp_path):
     assert mode(folders.secrets) == mode(folders.log("x")) == 0o600
 
 
-def test_passwords_are_made_once_and_hidden(tmp_path):
+def test_passwords_are_made_once_and_hidden(tmp_path: Path) -> None:
     """The same for every start of one installation, other ones for another, none in repr."""
     first, again, other = (Secrets.of(Folders(folder)) for folder in (tmp_path, tmp_path, _made(tmp_path / "other")))
 
@@ -58,12 +60,12 @@ def test_passwords_are_made_once_and_hidden(tmp_path):
     assert not [password for password in first.passwords.values() if password in repr(first)]
 
 
-def _made(folder):
+def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
 
 
-def test_a_damaged_file_of_passwords_is_not_replaced(tmp_path):
+def test_a_damaged_file_of_passwords_is_not_replaced(tmp_path: Path) -> None:
     """New passwords would not open the old data."""
     (tmp_path / "secrets.json").write_text("{")
 
@@ -74,7 +76,7 @@ def test_a_damaged_file_of_passwords_is_not_replaced(tmp_path):
         Secrets.of(Folders(tmp_path))
 
 
-def test_a_file_is_replaced_whole(tmp_path):
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     """What a crash left beside it is no obstacle."""
     (tmp_path / "f.new").write_text("rest of a crash")
 
@@ -85,7 +87,7 @@ def test_a_file_is_replaced_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-def test_an_overlong_log_is_set_aside(tmp_path, monkeypatch):
+def test_an_overlong_log_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts do not pile up output for ever."""
     monkeypatch.setattr("imem.local.folders.LOG_LIMIT_BYTES", 10)
     (tmp_path / "log").write_text("eleven bytes")
@@ -96,7 +98,7 @@ def test_an_overlong_log_is_set_aside(tmp_path, monkeypatch):
     assert (tmp_path / "log.1").read_text() == "eleven bytes"
 
 
-def test_a_file_in_the_way_is_named(tmp_path):
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     """The sentence says what and how to mend it."""
     (tmp_path / "home").write_text("")
 
@@ -104,7 +106,7 @@ def test_a_file_in_the_way_is_named(tmp_path):
         Folders(tmp_path / "home").prepare()
 
 
-def test_the_state_survives_its_file(tmp_path):
+def test_the_state_survives_its_file(tmp_path: Path) -> None:
     """And the file is private, because it holds passwords, which repr does not show."""
     folders = Folders(tmp_path)
     child = ChildState("ready", 12, 34, 56, "/l", 1, "")
@@ -117,27 +119,27 @@ def test_the_state_survives_its_file(tmp_path):
     assert "pw" not in repr(written)
 
 
-def test_addresses_come_from_a_running_stack_alone(tmp_path):
+def test_addresses_come_from_a_running_stack_alone(tmp_path: Path) -> None:
     """A file whose supervisor has ended is what a crash left."""
     folders = Folders(tmp_path)
     settings = Settings.read({}, home=tmp_path)
-    me = Identity.of(os.getpid())
+    ours = me()
     with pytest.raises(StackError, match=r"No stack runs on .*Start one with `imem up`"):
         with_local_endpoints(settings)
-    state.write(folders, State(Identity(me.pid, me.start_time + 1, me.boot), endpoints=URLS))
+    state.write(folders, State(Identity(ours.pid, ours.start_time + 1, ours.boot), endpoints=URLS))
     with pytest.raises(StackError, match="No stack runs"):
         with_local_endpoints(settings)
 
-    state.write(folders, State(me, endpoints=URLS))
+    state.write(folders, State(ours, endpoints=URLS))
     found = with_local_endpoints(settings)
 
-    assert found.neo4j_password.get_secret_value() == "pw3"
-    assert found.postgres_admin_url.get_secret_value() == URLS["postgres_admin_url"]
+    assert shown(found.neo4j_password) == "pw3"
+    assert shown(found.postgres_admin_url) == URLS["postgres_admin_url"]
 
 
-def test_a_server_named_by_url_is_not_mixed_with_the_stacks(tmp_path):
+def test_a_server_named_by_url_is_not_mixed_with_the_stacks(tmp_path: Path) -> None:
     """Its own credentials count, even where it has none: the stack's password is for another server."""
-    state.write(Folders(tmp_path), State(Identity.of(os.getpid()), endpoints=URLS))
+    state.write(Folders(tmp_path), State(me(), endpoints=URLS))
     settings = Settings.read(
         {"IMEM_NEO4J_URL": "bolt://elsewhere:7687", "IMEM_POSTGRES_URL": "postgresql://elsewhere/x"}, home=tmp_path
     )
@@ -145,18 +147,18 @@ def test_a_server_named_by_url_is_not_mixed_with_the_stacks(tmp_path):
     found = with_local_endpoints(settings)
 
     assert (found.neo4j_url, found.neo4j_password) == ("bolt://elsewhere:7687", None)
-    assert (found.postgres_url.get_secret_value(), found.postgres_admin_url) == ("postgresql://elsewhere/x", None)
-    assert found.valkey_cache_url.get_secret_value() == URLS["valkey_cache_url"]
+    assert (shown(found.postgres_url), found.postgres_admin_url) == ("postgresql://elsewhere/x", None)
+    assert shown(found.valkey_cache_url) == URLS["valkey_cache_url"]
 
 
-def test_nothing_is_read_when_every_server_is_named(tmp_path):
+def test_nothing_is_read_when_every_server_is_named(tmp_path: Path) -> None:
     """A machine without a stack needs no state file."""
     env = {f"IMEM_{name.upper()}": url for name, url in URLS.items()}
 
     assert with_local_endpoints(Settings.read(env, home=tmp_path / "none")).neo4j_url == URLS["neo4j_url"]
 
 
-def test_a_state_file_of_another_version_is_refused(tmp_path):
+def test_a_state_file_of_another_version_is_refused(tmp_path: Path) -> None:
     """Guessing its meaning could stop the wrong process."""
     (tmp_path / "stack.json").write_text(json.dumps({"version": 2}))
 

@@ -14,7 +14,7 @@ import pytest
 
 from imem.local.process import MARK, Command, Identity, RunAs, clear, marked, start
 from imem.local.server import free_port
-from tests.stack.programs import environment, until
+from tests.stack.programs import environment, me, sure, until
 
 SLEEP = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 SYSTEM_SLEEP = ("/bin/sleep", "600")
@@ -31,14 +31,14 @@ sys.stdin.read()
 """
 
 
-def users():
+def users() -> list[RunAs | None]:
     """Ourselves, and for root the user that Postgres gets."""
     entry = pwd.getpwnam("nobody")
     return [None, RunAs(entry.pw_uid, entry.pw_gid)] if os.geteuid() == 0 else [None]
 
 
 @pytest.mark.parametrize("run_as", users(), ids=str)
-def test_a_child_dies_with_its_parent_even_under_another_user(run_as):
+def test_a_child_dies_with_its_parent_even_under_another_user(run_as: RunAs | None) -> None:
     """The kernel's promise is asked for after the change of user, which would cancel it."""
     told = "null" if run_as is None else f"[{run_as.uid}, {run_as.gid}]"
     parent = subprocess.Popen(
@@ -49,9 +49,9 @@ def test_a_child_dies_with_its_parent_even_under_another_user(run_as):
         text=True,
     )
     with parent:
-        pid = int(parent.stdout.readline())
+        pid = int(sure(parent.stdout).readline())
         child = until(
-            lambda: (one := Identity.of(pid)) and _command(pid).startswith("/bin/sleep") and one, "the child is a sleep"
+            lambda: Identity.of(pid) if _command(pid).startswith("/bin/sleep") else None, "the child is a sleep"
         )
         if run_as is not None:
             assert Path(f"/proc/{pid}").stat().st_uid == run_as.uid
@@ -60,14 +60,14 @@ def test_a_child_dies_with_its_parent_even_under_another_user(run_as):
         until(lambda: not child.alive, "the child is gone")
 
 
-def _command(pid):
+def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return ""
 
 
-def test_a_launcher_whose_parent_is_gone_already_starts_nothing(tmp_path):
+def test_a_launcher_whose_parent_is_gone_already_starts_nothing(tmp_path: Path) -> None:
     """Between fork and request the parent may die; the number it was given shows that."""
     command = Command(("/bin/touch", str(tmp_path / "started")), tmp_path)
     words = command.wrapped()
@@ -77,7 +77,7 @@ def test_a_launcher_whose_parent_is_gone_already_starts_nothing(tmp_path):
     assert not (tmp_path / "started").exists()
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path):
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     """What cannot be started ends up as a line in the child's log."""
     done = subprocess.run(
         Command(("/nowhere/at-all",), tmp_path).wrapped(), capture_output=True, text=True, check=False
@@ -86,7 +86,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path):
     assert (done.returncode, done.stderr) == (127, "/nowhere/at-all: No such file or directory\n")
 
 
-def test_files_that_a_child_makes_are_private(tmp_path):
+def test_files_that_a_child_makes_are_private(tmp_path: Path) -> None:
     """Whatever the caller's umask is."""
     command = Command(("/bin/touch", str(tmp_path / "made")), tmp_path)
 
@@ -95,23 +95,23 @@ def test_files_that_a_child_makes_are_private(tmp_path):
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_used_process_id_is_not_taken_for_the_process():
+def test_a_used_process_id_is_not_taken_for_the_process() -> None:
     """Another start, or another boot, is somebody else."""
-    me = Identity.of(os.getpid())
+    ours = me()
 
-    assert me.alive
-    assert not Identity(me.pid, me.start_time + 1, me.boot).alive
-    assert not Identity(me.pid, me.start_time, "another boot").alive
+    assert ours.alive
+    assert not Identity(ours.pid, ours.start_time + 1, ours.boot).alive
+    assert not Identity(ours.pid, ours.start_time, "another boot").alive
 
 
-def test_a_zombie_does_not_count_as_alive():
+def test_a_zombie_does_not_count_as_alive() -> None:
     """It has ended; only its parent has not asked yet."""
     child = subprocess.Popen(["/bin/true"])
     until(lambda: Identity.of(child.pid) is None, "it has ended")
     assert child.wait() == 0
 
 
-def test_leftovers_are_found_by_their_mark_and_ended(tmp_path):
+def test_leftovers_are_found_by_their_mark_and_ended(tmp_path: Path) -> None:
     """Also those that ignore a polite request; strangers are left alone."""
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     with (
@@ -120,7 +120,7 @@ def test_leftovers_are_found_by_their_mark_and_ended(tmp_path):
     ):
         found = until(lambda: list(marked(tmp_path)), "the mark shows")
         assert [one.pid for one in found] == [ours.pid]
-        ours_identity, other_identity = Identity.of(ours.pid), Identity.of(other.pid)
+        ours_identity, other_identity = sure(Identity.of(ours.pid)), sure(Identity.of(other.pid))
 
         clear(found, patience_s=0.1)
 
@@ -129,7 +129,7 @@ def test_leftovers_are_found_by_their_mark_and_ended(tmp_path):
         other.kill()
 
 
-async def test_stopping_a_child_ends_what_it_had_started(tmp_path):
+async def test_stopping_a_child_ends_what_it_had_started(tmp_path: Path) -> None:
     """A worker's own children must not go on without it."""
     script = "import subprocess, time; subprocess.Popen(['/bin/sleep', '600']); time.sleep(600)"
     command = Command((sys.executable, "-c", script), tmp_path, patience_s=5.0)
@@ -142,7 +142,7 @@ async def test_stopping_a_child_ends_what_it_had_started(tmp_path):
     assert child.process.returncode == -signal.SIGTERM
 
 
-async def test_a_child_that_does_not_want_to_end_is_ended(tmp_path):
+async def test_a_child_that_does_not_want_to_end_is_ended(tmp_path: Path) -> None:
     """Patience has an end."""
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
@@ -156,7 +156,7 @@ async def test_a_child_that_does_not_want_to_end_is_ended(tmp_path):
     assert child.process.returncode == -signal.SIGKILL
 
 
-async def test_a_stranger_on_the_port_is_not_taken_for_the_child(tmp_path):
+async def test_a_stranger_on_the_port_is_not_taken_for_the_child(tmp_path: Path) -> None:
     """The one who listens must be the process that was started."""
     port = free_port()
     listen = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); time.sleep(600)"
@@ -168,7 +168,7 @@ async def test_a_stranger_on_the_port_is_not_taken_for_the_child(tmp_path):
     await asyncio.gather(one.stop(), other.stop())
 
 
-def test_no_secret_of_the_caller_reaches_a_child(tmp_path, monkeypatch):
+def test_no_secret_of_the_caller_reaches_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child gets a short list of variables and nothing else."""
     monkeypatch.setenv("IMEM_POSTGRES_URL", "postgresql://u:hunter2@h/d")
     monkeypatch.setenv("SOMETHING_ELSE", "hunter2")

@@ -22,7 +22,7 @@ async def _stated(world: World, journal: Journal) -> None:
     await world.apply(await journal.events())
 
 
-async def test_it_counts_what_it_covers(empty: World, journal: Journal):
+async def test_it_counts_what_it_covers(empty: World, journal: Journal) -> None:
     """Nodes with stubs, links with implied ones; bookkeeping is left out."""
     await _stated(empty, journal)
 
@@ -34,7 +34,7 @@ async def test_it_counts_what_it_covers(empty: World, journal: Journal):
     }  # fmt: skip
 
 
-async def test_it_does_not_depend_on_the_page(empty: World, journal: Journal):
+async def test_it_does_not_depend_on_the_page(empty: World, journal: Journal) -> None:
     """Pages of one node and pages of all give the same."""
     await _stated(empty, journal)
     seen: list[int] = []
@@ -65,7 +65,7 @@ async def test_it_does_not_depend_on_the_page(empty: World, journal: Journal):
         ("MATCH ()-[r:PERFORMED]->(a) CREATE (:Agent {name: 'y'})-[s:PERFORMED]->(a) SET s = properties(r) DELETE r", ["Agent", "PERFORMED"]),
     ],
 )  # fmt: skip
-async def test_every_fact_matters(empty: World, journal: Journal, change: str, where: list[str]):
+async def test_every_fact_matters(empty: World, journal: Journal, change: str, where: list[str]) -> None:
     """Whatever is changed in a fact changes the hash, and the report says in which label or type."""
     await _stated(empty, journal)
     before = await graph_hash(empty.graph)
@@ -90,7 +90,7 @@ async def test_every_fact_matters(empty: World, journal: Journal, change: str, w
         "MATCH (n:Analysis {id: 'a1'}) CREATE (:AppliedEvent {event_id: 'e'})",
     ],
 )
-async def test_nothing_else_matters(empty: World, journal: Journal, change: str):
+async def test_nothing_else_matters(empty: World, journal: Journal, change: str) -> None:
     """Order of arrival, derived values and bookkeeping leave the hash as it is."""
     await _stated(empty, journal)
     before = await graph_hash(empty.graph)
@@ -101,7 +101,7 @@ async def test_nothing_else_matters(empty: World, journal: Journal, change: str)
 
 
 @pytest.mark.spec("GR-3")
-async def test_one_event_at_a_time_or_all_at_once(empty: World, journal: Journal):
+async def test_one_event_at_a_time_or_all_at_once(empty: World, journal: Journal) -> None:
     """The size of the batches leaves no trace."""
     await journal.say(*LINES)
     events = await journal.events()

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from imem.commands import ask, data, stack
+from imem.commands import ask, data, graph, stack
 from journal.errors import ImemError
 
 _debug = False
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.add_typer(stack.app)
 app.add_typer(data.app)
 app.add_typer(ask.app)
+app.add_typer(graph.app)
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of a Typer callback

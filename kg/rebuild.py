@@ -306,9 +306,10 @@ class Replacement:
         await lease.take()
         return await _rebuilt(self.database, upto, refused, before, made)
 
-    async def hand_over(self) -> None:
-        """Take the mark of a rebuild off the new graph: from now on the applier writes it."""
-        await _run(self.target, "end_rebuild")
+
+async def hand_over(graph: Graph) -> None:
+    """Take the mark of a rebuild off a graph that has taken over: from now on the applier writes it."""
+    await _run(graph, "end_rebuild")
 
 
 async def rederive(database: Database, statements: Sequence[str]) -> None:

@@ -8,13 +8,36 @@ from kg.hash import graph_hash
 from tests.graph_proofs.world import Journal, World, analysis, cut
 
 LINES = [
-    {"record": "Company", "known_at": "2026-01-01T00:00:00Z", "core": {"ticker": "MU"}, "groups": {"profile": {"name": "Micron"}}},
+    {
+        "record": "Company",
+        "known_at": "2026-01-01T00:00:00Z",
+        "core": {"ticker": "MU"},
+        "groups": {"profile": {"name": "Micron"}},
+    },
     analysis("a1"),
     analysis("a2", summary="2026-01-01T00:00:00Z"),
-    {"link": "PERFORMED", "known_at": "2026-01-02T00:00:00Z", "from": {"Agent": "x"}, "to": {"Analysis": "a1"}, "props": {"role": "lead"}},
-    {"link": "CITES", "known_at": "2026-01-02T00:00:00Z", "from": {"Decision": "d"}, "to": {"Analysis": "a1"}, "props": {"at": "2026-01-02T00:00:00Z", "rank": 1}},
-    {"link": "PEER_OF", "known_at": "2026-01-02T00:00:00Z", "from": {"Company": "MU"}, "to": {"Company": "AMD"}, "props": {}},
-]  # fmt: skip
+    {
+        "link": "PERFORMED",
+        "known_at": "2026-01-02T00:00:00Z",
+        "from": {"Agent": "x"},
+        "to": {"Analysis": "a1"},
+        "props": {"role": "lead"},
+    },
+    {
+        "link": "CITES",
+        "known_at": "2026-01-02T00:00:00Z",
+        "from": {"Decision": "d"},
+        "to": {"Analysis": "a1"},
+        "props": {"at": "2026-01-02T00:00:00Z", "rank": 1},
+    },
+    {
+        "link": "PEER_OF",
+        "known_at": "2026-01-02T00:00:00Z",
+        "from": {"Company": "MU"},
+        "to": {"Company": "AMD"},
+        "props": {},
+    },
+]
 
 
 async def _stated(world: World, journal: Journal) -> None:
@@ -30,8 +53,15 @@ async def test_it_counts_what_it_covers(empty: World, journal: Journal) -> None:
 
     assert (found.nodes, found.links) == (6, 5)
     assert {name: part.count for name, part in found.parts.items()} == {
-        "Company": 2, "Analysis": 2, "Agent": 1, "Decision": 1, "HAS_ANALYSIS": 2, "PERFORMED": 1, "CITES": 1, "PEER_OF": 1,
-    }  # fmt: skip
+        "Company": 2,
+        "Analysis": 2,
+        "Agent": 1,
+        "Decision": 1,
+        "HAS_ANALYSIS": 2,
+        "PERFORMED": 1,
+        "CITES": 1,
+        "PEER_OF": 1,
+    }
 
 
 async def test_it_does_not_depend_on_the_page(empty: World, journal: Journal) -> None:
@@ -62,9 +92,12 @@ async def test_it_does_not_depend_on_the_page(empty: World, journal: Journal) ->
         ("MATCH ()-[r:CITES]->() SET r.rank = 1.0", ["CITES"]),
         ("MATCH ()-[r:CITES]->() SET r.known_at = r.known_at + duration('PT1S')", ["CITES"]),
         ("MATCH (a)-[r:PEER_OF]->(b) CREATE (b)-[s:PEER_OF]->(a) SET s = properties(r) DELETE r", ["PEER_OF"]),
-        ("MATCH ()-[r:PERFORMED]->(a) CREATE (:Agent {name: 'y'})-[s:PERFORMED]->(a) SET s = properties(r) DELETE r", ["Agent", "PERFORMED"]),
+        (
+            "MATCH ()-[r:PERFORMED]->(a) CREATE (:Agent {name: 'y'})-[s:PERFORMED]->(a) SET s = properties(r) DELETE r",
+            ["Agent", "PERFORMED"],
+        ),
     ],
-)  # fmt: skip
+)
 async def test_every_fact_matters(empty: World, journal: Journal, change: str, where: list[str]) -> None:
     """Whatever is changed in a fact changes the hash, and the report says in which label or type."""
     await _stated(empty, journal)

@@ -15,7 +15,7 @@ from journal.errors import BadInput
 from kg import migrations
 from kg.engine import Graph
 from kg.hash import graph_hash
-from kg.rebuild import Replacement, applier_held, begin, rebuild_in_place, rederive, replay, settled_end
+from kg.rebuild import Replacement, applier_held, begin, hand_over, rebuild_in_place, rederive, replay, settled_end
 from tests.conftest import settings_for, temporary_home
 from tests.graph_proofs.world import NEVER, Journal, Line, World, analysis
 
@@ -43,7 +43,7 @@ def history(analyses: int) -> list[Line]:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def second(stack: Any) -> AsyncIterator[Graph]:
+async def second() -> AsyncIterator[Graph]:
     """A second Neo4j, empty at the beginning of each test."""
     with temporary_home() as home, LocalStack(settings_for(home), servers={"neo4j"}, workers=False) as local:
         found = local.settings
@@ -84,7 +84,7 @@ async def test_the_new_graph_has_the_hash_of_the_live_one(empty: World, journal:
     await journal.say(analysis("late2"))
     async with applier_held(journal.database) as lease:
         made = await replacement.compare(lease)
-    await replacement.hand_over()
+    await hand_over(target)
 
     assert made.same
     assert made.after == await graph_hash(target)
@@ -194,7 +194,7 @@ async def test_in_place_readers_are_told_how_little_is_there(
     assert (await journal.database.named("safe_horizon", deadline=NEVER))[0]["horizon"] > first
 
 
-async def test_a_late_commit_is_not_passed_over(empty: World, journal: Journal) -> None:
+async def test_a_late_commit_is_not_passed_over(journal: Journal) -> None:
     """The end of the journal is told only when nothing can appear below it any more."""
     await journal.say(analysis("a1"))
     async with journal.database.transaction(NEVER) as conn:

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from imem.commands import ask, data, demo, stack
+from imem.commands import ask, data, demo, graph, stack
 from journal.errors import ImemError
 
 _debug = False
@@ -31,6 +31,7 @@ app.add_typer(stack.app)
 app.add_typer(data.app)
 app.add_typer(ask.app)
 app.add_typer(demo.app)
+app.add_typer(graph.app)
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of a Typer callback

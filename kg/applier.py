@@ -23,19 +23,17 @@ import structlog
 from journal.clock import Clock, SystemClock
 from journal.database import Database, Row
 from journal.deadline import Deadline
-from journal.errors import ImemError, LeaseLost, OutcomeUnknown, StatementRejected
+from journal.errors import ImemError, LeaseLost, StatementRejected
 from journal.statements import cypher
 from kg.engine import Graph
 from kg.lease import Lease
-from kg.project import Event, Projection
+from kg.project import Event
+from kg.writing import GRAPH_BUDGET_MS, in_halves, write_events
 
 log = structlog.get_logger()
 
 MOST_REJECTIONS = 5
 """Rejections of one event after which it is dead."""
-
-GRAPH_BUDGET_MS = 30_000
-"""How long one batch may take in the graph, in milliseconds."""
 
 STORE_BUDGET_MS = 10_000
 """How long one statement may take in Postgres, in milliseconds."""
@@ -196,41 +194,14 @@ class Applier:
 
     async def _apply(self, events: Sequence[Event]) -> None:
         """Apply a batch, or the halves of one that was refused."""
-        try:
-            bookmark = await self._write(events)
-        except StatementRejected as error:
-            if len(events) > 1:
-                middle = len(events) // 2
-                await self._apply(events[:middle])
-                await self._apply(events[middle:])
-                return
-            await self._refuse(events[0], error)
-            return
+        await in_halves(events, self._write, self._refuse)
+
+    async def _write(self, events: Sequence[Event]) -> None:
+        """Write a batch and have it marked while the next one is written."""
+        bookmark = await write_events(self.graph, events, self.clock)
         self._size = min(self._size * 2, self.batch)
         await self._marked()
         self._marking = asyncio.create_task(self._mark(events, bookmark))
-
-    async def _write(self, events: Sequence[Event]) -> str | None:
-        """Write a batch in one transaction; the outcome of a lost commit is settled by writing again."""
-        try:
-            projection = Projection()
-            for event in events:
-                projection.add(event)
-        except (KeyError, ValueError) as error:
-            # Written by a program that knew other kinds: this one cannot place it.
-            raise StatementRejected(f"The event does not fit the catalogue: {error}.") from error
-        now = self.clock.now().isoformat()
-
-        async def run(transaction: neo4j.AsyncTransaction) -> None:
-            for work in projection.work():
-                result = await transaction.run(work.text, rows=work.rows, now=now)
-                await result.consume()
-
-        try:
-            _, bookmark = await self.graph.write("apply", run, deadline=Deadline.after_ms(GRAPH_BUDGET_MS))
-        except OutcomeUnknown:
-            _, bookmark = await self.graph.write("apply", run, deadline=Deadline.after_ms(GRAPH_BUDGET_MS))
-        return bookmark
 
     async def _mark(self, events: Sequence[Event], bookmark: str | None) -> None:
         positions = [event.position for event in events]

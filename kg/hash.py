@@ -105,6 +105,7 @@ async def graph_hash(graph: Graph, *, seen: Callable[[int], None] | None = None,
     While something is being applied the pages do not show one moment: hold the applier's lease, or be alone.
 
     Args:
+        graph: which.
         seen: told, after each page, how many nodes were read so far.
         page: nodes that are read at once; the hash does not depend on it.
 
@@ -114,16 +115,16 @@ async def graph_hash(graph: Graph, *, seen: Callable[[int], None] | None = None,
     labels: dict[str, _Tally] = {}
     types: dict[str, _Tally] = {}
     nodes = 0
+    used = await graph.read("labels_in_use", deadline=Deadline.after_ms(PAGE_BUDGET_MS))
     for label, info in sorted(KINDS.items()):
         after = ""
-        while True:
+        while {"label": label} in used:
             rows = await _page(graph, info, after, page)
             for row in rows:
-                labels.setdefault(label, _Tally()).add(
-                    canonical_json([row["key"], *sorted(row["properties"], key=_name)])
-                )
-                for type_, line in _links(label, row):
-                    types.setdefault(type_, _Tally()).add(line)
+                line = canonical_json([row["key"], *sorted(row["properties"], key=_name)])
+                labels.setdefault(label, _Tally()).add(line)
+                for type_, linked in _links(label, row):
+                    types.setdefault(type_, _Tally()).add(linked)
             nodes += len(rows)
             if seen is not None:
                 seen(nodes)
@@ -173,7 +174,8 @@ def _shape(info: KindInfo) -> dict[str, Any]:
     for group in info.groups.values():
         if group.derived:
             hidden |= {*group.properties, f"{group.name}_known_at"}
-    outward, inward = set(), set()
+    outward: set[str] = set()
+    inward: set[str] = set()
     for (type_, start, end), link in LINKS.items():
         if link.derived:
             continue

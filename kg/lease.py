@@ -72,6 +72,23 @@ class Lease:
         self.epoch = rows[0]["epoch"]
         return True
 
+    async def seize(self) -> None:
+        """
+        Take the lease from whoever holds it.
+
+        The other learns of it when it renews or marks its work, at most :data:`RENEW_S` later; what it still does
+        must be harmless beside ours.
+
+        Raises:
+            PostgresUnavailable: nothing was taken.
+        """
+        rows = await self.database.named(
+            "seize_lease",
+            {"name": self.name, "holder": self.holder, "seconds": LEASE_S},
+            deadline=Deadline.after_ms(LEASE_S * 400),
+        )
+        self.epoch = rows[0]["epoch"]
+
     async def drop(self) -> None:
         """Let it go, so that a standby need not wait; a server that cannot be told lets it lapse."""
         if self.epoch:

@@ -42,6 +42,9 @@ _AFTER_GROUPS = {
 }
 """What follows from the value of a group, read back from the node that now holds it."""
 
+_AFTER_CORES = {"AgentCredibility": "project_credibility"}
+"""The same where the core may come after its group, and says what the group's value is of."""
+
 TERMS = frozenset(
     LABELS
     | LINK_TYPES
@@ -116,6 +119,7 @@ class Projection:
     cores: dict[str, dict[str, Row]] = field(default_factory=dict)
     groups: dict[tuple[str, str], dict[str, Row]] = field(default_factory=dict)
     links: dict[Link, Row] = field(default_factory=dict)
+    named: dict[str, dict[str, Row]] = field(default_factory=dict)
     applied: list[Row] = field(default_factory=list)
 
     def add(self, event: Event) -> None:
@@ -185,6 +189,10 @@ class Projection:
         slot = (type_, from_label, from_key, "", "", "") if kind.replaced else link
         standing = self.links.get(slot)
         latest = standing is None or event.order_key > standing["order"]
+        if kind.replaced and standing is not None:
+            # The target that does not stand is known by name all the same, as if the links had come one by one.
+            label, key = (standing["to_label"], standing["to"]) if latest else (to_label, to_key)
+            self.named.setdefault(label, {})[key] = {"key": key, "subject": subject_id_of(label, key)}
         if kind.replaced and not latest:
             return
         row: Row = {
@@ -210,6 +218,8 @@ class Projection:
             yield _work("write_core", list(rows.values()), **_node(kind))
         for (kind, group), rows in sorted(self.groups.items()):
             yield _work("write_group", list(rows.values()), order=f"{group}_order", **_node(kind))
+        for kind, rows in sorted(self.named.items()):
+            yield _work("write_stubs", list(rows.values()), **_node(kind))
         for shape, linked in sorted(self._by_shape().items()):
             type_, from_label, to_label = shape
             kind_of_link = LINKS[shape]
@@ -220,11 +230,17 @@ class Projection:
                 yield _work("write_dated_links", linked, identity=kind_of_link.identity[0], **terms)
             else:
                 yield _work("write_links", linked, **terms)
-        for slot, statement in _AFTER_GROUPS.items():
-            if slot in self.groups:
-                yield _work(statement, [{"key": key} for key in self.groups[slot]])
+        yield from self._following()
         if self.applied:
             yield _work("mark_applied", self.applied, sort_by="event_id")
+
+    def _following(self) -> Iterator[Work]:
+        for slot, statement in _AFTER_GROUPS.items():
+            keys = set(self.groups.get(slot, ()))
+            if _AFTER_CORES.get(slot[0]) == statement:
+                keys |= self.cores.get(slot[0], {}).keys()
+            if keys:
+                yield _work(statement, [{"key": key} for key in keys])
 
     def _by_shape(self) -> dict[tuple[str, str, str], list[Row]]:
         shapes: dict[tuple[str, str, str], list[Row]] = {}

@@ -27,6 +27,12 @@ WHERE n.«order» IS NULL OR row.order > n.«order»
 SET n += row.props
 FOREACH (time IN row.times | SET n[time[0]] = datetime(time[1]))
 
+// write_stubs //
+// Nodes that are known by name alone: targets of links that others replaced in the same batch. Rows: key, subject.
+UNWIND $rows AS row
+MERGE (n:«label» {«key»: row.key})
+ON CREATE SET n:«also», n.subject_id = row.subject, n.stub = true
+
 // mark_active_patterns //
 // The second label of patterns that agents may see, exactly while their status is active. Rows: key.
 UNWIND $rows AS row

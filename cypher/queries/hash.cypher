@@ -1,3 +1,7 @@
+// labels_in_use //
+// The labels of this graph that some node may bear: label.
+CALL db.labels() YIELD label RETURN label
+
 // hash_page //
 // Nodes of one label in the order of their key, each with its properties and the links that are counted with it, for the
 // hash of the graph. «label» the kind, «key» its key property. A time is told apart from a text that looks like it.

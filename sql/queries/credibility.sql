@@ -335,3 +335,9 @@ FROM reconciliation_report ORDER BY id DESC LIMIT %(limit)s
 -- database_now --
 -- SQL's clock.
 SELECT imem_now() AS now
+
+-- rederive_settled --
+-- Has the links from every scored claim to its outcomes drawn again, for a graph that was made anew.
+INSERT INTO derive_work (kind, key)
+SELECT 'settled_by', o.finding_id FROM agent_outcome AS o GROUP BY o.finding_id ORDER BY o.finding_id
+ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT

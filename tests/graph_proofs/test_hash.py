@@ -8,13 +8,36 @@ from kg.hash import graph_hash
 from tests.graph_proofs.world import Journal, World, analysis, cut
 
 LINES = [
-    {"record": "Company", "known_at": "2026-01-01T00:00:00Z", "core": {"ticker": "MU"}, "groups": {"profile": {"name": "Micron"}}},
+    {
+        "record": "Company",
+        "known_at": "2026-01-01T00:00:00Z",
+        "core": {"ticker": "MU"},
+        "groups": {"profile": {"name": "Micron"}},
+    },
     analysis("a1"),
     analysis("a2", summary="2026-01-01T00:00:00Z"),
-    {"link": "PERFORMED", "known_at": "2026-01-02T00:00:00Z", "from": {"Agent": "x"}, "to": {"Analysis": "a1"}, "props": {"role": "lead"}},
-    {"link": "CITES", "known_at": "2026-01-02T00:00:00Z", "from": {"Decision": "d"}, "to": {"Analysis": "a1"}, "props": {"at": "2026-01-02T00:00:00Z", "rank": 1}},
-    {"link": "PEER_OF", "known_at": "2026-01-02T00:00:00Z", "from": {"Company": "MU"}, "to": {"Company": "AMD"}, "props": {}},
-]  # fmt: skip
+    {
+        "link": "PERFORMED",
+        "known_at": "2026-01-02T00:00:00Z",
+        "from": {"Agent": "x"},
+        "to": {"Analysis": "a1"},
+        "props": {"role": "lead"},
+    },
+    {
+        "link": "CITES",
+        "known_at": "2026-01-02T00:00:00Z",
+        "from": {"Decision": "d"},
+        "to": {"Analysis": "a1"},
+        "props": {"at": "2026-01-02T00:00:00Z", "rank": 1},
+    },
+    {
+        "link": "PEER_OF",
+        "known_at": "2026-01-02T00:00:00Z",
+        "from": {"Company": "MU"},
+        "to": {"Company": "AMD"},
+        "props": {},
+    },
+]
 
 
 async def _stated(world: World, journal: Journal) -> None:
@@ -22,7 +45,7 @@ async def _stated(world: World, journal: Journal) -> None:
     await world.apply(await journal.events())
 
 
-async def test_it_counts_what_it_covers(empty: World, journal: Journal):
+async def test_it_counts_what_it_covers(empty: World, journal: Journal) -> None:
     """Nodes with stubs, links with implied ones; bookkeeping is left out."""
     await _stated(empty, journal)
 
@@ -30,11 +53,18 @@ async def test_it_counts_what_it_covers(empty: World, journal: Journal):
 
     assert (found.nodes, found.links) == (6, 5)
     assert {name: part.count for name, part in found.parts.items()} == {
-        "Company": 2, "Analysis": 2, "Agent": 1, "Decision": 1, "HAS_ANALYSIS": 2, "PERFORMED": 1, "CITES": 1, "PEER_OF": 1,
-    }  # fmt: skip
+        "Company": 2,
+        "Analysis": 2,
+        "Agent": 1,
+        "Decision": 1,
+        "HAS_ANALYSIS": 2,
+        "PERFORMED": 1,
+        "CITES": 1,
+        "PEER_OF": 1,
+    }
 
 
-async def test_it_does_not_depend_on_the_page(empty: World, journal: Journal):
+async def test_it_does_not_depend_on_the_page(empty: World, journal: Journal) -> None:
     """Pages of one node and pages of all give the same."""
     await _stated(empty, journal)
     seen: list[int] = []
@@ -62,10 +92,13 @@ async def test_it_does_not_depend_on_the_page(empty: World, journal: Journal):
         ("MATCH ()-[r:CITES]->() SET r.rank = 1.0", ["CITES"]),
         ("MATCH ()-[r:CITES]->() SET r.known_at = r.known_at + duration('PT1S')", ["CITES"]),
         ("MATCH (a)-[r:PEER_OF]->(b) CREATE (b)-[s:PEER_OF]->(a) SET s = properties(r) DELETE r", ["PEER_OF"]),
-        ("MATCH ()-[r:PERFORMED]->(a) CREATE (:Agent {name: 'y'})-[s:PERFORMED]->(a) SET s = properties(r) DELETE r", ["Agent", "PERFORMED"]),
+        (
+            "MATCH ()-[r:PERFORMED]->(a) CREATE (:Agent {name: 'y'})-[s:PERFORMED]->(a) SET s = properties(r) DELETE r",
+            ["Agent", "PERFORMED"],
+        ),
     ],
-)  # fmt: skip
-async def test_every_fact_matters(empty: World, journal: Journal, change: str, where: list[str]):
+)
+async def test_every_fact_matters(empty: World, journal: Journal, change: str, where: list[str]) -> None:
     """Whatever is changed in a fact changes the hash, and the report says in which label or type."""
     await _stated(empty, journal)
     before = await graph_hash(empty.graph)
@@ -90,7 +123,7 @@ async def test_every_fact_matters(empty: World, journal: Journal, change: str, w
         "MATCH (n:Analysis {id: 'a1'}) CREATE (:AppliedEvent {event_id: 'e'})",
     ],
 )
-async def test_nothing_else_matters(empty: World, journal: Journal, change: str):
+async def test_nothing_else_matters(empty: World, journal: Journal, change: str) -> None:
     """Order of arrival, derived values and bookkeeping leave the hash as it is."""
     await _stated(empty, journal)
     before = await graph_hash(empty.graph)
@@ -101,7 +134,7 @@ async def test_nothing_else_matters(empty: World, journal: Journal, change: str)
 
 
 @pytest.mark.spec("GR-3")
-async def test_one_event_at_a_time_or_all_at_once(empty: World, journal: Journal):
+async def test_one_event_at_a_time_or_all_at_once(empty: World, journal: Journal) -> None:
     """The size of the batches leaves no trace."""
     await journal.say(*LINES)
     events = await journal.events()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -54,8 +55,6 @@ class Silent:
 
     async def wait(self) -> None:
         """Return at once, letting others run."""
-        import asyncio
-
         await asyncio.sleep(0.01)
 
 
@@ -95,12 +94,12 @@ class Journal:
 
     async def rows(self, query: str, *parameters: Any) -> list[Row]:
         """Ask anything as the application."""
-        return await self.database.rows(query, parameters or None, deadline=NEVER)  # type: ignore[arg-type]
+        return await self.database.rows(query, parameters or None, deadline=NEVER)
 
     def owner(self, query: str, *parameters: Any) -> None:
         """Change something behind the application's back."""
         with psycopg.connect(self.admin_url, autocommit=True) as conn:
-            conn.execute(query, parameters or None)  # type: ignore[arg-type]
+            conn.execute(query, parameters or None)
 
 
 def with_database(url: str, name: str) -> str:
@@ -150,7 +149,7 @@ class World:
         """Run any statement on the graph."""
 
         async def work(transaction: neo4j.AsyncTransaction) -> list[dict[str, Any]]:
-            result = await transaction.run(text, parameters)  # type: ignore[arg-type]
+            result = await transaction.run(text, parameters)
             return [record.data() async for record in result]
 
         return (await self.graph.write("test", work, deadline=NEVER))[0]

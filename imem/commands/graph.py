@@ -1,0 +1,185 @@
+"""``imem graph hash`` and ``imem rebuild graph``: proving the graph, and making it anew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from journal.errors import BadInput
+from journal.settings import Settings
+
+if TYPE_CHECKING:
+    from imem.rebuilding import Result
+    from kg.engine import Graph
+    from kg.hash import GraphHash
+    from kg.rebuild import Report
+
+FAILURE = 1
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer()
+graph_app = typer.Typer(help="The graph as a whole.", no_args_is_help=True)
+rebuild_app = typer.Typer(help="Make anew what the journal can tell.", no_args_is_help=True)
+app.add_typer(graph_app, name="graph")
+app.add_typer(rebuild_app, name="rebuild")
+
+
+@graph_app.callback()
+def _graph() -> None:
+    """Look at the graph as a whole."""
+
+
+@graph_app.command("hash")
+def graph_hash(*, as_json: Json = False) -> None:
+    """
+    Print one hash for everything that the graph says.
+
+    Equal facts have equal hashes, whatever the order in which they arrived. While events are being applied the hash
+    is that of no single moment.
+    """
+    from imem.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from kg import hash as hashing  # noqa: PLC0415 - as above
+
+    async def ask() -> GraphHash:
+        async with Stores.open(Settings.read()) as stores:
+            return await hashing.graph_hash(stores.graph)
+
+    found = asyncio.run(ask())
+    if as_json:
+        typer.echo(json.dumps(_hash(found), indent=2))
+    else:
+        typer.echo(f"{found.digest}  {found.nodes:,} nodes, {found.links:,} links")
+
+
+def _hash(found: GraphHash) -> dict[str, Any]:
+    parts = {name: {"count": part.count, "digest": part.digest} for name, part in found.parts.items()}
+    return {"digest": found.digest, "nodes": found.nodes, "links": found.links, "parts": parts}
+
+
+@rebuild_app.callback()
+def _rebuild() -> None:
+    """Make anew what the journal can tell."""
+
+
+@rebuild_app.command("graph")
+def rebuild_graph(
+    *,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--into",
+            metavar="URL",
+            help="Fill the empty graph of this server, bolt:// or neo4j://. User and password come from "
+            "IMEM_REBUILD_USER and IMEM_REBUILD_PASSWORD; the password is asked for where it is not set.",
+        ),
+    ] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Empty the graph in use and fill it again; answers are poor meanwhile.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """
+    Make the graph anew from the journal and compare it with the one in use.
+
+    For a local stack a second Neo4j is filled beside the one in use, which goes on answering; if both say the same,
+    the new one takes over. Interrupted, the same command goes on where it stopped. Exit code 0: both say the same;
+    1: they differ, and the report says in what; the one in use stays, unless it was rebuilt in place.
+    """
+    if url is not None and in_place:
+        raise typer.BadParameter("--into and --in-place exclude one another.")
+    try:
+        result = asyncio.run(_run(Settings.read(), url, in_place=in_place, quiet=as_json))
+    except BadInput as error:
+        raise typer.BadParameter(f"--{error.field} {error.reason} {error.mend}".strip()) from error
+    _print(result, url, as_json=as_json)
+    if not result.rebuilt.same:
+        raise typer.Exit(FAILURE)
+
+
+async def _run(settings: Settings, url: str | None, *, in_place: bool, quiet: bool) -> Result:
+    from imem import rebuilding  # noqa: PLC0415 - as above
+    from imem.stores import Stores  # noqa: PLC0415 - as above
+
+    async with Stores.open(settings) as stores:
+        with _progress(quiet=quiet) as report:
+            if in_place:
+                return await rebuilding.in_place(stores, report)
+            if url is None:
+                return await rebuilding.beside(stores, report)
+            async with _target(settings, url) as target:
+                return await rebuilding.into(stores, target, report)
+
+
+@asynccontextmanager
+async def _target(settings: Settings, url: str) -> AsyncIterator[Graph]:
+    """Lend the graph of another server, with the newest schema."""
+    from kg import migrations  # noqa: PLC0415 - as above
+    from kg.engine import Graph  # noqa: PLC0415 - as above
+
+    if urlsplit(url).password is not None or "@" in url:
+        raise BadInput("into", "may not hold a user or a password: other people on this machine could read it.")
+    password = (
+        settings.rebuild_password.get_secret_value()
+        if settings.rebuild_password is not None
+        else typer.prompt(f"Password of {settings.rebuild_user} at {url}", hide_input=True, err=True)
+    )
+    await asyncio.to_thread(migrations.migrate, url, settings.rebuild_user, password)
+    graph = Graph(url, settings.rebuild_user, password)
+    try:
+        yield graph
+    finally:
+        await graph.close()
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Report]:
+    """Show a bar on a terminal, and a line now and then elsewhere."""
+    from imem.commands.progress import events_bar  # noqa: PLC0415 - as above
+
+    with events_bar("Replaying the journal", quiet=quiet) as report:
+        yield report
+
+
+def _print(result: Result, url: str | None, *, as_json: bool) -> None:
+    rebuilt = result.rebuilt
+    differing = rebuilt.before.differing(rebuilt.after)
+    if as_json:
+        document = {
+            "same": rebuilt.same,
+            "taken_over": result.taken_over,
+            "events": rebuilt.events,
+            "left_out": rebuilt.left_out,
+            "refused": list(rebuilt.refused),
+            "before": _hash(rebuilt.before),
+            "after": _hash(rebuilt.after),
+            "differing": differing,
+        }
+        typer.echo(json.dumps(document, indent=2))
+        return
+    typer.echo(f"{rebuilt.events:,} events: {rebuilt.after.nodes:,} nodes, {rebuilt.after.links:,} links.")
+    if rebuilt.left_out:
+        typer.echo(f"{rebuilt.left_out:,} events that the graph had refused for good were left out.")
+    if rebuilt.refused:
+        typer.echo(
+            f"The new graph refused {len(rebuilt.refused):,} events, the first at position {rebuilt.refused[0]}."
+        )
+    if not rebuilt.same:
+        typer.echo("The two graphs differ (before against now) in:")
+        for line in differing:
+            typer.echo(f"  {line}")
+    if not rebuilt.same and not result.taken_over:
+        typer.echo("The graph in use stays. The new one is kept as well.")
+    elif result.taken_over:
+        typer.echo(f"Hash {rebuilt.after.digest}: this graph is in use now.")
+    else:
+        typer.echo(
+            f"Hash {rebuilt.after.digest}: the graph at {url} says the same. To use it, stop the stack's workers, run "
+            "this command once more, and set IMEM_NEO4J_URL."
+        )

@@ -1,0 +1,188 @@
+"""``imem rebuild graph`` on a local stack: killed, run again, and the new graph takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from imem.local import takeover
+from imem.local.folders import Folders
+from imem.local.migrate import migrate
+from imem.local.supervisor import LocalStack
+from imem.stores import Stores
+from journal.settings import Settings
+from kg.applier import Applier
+from kg.entries import entry_of
+from kg.hash import graph_hash
+from kg.lines import parse_line
+from tests.conftest import KEPT, settings_for, temporary_home
+from tests.graph_proofs.test_rebuild import history
+from tests.graph_proofs.world import NEVER, Silent, importer
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Settings]:
+    """A stack of our own, whose supervisor the command can ask to start the new graph."""
+    with temporary_home() as home, LocalStack(settings_for(home), workers=False, migrate=migrate) as running:
+        yield running.settings
+
+
+@pytest_asyncio.fixture
+async def stores(local: Settings) -> AsyncIterator[Stores]:
+    async with Stores.open(local) as opened:
+        yield opened
+
+
+def command(local: Settings, *arguments: str) -> subprocess.Popen[str]:
+    """Start the command on the stack's home, as a person does."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_") or name in KEPT}
+    return subprocess.Popen(
+        [sys.executable, "-m", "imem", *arguments],
+        cwd=TOP,
+        env={**environment, "IMEM_HOME": str(local.home), "IMEM_NEO4J_VERSION": local.neo4j_version},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+async def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = await asyncio.to_thread(process.communicate, timeout=240)
+    return process.returncode, out, err
+
+
+async def loaded(stores: Stores, analyses: int) -> None:
+    entries = [entry_of(parse_line(orjson.dumps(line))) for line in history(analyses)]
+    await stores.gateway.append(entries, actor=importer(), deadline=NEVER)
+
+
+@pytest.mark.spec("GR-6")
+async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, stores: Stores) -> None:
+    """SIGKILL while it replays; the next run goes on, compares, exchanges the folders, and the applier goes on."""
+    await loaded(stores, 400)
+    applier = Applier(stores.database, stores.graph, Silent())
+    await applier.drain()
+    before = await graph_hash(stores.graph)
+    running = asyncio.create_task(applier.run())
+    folders = Folders(local.home)
+
+    first = command(local, "rebuild", "graph")
+    assert first.stderr is not None
+    line = await asyncio.to_thread(first.stderr.readline)
+    assert "of 2,000 events" in line
+    first.send_signal(signal.SIGKILL)
+    await finished(first)
+    assert (folders.home / takeover.NEW).is_dir()
+
+    code, out, err = await finished(command(local, "rebuild", "graph", "--json"))
+
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["same"], told["taken_over"], told["after"]["digest"]) == (True, True, before.digest)
+    assert sorted(path.name for path in folders.home.glob("neo4j*")) == ["neo4j"]
+    assert await graph_hash(stores.graph) == before
+    await loaded(stores, 401)
+    await _visible(stores)
+    assert (await graph_hash(stores.graph)).parts["Analysis"].count == 401
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await applier.stop()
+
+
+async def _visible(stores: Stores) -> None:
+    while (await stores.database.named("delivery_counts", deadline=NEVER))[0]["pending"]:
+        await asyncio.sleep(0.05)
+
+
+async def test_a_graph_that_differs_stays(local: Settings, stores: Stores) -> None:
+    """The one in use is not replaced by one that says something else; the report says in what, exit code 1."""
+    await loaded(stores, 3)
+    await Applier(stores.database, stores.graph, Silent()).drain()
+
+    async def tamper(transaction: Any) -> None:
+        await (await transaction.run("CREATE (:Human {id: 'nobody'})")).consume()
+
+    await stores.graph.write("test", tamper, deadline=NEVER)
+
+    code, out, err = await finished(command(local, "rebuild", "graph"))
+
+    assert (code, err.count("Traceback")) == (1, 0)
+    assert "Human (1 against 0)" in out
+    assert "The graph in use stays." in out
+    assert (await graph_hash(stores.graph)).parts["Human"].count == 1
+    code, out, _ = await finished(command(local, "graph", "hash"))
+    assert code == 0
+    assert out.startswith((await graph_hash(stores.graph)).digest)
+
+
+@pytest.mark.parametrize("credentials", ["bolt://neo4j:secret@127.0.0.1:1", "bolt://neo4j@127.0.0.1:1"])
+async def test_a_url_with_credentials_is_refused(local: Settings, credentials: str) -> None:
+    code, out, err = await finished(command(local, "rebuild", "graph", "--into", credentials))
+
+    assert code == 2
+    assert "may not hold" in out + err
+    assert "secret" not in out + err
+
+
+# The exchange of folders
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    for name in (takeover.CURRENT, takeover.NEW):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "which").write_text(name)
+    return Folders(tmp_path)
+
+
+def in_use(folders: Folders) -> str:
+    return (folders.home / takeover.CURRENT / "which").read_text()
+
+
+def test_without_a_mark_nothing_is_exchanged(folders: Folders) -> None:
+    assert not takeover.carry_out(folders)
+    assert in_use(folders) == takeover.CURRENT
+
+
+def test_a_good_mark_exchanges_the_folders(folders: Folders) -> None:
+    takeover.ask(folders)
+
+    assert takeover.carry_out(folders)
+
+    assert in_use(folders) == takeover.NEW
+    assert not takeover.ask(folders)
+    assert not takeover.carry_out(folders)
+
+
+def test_a_mark_whose_writer_was_killed_goes_stale(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours later the new graph lacks what was written meanwhile: it must not come in."""
+    takeover.ask(folders)
+    later = time.time() + takeover.GOOD_FOR_S
+    monkeypatch.setattr(time, "time", lambda: later)
+
+    assert not takeover.carry_out(folders)
+    assert in_use(folders) == takeover.CURRENT
+
+
+def test_a_crash_between_the_renames_is_finished(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    takeover.ask(folders)
+    (folders.home / takeover.CURRENT).rename(folders.home / takeover.OLD)
+    later = time.time() + 1e6
+    monkeypatch.setattr(time, "time", lambda: later)
+
+    assert takeover.carry_out(folders)
+    assert in_use(folders) == takeover.NEW

@@ -42,8 +42,13 @@ LIMIT $limit
 // columns: pattern (map), file (map), retention_expiry (datetime)
 // order: retention_expiry, soonest first, then pattern_id, file_path
 // as_of: no
-MATCH (f:DataFile)<-[:SUPPORTED_BY_FILE]-(p:ActivePattern)
-WHERE f.retention_expiry < $expires_before AND coalesce(p.archive_tier, 0) = 0
+MATCH (f:DataFile)
+WHERE f.retention_expiry < $expires_before
+CALL (f) {
+    MATCH (f)<-[:SUPPORTED_BY_FILE]-(p:ActivePattern)
+    WHERE coalesce(p.archive_tier, 0) = 0
+    RETURN p
+}
 RETURN properties(p) AS pattern, properties(f) AS file, f.retention_expiry AS retention_expiry
 ORDER BY retention_expiry, p.pattern_id, f.file_path
 LIMIT $limit

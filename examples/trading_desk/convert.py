@@ -51,6 +51,9 @@ STATEMENT_LIMIT = 1500
 QUOTE_LIMIT = 600
 """Characters of a judge's or challenger's words where a debate quotes them."""
 
+SENTENCES = 80
+"""Characters of prose below which a report is quoted with its tables: it says nothing else."""
+
 RUN_PREFIX = "trading_desk"
 
 DIRECTION_OF_LABEL = {
@@ -132,6 +135,14 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines.read_text(path).splitlines()]
 
 
+def prose(report: str) -> str:
+    """Return what a report says in sentences: without its tables, headings, rules and disclaimers, which its body keeps."""
+    said = [line.strip() for line in report.splitlines()]
+    said = [line for line in said if line and not line.startswith(("|", "#", "---", "===", "***"))]
+    said = [line for line in said if "disclaimer" not in line.lower()]
+    return "\n".join(said) if sum(map(len, said)) >= SENTENCES else report
+
+
 def finding(
     run: Run, agent: str, domain: str, statement: str, *, direction: str | None, claims: bool, body: str | None = None
 ) -> Line:
@@ -183,14 +194,23 @@ def analyst_lines(run: Run) -> list[Line]:
     label = DIRECTION_OF_LABEL[mood["label"]]
     return [
         finding(run, desk.SENTIMENT_ANALYST, desk.EQUITY, sentiment, direction=label, claims=True),
-        finding(run, desk.MARKET_ANALYST, domain, market, direction=direction, claims=proposal is not None),
+        finding(
+            run,
+            desk.MARKET_ANALYST,
+            domain,
+            prose(market),
+            direction=direction,
+            claims=proposal is not None,
+            body=market,
+        ),
         finding(
             run,
             desk.FUNDAMENTALS_ANALYST,
             desk.FUNDAMENTALS,
-            run.conclusions["fundamentals"],
+            prose(run.conclusions["fundamentals"]),
             direction=None,
             claims=False,
+            body=run.conclusions["fundamentals"],
         ),
     ]
 
@@ -200,7 +220,7 @@ def advocate_lines(run: Run) -> list[Line]:
     found = []
     for agent, direction in ((desk.BULL, "positive"), (desk.BEAR, "negative")):
         opening = next(turn for turn in run.turns if desk.SPEAKERS[turn["role"]] == agent and turn["turn"] == 1)
-        case = quote(turn_text(opening))
+        case = prose(quote(turn_text(opening)))
         found.append(finding(run, agent, desk.EQUITY, case, direction=direction, claims=False))
     return found
 

@@ -1,0 +1,66 @@
+"""A memory over a journal of the test's own and a graph that is empty when it begins."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest_asyncio
+from pydantic import SecretStr
+
+from credibility.derive import SettledBy
+from credibility.settle import settle_due
+from imem.memory import Memory
+from journal.deadline import Deadline
+from journal.gateway import Gateway
+from journal.settings import Settings
+from tests.graph_proofs.conftest import empty, journal, journal_template, world
+from tests.graph_proofs.world import Journal, Line, World, importer
+
+__all__ = ["empty", "journal", "journal_template", "world"]
+
+
+@dataclass
+class Desk:
+    """
+    Facts are stated, applied and settled, and then asked for.
+
+    Attributes:
+        world: the servers.
+        journal: the journal.
+        memory: what is asked.
+        settings: by which another memory can be opened.
+    """
+
+    world: World
+    journal: Journal
+    memory: Memory
+    settings: Settings
+
+    async def know(self, lines: Sequence[Line], source: str = "test") -> None:
+        """State facts as an import and let every pipeline finish."""
+        receipts = await self.journal.say(*lines, actor=importer(source))
+        assert not any(receipt.verdict.refused for receipt in receipts), [one.verdict for one in receipts]
+        await self.work()
+
+    async def work(self) -> None:
+        """Apply and settle what is due."""
+        gateway = Gateway(self.journal.database, importer())
+        applier = self.world.applier(self.journal, derivers={"settled_by": SettledBy()})
+        await applier.drain()
+        await settle_due(self.journal.database, gateway, halflife_years=2.0, until=Deadline.never())
+        await applier.drain()
+        await applier.stop()
+
+
+def settings_of(world: World, journal: Journal, **changes: Any) -> Settings:
+    """Return settings for the journal, with *changes*."""
+    return world.settings.model_copy(update={"postgres_url": SecretStr(journal.url), "deadline_ms": 2000, **changes})
+
+
+@pytest_asyncio.fixture
+async def desk(empty: World, journal: Journal) -> AsyncIterator[Desk]:
+    settings = settings_of(empty, journal)
+    async with Memory.open(settings) as memory:
+        yield Desk(empty, journal, memory, settings)

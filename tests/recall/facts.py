@@ -1,0 +1,108 @@
+"""A small world of facts whose content follows from their keys, so that they may be stated in any order and again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+Line = dict[str, Any]
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TARGET_DAY = 3
+"""Claims speak of the end of this day, so that they can be settled on later ones."""
+
+
+def day(number: float) -> str:
+    """Return noon of a day, as text."""
+    return (START + timedelta(days=number, hours=12)).isoformat().replace("+00:00", "Z")
+
+
+def number_in(key: str) -> int:
+    """Return the number at the end of a key."""
+    return int("".join(char for char in key if char.isdigit()) or 0)
+
+
+def subject_of(key: str) -> str:
+    return f"company:T{number_in(key) % 2}"
+
+
+def company(ticker: str, at: float) -> Line:
+    profile = {"name": f"Company {ticker}", "sector": "Technology"}
+    return {"record": "Company", "known_at": day(at), "core": {"ticker": ticker}, "groups": {"profile": profile}}
+
+
+def agent(name: str, at: float, kind: str = "model") -> Line:
+    profile = {"specialization": "anything", "kind": kind}
+    return {"record": "Agent", "known_at": day(at), "core": {"name": name}, "groups": {"profile": profile}}
+
+
+def analysis(key: str, at: float, **core: Any) -> Line:
+    n = number_in(key)
+    values = {"id": key, "subject_id": subject_of(key), "date": day(n % 4), "kind": "research", "confidence": 0.5}
+    return {"record": "Analysis", "known_at": day(at), "core": {**values, **core}}
+
+
+def finding(key: str, at: float, **core: Any) -> Line:
+    n = number_in(key)
+    values = {
+        "id": key, "analysis_id": f"a{n % 4}", "subject_id": subject_of(f"a{n % 4}"), "agent": f"agent{n % 3}",
+        "domain": "up_or_down", "statement": f"What {key} says.", "probability": (n * 13 % 10) / 10,
+        "importance": (n * 7 % 10) / 10, "metric": "up", "target_at": day(TARGET_DAY),
+    }  # fmt: skip
+    return {"record": "Finding", "known_at": day(at), "core": {**values, **core}}
+
+
+def outcome(key: str, at: float, **core: Any) -> Line:
+    n = number_in(key)
+    values = {
+        "id": key, "subject_id": subject_of(key), "metric": "up", "target_at": day(TARGET_DAY),
+        "actual": float(n // 2 % 2), "observed_at": day(TARGET_DAY), "vintage": n // 2,
+    }  # fmt: skip
+    return {"record": "Outcome", "known_at": day(max(at, TARGET_DAY)), "core": {**values, **core}}
+
+
+def decision(key: str, at: float) -> Line:
+    n = number_in(key)
+    core = {
+        "id": key, "analysis_id": f"a{n % 4}", "subject_id": subject_of(f"a{n % 4}"), "type": "trade",
+        "agents_involved": [f"agent{n % 3}"], "decided_at": day(2),
+    }  # fmt: skip
+    return {"record": "Decision", "known_at": day(at), "core": core}
+
+
+def cites(key: str, at: float) -> Line:
+    ends = {"from": {"Decision": key}, "to": {"Finding": f"f{number_in(key)}"}}
+    return {"link": "CITES", "known_at": day(at), **ends, "props": {"at": day(2), "rank": 1}}
+
+
+def performed(key: str, at: float) -> Line:
+    ends = {"from": {"Agent": f"agent{number_in(key) % 3}"}, "to": {"Analysis": key}}
+    return {"link": "PERFORMED", "known_at": day(at), **ends, "props": {"role": f"role stated on day {at:g}"}}
+
+
+def debate(key: str, at: float) -> Line:
+    core = {
+        "id": key, "subject_id": subject_of(key), "topic": f"The topic of {key}", "challenger_agent": "agent0",
+        "challenged_agent": "agent1", "participants": ["agent0", "agent1"], "timestamp": day(number_in(key)),
+    }  # fmt: skip
+    turns = [{"number": 1, "speaker": "agent0", "text": f"A word of {key}, on day {at:g}."}]
+    return {"record": "Debate", "known_at": day(at), "core": core, "turns": turns}
+
+
+def debate_state(key: str, at: float) -> Line:
+    state = {"state": f"as of day {at:g}", "provisional": False}
+    return {"record": "Debate", "known_at": day(at), "key": key, "groups": {"state": state}}
+
+
+def contradiction(key: str, at: float) -> Line:
+    core = {
+        "id": key, "subject_id": subject_of(key), "data_point": "revenue", "source_a": "one", "source_b": "other",
+        "value_a": 1.0, "value_b": 2.0, "timestamp": day(number_in(key)), "priority": "HIGH",
+    }  # fmt: skip
+    return {"record": "DataContradiction", "known_at": day(at), "core": core}
+
+
+def corrected(line: Line, at: float, **core: Any) -> Line:
+    """Return the correction of a record that *line* stated."""
+    known_at = line["known_at"] if line["record"] == "Outcome" and day(at) < line["known_at"] else day(at)
+    return {"correct": line["record"], "known_at": known_at, "core": line["core"] | core, "reason": "It was wrong."}

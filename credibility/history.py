@@ -300,7 +300,9 @@ def _spans(question: Question, metric: Metric, clock: Clock) -> dict[str, dict[C
             own = said.agent in baselines and baselines[said.agent].at(moment)
             return _content(metric, said, answer, None if own else reference.at(moment))
 
-        found[finding] = _as_spans(_merged([settled.times, claim.times, reference.times], content))
+        # What an agent is matters beside the reference itself: one more baseline of the same mind leaves the mean.
+        described = [baselines[said.agent].times for said in claim.values if said and said.agent in baselines]
+        found[finding] = _as_spans(_merged([settled.times, claim.times, reference.times, *described], content))
     return found
 
 

@@ -18,7 +18,7 @@ from celery import Celery
 
 from credibility.derive import SettledBy
 from credibility.tasks import SETTLE
-from imem.celery_app import make_app
+from imem.celery_app import SETTLE_EVERY_S, make_app
 from imem.stores import Stores, secret
 from journal.bell import StreamBell
 from journal.settings import Settings
@@ -27,7 +27,7 @@ from kg.applier import Applier
 log = structlog.get_logger()
 
 SETTLING: Final = frozenset(
-    {"record.Outcome", "correct.Outcome", "record.Finding", "correct.Finding", "link.CITES"},
+    {"record.Outcome", "correct.Outcome", "record.Finding", "correct.Finding", "record.Agent", "link.CITES"},
 )
 """Events after which there may be something to settle."""
 
@@ -62,7 +62,8 @@ class Asker:
             await asyncio.sleep(ASK_EVERY_S)
 
     def _send(self) -> None:
-        self._app.send_task(SETTLE, ignore_result=True, retry=False)
+        # Not worth keeping while no worker runs: beat asks as often.
+        self._app.send_task(SETTLE, ignore_result=True, retry=False, expires=SETTLE_EVERY_S)
 
 
 def run(settings: Settings) -> int:

@@ -8,6 +8,7 @@ connections, made after the fork and never shared across it.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -24,6 +25,9 @@ from journal.gateway import Gateway
 from journal.settings import Settings
 
 T = TypeVar("T")
+
+NICENESS = 10
+"""How far tasks step back behind whoever writes and asks on the same machine."""
 
 POOL_SIZE = 4
 """Connections to Postgres of one worker process: a batch, and the gateway beside it."""
@@ -75,6 +79,7 @@ def run(settings: Settings, *, concurrency: int = 1) -> int:
     started: list[LoopThread] = []
 
     def begin(**_: Any) -> None:
+        os.nice(NICENESS)
         runtime = LoopThread(settings)
         runtime.start()
         tasks.install(runtime)

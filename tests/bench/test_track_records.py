@@ -11,9 +11,9 @@ from credibility.settle import settle_tracks
 from credibility.track_record import track_pairs, track_records
 from journal.deadline import Deadline
 from kg.asof import AsOf, Clock
-from tests.credibility.conftest import HALFLIFE, World
-from tests.credibility.conftest import template as template
-from tests.credibility.conftest import world as world
+from tests.credibility.conftest import HALFLIFE, World, template, world
+
+__all__ = ["template", "world"]
 
 FLOOR_MS = 60.0
 READS = 100
@@ -23,12 +23,12 @@ END = datetime(2026, 3, 1, tzinfo=UTC)
 
 GENERATE = """
 INSERT INTO agent_outcome (
-    finding_id, vintage, revision, outcome_id, agent, domain, subject_id, metric, target_at, predicted_at, stated, actual,
-    happened, y, abstained, brier, log_score, reference, first_known_at, known_at, superseded_known_at, recorded_at,
-    superseded_recorded_at)
-SELECT 'f' || q || '/' || a, v, 0, 'o' || q || '/' || v, 'agent-' || a, 'domain-' || (q %% %(domains)s), 'market:' || q, 'up',
-    t, t - interval '10 days', p, o, o, ((p > 0.5) = (o = 1))::int, false, (p - o) ^ 2, 0.5, 0.4, t + interval '4 days',
-    CASE v WHEN 0 THEN t + interval '4 days' ELSE t + interval '200 days' END,
+    finding_id, vintage, revision, outcome_id, agent, domain, subject_id, metric, target_at, predicted_at, stated,
+    actual, happened, y, abstained, brier, log_score, reference, first_known_at, known_at, superseded_known_at,
+    recorded_at, superseded_recorded_at)
+SELECT 'f' || q || '/' || a, v, 0, 'o' || q || '/' || v, 'agent-' || a, 'domain-' || (q %% %(domains)s),
+    'market:' || q, 'up', t, t - interval '10 days', p, o, o, ((p > 0.5) = (o = 1))::int, false, (p - o) ^ 2, 0.5,
+    0.4, t + interval '4 days', t + interval '4 days' + v * interval '196 days',
     CASE v WHEN 0 THEN t + interval '200 days' END, imem_now(), CASE v WHEN 0 THEN imem_now() END
 FROM (
     SELECT q, a, v, %(start)s::timestamptz + (q %% %(days)s) * interval '7 hours' AS t,

@@ -179,3 +179,24 @@ def test_identities_are_unique_and_the_order_of_statements_is_nothing(question: 
     assert sorted(scores_of(question, up())) == sorted(scores)
     identities = [(score.finding_id, score.content.vintage, score.revision) for score in scores]
     assert len(set(identities)) == len(identities)
+
+
+def test_who_becomes_a_baseline_loses_the_reference_even_where_the_mean_stays() -> None:
+    """Two baselines of one mind: the mean forecast does not move when the second is described, its own score does."""
+
+    def said(known: int, value: Any) -> list[Statement[Any]]:
+        return [Statement(day(known), day(known), f"{known:03}|x|000", corrects=False, value=value)]
+
+    question = Question(Key("market:q", "up", day(TARGET)))
+    question.outcomes["o"] = said(12, Answer("o", 0, 1.0))
+    for name, agent in (("f3", "bob"), ("f4", "base")):
+        question.findings[name] = said(1, Said(agent, "flu", 0.2, None, None))
+    question.profiles = {"base": said(0, value=True), "bob": said(20, value=True)}
+
+    found = {
+        (score.finding_id, score.known.start): score.content.reference
+        for score in scores_of(question, up())
+        if score.known is not None
+    }
+
+    assert found == {("f3", day(12)): 0.2, ("f3", day(20)): None, ("f4", day(12)): None}

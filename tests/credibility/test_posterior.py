@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -55,6 +55,7 @@ weights = st.floats(0, 500)
 shares = st.floats(0, 1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(shares, weights, shares, weights), max_size=5))
 def test_interval_is_that_of_scipy_and_holds_the_mean(bodies: list[tuple[float, float, float, float]]) -> None:
     evidence = [Evidence(s * w, w, t * v, v) for s, w, t, v in bodies]
@@ -66,6 +67,7 @@ def test_interval_is_that_of_scipy_and_holds_the_mean(bodies: list[tuple[float, 
         assert found.alpha + found.beta == pytest.approx(min(10, 1 + one.outside_weight) + one.weight)
 
 
+@settings(deadline=None)
 @given(shares, st.floats(2, 500), st.floats(0.1, 20))
 def test_age_never_narrows(share: float, weight: float, age: float) -> None:
     fresh = posterior(Evidence(share * weight, weight))

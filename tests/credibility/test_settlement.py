@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from statistics import fmean
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credibility.settlement import Claim, brier, judge, log_score, skill
@@ -107,6 +107,7 @@ def test_skill_against_a_faultless_reference_is_not_a_number() -> None:
     assert skill(0.2, 0.0) is None
 
 
+@settings(deadline=None)
 @given(probabilities, st.integers(0, 1))
 def test_scores_are_bounded_and_mirror(probability: float, happened: int) -> None:
     assert 0 <= brier(probability, happened) <= 1
@@ -114,6 +115,7 @@ def test_scores_are_bounded_and_mirror(probability: float, happened: int) -> Non
     assert brier(probability, happened) == pytest.approx(brier(1 - probability, 1 - happened))
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1).filter(lambda p: abs(p - 0.5) > 1e-6), st.integers(0, 1))
 def test_exactly_one_side_is_right(probability: float, happened: int) -> None:
     yes, no = (judge(metric("up"), claim(p), float(happened)) for p in (probability, 1 - probability))

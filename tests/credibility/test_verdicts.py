@@ -65,7 +65,7 @@ outcomes = st.sampled_from(["success", "failure", None])
 wanted = st.lists(st.tuples(st.integers(0, 9), outcomes), max_size=5, unique_by=lambda one: one[0])
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(wanted, st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["success", "failure", PENDING])), max_size=6))
 def test_after_mending_everything_stands_and_nothing_is_missing(
     changed: list[tuple[int, str | None]], before: list[tuple[int, str]]

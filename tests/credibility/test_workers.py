@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from credibility.tasks import RECONCILE, SETTLE
 from imem.celery_app import QUEUE, make_app
-from imem.workers.nudge import Nudge
+from imem.workers.applier import Asker
 from journal.settings import Settings
 
 from .conftest import World
@@ -93,23 +93,29 @@ async def settled(world: World) -> bool:
     return not rows
 
 
+async def asked(broker: redis.asyncio.Redis) -> bool:
+    return bool(await broker.llen(f"imem:celery:{QUEUE}"))
+
+
 async def verdicts(world: World) -> int:
     (row,) = await world.rows("SELECT count(*) AS found FROM event WHERE kind = 'record.Decision'")
     return int(row["found"])
 
 
-async def test_a_nudge_makes_the_worker_settle(
+async def test_what_the_applier_asks_for_is_settled(
     world: World, stack: Any, home: Path, broker: redis.asyncio.Redis
 ) -> None:
-    """What the applier sends reaches the worker by name, whether it was up already or not."""
+    """A request reaches the worker by name, whether it was up already or not; other events ask for nothing."""
     settings = settings_of(stack, world, home)
     await world.say(*lines(3))
-    nudge = Nudge(settings)
-    await nudge(frozenset({"record.Company"}))
+    asker = Asker(make_app(settings))
+    await asker.applied(frozenset({"record.Company"}))
+    asking = asyncio.create_task(asker.run())
+    await asyncio.sleep(0)
     assert await broker.llen(f"imem:celery:{QUEUE}") == 0
-    await nudge(frozenset({"record.Outcome", "record.Company"}))
-    await nudge.drain()
-    assert await broker.llen(f"imem:celery:{QUEUE}") == 1
+    await asker.applied(frozenset({"record.Outcome", "record.Company"}))
+    await until(lambda: asked(broker))
+    asking.cancel()
 
     async with process("celery", settings):
         await until(lambda: settled(world))
@@ -150,11 +156,8 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
 ) -> None:
     settings = settings_of(stack, world, home)
 
-    async def asked() -> bool:
-        return bool(await broker.llen(f"imem:celery:{QUEUE}"))
-
     async with process("beat", settings):
-        await until(asked)
+        await until(lambda: asked(broker))
 
     assert [path.name for path in (home / "beat").iterdir()] != []
     assert (home / "beat").stat().st_mode & 0o077 == 0

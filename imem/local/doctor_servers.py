@@ -32,6 +32,9 @@ OLDEST_VALKEY = (7, 0)
 LARGEST_SKEW = timedelta(seconds=1)
 """Beyond it a writer's "now" may lie in the future of the journal, which refuses that."""
 
+LONGEST_WAIT_S = 300.0
+"""An event that waits longer for the graph is a sign of trouble, in seconds."""
+
 _PATIENCE_S = 5
 _START = "Start it, or correct its URL; the local one starts with `imem up`."
 
@@ -105,6 +108,31 @@ def _ask_postgres(connection: psycopg.Connection[dict[str, Any]], clock: Clock, 
     rights = connection.execute(sql("doctor_rights")).fetchone() or {}
     if rights["may_alter"] and not server["owner"]:
         yield broken(about, "Our role may write the journal's tables itself.", "Run `imem migrate` as the owner.")
+    if rights["has_journal"] and not rights["may_append"]:
+        yield broken(about, "Our role may not append to the journal.", "Run `imem migrate` as the owner.")
+    elif rights["has_journal"]:
+        yield from _delivery(connection)
+
+
+def _delivery(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+    """Look for events that the graph does not take."""
+    about = "events"
+    counts = connection.execute(sql("delivery_counts")).fetchone() or {}
+    if counts["dead"]:
+        first = connection.execute(sql("dead_events"), {"limit": 1}).fetchone() or {}
+        yield weak(
+            about,
+            f"Refused by the graph for good: {counts['dead']} (event {first['position']} first: {first['error']}).",
+            "Mend the reason, then run `imem rebuild graph`.",
+        )
+    if counts["pending"] and counts["oldest_s"] > LONGEST_WAIT_S:
+        yield weak(
+            about,
+            f"Waiting for the graph: {counts['pending']}, the oldest for {counts['oldest_s'] / 60:.0f} minutes.",
+            "`imem logs applier` shows why.",
+        )
+    if not counts["dead"] and not counts["pending"]:
+        yield fine(about, "the graph holds every event")
 
 
 def _postgres_owner(settings: Settings, about: str) -> Iterator[Finding]:

@@ -390,6 +390,7 @@ class LocalStack:
         self._report = report
         self._thread = threading.Thread(target=self._main, name="local-stack", daemon=True)
         self._begun = threading.Event()
+        self._asked = threading.Event()
         self._error: BaseException | None = None
         self._stop: Callable[[], object] = lambda: None
         self.settings = settings
@@ -407,7 +408,11 @@ class LocalStack:
             ImemError: it does not start; nothing of it is left running.
         """
         self._thread.start()
-        self._begun.wait()
+        try:
+            self._begun.wait()
+        except BaseException:  # Ctrl-C while waiting: half a stack is of no use to anybody.
+            self.stop()
+            raise
         if self._error is not None:
             self._thread.join()
             raise self._error
@@ -416,6 +421,7 @@ class LocalStack:
 
     def stop(self) -> None:
         """Stop everything and wait for it."""
+        self._asked.set()
         self._stop()
         self._thread.join()
 
@@ -442,6 +448,8 @@ class LocalStack:
                     loop.call_soon_threadsafe(stop.set)
 
             self._stop = ask
+            if self._asked.is_set():  # Before there was anybody to ask.
+                stop.set()
             await self._supervisor.run(stop)
 
         try:

@@ -13,8 +13,9 @@ FROM pg_available_extensions
 WHERE name = 'vector'
 
 -- doctor_rights --
--- Whether the role may append, and whether it may do what nobody should: write the journal's table itself.
-SELECT coalesce(bool_and(has_function_privilege(pg_proc.oid, 'EXECUTE')), false) AS may_append,
+-- Whether the journal is there, the role may append, and whether it may do what nobody should: write its table itself.
+SELECT to_regclass('public.delivery') IS NOT NULL AS has_journal,
+       coalesce(bool_and(has_function_privilege(pg_proc.oid, 'EXECUTE')), false) AS may_append,
        coalesce(has_table_privilege(to_regclass('public.event'), 'INSERT, UPDATE, DELETE, TRUNCATE'), false) AS may_alter
 FROM pg_proc
 WHERE proname = 'imem_append_v1'

@@ -18,7 +18,7 @@ from imem.local.process import Identity, marked
 from imem.local.state import State
 
 TOP = Path(__file__).resolve().parents[2]
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 T = TypeVar("T")
 

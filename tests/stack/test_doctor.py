@@ -252,6 +252,30 @@ def test_an_application_that_is_the_owner(migrated: dict[str, str]) -> None:
     assert "IMEM_POSTGRES_ADMIN_URL" in mend
 
 
+def test_events_that_the_graph_does_not_take(migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead one is named with its reason, and a long wait is said; both are weak, for nothing is lost."""
+    monkeypatch.setattr(doctor_servers, "LONGEST_WAIT_S", -1.0)
+    with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
+        appended = """
+            INSERT INTO event (event_id, kind, record_key, actor, actor_role, imported, agent_seq, occurred_at,
+                               known_at, recorded_at, order_key, payload, payload_hash)
+            SELECT gen_random_uuid(), 'record.Agent', 'a' || n, 'doctor', 'agent', false, n, now(), now(), now(),
+                   n::text, '{}', sha256('')
+            FROM generate_series(1, 2) AS n RETURNING position"""
+        first, second = (row[0] for row in owner.execute(appended).fetchall())
+        owner.execute("INSERT INTO delivery (position, actor, tier) VALUES (%s, 'x', 3)", (first,))
+        dead = "INSERT INTO delivery (position, actor, tier, state, error) VALUES (%s, 'x', 3, 'dead', 'no such key')"
+        owner.execute(dead, (second,))
+
+        found = [(text, mend) for about, text, mend in troubles(migrated) if about == "events"]
+        owner.execute("UPDATE delivery SET state = 'applied' WHERE actor = 'x'")
+
+    assert [text for text, _ in found] == [
+        f"Refused by the graph for good: 1 (event {second} first: no such key).",
+        "Waiting for the graph: 1, the oldest for 0 minutes.",
+    ]
+
+
 def test_a_stack_that_is_down_and_jars_that_are_not_here(home: Path, tmp_path: Path) -> None:
     """What the first look on a new machine says."""
     found = troubles({"IMEM_HOME": str(home), "IMEM_CACHE_DIR": str(tmp_path)})

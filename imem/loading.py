@@ -17,11 +17,13 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, Protocol
 
 from imem.reading import Batch, Refused, Source, opened
 from imem.recording import record, refusal_of
 from journal.actors import Action, Actor, Resource, ResourceType
+from journal.cancelling import heed_cancellation
 from journal.database import Connection, Database
 from journal.deadline import Deadline
 from journal.entry import Entry, Receipt, Verdict
@@ -188,20 +190,20 @@ class Loader:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def _count(self, source: Source, batch: Batch, receipts: Sequence[Receipt]) -> None:
-        self._report(batch.refused)
-        self.counts.refused += len(batch.refused)
+        refused = list(batch.refused)
         for prepared, number, receipt in zip(batch.lines, batch.numbers, receipts, strict=True):
             self.counts.upto = max(self.counts.upto, receipt.position or 0)
             refusal = refusal_of(receipt.verdict, prepared.line)
             if refusal is None:
                 self.counts.verdicts[receipt.verdict] += 1
             else:
-                self.counts.refused += 1
-                self._report([Refused.by(refusal, source.label, number)])
+                refused.append(Refused.by(refusal, source.label, number))
+        self._report(refused)
+        self.counts.refused += len(refused)
         self.counts.seconds = time.monotonic() - self._began
 
     def _report(self, refused: Sequence[Refused]) -> None:
-        for line in refused:
+        for line in sorted(refused, key=attrgetter("line")):
             self._told.refused(line)
 
     async def wait_visible(self, *, stall_s: float = STALL_S) -> bool:
@@ -213,6 +215,7 @@ class Loader:
         """
         least, moved = None, time.monotonic()
         while True:
+            heed_cancellation()
             self.counts.waiting, self.counts.dead = await _undelivered(self._gateway.database, self.counts)
             self.counts.seconds = time.monotonic() - self._began
             self._told.waiting(self.counts)
@@ -240,6 +243,7 @@ async def _batches(source: Source) -> AsyncGenerator[Batch]:
         due = asyncio.create_task(asyncio.to_thread(lines.next_batch))
         try:
             while (batch := await asyncio.shield(due)) is not None:
+                heed_cancellation()
                 due = asyncio.create_task(asyncio.to_thread(lines.next_batch))
                 yield batch
         finally:

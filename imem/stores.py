@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import SecretStr
 
@@ -16,10 +16,12 @@ from journal.database import Database
 from journal.errors import SettingsError
 from journal.gateway import Gateway
 from journal.settings import PREFIX, Settings
-from kg.engine import Graph
+
+if TYPE_CHECKING:
+    from kg.engine import Graph
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stores:
     """
     The stores of one process and one event loop; each connects when first used.
@@ -27,16 +29,47 @@ class Stores:
     Attributes:
         settings: with the address of every server.
         database: the journal.
-        graph: the projection.
         gateway: the way in, for the actor that the settings name.
         ringer: wakes the applier.
     """
 
     settings: Settings
     database: Database
-    graph: Graph
     gateway: Gateway
     ringer: Ringer
+    _graph: Graph | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """
+        The projection, made on first use: its driver takes longer to import than a small load takes to run.
+
+        Raises:
+            SettingsError: its address is not set.
+        """
+        if self._graph is None:
+            from kg.engine import Graph  # noqa: PLC0415 - see above
+
+            settings = self.settings
+            self._graph = Graph(
+                _named(settings.neo4j_url, "neo4j_url"),
+                settings.neo4j_user,
+                settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else "",
+                pool_size=settings.neo4j_pool_size,
+                concurrency=settings.graph_concurrency,
+            )
+        return self._graph
+
+    async def close(self) -> None:
+        """Close every connection."""
+        try:
+            if self._graph is not None:
+                await self._graph.close()
+        finally:
+            try:
+                await self.database.close()
+            finally:
+                await self.ringer.close()
 
     @classmethod
     @asynccontextmanager
@@ -51,24 +84,12 @@ class Stores:
         settings = with_local_endpoints(settings or Settings.read())
         ringer = Ringer(secret(settings, "valkey_durable_url"))
         database = Database(secret(settings, "postgres_url"), size=settings.postgres_pool_size)
-        graph = Graph(
-            _named(settings.neo4j_url, "neo4j_url"),
-            settings.neo4j_user,
-            settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else "",
-            pool_size=settings.neo4j_pool_size,
-            concurrency=settings.graph_concurrency,
-        )
         gateway = Gateway(database, Actor.from_settings(settings), ringer.ring)
+        stores = cls(settings, database, gateway, ringer)
         try:
-            yield cls(settings, database, graph, gateway, ringer)
+            yield stores
         finally:
-            try:
-                await graph.close()
-            finally:
-                try:
-                    await database.close()
-                finally:
-                    await ringer.close()
+            await stores.close()
 
 
 def secret(settings: Settings, name: str) -> str:

@@ -97,8 +97,10 @@ class Database:
         Lend a connection in autocommit mode.
 
         Raises:
+            BudgetExceeded: *deadline* had passed before one was asked for.
             PostgresUnavailable: none could be had before *deadline*.
         """
+        deadline.check("a connection to Postgres")
         if not self._opened:
             async with self._opening:
                 if not self._opened:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import neo4j
 import structlog
 
+from journal.cancelling import heed_cancellation
 from journal.clock import Clock, SystemClock
 from journal.database import Database, Row
 from journal.deadline import Deadline
@@ -102,6 +103,7 @@ class Applier:
         """
         pause_s = 0.05
         while True:
+            heed_cancellation()
             try:
                 if await self.lease.take():
                     pause_s = 0.05
@@ -142,6 +144,7 @@ class Applier:
         try:
             while True:
                 events = await due
+                heed_cancellation()
                 if events:
                     self._held |= {event.position for event in events}
                     # The next batch is read while this one is written.

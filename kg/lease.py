@@ -11,6 +11,7 @@ from typing import Any
 
 import uuid_utils
 
+from journal.cancelling import heed_cancellation
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import ImemError, LeaseLost
@@ -104,6 +105,7 @@ class Lease:
             LeaseLost: somebody else has taken over.
         """
         while True:
+            heed_cancellation()
             await asyncio.sleep(RENEW_S)
             try:
                 await self.take()

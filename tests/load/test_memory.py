@@ -1,0 +1,285 @@
+"""``Memory``: recording from Python, with and without await."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import neo4j
+import pytest
+
+from imem import Memory
+from imem.sync_memory import SyncMemory
+from journal.deadline import Deadline
+from journal.entry import Receipt, Verdict
+from journal.errors import BadInput, CoreConflict, PermissionDenied
+from journal.settings import Role
+from kg.model import (
+    Agent,
+    AgentKind,
+    Analysis,
+    Company,
+    ContradictionPriority,
+    DataContradiction,
+    Debate,
+    DebateResolution,
+    Decision,
+    Finding,
+    Human,
+    Market,
+    Outcome,
+    Turn,
+)
+from tests.load.conftest import Desk
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+
+def analysis(key: str = "a", **values: Any) -> Analysis:
+    return Analysis(id=key, subject_id="company:MU", date=NOW, kind="equity_research", **values)
+
+
+def finding(agent: str = "ann", key: str = "f", **values: Any) -> Finding:
+    return Finding(
+        id=key,
+        analysis_id="a",
+        subject_id="company:MU",
+        agent=agent,
+        domain="equity_direction",
+        **{"statement": "It rises.", **values},
+    )
+
+
+def decision(*agents: str, key: str = "d") -> Decision:
+    return Decision(id=key, subject_id="company:MU", type="portfolio", agents_involved=agents, decided_at=NOW)
+
+
+def debate(challenger: str = "ann", **values: Any) -> Debate:
+    return Debate(
+        id="debate",
+        subject_id="company:MU",
+        topic="Does it rise?",
+        challenger_agent=challenger,
+        challenged_agent="bob",
+        participants=("ann", "bob"),
+        timestamp=NOW,
+        **values,
+    )
+
+
+def outcome() -> Outcome:
+    return Outcome(
+        id="o", subject_id="company:MU", metric="return_1s", target_at=NOW, actual=0.1, observed_at=NOW, vintage=0
+    )
+
+
+def contradiction() -> DataContradiction:
+    return DataContradiction(
+        id="c",
+        subject_id="company:MU",
+        data_point="revenue",
+        source_a="10-K",
+        source_b="press",
+        value_a=1.0,
+        value_b=2.0,
+        timestamp=NOW,
+        priority=ContradictionPriority.CRITICAL,
+    )
+
+
+def profile(kind: AgentKind = AgentKind.MODEL) -> Agent.Profile:
+    return Agent.Profile(specialization="equities", kind=kind)
+
+
+async def test_every_method_writes_one_event_and_repeats_are_harmless(desk: Desk) -> None:
+    """Each method returns a receipt of a committed event, and the same call again names that very event."""
+
+    async def everything(memory: Memory) -> list[Receipt]:
+        return [
+            await memory.record_company(Company(ticker="MU", profile=Company.Profile(name="Micron"))),
+            await memory.record_market(Market(market_id="q", question="Will it rain?")),
+            await memory.record_agent(Agent(name="ann", profile=profile())),
+            await memory.record_analysis(analysis(), body="Long. " * 1000),
+            await memory.record_finding(finding()),
+            await memory.record_decision(decision("ann")),
+            await memory.record_outcome(outcome()),
+            await memory.record_debate(debate(), turns=[Turn(number=1, speaker="ann", text="No.")]),
+            await memory.record_contradiction(contradiction()),
+            await memory.record(Human(id="eve")),
+            await memory.record_groups(Human, "eve", {"profile": Human.Profile(role="reviewer")}),
+            await memory.link("CITES", decision("ann"), ("Finding", "f"), {"at": NOW, "rank": 1}),
+            await memory.correct(analysis(summary="Better."), "The summary was cut."),
+        ]
+
+    async with Memory.open(desk.settings) as memory:
+        first, second = await everything(memory), await everything(memory)
+
+    assert {receipt.verdict for receipt in first} == {Verdict.NEW}
+    assert {receipt.state for receipt in first} == {"durable"}
+    assert {receipt.verdict for receipt in second} == {Verdict.IDENTICAL}
+    assert [receipt.event_id for receipt in first] == [receipt.event_id for receipt in second]
+    assert desk.count("event") == len(first)
+    assert desk.count("debate_turn") == 1
+    assert desk.rows("SELECT DISTINCT actor, actor_role FROM event") == [("local", "human_admin")]
+
+
+def test_the_same_without_await(desk: Desk) -> None:
+    """The methods without await write the same, raise the same, and end their thread."""
+    with Memory.sync(desk.settings) as memory:
+        assert memory.record_company(Company(ticker="MU")).durable
+        assert memory.record_company(Company(ticker="MU")).verdict is Verdict.IDENTICAL
+        memory.record_analysis(analysis())
+        with pytest.raises(CoreConflict, match="Analysis"):
+            memory.record_analysis(analysis(confidence=0.5))
+
+    assert desk.count("event") == 2
+
+
+def test_the_twin_has_every_method() -> None:
+    """What Memory can, its twin can, with the same parameters."""
+    for name, method in inspect.getmembers(Memory, inspect.iscoroutinefunction):
+        if not name.startswith("_"):
+            assert inspect.signature(getattr(SyncMemory, name)) == inspect.signature(method), name
+
+
+async def test_refusals_are_raised_by_field(desk: Desk) -> None:
+    """Another core, nothing to correct, a moved claim and a governed kind each name their field; nothing is written."""
+    async with Memory.open(desk.settings) as memory:
+        await memory.record_finding(finding())
+        with pytest.raises(CoreConflict) as conflict:
+            await memory.record_finding(finding(statement="It falls."))
+        with pytest.raises(BadInput) as missing:
+            await memory.correct(analysis("b"), "A slip.")
+        with pytest.raises(BadInput) as moved:
+            await memory.correct(finding(agent="bob"), "A slip.")
+        with pytest.raises(BadInput) as later:
+            await memory.record_finding(finding(key="g"), known_at=datetime(2999, 1, 1, tzinfo=UTC))
+        with pytest.raises(BadInput) as governed:
+            await memory.record_groups(Decision, "d", {"outcome": Decision.Outcome(outcome="success")})
+
+    fields = [caught.value.field for caught in (conflict, missing, moved, later, governed)]
+    assert fields == ["core", "key", "core", "known_at", "groups.outcome"]
+    assert desk.count("event") == 1
+
+
+async def test_visible_only_when_the_graph_holds_it(desk: Desk, graph: neo4j.Driver) -> None:
+    """Without an applier a write that waits is durable and says that it is not visible; with one it is visible."""
+    async with Memory.open(desk.having(visible_wait_ms=300).settings) as memory:
+        waited = await memory.record_company(Company(ticker="NVDA"), wait_visible=True)
+    assert waited.state == "durable_not_visible"
+
+    with desk.applier():
+        async with Memory.open(desk.settings) as memory:
+            for _ in range(20):
+                seen = await memory.record_company(Company(ticker="MU"), wait_visible=True)
+                if seen.visible:
+                    break
+    assert seen.state == "visible"
+    with graph.session() as session:
+        assert session.run("MATCH (c:Company {ticker: 'MU'}) RETURN c.stub AS stub").single() is not None
+
+
+@pytest.mark.spec("AC-6")
+def test_no_call_names_a_role() -> None:
+    """Identity and role come from the settings: no method has a parameter that could say otherwise."""
+    from imem.memory import Writing
+
+    names = {
+        name
+        for _, method in inspect.getmembers(Memory, inspect.iscoroutinefunction)
+        for name in inspect.signature(method).parameters
+    } | set(Writing.__annotations__)
+
+    assert names.isdisjoint({"actor", "role", "agent_id", "owner", "may_import", "as_role"})
+
+
+Call = Callable[[Memory], Awaitable[Receipt]]
+
+OWN: list[tuple[str, Call, bool]] = [
+    ("own finding", lambda m: m.record_finding(finding("ann")), True),
+    ("another's finding", lambda m: m.record_finding(finding("bob")), False),
+    ("itself", lambda m: m.record_agent(Agent(name="ann", profile=profile())), True),
+    ("another agent", lambda m: m.record_agent(Agent(name="bob")), False),
+    ("another's profile", lambda m: m.record_groups(Agent, "bob", {"profile": profile(AgentKind.BASELINE)}), False),
+    ("a person", lambda m: m.record(Human(id="eve")), False),
+    ("a company", lambda m: m.record_company(Company(ticker="NVDA")), True),
+    ("a decision with it", lambda m: m.record_decision(decision("bob", "ann")), True),
+    ("a decision without it", lambda m: m.record_decision(decision("bob")), False),
+    (
+        "its challenge",
+        lambda m: m.record_debate(debate("ann"), turns=[Turn(number=1, speaker="ann", text="No.")]),
+        True,
+    ),
+    (
+        "words of another",
+        lambda m: m.record_debate(debate("ann"), turns=[Turn(number=1, speaker="bob", text="Y")]),
+        False,
+    ),
+    ("another's challenge", lambda m: m.record_debate(debate("bob")), False),
+    (
+        "how its debate stands",
+        lambda m: m.record_debate(debate("ann", state=Debate.State(state="won", provisional=False))),
+        False,
+    ),
+    (
+        "how a debate ended",
+        lambda m: m.record(DebateResolution(id="r", debate_id="debate", winning_position="ann", winning_agent="ann")),
+        False,
+    ),
+    ("who won", lambda m: m.link("WINNING_POSITION", ("Debate", "debate"), ("Agent", "ann")), False),
+    ("its own work", lambda m: m.link("PERFORMED", ("Agent", "ann"), ("Analysis", "a")), True),
+    ("another's work", lambda m: m.link("PERFORMED", ("Agent", "bob"), ("Analysis", "a")), False),
+    ("a citation in its own", lambda m: m.link("CITES", ("Decision", "anns"), ("Finding", "f"), {"at": NOW}), True),
+    ("a citation in another's", lambda m: m.link("CITES", ("Decision", "bobs"), ("Finding", "f"), {"at": NOW}), False),
+    ("a citation in nothing", lambda m: m.link("CITES", ("Decision", "none"), ("Finding", "f"), {"at": NOW}), False),
+    ("a correction", lambda m: m.correct(finding("ann", key="anns"), "A slip."), False),
+    ("another time", lambda m: m.record_finding(finding("ann"), known_at=NOW), False),
+]
+
+
+async def test_an_agent_states_its_own_alone(desk: Desk) -> None:
+    """What an agent may and may not state, each by a call; every denial leaves one row and no event."""
+    async with Memory.open(desk.settings) as memory:
+        await memory.record_decision(decision("ann", key="anns"))
+        await memory.record_decision(decision("bob", key="bobs"))
+        await memory.record_finding(finding("ann", key="anns"))
+    told: dict[str, bool] = {}
+    async with Memory.open(desk.as_role(Role.AGENT, "ann", may_import=True).settings) as memory:
+        for name, call, _ in OWN:
+            try:
+                receipt = await call(memory)
+            except PermissionDenied:
+                told[name] = False
+            else:
+                told[name] = receipt.verdict is Verdict.NEW
+
+    assert told == {name: may for name, _, may in OWN}
+    denied = sum(not may for _, _, may in OWN)
+    assert desk.rows("SELECT count(*) FROM memory_access_audit WHERE outcome = 'denied' AND NOT authorized") == [
+        (denied,)
+    ]
+    assert desk.count("event") == 3 + len(OWN) - denied
+
+
+async def test_a_person_corrects_without_the_import_right(desk: Desk) -> None:
+    """A correction takes the import right or a person: an engine without the right is denied, a person is not."""
+    engine = desk.as_role(Role.LEARNING_ENGINE, "engine")
+    person = desk.as_role(Role.HUMAN_ADMIN, "eve")
+    async with Memory.open(engine.settings) as memory:
+        await memory.record_analysis(analysis())
+        with pytest.raises(PermissionDenied):
+            await memory.correct(analysis(summary="Better."), "A slip.")
+    async with Memory.open(person.settings) as memory:
+        assert (await memory.correct(analysis(summary="Better."), "A slip.")).durable
+
+
+def test_a_deadline_is_kept_by_the_server(desk: Desk) -> None:
+    """A write that has no time left is refused as retryable, not left running."""
+    from journal.errors import BudgetExceeded
+
+    assert Deadline.after_ms(-1).passed
+    with Memory.sync(desk.settings) as memory, pytest.raises(BudgetExceeded) as caught:
+        memory.record_company(Company(ticker="MU"), deadline_ms=-1)
+    assert caught.value.retryable

@@ -36,6 +36,7 @@ REDERIVED: Final = ("rederive_counters", "rederive_settled")
 _ATTEMPTS: Final = 3
 _POLL_S: Final = 0.1
 _ANSWER_MS: Final = 2000
+_PATIENT_MS: Final = 60_000
 _TAKE_OVER_S: Final = 120.0
 """How long the stack may take to start the new graph, in seconds."""
 
@@ -113,7 +114,7 @@ async def _beside(stores: Stores, folders: Folders, report: Report) -> Result:
             rebuilt = _with(await replacement.compare(lease), refused)
             if not rebuilt.same:
                 return Result(rebuilt, taken_over=False)
-            identity = await _identity(second.graph)
+            identity = await _identity(second.graph, _PATIENT_MS)
             await second.stop()
             await _take_over(stores, folders, lease, identity)
             await hand_over(stores.graph)
@@ -125,8 +126,8 @@ def _with(rebuilt: Rebuilt, refused: list[int]) -> Rebuilt:
     return replace(rebuilt, refused=tuple(sorted({*refused, *rebuilt.refused})))
 
 
-async def _identity(graph: Graph) -> str:
-    return str((await graph.read("graph_identity", deadline=Deadline.after_ms(_ANSWER_MS)))[0]["id"])
+async def _identity(graph: Graph, budget_ms: float) -> str:
+    return str((await graph.read("graph_identity", deadline=Deadline.after_ms(budget_ms)))[0]["id"])
 
 
 # The local stack
@@ -252,7 +253,7 @@ async def _take_over(stores: Stores, folders: Folders, lease: Lease, identity: s
 
 async def _answers_as(graph: Graph, identity: str) -> bool:
     try:
-        return await _identity(graph) == identity
+        return await _identity(graph, _ANSWER_MS) == identity
     except ImemError as error:
         if not error.retryable:
             raise

@@ -49,7 +49,8 @@ _WRITERS_S: Final = 30.0
 
 _LOOK_S: Final = 0.02
 
-_GRAPH_BUDGET_MS: Final = 60_000
+_GRAPH_BUDGET_MS: Final = 120_000
+"""How long one statement or batch may take in a graph, in milliseconds: nobody waits for it, and the server is cold."""
 
 Report = Callable[[int, int], None]
 """Told how many events are done, of how many."""
@@ -84,6 +85,10 @@ def _soon() -> Deadline:
     return Deadline.after_ms(STORE_BUDGET_MS)
 
 
+def _patient() -> Deadline:
+    return Deadline.after_ms(_GRAPH_BUDGET_MS)
+
+
 async def settled_end(database: Database) -> int:
     """
     Return the last position of the journal once nothing can appear at or below it any more.
@@ -114,7 +119,7 @@ async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock 
         BadInput: it is the live graph, or holds something else than an unfinished rebuild of this journal.
         GraphUnavailable: one of them cannot be reached.
     """
-    ids = [await one.read("graph_identity", deadline=_soon()) for one in (live, target)]
+    ids = [await one.read("graph_identity", deadline=_patient()) for one in (live, target)]
     if ids[0] == ids[1]:
         raise BadInput("into", "is the graph that is in use.", mend="With --in-place it is made anew where it is.")
     now = (clock or SystemClock()).now().isoformat()
@@ -123,9 +128,9 @@ async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock 
         row = await (await transaction.run(cypher("begin_rebuild").text, now=now)).single(strict=True)
         return bool(row["begun"])
 
-    begun, _ = await target.write("begin_rebuild", mark, deadline=_soon())
+    begun, _ = await target.write("begin_rebuild", mark, deadline=_patient())
     if begun:
-        end = (await target.read("applied_end", deadline=Deadline.after_ms(_GRAPH_BUDGET_MS)))[0]
+        end = (await target.read("applied_end", deadline=_patient()))[0]
         position = int(end["position"])
         if position == 0:
             return 0
@@ -165,7 +170,7 @@ async def replay(
         return [Event.from_row(row) for row in await database.named("events_after", parameters, deadline=_soon())]
 
     async def write(events: Sequence[Event]) -> None:
-        await write_events(target, events, clock)
+        await write_events(target, events, clock, budget_ms=_GRAPH_BUDGET_MS)
 
     async def refuse(event: Event, error: StatementRejected) -> None:
         log.error("rebuild.refused", position=event.position, kind=event.kind, reason=str(error))
@@ -240,7 +245,7 @@ async def catch_up(
     done = 0
 
     async def write(events: Sequence[Event]) -> None:
-        bookmark = await write_events(graph, events, clock)
+        bookmark = await write_events(graph, events, clock, budget_ms=_GRAPH_BUDGET_MS)
         positions = [event.position for event in events]
         marks = {"positions": positions, "bookmark": bookmark, **lease.fence}
         if await database.do("settle_applied", marks, deadline=_soon()) != len(positions):
@@ -321,7 +326,7 @@ async def rederive(database: Database, statements: Sequence[str]) -> None:
         statements: names of the statements that say which, each owned by whoever derives them.
     """
     for name in statements:
-        await database.do(name, deadline=Deadline.after_ms(_GRAPH_BUDGET_MS))
+        await database.do(name, deadline=_patient())
 
 
 # In place
@@ -362,4 +367,4 @@ async def _run(graph: Graph, name: str, **parameters: Any) -> int:
         row = await (await transaction.run(cypher(name).text, parameters)).single()
         return int(row[0]) if row is not None else 0
 
-    return (await graph.write(name, work, deadline=Deadline.after_ms(_GRAPH_BUDGET_MS)))[0]
+    return (await graph.write(name, work, deadline=_patient()))[0]

@@ -17,7 +17,9 @@ GRAPH_BUDGET_MS: Final = 30_000
 """How long one batch may take in the graph, in milliseconds."""
 
 
-async def write_events(graph: Graph, events: Sequence[Event], clock: Clock) -> str | None:
+async def write_events(
+    graph: Graph, events: Sequence[Event], clock: Clock, *, budget_ms: float = GRAPH_BUDGET_MS
+) -> str | None:
     """
     Write a batch in one transaction and return the bookmark of its commit.
 
@@ -44,9 +46,9 @@ async def write_events(graph: Graph, events: Sequence[Event], clock: Clock) -> s
             await result.consume()
 
     try:
-        _, bookmark = await graph.write("apply", run, deadline=Deadline.after_ms(GRAPH_BUDGET_MS))
+        _, bookmark = await graph.write("apply", run, deadline=Deadline.after_ms(budget_ms))
     except OutcomeUnknown:
-        _, bookmark = await graph.write("apply", run, deadline=Deadline.after_ms(GRAPH_BUDGET_MS))
+        _, bookmark = await graph.write("apply", run, deadline=Deadline.after_ms(budget_ms))
     return bookmark
 
 

@@ -184,9 +184,9 @@ async def test_in_place_readers_are_told_how_little_is_there(
         horizons.append((await journal.database.named("safe_horizon", deadline=NEVER))[0]["horizon"])
         return await write(*_, **__)
 
-    from kg import rebuild
+    from kg import rebuild, writing
 
-    write = rebuild.write_events
+    write = writing.write_events
     monkeypatch.setattr(rebuild, "write_events", look)
     await rebuild_in_place(journal.database, empty.graph)
 

@@ -22,6 +22,7 @@ from imem.local.folders import Folders
 from imem.local.migrate import migrate
 from imem.local.supervisor import LocalStack
 from imem.stores import Stores
+from journal.deadline import Deadline
 from journal.settings import Settings
 from kg.applier import Applier
 from kg.entries import entry_of
@@ -73,7 +74,7 @@ async def loaded(stores: Stores, analyses: int) -> None:
 @pytest.mark.spec("GR-6")
 async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, stores: Stores) -> None:
     """SIGKILL while it replays; the next run goes on, compares, exchanges the folders, and the applier goes on."""
-    await loaded(stores, 400)
+    await loaded(stores, 240)
     applier = Applier(stores.database, stores.graph, Silent())
     await applier.drain()
     before = await graph_hash(stores.graph)
@@ -83,7 +84,7 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
     first = command(local, "rebuild", "graph")
     assert first.stderr is not None
     line = await asyncio.to_thread(first.stderr.readline)
-    assert "of 2,000 events" in line
+    assert "of 1,200 events" in line
     first.send_signal(signal.SIGKILL)
     await finished(first)
     assert (folders.home / takeover.NEW).is_dir()
@@ -95,17 +96,20 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
     assert (told["same"], told["taken_over"], told["after"]["digest"]) == (True, True, before.digest)
     assert sorted(path.name for path in folders.home.glob("neo4j*")) == ["neo4j"]
     assert await graph_hash(stores.graph) == before
-    await loaded(stores, 401)
+    await loaded(stores, 241)
     await _visible(stores)
-    assert (await graph_hash(stores.graph)).parts["Analysis"].count == 401
+    assert (await graph_hash(stores.graph)).parts["Analysis"].count == 241
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await applier.stop()
 
 
 async def _visible(stores: Stores) -> None:
-    while (await stores.database.named("delivery_counts", deadline=NEVER))[0]["pending"]:
-        await asyncio.sleep(0.05)
+    positions = [
+        row["position"]
+        for row in await stores.database.named("events_waiting", {"upto": 2**62, "limit": 10_000}, deadline=NEVER)
+    ]
+    assert await stores.gateway.wait_visible(positions, Deadline.after_ms(60_000))
 
 
 async def test_a_graph_that_differs_stays(local: Settings, stores: Stores) -> None:

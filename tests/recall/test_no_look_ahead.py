@@ -27,7 +27,7 @@ DAYS = st.integers(0, 10)
 
 
 def _facts() -> st.SearchStrategy[Line]:
-    """Draw one fact: content follows from the key, so that nothing conflicts; states and corrections vary with the day."""
+    """Draw one fact: content follows from the key, so that nothing conflicts; states vary with the day."""
     return st.one_of(
         st.builds(lambda n, at: facts.analysis(f"a{n}", at), st.integers(0, 3), DAYS),
         st.builds(lambda n, at: facts.finding(f"f{n}", at), st.integers(0, 7), DAYS),
@@ -38,7 +38,9 @@ def _facts() -> st.SearchStrategy[Line]:
         st.builds(lambda n, at: facts.debate(f"b{n}", at), st.integers(0, 2), DAYS),
         st.builds(lambda n, at: facts.debate_state(f"b{n}", at), st.integers(0, 2), DAYS),
         st.builds(lambda n, at: facts.contradiction(f"c{n}", at), st.integers(0, 2), DAYS),
-        st.builds(lambda n, at: facts.agent(f"agent{n}", at, "baseline" if at % 2 else "model"), st.integers(0, 2), DAYS),
+        st.builds(
+            lambda n, at: facts.agent(f"agent{n}", at, "baseline" if at % 2 else "model"), st.integers(0, 2), DAYS
+        ),
     )
 
 

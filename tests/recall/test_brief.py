@@ -1,0 +1,175 @@
+"""Briefings from real servers: as of days, for unknown names, and while stores are away."""
+
+from __future__ import annotations
+
+import socket
+import time
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import SecretStr
+
+from imem.memory import Memory
+from journal.errors import BadInput, PermissionDenied, UnknownSubject
+from journal.settings import Role
+from recall.model import Quality
+from tests.recall import facts
+from tests.recall.conftest import Desk
+from tests.recall.facts import day
+
+
+def _refused() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _at(number: float) -> datetime:
+    return datetime.fromisoformat(day(number))
+
+
+async def _season(desk: Desk) -> None:
+    await desk.know(
+        [
+            facts.company("T0", 0), facts.agent("agent0", 0), facts.agent("agent1", 0), facts.agent("agent2", 0),
+            facts.analysis("a0", 1), facts.finding("f0", 1, probability=0.9), facts.finding("f4", 1, probability=0.2),
+            facts.performed("a0", 1), facts.decision("d0", 2), facts.cites("d0", 2), facts.debate("b0", 2),
+            facts.debate_state("b0", 4), facts.outcome("o0", 4, actual=1.0), facts.outcome("o2", 8, actual=0.0),
+            facts.contradiction("c0", 3),
+        ]
+    )  # fmt: skip
+
+
+async def test_the_answer_follows_what_was_known(desk: Desk) -> None:
+    """Before the outcome, after it, and after its revision: three days, three answers to one question."""
+    await _season(desk)
+    before, after, revised = [await desk.memory.brief("T0", as_of=_at(number)) for number in (3.5, 5, 9)]
+    for briefing in (before, after, revised):
+        assert briefing.mode == "normal", briefing
+        assert [item.analysis.key for item in briefing.history.items] == ["a0"]
+    scores = [
+        {one.finding.key: one.score and one.score.right for one in briefing.history.items[0].findings}
+        for briefing in (before, after, revised)
+    ]
+    assert scores == [{"f0": None, "f4": None}, {"f0": True, "f4": False}, {"f0": False, "f4": True}]
+    verdicts = [
+        briefing.history.items[0].decisions[0].decision.groups.get("outcome") for briefing in (before, after, revised)
+    ]
+    assert verdicts == [None, {"outcome": "success"}, {"outcome": "failure"}]
+    states = [briefing.debates.items[0].debate.groups.get("state", {}).get("state") for briefing in (before, after)]
+    assert states == [None, "as of day 4"]
+    assert [one.agent for one in after.track_records.items] == ["agent0", "agent1"]
+    assert not any(one.enough for one in after.track_records.items)
+    assert len(after.contradictions.items) == 1
+    assert "not enough evidence (n < 15)" in after.to_markdown()
+
+
+async def test_who_asks_sees_its_own_record(desk: Desk) -> None:
+    """An agent that has not spoken about the subject is shown its own record beside the others."""
+    await _season(desk)
+    briefing = await desk.memory.brief("company:T0", for_agent="agent2", as_of=_at(5))
+    assert "agent2" not in {one.agent for one in briefing.track_records.items} or "(you)" in briefing.to_markdown()
+    own = await desk.memory.brief("company:T0", for_agent="agent0", as_of=_at(5))
+    assert "agent0 (you)" in own.to_markdown()
+
+
+async def test_an_unknown_name_is_answered_with_the_nearest(desk: Desk) -> None:
+    """A misspelt subject names those that look like it; one like nothing says so."""
+    await _season(desk)
+    with pytest.raises(UnknownSubject) as refusal:
+        await desk.memory.brief("Compny T0")
+    assert refusal.value.nearest == ("company:T0",)
+    with pytest.raises(UnknownSubject, match="similar"):
+        await desk.memory.brief("zzzzzzzz")
+    for bad in ("", "   ", "x" * 201, "a\0b"):
+        with pytest.raises(BadInput, match="subject"):
+            await desk.memory.brief(bad)
+
+
+async def test_what_is_wrong_with_a_question_is_named(desk: Desk) -> None:
+    """Clock, moment, budget and limits are checked before anything is asked."""
+    with pytest.raises(BadInput, match="clock"):
+        await desk.memory.brief("T0", clock="wall")
+    with pytest.raises(BadInput, match="as_of"):
+        await desk.memory.brief("T0", as_of=datetime(2026, 1, 1))  # noqa: DTZ001 - that is what is refused
+    for budget in (9, 2001):
+        with pytest.raises(BadInput, match="deadline_ms"):
+            await desk.memory.brief("T0", deadline_ms=budget)
+    with pytest.raises(BadInput, match="limit"):
+        await desk.memory.history("T0", limit=0)
+
+
+async def test_without_neo4j_the_journal_answers_and_says_so(desk: Desk) -> None:
+    """A refused port: what Postgres knows comes, labelled, inside the budget."""
+    await _season(desk)
+    whole = await desk.memory.brief("T0", as_of=_at(5))
+    settings = desk.settings.model_copy(update={"neo4j_url": f"bolt://127.0.0.1:{_refused()}"})
+    async with Memory.open(settings) as memory:
+        begun = time.monotonic()
+        briefing = await memory.brief("T0", as_of=_at(5), deadline_ms=2000)
+        assert time.monotonic() - begun < 2.2
+    assert briefing.mode == "degraded"
+    assert briefing.history.quality is Quality.PARTIAL
+    assert "Neo4j" in (briefing.history.reason or "")
+    assert [item.analysis for item in briefing.history.items] == [item.analysis for item in whole.history.items]
+    assert briefing.history.items[0].findings == whole.history.items[0].findings
+    assert briefing.track_records.items == whole.track_records.items
+    assert briefing.lessons.quality is Quality.UNAVAILABLE
+    assert briefing.patterns.quality is Quality.EXACT
+    assert "[partial: Neo4j could not be asked" in briefing.to_markdown()
+
+
+async def test_without_postgres_nothing_is_claimed(desk: Desk) -> None:
+    """The journal is away: an answer comes inside the budget and every arm says that it could not be asked."""
+    url = f"postgresql://imem_app:none@127.0.0.1:{_refused()}/imem"
+    settings = desk.settings.model_copy(update={"postgres_url": SecretStr(url)})
+    async with Memory.open(settings) as memory:
+        begun = time.monotonic()
+        briefing = await memory.brief("T0", deadline_ms=1000)
+        assert time.monotonic() - begun < 1.2
+    assert briefing.mode == "degraded"
+    assert {arm.quality for arm in briefing.arms.values()} == {Quality.UNAVAILABLE}
+
+
+async def test_single_questions_answer_as_the_briefing_does(desk: Desk) -> None:
+    """Each arm can be asked for alone, and a debate and a text whole."""
+    await _season(desk)
+    briefing = await desk.memory.brief("T0", as_of=_at(5))
+    assert await desk.memory.history("T0", as_of=_at(5)) == briefing.history
+    assert await desk.memory.debates("T0", as_of=_at(5)) == briefing.debates
+    assert await desk.memory.contradictions("T0", as_of=_at(5)) == briefing.contradictions
+    debate = await desk.memory.debate("b0", as_of=_at(5))
+    assert [turn.text for turn in debate.turns] == ["A word of b0, on day 2."]
+    with pytest.raises(BadInput, match="debate"):
+        await desk.memory.debate("b0", as_of=_at(1))
+    records = await desk.memory.track_record("agent0", as_of=_at(5))
+    assert [(one.domain, one.n, one.right) for one in records.items] == [("up_or_down", 1, 1)]
+
+
+async def test_named_queries_are_checked_before_they_run(desk: Desk) -> None:
+    """A missing or unknown parameter is named; what shows unproven patterns is closed to agents, with a denial row."""
+    await _season(desk)
+    rows = await desk.memory.query("nearest_names", {"search": "t0"})
+    assert rows[0]["subject_id"] == "company:T0"
+    with pytest.raises(BadInput, match="query"):
+        await desk.memory.query("drop_everything")
+    with pytest.raises(BadInput, match="parameters"):
+        await desk.memory.query("nearest_names", {"serch": "t0"})
+    settings = desk.settings.model_copy(update={"actor": "agent0", "role": Role.AGENT})
+    async with Memory.open(settings) as memory:
+        with pytest.raises(PermissionDenied):
+            await memory.query("patterns_ready_for_gate6")
+        assert await memory.query("active_patterns", {"sector": "Technology"}) == []
+    denied = await desk.journal.rows("SELECT actor_id FROM memory_access_audit WHERE NOT authorized")
+    assert [row["actor_id"] for row in denied] == ["agent0"]
+
+
+async def test_an_explicit_moment_is_clamped_and_said(desk: Desk) -> None:
+    """A moment in the future becomes the last one that is complete, and the answer states it."""
+    await _season(desk)
+    asked = datetime(2099, 1, 1, tzinfo=UTC)
+    briefing = await desk.memory.brief("T0", as_of=asked)
+    assert briefing.as_of < datetime.now(UTC)
+    assert briefing.asked_as_of == asked
+    assert "Asked for 2099-01-01 00:00 UTC" in briefing.to_markdown()

@@ -237,7 +237,8 @@ class Secrets:
         found = read_json(folders.secrets)
         if found is None:
             found = {"version": 1, "installation": secrets.token_hex(8)}
-            found |= {name: secrets.token_urlsafe(24) for name in cls.NAMES}
+            # Hexadecimal: a password that begins with a dash is an option to Neo4j's administration program.
+            found |= {name: secrets.token_hex(24) for name in cls.NAMES}
             write_private(folders.secrets, json.dumps(found, indent=1))
         missing = [name for name in ("installation", *cls.NAMES) if not isinstance(found.get(name), str)]
         if missing:

@@ -76,7 +76,7 @@ async def test_a_finding_is_linked_to_what_settled_it(world: World, applier: App
         ("o0-0", 1.0, pytest.approx(0.04), False),
         ("o1-0", 0.0, pytest.approx(0.64), False),
     ]
-    assert [row["known_at"] for row in found] == [f"{day(number):%Y-%m-%dT%H:%MZ}" for number in (6, 95)]
+    assert [row["known_at"] for row in found] == [f"{day(number):%Y-%m-%dT%H:%M:%SZ}" for number in (6, 95)]
 
 
 async def test_a_link_goes_with_its_score(world: World, applier: Applier) -> None:

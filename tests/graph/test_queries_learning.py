@@ -111,12 +111,13 @@ def similar(driver: neo4j.Driver, topic: str, levels: list[str] | None = None, l
 
 
 def test_similar_debates_newest_first_by_topic_and_level(driver: neo4j.Driver) -> None:
-    """Words count by their stems; a debate that shares only the commonest word is not similar."""
+    """Words count by their stems; a debate that shares one word of three is not similar."""
     story = Story()
     story.tell(debate("old", "Is the gross margin of Micron sustainable?", "03-01", resolution_level="2_facilitator"))
     story.tell(debate("new", "Gross margins: sustainable or not", "05-01", resolution_level="3_human"))
     story.tell(debate("open", "Sustainable gross margin", "04-01"))
     story.tell(debate("other", "Does the market overreact to weather?", "06-01"))
+    story.tell(debate("one word", "How will the gross domestic product of a large economy be revised?", "06-02"))
     story.tell(resolution("r", "old"))
     story.write(driver)
     assert similar(driver, "gross margin sustainable") == ["new", "open", "old"]

@@ -144,6 +144,8 @@ def link_key(*parts: str) -> str:
 def _ref_hash(kind: str, core: dict[str, Any]) -> bytes:
     """Return the hash of what a correction may not change: the links that the core implies, and what scores hang on."""
     claim = {name: core.get(name) for name in CLAIM_FIELDS} if kind in {"Finding", "Outcome"} else {}
+    if kind == "Market":
+        claim["series_id"] = core.get("series_id")  # A question's history includes its series.
     links = [list(link[:5]) for link in implied_links(kind, core)]
     return content_hash([core[KINDS[kind].key], core.get("subject_id"), sorted(links), claim])
 

@@ -23,6 +23,7 @@ from imem.stores import Stores, secret
 from journal.bell import StreamBell
 from journal.settings import Settings
 from kg.applier import Applier
+from kg.warm import warm
 
 log = structlog.get_logger()
 
@@ -90,13 +91,14 @@ async def _serve(settings: Settings) -> None:
         )
         log.info("applier.started", batch=settings.apply_batch)
         work = [asyncio.create_task(applier.run()), asyncio.create_task(asker.run())]
+        warming = asyncio.create_task(warm(stores.graph))
         told = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait([*work, told], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (*work, told):
+            for task in (*work, warming, told):
                 task.cancel()
-            await asyncio.gather(*work, told, return_exceptions=True)
+            await asyncio.gather(*work, warming, told, return_exceptions=True)
             await applier.stop()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSING_S):

@@ -15,6 +15,7 @@ from imem.memory import Memory
 from journal.deadline import Deadline
 from journal.gateway import Gateway
 from journal.settings import Settings
+from kg.warm import warm
 from tests.graph_proofs.conftest import empty, journal, journal_template, world
 from tests.graph_proofs.world import Journal, Line, World, importer
 
@@ -59,8 +60,15 @@ def settings_of(world: World, journal: Journal, **changes: Any) -> Settings:
     return world.settings.model_copy(update={"postgres_url": SecretStr(journal.url), "deadline_ms": 2000, **changes})
 
 
+@pytest_asyncio.fixture(scope="session")
+async def warmed(world: World) -> World:
+    """Give the world once its server has planned the questions of a briefing."""
+    await warm(world.graph)
+    return world
+
+
 @pytest_asyncio.fixture
-async def desk(empty: World, journal: Journal) -> AsyncIterator[Desk]:
+async def desk(empty: World, warmed: World, journal: Journal) -> AsyncIterator[Desk]:  # noqa: ARG001 - for its effect
     settings = settings_of(empty, journal)
     async with Memory.open(settings) as memory:
         yield Desk(empty, journal, memory, settings)

@@ -84,10 +84,11 @@ async def answers(memory: Memory, clock: str, as_of: datetime) -> dict[str, Any]
 @EXAMPLES
 @given(history=st.lists(_facts(), min_size=10, max_size=30), n=st.integers(0, 7), at=st.integers(T + 1, 10))
 async def test_facts_known_after_a_moment_change_no_answer_as_of_it(
-    world: World, history: list[Line], n: int, at: int
+    warmed: World, history: list[Line], n: int, at: int
 ) -> None:
     """Over random histories: every answer as of T is the same before and after facts known later are stated."""
     as_of = datetime.fromisoformat(day(T))
+    world = warmed
     await world.wipe()
     async with world.journal() as journal, Memory.open(settings_of(world, journal)) as memory:
         desk = Desk(world, journal, memory, settings_of(world, journal))
@@ -112,9 +113,10 @@ async def test_facts_known_after_a_moment_change_no_answer_as_of_it(
     n=st.integers(0, 7),
 )
 async def test_what_is_recorded_later_changes_no_answer_of_what_was_on_file(
-    world: World, first: list[Line], second: list[Line], n: int
+    warmed: World, first: list[Line], second: list[Line], n: int
 ) -> None:
     """Over random histories: on the recorded clock an old answer is the same whatever is recorded afterwards."""
+    world = warmed
     await world.wipe()
     async with world.journal() as journal, Memory.open(settings_of(world, journal)) as memory:
         desk = Desk(world, journal, memory, settings_of(world, journal))

@@ -1,0 +1,41 @@
+"""
+Plans made before anybody waits for them.
+
+Neo4j plans a statement when it first meets its text, which takes longer than a question may. So the process that
+writes the graph asks the questions of a briefing once, about nothing, when it starts.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from journal.deadline import Deadline
+from journal.errors import ImemError
+from kg.engine import Graph
+from kg.queries import AS_OF, named_queries
+
+log = structlog.get_logger()
+
+BUDGET_MS: Final = 20_000
+"""How long one plan may take, in milliseconds."""
+
+_LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+async def warm(graph: Graph) -> int:
+    """Have every query that answers as of a day planned, and return how many were; trouble is only noted."""
+    done = 0
+    for query in named_queries().values():
+        if not query.as_of:
+            continue
+        values: dict[str, Any] = {name: 1 if kind.startswith("int") else "" for name, kind in query.parameters.items()}
+        values |= dict.fromkeys(AS_OF, _LONG_AGO)
+        try:
+            await graph.read(query.name, values, deadline=Deadline.after_ms(BUDGET_MS))
+            done += 1
+        except ImemError as error:
+            log.info("graph.not_warmed", query=query.name, reason=str(error))
+    return done

@@ -43,8 +43,9 @@ LONGEST_PAUSE_S = 2.0
 """Between two attempts while a store is away, in seconds."""
 
 FIRST_BATCH = 50
-"""Events in the first transaction, and in the first after trouble; each that succeeds doubles the next, up to the batch.
-A server that has only just started plans and compiles every statement anew, and must not be asked for too much at once."""
+"""Events in the first transaction, and in the first after trouble; each that succeeds doubles the next, up to the
+batch. A server that has only just started plans and compiles every statement anew, and must not be asked for too much
+at once."""
 
 DERIVE_ROWS = 500
 """Derived values recomputed in one go."""

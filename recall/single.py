@@ -95,7 +95,8 @@ async def agent_records(
         if not pairs:
             return TrackRecordsArm()
         answer = await track_records(database, pairs, at, halflife_years=recall.halflife_years, deadline=deadline)
-        items = [arms.track_record(one) for one in answer.records]
+        # The pairs are those of now: what had no record then is left out, unless it was asked for by name.
+        items = [arms.track_record(one) for one in answer.records if domain or one.n or one.abstained]
         return TrackRecordsArm(items=items, total=len(items))
 
     return await recall.gateway.authorize_and_execute(

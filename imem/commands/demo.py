@@ -37,7 +37,7 @@ SCORED_WITHIN_S: Final = 120.0
 LOOK_S: Final = 0.25
 
 BUDGET_MS: Final = 2000
-"""Budget of the demo's questions, in milliseconds: a server that has only just started plans them for the first time."""
+"""Budget of the demo's questions, in milliseconds: a server that has only just started plans them first."""
 
 
 @dataclass(frozen=True, slots=True)

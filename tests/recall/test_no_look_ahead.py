@@ -71,7 +71,8 @@ async def answers(memory: Memory, clock: str, as_of: datetime) -> dict[str, Any]
         for part in ("history", "debates", "contradictions", "patterns", "lessons"):
             await ask(f"{part} {subject}", getattr(memory, part)(subject, limit=2, **asked))
         brief = found[f"brief {subject}"]
-        assert brief["mode"] == "normal", brief
+        weak = {name: arm["reason"] for name, arm in brief.items() if isinstance(arm, dict) and arm.get("reason")}
+        assert brief["mode"] == "normal", weak
         for name in ("took_ms", "complete_until"):
             del brief[name]
     for n in range(3):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from uuid import uuid4
 import neo4j
 import psycopg
 import pytest
-import pytest_asyncio
 from psycopg import sql as composed
 from pydantic import SecretStr
 
@@ -148,8 +146,9 @@ class Desk:
                 assert process.wait(20) == 0
 
 
-@pytest_asyncio.fixture
-async def desk(stack: Any, template: str, tmp_path: Path) -> AsyncIterator[Desk]:
+@contextmanager
+def new_desk(stack: Any, template: str, folder: Path) -> Iterator[Desk]:
+    """Clone the template for one desk."""
     name = f"{template}_{uuid4().hex[:8]}"
     given = stack.settings
     admin = given.postgres_admin_url.get_secret_value()
@@ -160,15 +159,24 @@ async def desk(stack: Any, template: str, tmp_path: Path) -> AsyncIterator[Desk]
                 update={
                     "postgres_url": SecretStr(_with_database(given.postgres_url.get_secret_value(), name)),
                     "postgres_admin_url": SecretStr(_with_database(admin, name)),
-                    "home": tmp_path / "home",
+                    "home": folder / "home",
                 }
             ),
-            tmp_path,
+            folder,
         )
-        # A test's last connections may still be closing.
-        await asyncio.to_thread(
-            conn.execute, composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name))
-        )
+        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+
+
+@pytest.fixture
+def desk(stack: Any, template: str, tmp_path: Path) -> Iterator[Desk]:
+    with new_desk(stack, template, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def another_desk(stack: Any, template: str, tmp_path: Path) -> Iterator[Desk]:
+    with new_desk(stack, template, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

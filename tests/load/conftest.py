@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
@@ -43,6 +43,19 @@ def template(stack: Any) -> Iterator[str]:
         migrate(_with_database(admin, name), application_role=role)
         yield name
         conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+
+
+class Measured(NamedTuple):
+    """
+    What one load took.
+
+    Attributes:
+        peak_kib: resident memory at its highest, in KiB.
+        told: the document that it printed.
+    """
+
+    peak_kib: int
+    told: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -132,6 +145,20 @@ class Desk:
             return {**json.loads(done.stdout), "code": done.returncode, "stderr": done.stderr}
         except json.JSONDecodeError:
             raise AssertionError(f"{done.returncode}: {done.stdout}{done.stderr}") from None
+
+    def load_measured(self, path: Path) -> Measured:
+        """Load in a process of its own; return its peak of resident memory, of itself alone, and its seconds."""
+        script = (
+            "import sys; from imem.cli import main\n"
+            "sys.argv = ['imem', 'load', '--json', '--no-wait', sys.argv[1]]\n"
+            "try:\n    main()\n"
+            "finally:\n    print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(path)], env=self.environment, capture_output=True, text=True, check=True
+        )
+        document, _, peak = done.stdout.rstrip().rpartition("\n")
+        return Measured(int(peak), json.loads(document))
 
     @contextmanager
     def applier(self) -> Iterator[subprocess.Popen[bytes]]:

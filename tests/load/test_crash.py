@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 
 from tests.load.conftest import KNOWN, Desk, analysis, company, finding, performed
 
-KILLS = 30 if os.environ.get("IMEM_CHAOS") else 6
 LINES = 4000
 
 
@@ -59,11 +56,12 @@ def killed_after(desk: Desk, events: int, arguments: list[str]) -> None:
         process.send_signal(signal.SIGKILL)
 
 
-def test_killed_loads_end_like_an_undisturbed_one(desk: Desk, another_desk: Desk) -> None:
+@pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.chaos)])
+def test_killed_loads_end_like_an_undisturbed_one(desk: Desk, another_desk: Desk, kills: int) -> None:
     """SIGKILL at random moments, then once more: heads, order and counts are those of a single run."""
     path = desk.file("history.jsonl", history())
     assert another_desk.load(path)["code"] == 0
-    moments = random.Random(8).sample(range(1, LINES), KILLS)
+    moments = random.Random(8).sample(range(1, LINES), kills)
 
     for moment in sorted(moments):
         killed_after(desk, moment, ["load", "--no-wait", str(path)])
@@ -102,26 +100,13 @@ def test_a_connection_that_breaks_is_taken_up_again(desk: Desk, another_desk: De
     assert fingerprint(desk) == fingerprint(another_desk)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
 def test_memory_is_flat(desk: Desk) -> None:
     """A file ten times as long takes hardly more memory: nothing of it is kept."""
-
-    def peak_kib(lines: int) -> int:
-        body = "x" * 60_000
-        path = desk.file(
-            f"history{lines}.jsonl.gz", [analysis(f"{lines}/{number}") | {"body": body} for number in range(lines)]
-        )
-        script = (
-            "import sys; from imem.cli import main\n"
-            "sys.argv = ['imem', 'load', '--no-wait', sys.argv[1]]\n"
-            "try:\n    main()\n"
-            "finally:\n    print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(path)], env=desk.environment, capture_output=True, text=True, check=True
-        )
-        return int(done.stdout.split()[-1])
-
-    small, large = peak_kib(200), peak_kib(2000)
+    small, large = (
+        desk.load_measured(
+            desk.file(f"{lines}.jsonl.gz", [analysis(f"{lines}/{n}") | {"body": "x" * 60_000} for n in range(lines)])
+        ).peak_kib
+        for lines in (200, 2000)
+    )
 
     assert large < small + 20 * 1024, (small, large)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import neo4j
 import psycopg
 import pytest
-import pytest_asyncio
 from psycopg import sql as composed
 from pydantic import SecretStr
 
@@ -45,6 +43,19 @@ def template(stack: Any) -> Iterator[str]:
         migrate(_with_database(admin, name), application_role=role)
         yield name
         conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+
+
+class Measured(NamedTuple):
+    """
+    What one load took.
+
+    Attributes:
+        peak_kib: resident memory at its highest, in KiB.
+        told: the document that it printed.
+    """
+
+    peak_kib: int
+    told: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -135,6 +146,20 @@ class Desk:
         except json.JSONDecodeError:
             raise AssertionError(f"{done.returncode}: {done.stdout}{done.stderr}") from None
 
+    def load_measured(self, path: Path) -> Measured:
+        """Load in a process of its own; return its peak of resident memory, of itself alone, and its seconds."""
+        script = (
+            "import sys; from imem.cli import main\n"
+            "sys.argv = ['imem', 'load', '--json', '--no-wait', sys.argv[1]]\n"
+            "try:\n    main()\n"
+            "finally:\n    print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(path)], env=self.environment, capture_output=True, text=True, check=True
+        )
+        document, _, peak = done.stdout.rstrip().rpartition("\n")
+        return Measured(int(peak), json.loads(document))
+
     @contextmanager
     def applier(self) -> Iterator[subprocess.Popen[bytes]]:
         """Run the applier's process for as long as the block lasts."""
@@ -148,8 +173,9 @@ class Desk:
                 assert process.wait(20) == 0
 
 
-@pytest_asyncio.fixture
-async def desk(stack: Any, template: str, tmp_path: Path) -> AsyncIterator[Desk]:
+@contextmanager
+def new_desk(stack: Any, template: str, folder: Path) -> Iterator[Desk]:
+    """Clone the template for one desk."""
     name = f"{template}_{uuid4().hex[:8]}"
     given = stack.settings
     admin = given.postgres_admin_url.get_secret_value()
@@ -160,15 +186,24 @@ async def desk(stack: Any, template: str, tmp_path: Path) -> AsyncIterator[Desk]
                 update={
                     "postgres_url": SecretStr(_with_database(given.postgres_url.get_secret_value(), name)),
                     "postgres_admin_url": SecretStr(_with_database(admin, name)),
-                    "home": tmp_path / "home",
+                    "home": folder / "home",
                 }
             ),
-            tmp_path,
+            folder,
         )
-        # A test's last connections may still be closing.
-        await asyncio.to_thread(
-            conn.execute, composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name))
-        )
+        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+
+
+@pytest.fixture
+def desk(stack: Any, template: str, tmp_path: Path) -> Iterator[Desk]:
+    with new_desk(stack, template, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def another_desk(stack: Any, template: str, tmp_path: Path) -> Iterator[Desk]:
+    with new_desk(stack, template, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

@@ -37,8 +37,11 @@ SPAN: Final = timedelta(days=600)
 HORIZON: Final = timedelta(days=5)
 
 _WORDS: Final = tuple(
-    "margin demand supply inventory guidance backlog pricing capacity orders utilisation momentum valuation consensus "  # noqa: SIM905 - quotes around every word are harder to read
-    "revision cycle memory foundry logistics currency rates credit cash leverage dividend buyback share growth decline".split()
+    (
+        "margin demand supply inventory guidance backlog pricing capacity orders utilisation momentum valuation "  # noqa: SIM905 - quotes around every word are harder to read
+        "consensus revision cycle memory foundry logistics currency rates credit cash leverage dividend buyback share "
+        "growth decline"
+    ).split()
 )
 _DIRECTIONS: Final = ("positive", "positive", "negative", "neutral")
 _CALLS: Final = ("strong_buy", "buy", "hold", "sell", "strong_sell")

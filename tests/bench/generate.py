@@ -36,13 +36,11 @@ START: Final = datetime(2024, 1, 2, tzinfo=UTC)
 SPAN: Final = timedelta(days=600)
 HORIZON: Final = timedelta(days=5)
 
-_WORDS: Final = tuple(
-    (
-        "margin demand supply inventory guidance backlog pricing capacity orders utilisation momentum valuation "  # noqa: SIM905 - quotes around every word are harder to read
-        "consensus revision cycle memory foundry logistics currency rates credit cash leverage dividend buyback share "
-        "growth decline"
-    ).split()
-)
+_WORDS: Final = [
+    "margin", "demand", "supply", "inventory", "guidance", "backlog", "pricing", "capacity", "orders", "utilisation",
+    "momentum", "valuation", "consensus", "revision", "cycle", "memory", "foundry", "logistics", "currency", "rates",
+    "credit", "cash", "leverage", "dividend", "buyback", "share", "growth", "decline",
+]  # fmt: skip
 _DIRECTIONS: Final = ("positive", "positive", "negative", "neutral")
 _CALLS: Final = ("strong_buy", "buy", "hold", "sell", "strong_sell")
 

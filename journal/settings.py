@@ -20,7 +20,7 @@ from journal.errors import SettingsError
 
 PREFIX = "IMEM_"
 
-TEST_VARIABLES = frozenset({"IMEM_TEST_STACK", "IMEM_TEST_NEO4J", "IMEM_CHAOS"})
+TEST_VARIABLES = frozenset({"IMEM_TEST_STACK", "IMEM_TEST_NEO4J", "IMEM_CHAOS", "IMEM_BENCH_SCALE"})
 """Variables of the test suite, which share the prefix and are no settings."""
 
 

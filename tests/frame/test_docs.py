@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from docs import from_code
-from journal.settings import Settings
+from journal.settings import TEST_VARIABLES, Settings
 
 COMMANDS = from_code.all_commands()
 
@@ -69,11 +69,7 @@ def test_setting_is_explained(name: str) -> None:
 
 def test_pages_name_settings_that_exist(root: Path) -> None:
     """A variable in a page is a setting or one of the test suite's."""
-    known = {f"IMEM_{name.upper()}" for name in Settings.model_fields} | {
-        "IMEM_TEST_STACK",
-        "IMEM_TEST_NEO4J",
-        "IMEM_CHAOS",
-    }
+    known = {f"IMEM_{name.upper()}" for name in Settings.model_fields} | TEST_VARIABLES
     pages = [*_pages(root), root / "CONTRIBUTING.md", root / "CHANGELOG.md"]
     named = {
         name for page in pages for name in re.findall(r"\bIMEM_[A-Z0-9_]*[A-Z0-9]\b", page.read_text(encoding="utf-8"))

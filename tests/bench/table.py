@@ -1,0 +1,156 @@
+"""What was measured: figures, each beside its floor and its bar, as one table."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+ORDER: Final = (
+    "load to visible",
+    "load to visible, second half",
+    "load to durable",
+    "scoring after the load",
+    "brief p50",
+    "brief p95",
+    "brief p99",
+    "brief p95, growth",
+    "briefs with a part missing",
+    "receipt durable p50",
+    "receipt durable p95",
+    "receipt visible p50",
+    "receipt visible p95",
+    "engine overhead",
+    "lateness of timeouts p50",
+    "lateness of timeouts, worst",
+    "rebuild",
+    "rebuild, with start, compare and take-over",
+    "track records p50",
+    "track records p95",
+    "peak memory of imem load",
+    "peak memory of imem load, growth",
+    "peak memory of the stack (RSS)",
+    "peak memory of the stack (PSS)",
+    "start of the stack",
+)
+"""The order of the rows."""
+
+HEADINGS: Final = ("figure", "data", "measured", "floor", "of the floor", "bar", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """
+    One figure.
+
+    Attributes:
+        name: what was measured.
+        data: on which data.
+        value: in *unit*.
+        unit: of value, floor and bar.
+        floor: what the bare drivers reach with the same work on the same servers; none where there is no such thing.
+        bar: what is demanded; none where nothing is.
+        better: which side of the bar is the good one.
+        note: how it was measured, where that is not plain.
+    """
+
+    name: str
+    data: str
+    value: float
+    unit: str
+    floor: float | None = None
+    bar: float | None = None
+    better: Literal["less", "more"] = "less"
+    note: str = ""
+
+    @property
+    def met(self) -> bool:
+        """Whether the bar is met; true where there is none."""
+        if self.bar is None:
+            return True
+        return self.value <= self.bar if self.better == "less" else self.value >= self.bar
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of the table."""
+        share = f"{self.value / self.floor:.2f} ×" if self.floor else ""
+        demand = "" if self.bar is None else f"{'≤' if self.better == 'less' else '≥'} {number(self.bar)}"
+        verdict = "" if self.bar is None else "met" if self.met else "MISSED"
+        floor = "" if self.floor is None else number(self.floor)
+        return self.name, self.data, f"{number(self.value)} {self.unit}".strip(), floor, share, demand, verdict
+
+
+def number(value: float) -> str:
+    """Return *value* with three significant digits, or whole where it is large."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest of *values* that at least *share* of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-int(len(ordered) * share * 1000) // 1000) - 1)]
+
+
+@dataclass(slots=True)
+class Table:
+    """
+    All figures of one run.
+
+    Attributes:
+        scale: ``full`` or ``tiny``; the bars hold for the full one.
+        figures: in the order in which they were measured.
+    """
+
+    scale: str
+    figures: list[Figure] = field(default_factory=list)
+
+    def add(self, *figures: Figure) -> None:
+        """
+        Take figures in; at full scale a missed bar fails the test, when all of them are in.
+
+        Raises:
+            AssertionError: a bar is missed.
+        """
+        self.figures += figures
+        missed = [" ".join(figure.cells()) for figure in figures if not figure.met]
+        assert self.scale != "full" or not missed, missed
+
+    def value(self, name: str, data: str) -> float | None:
+        """Return a figure that was measured before, if it was."""
+        return next((one.value for one in self.figures if (one.name, one.data) == (name, data)), None)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return headings and rows, by figure and then as measured."""
+        places = {name: place for place, name in enumerate(ORDER)}
+        ordered = sorted(self.figures, key=lambda one: places.get(one.name, len(places)))
+        return [HEADINGS, *(figure.cells() for figure in ordered)]
+
+    def text(self) -> str:
+        """Return the table as plain text."""
+        rows = self.rows()
+        widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([lines[0], "─" * (sum(widths) + 2 * len(widths)), *lines[1:]])
+
+    def markdown(self) -> str:
+        """Return the table as Markdown, with the machine below."""
+        heading, *rows = self.rows()
+        lines = [heading, ("---",) * len(heading), *rows]
+        notes = dict.fromkeys(f"- {one.name}: {one.note}" for one in self.figures if one.note)
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        return f"{table}\n\n{machine()}; scale: {self.scale}.\n\n" + "\n".join(notes) + "\n"
+
+    def write(self, folder: Path) -> None:
+        """Write ``bench.json`` and ``bench.md`` into *folder*."""
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {"scale": self.scale, "machine": machine(), "figures": [asdict(one) for one in self.figures]}
+        (folder / "bench.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / "bench.md").write_text(self.markdown(), encoding="utf-8")
+
+
+def machine() -> str:
+    """Return what it was measured on."""
+    return f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"

@@ -1,0 +1,286 @@
+"""What the memory does with three data sets, beside what the bare drivers do on the same servers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import neo4j
+import pytest
+
+from imem.memory import Memory
+from imem.rebuilding import beside
+from imem.stores import Stores
+from journal.deadline import Deadline
+from journal.errors import BudgetExceeded
+from journal.statements import cypher
+from kg.asof import END_OF_TIME
+from kg.kinds.work import Finding
+from tests.bench import floor
+from tests.bench.replay import Bare, noting
+from tests.bench.table import Figure, Table, percentile
+from tests.bench.worlds import World
+
+pytestmark = pytest.mark.bench
+
+COUNTS: Final = {
+    "full": {"briefs": 400, "warm": 60, "replayed": 60, "writes": 200, "reads": 300, "runaways": 10},
+    "tiny": {"briefs": 60, "warm": 20, "replayed": 15, "writes": 30, "reads": 60, "runaways": 3},
+}
+
+MB: Final = 1_000_000
+
+RUNAWAY: Final = "UNWIND range(1, 100000000000) AS n WITH n WHERE n % 7 = 8 RETURN count(n) AS found"
+RUNAWAY_MS: Final = 400
+RUNNING: Final = "SHOW TRANSACTIONS YIELD metaData WHERE metaData.statement = 'runaway' RETURN count(*) AS running"
+
+SUBJECTS: Final = "SELECT DISTINCT subject_id FROM record_head WHERE kind = 'Analysis' AND subject_id IS NOT NULL"
+MIDDLE: Final = (
+    "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY known_at) AS at FROM record_head WHERE kind = 'Analysis'"
+)
+
+ENGINE: Final[dict[str, dict[str, Any]]] = {
+    "point_read": {},
+    "company_history": {"limit": 10, "findings_limit": 5},
+    "speakers_of_subject": {"limit": 60},
+    "debates_of_subject": {"limit": 10},
+}
+"""Statement → what it takes beside the subject and the moment."""
+
+POINT_READ: Final = "MATCH (s:Subject {subject_id: $subject_id}) RETURN s.subject_id AS subject_id"
+
+
+@pytest.fixture
+def counts(table: Table) -> dict[str, int]:
+    return COUNTS[table.scale]
+
+
+def test_load(world: World, table: Table) -> None:
+    """A file on disk becomes visible in the graph, through every check, at the rate of the bar."""
+    load, bare = world.load, world.floor
+    assert load.events == bare.events
+    table.add(
+        Figure(
+            name="load to visible", data=world.data, value=load.events / load.seconds, unit="events/s",
+            floor=bare.events / bare.seconds, bar=1000, better="more",
+            note="from the first line read to the last event in the graph, cold server, scoring meanwhile; floor: COPY "
+            "of the event and an audit row beside UNWIND/MERGE of the same nodes and links with AppliedEvent",
+        ),
+        Figure(name="load to visible, second half", data=world.data, value=load.second_half, unit="events/s"),
+        Figure(name="load to durable", data=world.data, value=load.events / load.durable_s, unit="events/s"),
+        Figure(
+            name="scoring after the load", data=world.data, value=load.scoring_s, unit="s",
+            note=f"until nothing was left to score, from the moment everything was visible ({load.scores:,} scores "
+            f"for {world.data})",
+        ),
+    )  # fmt: skip
+
+
+def test_memory(world: World, table: Table) -> None:
+    """What a load holds in memory does not grow with its file."""
+    peak = world.load.peak_bytes / MB
+    figures = [
+        Figure(name="peak memory of imem load", data=world.data, value=peak, unit="MB"),
+        Figure(
+            name="peak memory of the stack (RSS)", data=world.data, value=world.weights.rss / MB, unit="MB",
+            note="sum over all children of the supervisor during the load; pages that several share count for each, "
+            "in PSS once",
+        ),
+        Figure(name="peak memory of the stack (PSS)", data=world.data, value=world.weights.pss / MB, unit="MB"),
+        Figure(name="start of the stack", data=world.data, value=world.started_s, unit="s"),
+    ]  # fmt: skip
+    smaller = _smaller(table, "peak memory of imem load", world)
+    if smaller is not None:
+        name = "peak memory of imem load, growth"
+        note = "over that of a file a tenth as long"
+        figures.append(Figure(name=name, data=world.data, value=peak / smaller, unit="×", bar=1.2, note=note))
+    table.add(*figures)
+
+
+async def test_brief(world: World, memory: Memory, stores: Stores, table: Table, counts: dict[str, int]) -> None:
+    """A briefing on any subject, of now and of a day in the middle, comes within the bar however large the memory."""
+    subjects, middle = await _subjects(stores)
+    chance = random.Random(7)
+    asked = [(chance.choice(subjects), middle if nth % 2 else None) for nth in range(counts["briefs"])]
+    for subject, moment in asked[: counts["warm"]]:
+        await memory.brief(subject, as_of=moment, deadline_ms=2000)
+    taken, partial = [], 0
+    for subject, moment in asked:
+        begun = time.perf_counter()
+        answer = await memory.brief(subject, as_of=moment)
+        taken.append((time.perf_counter() - begun) * 1000)
+        partial += answer.degraded
+    least = await _bare_briefs(stores, asked[: counts["replayed"]])
+    p95 = percentile(taken, 0.95)
+    note = (
+        "uncached, through Memory and the gateway, half of them as of a day in the middle; floor: the same statements"
+    )
+    figures = [
+        Figure(
+            name=f"brief p{share:.0%}".rstrip("%"), data=world.data, value=percentile(taken, share), unit="ms",
+            floor=percentile(least, share), bar=60 if share == 0.95 else None, note=note,
+        )
+        for share in (0.50, 0.95, 0.99)
+    ]  # fmt: skip
+    smaller = _smaller(table, "brief p95", world)
+    if smaller is not None:
+        note = "over a tenth of the analyses"
+        figures.append(
+            Figure(name="brief p95, growth", data=world.data, value=p95 / smaller, unit="×", bar=2, note=note)
+        )
+    figures.append(Figure(name="briefs with a part missing", data=world.data, value=partial, unit="", bar=0))
+    table.add(*figures)
+
+
+def _smaller(table: Table, name: str, world: World) -> float | None:
+    """Return the figure of the data set a tenth as large, where there is one."""
+    if world.data == "examples":
+        return None
+    return table.value(name, f"{int(world.data.replace(',', '')) // 10:,}")
+
+
+async def _subjects(stores: Stores) -> tuple[list[str], datetime]:
+    rows = await stores.database.rows(SUBJECTS, deadline=Deadline.after_ms(10_000))
+    [middle] = await stores.database.rows(MIDDLE, deadline=Deadline.after_ms(10_000))
+    return sorted(row["subject_id"] for row in rows), middle["at"].astimezone(UTC)
+
+
+async def _bare_briefs(stores: Stores, asked: Sequence[tuple[str, datetime | None]]) -> list[float]:
+    """Return how long the bare drivers take over the statements of each briefing, in milliseconds."""
+    taken = []
+    async with noting(stores) as (noted, notes), Bare.open(stores.settings) as bare:
+        memory = Memory(noted)
+        for subject, moment in asked:
+            notes.calls.clear()
+            await memory.brief(subject, as_of=moment, deadline_ms=2000)
+            calls = list(notes.calls)
+            await bare.run(calls)
+            taken += [await bare.run(calls) for _ in range(3)]
+    return taken
+
+
+async def test_receipts(world: World, memory: Memory, table: Table, counts: dict[str, int]) -> None:
+    """One write is acknowledged when it is durable, or waited for until the graph shows it."""
+    number = iter(range(1_000_000))
+    subjects, _ = await _subjects(memory._stores)
+
+    def finding() -> Finding:
+        nth = next(number)
+        return Finding(
+            id=f"receipt/{nth}", analysis_id=f"receipts/{nth // 10}", subject_id=subjects[nth % len(subjects)],
+            agent="agent_00", domain="domain_00", statement=f"What was found {nth}.", importance=0.5,
+        )  # fmt: skip
+
+    async def visible() -> None:
+        receipt = await memory.record_finding(finding(), wait_visible=True)
+        assert receipt.visible
+
+    durable_ms = await _timed(lambda: memory.record_finding(finding()), counts["writes"])
+    visible_ms = await _timed(visible, counts["writes"])
+    inserted = await floor.inserts(world.settings, counts["writes"])
+    merged = await floor.merges(world.settings, counts["writes"])
+    for share in (0.50, 0.95):
+        end = f"p{share:.0%}".rstrip("%")
+        table.add(
+            Figure(
+                name=f"receipt durable {end}", data=world.data, value=percentile(durable_ms, share), unit="ms",
+                floor=percentile(inserted, share), note="one finding, one at a time; floor: one bare INSERT committed",
+            ),
+            Figure(
+                name=f"receipt visible {end}", data=world.data, value=percentile(visible_ms, share), unit="ms",
+                floor=percentile(merged, share), note="the same, waited for; floor: one bare MERGE committed",
+            ),
+        )  # fmt: skip
+
+
+async def _timed(call: Callable[[], Awaitable[Any]], count: int) -> list[float]:
+    taken = []
+    for nth in range(count + 10):
+        begun = time.perf_counter()
+        await call()
+        if nth >= 10:
+            taken.append((time.perf_counter() - begun) * 1000)
+    return taken
+
+
+async def test_engine(world: World, stores: Stores, table: Table, counts: dict[str, int]) -> None:
+    """Deadlines, slots and translated errors cost little beside the driver's own work."""
+    subjects, middle = await _subjects(stores)
+    medians: list[tuple[float, float]] = []
+    async with Bare.open(stores.settings) as bare:
+        for name, more in ENGINE.items():
+            text = cypher(name).text if more else POINT_READ
+            dates = {"known_until": middle, "recorded_until": END_OF_TIME} if more else {}
+            taken: dict[str, list[float]] = {"ours": [], "theirs": []}
+            for nth in range(counts["reads"] + 20):
+                values = {"subject_id": subjects[nth % len(subjects)], **more, **dates}
+                # Whoever comes first pays for a cold page.
+                for who in ("ours", "theirs") if nth % 2 else ("theirs", "ours"):
+                    begun = time.perf_counter()
+                    if who == "ours":
+                        await stores.graph.read_text(name, text, values, deadline=Deadline.after_ms(2000))
+                    else:
+                        await bare.read(text, values)
+                    if nth >= 20:
+                        taken[who].append((time.perf_counter() - begun) * 1000)
+            medians.append((percentile(taken["ours"], 0.5), percentile(taken["theirs"], 0.5)))
+    worst = max(ours / theirs for ours, theirs in medians)
+    note = "median of Graph.read over the median of a bare session.run, alternating; the worst of four statements"
+    table.add(Figure(name="engine overhead", data=world.data, value=worst, unit="×", floor=1, bar=1.3, note=note))
+
+
+@pytest.mark.spec("GR-12")
+async def test_timeouts(world: World, stores: Stores, table: Table, counts: dict[str, int]) -> None:
+    """A runaway is gone from the server soon after its deadline."""
+    late_ms = []
+    async with floor.driver(world.settings) as bare:
+        for _ in range(counts["runaways"]):
+            begun = time.perf_counter()
+            runaway = asyncio.create_task(_runaway(stores))
+            await _until(bare, running=True)
+            await _until(bare, running=False)
+            late_ms.append((time.perf_counter() - begun) * 1000 - RUNAWAY_MS)
+            await runaway
+    note = f"from the deadline of a statement ({RUNAWAY_MS} ms) until SHOW TRANSACTIONS no longer names it"
+    table.add(
+        Figure(name="lateness of timeouts p50", data=world.data, value=percentile(late_ms, 0.5), unit="ms"),
+        Figure(name="lateness of timeouts, worst", data=world.data, value=max(late_ms), unit="ms", bar=200, note=note),
+    )
+
+
+async def _runaway(stores: Stores) -> None:
+    with pytest.raises(BudgetExceeded):
+        await stores.graph.read_text("runaway", RUNAWAY, deadline=Deadline.after_ms(RUNAWAY_MS))
+
+
+async def _until(bare: neo4j.AsyncDriver, *, running: bool) -> None:
+    async with bare.session(database="neo4j") as session:
+        while True:
+            row = await (await session.run(RUNNING)).single(strict=True)
+            if bool(row["running"]) is running:
+                return
+            await asyncio.sleep(0.002)
+
+
+async def test_rebuild(world: World, stores: Stores, table: Table) -> None:
+    """The graph is made anew beside the one in use and takes over: it says the same."""
+    marks: list[tuple[float, int]] = []
+    begun = time.perf_counter()
+    result = await beside(stores, lambda done, _: marks.append((time.perf_counter(), done)))
+    seconds = time.perf_counter() - begun
+    assert result.taken_over
+    # From the first page on: before it, the second server starts.
+    (first_s, first), (last_s, last) = marks[0], marks[-1]
+    bare = world.floor
+    table.add(
+        Figure(
+            name="rebuild", data=world.data, value=(last - first) / max(last_s - first_s, 1e-9), unit="events/s",
+            floor=bare.events / bare.graph_seconds,
+            note="replay into a second server, cold; floor: the bare pipeline's time in the graph",
+        ),
+        Figure(name="rebuild, with start, compare and take-over", data=world.data, value=seconds, unit="s"),
+    )  # fmt: skip

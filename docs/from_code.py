@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import typer.main
-from imem.cli import app
 
+from imem.cli import app
 from journal.actors import AUTHORIZATION, Action, ResourceType, Scope
 from journal.settings import PREFIX, Role, Settings
 from journal.statements import Statement, load, root_of

@@ -136,7 +136,7 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
 
 
 def prose(report: str) -> str:
-    """Return what a report says in sentences: without its tables, headings, rules and disclaimers, which its body keeps."""
+    """Return what a report says in sentences: without tables, headings, rules and disclaimers, which its body keeps."""
     said = [line.strip() for line in report.splitlines()]
     said = [line for line in said if line and not line.startswith(("|", "#", "---", "===", "***"))]
     said = [line for line in said if "disclaimer" not in line.lower()]

@@ -98,7 +98,7 @@ async def noting(stores: Stores) -> AsyncIterator[tuple[Stores, Notebook]]:
     graph = NotingGraph(settings.neo4j_url, settings.neo4j_user, secret(settings, "neo4j_password"))
     graph.notes = notes
     try:
-        yield replace(stores, database=database, graph=graph, gateway=Gateway(database, stores.gateway.actor)), notes
+        yield replace(stores, database=database, _graph=graph, gateway=Gateway(database, stores.gateway.actor)), notes
     finally:
         await graph.close()
         await database.close()

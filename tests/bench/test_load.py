@@ -48,7 +48,8 @@ def test_load(desk: Desk) -> None:
 
     print(  # noqa: T201 - the figure is what this is for
         f"\nload into the journal: {rate:,.0f} events/s (floor {FLOOR_PER_S:,.0f}), "
-        f"loaded again {repeated:,.0f} lines/s; peak memory {small.peak_kib / 1024:.0f} MiB, of ten times the file {large.peak_kib / 1024:.0f} MiB "
+        f"loaded again {repeated:,.0f} lines/s; peak memory {small.peak_kib / 1024:.0f} MiB, "
+        f"of ten times the file {large.peak_kib / 1024:.0f} MiB "
         f"({growth:.2f} times, floor {FLOOR_GROWTH})"
     )
     assert rate >= FLOOR_PER_S

@@ -93,7 +93,7 @@ def _fields(where: str, allowed: dict[str, Any], given: dict[str, Any]) -> list[
     ]
 
 
-def _fits(name: str, kind: str, value: Any) -> bool:  # noqa: PLR0911  one line per type reads best
+def _fits(name: str, kind: str, value: Any) -> bool:
     limits = graph()["limits"]
     if kind in graph()["enums"]:
         return value in graph()["enums"][kind]

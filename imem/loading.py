@@ -31,8 +31,11 @@ from journal.errors import ImemError, OutcomeUnknown
 from journal.gateway import Gateway
 from journal.statements import sql
 
-BATCH_BUDGET_MS: Final = 60_000
+BATCH_BUDGET_MS: Final = 30_000
 """How long one batch may take in Postgres, in milliseconds."""
+
+FIRST_BUDGET_MS: Final = 5000
+"""How long the journal may take to answer at the beginning, in milliseconds."""
 
 PATIENCE_S: Final = 10.0
 """How long a load waits for Postgres to come back before it stops, in seconds."""
@@ -120,13 +123,19 @@ class Loader:
 
     async def authorize(self) -> None:
         """
-        Ask once, before anything is read, whether the actor may import.
+        Ask once, before anything is read, whether the actor may import and the journal is there.
 
         Raises:
             PermissionDenied: it may not; one denial row was written.
+            PostgresUnavailable: the journal cannot be reached.
         """
+        deadline = Deadline.after_ms(FIRST_BUDGET_MS)
+
+        async def reach() -> None:
+            await self._gateway.database.named("safe_horizon", deadline=deadline)
+
         await self._gateway.authorize_and_execute(
-            Resource(ResourceType.JOURNAL), Action.IMPORT, _nothing, deadline=Deadline.after_ms(BATCH_BUDGET_MS)
+            Resource(ResourceType.JOURNAL), Action.IMPORT, reach, deadline=deadline
         )
 
     async def check(self, sources: Sequence[Source]) -> int:
@@ -280,7 +289,3 @@ async def _judge(conn: Connection, source: Source, batch: Batch, before: int) ->
 
 def _core_hash(entry: Entry) -> bytes | None:
     return next((group.hash for group in entry.groups if group.name == "core"), None)
-
-
-async def _nothing() -> None:
-    """Stand for the operation where only the decision is wanted."""

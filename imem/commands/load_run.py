@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,9 @@ async def run(
                     visible = await loader.wait_visible() if wait else None
             except ImemError as error:
                 view.close(loader.counts, visible=False, error=str(error))
+                raise
+            except asyncio.CancelledError:
+                view.close(loader.counts, visible=False, error="Interrupted.")
                 raise
         if bad:
             loader.counts.refused = bad

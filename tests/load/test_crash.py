@@ -110,3 +110,27 @@ def test_memory_is_flat(desk: Desk) -> None:
     )
 
     assert large < small + 20 * 1024, (small, large)
+
+
+def test_interrupted_load_says_how_far_it_came(desk: Desk) -> None:
+    """Ctrl-C ends a load at once, in words, and a second run finishes it."""
+    path = desk.file("history.jsonl", history())
+    process = subprocess.Popen(
+        desk.command("load", "--no-wait", str(path)),
+        env=desk.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    with process, psycopg.connect(desk.admin_url, autocommit=True) as conn:
+        while not conn.execute("SELECT FROM event LIMIT 1").fetchall():
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        told = process.stderr.read().decode()
+
+    assert process.returncode == 130, told
+    assert "Stopped after " in told
+    assert "Traceback" not in told
+    assert 0 < desk.count("event") < LINES
+    assert desk.load(path)["code"] == 0

@@ -1,0 +1,126 @@
+"""
+An applier that kills itself: a program, told where on its first line, and on each further line after how many steps.
+
+A step is whatever lies between two things that a crash could tear apart: each statement of a transaction, its commit,
+and the marking of what was applied, before and after. Each life is a fork of this process, so that a hundred of them
+cost seconds. For each it answers with how the life ended: the number of the signal, or 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import neo4j
+
+from journal.database import Database, Parameters
+from journal.deadline import Deadline
+from kg.applier import Applier
+from kg.engine import Graph
+
+T = TypeVar("T")
+
+
+class Finished(Exception):
+    """Nothing is due any more."""
+
+
+class Steps:
+    """Counts down to the end."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Transaction:
+    """A transaction each of whose statements is a step."""
+
+    def __init__(self, inner: neo4j.AsyncTransaction, steps: Steps) -> None:
+        self._inner = inner
+        self._steps = steps
+
+    async def run(self, text: Any, **parameters: Any) -> Any:
+        self._steps.take()
+        return await self._inner.run(text, **parameters)
+
+
+class CrashingGraph(Graph):
+    """A graph whose writes are made of steps."""
+
+    steps: Steps
+
+    async def write(
+        self, name: str, work: Callable[[neo4j.AsyncTransaction], Awaitable[T]], *, deadline: Deadline
+    ) -> tuple[T, str | None]:
+        async def stepwise(transaction: neo4j.AsyncTransaction) -> T:
+            result = await work(Transaction(transaction, self.steps))  # type: ignore[arg-type]
+            self.steps.take()
+            return result
+
+        result = await super().write(name, stepwise, deadline=deadline)
+        self.steps.take()
+        return result
+
+
+class CrashingDatabase(Database):
+    """A journal in which marking is a step before and after."""
+
+    steps: Steps
+
+    async def do(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> int:
+        self.steps.take()
+        changed = await super().do(name, parameters, deadline=deadline)
+        self.steps.take()
+        return changed
+
+
+class Bell:
+    """Ends the life when there is nothing to do."""
+
+    async def wait(self) -> None:
+        raise Finished
+
+
+async def live(where: dict[str, Any], steps: Steps) -> None:
+    """Apply until killed, or until nothing is due."""
+    graph, database = CrashingGraph(*where["graph"]), CrashingDatabase(where["postgres"])
+    graph.steps = database.steps = steps
+    applier = Applier(database, graph, Bell(), batch=where["batch"])
+    assert await applier.lease.take()
+    try:
+        await applier._loop()
+    except Finished:
+        return
+    finally:
+        await graph.close()
+        await database.close()
+
+
+def main() -> None:
+    where = json.loads(sys.stdin.readline())
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                asyncio.run(live(where, Steps(int(line))))
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import neo4j
@@ -98,7 +98,7 @@ async def noting(stores: Stores) -> AsyncIterator[tuple[Stores, Notebook]]:
     graph = NotingGraph(settings.neo4j_url, settings.neo4j_user, secret(settings, "neo4j_password"))
     graph.notes = notes
     try:
-        yield replace(stores, database=database, _graph=graph, gateway=Gateway(database, stores.gateway.actor)), notes
+        yield Stores(settings, database, Gateway(database, stores.gateway.actor), stores.ringer, graph), notes
     finally:
         await graph.close()
         await database.close()

@@ -76,7 +76,7 @@ class Settings(BaseSettings):
     postgres_pool_size: int = Field(8, ge=1, le=64, description="Most connections to Postgres of one process.")
     neo4j_pool_size: int = Field(12, ge=1, le=64, description="Most connections to the graph of one process.")
     graph_concurrency: int = Field(10, ge=1, le=64, description="Concurrent graph queries of one process.")
-    apply_batch: int = Field(500, ge=1, le=5000, description="Events applied to the graph in one transaction.")
+    apply_batch: int = Field(2000, ge=1, le=5000, description="Most events applied to the graph in one transaction.")
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
 
     neo4j_version: str = Field("5.26.30", description="Version of the local Neo4j; one with a jar lock.")

@@ -12,6 +12,7 @@ with its reason, and the rest goes on. A graph that is away consumes no attempts
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,8 +48,24 @@ FIRST_BATCH = 50
 batch. A server that has only just started plans and compiles every statement anew, and must not be asked for too much
 at once."""
 
+STEADY_BATCH = 500
+"""Events up to which a batch grows whatever it takes: a small one spends its time on statements, not on rows."""
+
+QUICK_S = 0.5
+"""Above :data:`STEADY_BATCH` a batch grows only while it takes no longer, in seconds: urgent events wait behind it."""
+
+SLOW_S = 1.5
+"""A larger one that takes longer is halved, in seconds: a caller waits at most two for visibility."""
+
 DERIVE_ROWS = 500
 """Derived values recomputed in one go."""
+
+
+def next_size(size: int, took_s: float, most: int) -> int:
+    """Return how many events the next transaction may hold after one of at most *size* that took *took_s* seconds."""
+    if size < STEADY_BATCH or took_s <= QUICK_S:
+        return min(size * 2, most)
+    return max(STEADY_BATCH, size // 2) if took_s > SLOW_S else size
 
 
 class Bell(Protocol):
@@ -76,7 +93,7 @@ class Applier:
         bell: what to wait for when nothing is due.
         applied: told the kinds of each batch once it is in the graph.
         derivers: sort of derived value → what makes its rows; sorts without one need only the key.
-        batch: events in one transaction.
+        batch: events in one transaction at most.
         clock: for ``applied_at``.
     """
 
@@ -85,7 +102,7 @@ class Applier:
     bell: Bell
     applied: Callable[[frozenset[str]], Awaitable[None]] | None = None
     derivers: dict[str, Deriver] = field(default_factory=dict)
-    batch: int = 500
+    batch: int = 2000
     clock: Clock = field(default_factory=SystemClock)
     lease: Lease = field(init=False)
     _held: set[int] = field(default_factory=set)
@@ -188,7 +205,11 @@ class Applier:
 
     async def _claim(self) -> list[Event]:
         """Return the events that are due: urgent ones with their predecessors, else the oldest."""
-        parameters = {"held": list(self._held), "limit": min(self._size, self.batch)}
+        parameters = {
+            "held": list(self._held),
+            "upto": max(self._held, default=0),
+            "limit": min(self._size, self.batch),
+        }
         rows: list[Row] = []
         for name in ("claim_urgent", "claim_due"):
             rows = await self.database.named(name, parameters, deadline=Deadline.after_ms(STORE_BUDGET_MS))
@@ -202,8 +223,9 @@ class Applier:
 
     async def _write(self, events: Sequence[Event]) -> None:
         """Write a batch and have it marked while the next one is written."""
+        begun = time.monotonic()
         bookmark = await write_events(self.graph, events, self.clock)
-        self._size = min(self._size * 2, self.batch)
+        self._size = next_size(self._size, time.monotonic() - begun, self.batch)
         await self._marked()
         self._marking = asyncio.create_task(self._mark(events, bookmark))
 

@@ -35,8 +35,8 @@ from kg.writing import in_halves, write_events
 
 log = structlog.get_logger()
 
-PAGE_EVENTS: Final = 500
-"""Events read and written at once."""
+PAGE_EVENTS: Final = 2000
+"""Events read and written at once: each statement of a page costs time of its own, and nobody waits for one event."""
 
 _MARK_EVENTS: Final = 20_000
 """Positions whose delivery is reopened in one statement."""

@@ -43,7 +43,8 @@ SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.occurred_at, e
 FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position
 
 -- claim_due --
--- The oldest events that are due; an actor whose event waits for another attempt waits behind it.
+-- The oldest events that are due; an actor whose event waits for another attempt waits behind it. Parameters: held (positions in
+-- hand), upto (the greatest of them: what lies behind it is not compared with each), limit.
 WITH waiting AS MATERIALIZED (
     SELECT actor, min(position) AS since FROM delivery
     WHERE next_attempt_at IS NOT NULL AND next_attempt_at > imem_now() GROUP BY actor
@@ -51,7 +52,7 @@ WITH waiting AS MATERIALIZED (
 due AS MATERIALIZED (
     SELECT d.position, d.attempts FROM delivery AS d
     LEFT JOIN waiting AS w ON w.actor = d.actor
-    WHERE d.state IN ('pending', 'dispatched') AND d.position <> ALL (%(held)s::bigint[])
+    WHERE d.state IN ('pending', 'dispatched') AND (d.position > %(upto)s OR d.position <> ALL (%(held)s::bigint[]))
       AND (w.since IS NULL OR d.position < w.since)
     ORDER BY d.position LIMIT %(limit)s
 )

@@ -14,6 +14,8 @@ ORDER: Final = (
     "load to visible",
     "load to visible, second half",
     "load to durable",
+    "journal alone",
+    "journal alone, the same file again",
     "scoring after the load",
     "brief p50",
     "brief p95",
@@ -38,6 +40,9 @@ ORDER: Final = (
     "start of the stack",
 )
 """The order of the rows."""
+
+MB: Final = 1_000_000
+"""Bytes in what the table calls a MB."""
 
 HEADINGS: Final = ("figure", "data", "measured", "floor", "of the floor", "bar", "")
 

@@ -22,7 +22,7 @@ from kg.asof import END_OF_TIME
 from kg.kinds.work import Finding
 from tests.bench import floor
 from tests.bench.replay import Bare, noting
-from tests.bench.table import Figure, Table, percentile
+from tests.bench.table import MB, Figure, Table, percentile
 from tests.bench.worlds import World
 
 pytestmark = pytest.mark.bench
@@ -31,8 +31,6 @@ COUNTS: Final = {
     "full": {"briefs": 400, "warm": 60, "replayed": 60, "writes": 200, "reads": 300, "runaways": 10},
     "tiny": {"briefs": 60, "warm": 20, "replayed": 15, "writes": 30, "reads": 60, "runaways": 3},
 }
-
-MB: Final = 1_000_000
 
 RUNAWAY: Final = "UNWIND range(1, 100000000000) AS n WITH n WHERE n % 7 = 8 RETURN count(n) AS found"
 RUNAWAY_MS: Final = 400

@@ -453,7 +453,8 @@ def test_hostile_strings_are_kept_verbatim(kind: str) -> None:
         for name in free:
             if name != "metric":
                 core[name] = hostile
-        model = from_graph(kind, to_graph(kind, "core", core_of(line(record=kind, core=core))))
+        stated = line(record=kind, core=core, known_at=core.get("target_at") or "2026-06-01T00:00:00Z")
+        model = from_graph(kind, to_graph(kind, "core", core_of(stated)))
         for name in free:
             if name != "metric":
                 assert getattr(model, name) == hostile

@@ -40,9 +40,9 @@ def connection(address: Address) -> Iterator[neo4j.Driver]:
 def wipe(driver: neo4j.Driver) -> None:
     """Empty the graph, in batches; what migrations made stays."""
     with driver.session(database="neo4j") as session:
-        session.run(
-            "MATCH (n) WHERE NOT n:SchemaVersion CALL (n) { DETACH DELETE n } IN TRANSACTIONS OF 5000 ROWS"
-        ).consume()
+        # Links first: a node that bears thousands of them would take them all into one transaction's memory.
+        session.run("MATCH ()-[r]->() CALL (r) { DELETE r } IN TRANSACTIONS OF 10000 ROWS").consume()
+        session.run("MATCH (n) WHERE NOT n:SchemaVersion CALL (n) { DELETE n } IN TRANSACTIONS OF 5000 ROWS").consume()
 
 
 @pytest.fixture

@@ -216,8 +216,10 @@ def graph(desk: Desk) -> Iterator[neo4j.Driver]:
     kg.migrations.migrate(settings.neo4j_url, *auth)
     with neo4j.GraphDatabase.driver(settings.neo4j_url, auth=auth, telemetry_disabled=True) as driver:
         with driver.session(database="neo4j") as session:
+            # Links first: a node that bears thousands of them would take them all into one transaction's memory.
+            session.run("MATCH ()-[r]->() CALL (r) { DELETE r } IN TRANSACTIONS OF 10000 ROWS").consume()
             session.run(
-                "MATCH (n) WHERE NOT n:SchemaVersion CALL (n) { DETACH DELETE n } IN TRANSACTIONS OF 5000 ROWS"
+                "MATCH (n) WHERE NOT n:SchemaVersion CALL (n) { DELETE n } IN TRANSACTIONS OF 5000 ROWS"
             ).consume()
         yield driver
 

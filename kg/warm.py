@@ -22,6 +22,9 @@ log = structlog.get_logger()
 BUDGET_MS: Final = 20_000
 """How long one plan may take, in milliseconds."""
 
+_NOBODY: Final = "company:nobody"
+"""A subject that does not exist. The server keeps plans apart by the size of text, so that an empty one would not do."""
+
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -31,7 +34,9 @@ async def warm(graph: Graph) -> int:
     for query in named_queries().values():
         if not query.as_of:
             continue
-        values: dict[str, Any] = {name: 1 if kind.startswith("int") else "" for name, kind in query.parameters.items()}
+        values: dict[str, Any] = {
+            name: 1 if kind.startswith("int") else _NOBODY for name, kind in query.parameters.items()
+        }
         values |= dict.fromkeys(AS_OF, _LONG_AGO)
         try:
             await graph.read(query.name, values, deadline=Deadline.after_ms(BUDGET_MS))

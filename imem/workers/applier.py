@@ -23,6 +23,7 @@ from imem.stores import Stores, secret
 from journal.bell import StreamBell
 from journal.settings import Settings
 from kg.applier import Applier
+from kg.engine import Graph
 from kg.warm import warm
 
 log = structlog.get_logger()
@@ -35,8 +36,32 @@ SETTLING: Final = frozenset(
 ASK_EVERY_S: Final = 1.0
 """Least time between two requests for settling, in seconds: an import applies many batches in one."""
 
+PLAN_EVERY_S: Final = 15.0
+"""Least time between two plannings, in seconds: longer than the server keeps a plan whatever becomes of the graph."""
+
 CLOSING_S: Final = 0.5
 """How long connections may take to close when the process is told to stop, in seconds."""
+
+
+class Warmer:
+    """Has the questions of a briefing planned again once a graph has grown, since the server then forgets its plans."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._grown = asyncio.Event()
+        self._grown.set()
+
+    def applied(self) -> None:
+        """Take note of a batch that the graph now holds."""
+        self._grown.set()
+
+    async def run(self) -> None:
+        """Plan until cancelled, at most once in :data:`PLAN_EVERY_S`."""
+        while True:
+            await self._grown.wait()
+            self._grown.clear()
+            await warm(self._graph)
+            await asyncio.sleep(PLAN_EVERY_S)
 
 
 class Asker:
@@ -81,17 +106,23 @@ async def _serve(settings: Settings) -> None:
     async with Stores.open(settings) as stores:
         bell = StreamBell(secret(stores.settings, "valkey_durable_url"))
         asker = Asker(make_app(stores.settings))
+        warmer = Warmer(stores.graph)
+
+        async def applied(kinds: frozenset[str]) -> None:
+            warmer.applied()
+            await asker.applied(kinds)
+
         applier = Applier(
             stores.database,
             stores.graph,
             bell,
-            applied=asker.applied,
+            applied=applied,
             derivers={"settled_by": SettledBy()},
             batch=settings.apply_batch,
         )
         log.info("applier.started", batch=settings.apply_batch)
         work = [asyncio.create_task(applier.run()), asyncio.create_task(asker.run())]
-        warming = asyncio.create_task(warm(stores.graph))
+        warming = asyncio.create_task(warmer.run())
         told = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait([*work, told], return_when=asyncio.FIRST_COMPLETED)

@@ -53,6 +53,8 @@ class Desk:
         await settle_due(self.journal.database, gateway, halflife_years=2.0, until=Deadline.never())
         await applier.drain()
         await applier.stop()
+        # The server plans anew once a graph has grown out of what it planned for; the applier's process sees to it too.
+        await warm(self.world.graph)
 
 
 def settings_of(world: World, journal: Journal, **changes: Any) -> Settings:

@@ -34,9 +34,8 @@ async def warm(graph: Graph) -> int:
     for query in named_queries().values():
         if not query.as_of:
             continue
-        values: dict[str, Any] = {
-            name: 1 if kind.startswith("int") else _NOBODY for name, kind in query.parameters.items()
-        }
+        kinds = query.parameters.items()
+        values: dict[str, Any] = {name: 1 if kind.startswith("int") else _NOBODY for name, kind in kinds}
         values |= dict.fromkeys(AS_OF, _LONG_AGO)
         try:
             await graph.read(query.name, values, deadline=Deadline.after_ms(BUDGET_MS))

@@ -16,6 +16,7 @@ from journal.deadline import Deadline
 from journal.gateway import Gateway
 from journal.settings import Settings
 from kg.warm import warm
+from recall.model import Briefing
 from tests.graph_proofs.conftest import empty, journal, journal_template, world
 from tests.graph_proofs.world import Journal, Line, World, importer
 
@@ -55,6 +56,21 @@ class Desk:
         await applier.stop()
         # The server plans anew once a graph has grown out of what it planned for; the applier's process sees to it too.
         await warm(self.world.graph)
+
+
+async def whole(memory: Memory, subject: str, **options: Any) -> Briefing:
+    """
+    Return a briefing that is not degraded, asking again a few times.
+
+    A server that has only just started plans each question anew and comes late, which the answer says; a caller asks
+    again. One that stays degraded is returned as it is, for the test to refuse.
+    """
+    briefing = await memory.brief(subject, **options)
+    for _ in range(5):
+        if not briefing.degraded:
+            break
+        briefing = await memory.brief(subject, **options)
+    return briefing
 
 
 def settings_of(world: World, journal: Journal, **changes: Any) -> Settings:

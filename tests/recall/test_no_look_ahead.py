@@ -13,7 +13,7 @@ from imem.memory import Memory
 from journal.errors import BadInput, UnknownSubject
 from tests.graph_proofs.world import World
 from tests.recall import facts
-from tests.recall.conftest import Desk, settings_of
+from tests.recall.conftest import Desk, settings_of, whole
 from tests.recall.facts import Line, day
 
 T = 5
@@ -67,7 +67,7 @@ async def answers(memory: Memory, clock: str, as_of: datetime) -> dict[str, Any]
         found[name] = answer.model_dump(mode="json") if hasattr(answer, "model_dump") else answer
 
     for subject in ("company:T0", "company:T1"):
-        await ask(f"brief {subject}", memory.brief(subject, for_agent="agent0", **asked))
+        await ask(f"brief {subject}", whole(memory, subject, for_agent="agent0", **asked))
         for part in ("history", "debates", "contradictions", "patterns", "lessons"):
             await ask(f"{part} {subject}", getattr(memory, part)(subject, limit=2, **asked))
         brief = found[f"brief {subject}"]

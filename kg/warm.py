@@ -23,7 +23,7 @@ BUDGET_MS: Final = 20_000
 """How long one plan may take, in milliseconds."""
 
 _NOBODY: Final = "company:nobody"
-"""A subject that does not exist. The server keeps plans apart by the size of text, so that an empty one would not do."""
+"""A subject that does not exist; not an empty text, since the server keeps plans apart by the size of text."""
 
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 

@@ -40,10 +40,6 @@ BUDGET_MS: Final = 2000
 """Budget of the demo's questions, in milliseconds: a server that has only just started plans them first."""
 
 
-ATTEMPTS: Final = 5
-"""How often a question is asked whose answer says that something could not be asked in time: the last one is shown."""
-
-
 @dataclass(frozen=True, slots=True)
 class Question:
     """
@@ -200,10 +196,7 @@ async def _scored(stores: Stores, console: Console) -> None:
 
 
 async def _ask(memory: Memory, question: Question) -> None:
-    for _ in range(ATTEMPTS):
-        answer = await memory.brief(question.subject, as_of=question.as_of, deadline_ms=BUDGET_MS)
-        if not answer.degraded:
-            break
+    answer = await memory.brief(question.subject, as_of=question.as_of, deadline_ms=BUDGET_MS)
     typer.echo(f"\n{'─' * 100}\n{question.title}\n{'─' * 100}\n")
     typer.echo(answer.to_markdown(question.max_chars))
 

@@ -16,7 +16,6 @@ from journal.deadline import Deadline
 from journal.gateway import Gateway
 from journal.settings import Settings
 from kg.warm import warm
-from recall.model import Briefing
 from tests.graph_proofs.conftest import empty, journal, journal_template, world
 from tests.graph_proofs.world import Journal, Line, World, importer
 
@@ -54,23 +53,8 @@ class Desk:
         await settle_due(self.journal.database, gateway, halflife_years=2.0, until=Deadline.never())
         await applier.drain()
         await applier.stop()
-        # The server plans anew once a graph has grown out of what it planned for; the applier's process sees to it too.
+        # The server plans anew once a graph has outgrown its plans; in the product the applier's process sees to it.
         await warm(self.world.graph)
-
-
-async def whole(memory: Memory, subject: str, **options: Any) -> Briefing:
-    """
-    Return a briefing that is not degraded, asking again a few times.
-
-    A server that has only just started plans each question anew and comes late, which the answer says; a caller asks
-    again. One that stays degraded is returned as it is, for the test to refuse.
-    """
-    briefing = await memory.brief(subject, **options)
-    for _ in range(5):
-        if not briefing.degraded:
-            break
-        briefing = await memory.brief(subject, **options)
-    return briefing
 
 
 def settings_of(world: World, journal: Journal, **changes: Any) -> Settings:
@@ -78,15 +62,8 @@ def settings_of(world: World, journal: Journal, **changes: Any) -> Settings:
     return world.settings.model_copy(update={"postgres_url": SecretStr(journal.url), "deadline_ms": 2000, **changes})
 
 
-@pytest_asyncio.fixture(scope="session")
-async def warmed(world: World) -> World:
-    """Give the world once its server has planned the questions of a briefing."""
-    await warm(world.graph)
-    return world
-
-
 @pytest_asyncio.fixture
-async def desk(empty: World, warmed: World, journal: Journal) -> AsyncIterator[Desk]:  # noqa: ARG001 - for its effect
+async def desk(empty: World, journal: Journal) -> AsyncIterator[Desk]:
     settings = settings_of(empty, journal)
     async with Memory.open(settings) as memory:
         yield Desk(empty, journal, memory, settings)

@@ -14,7 +14,7 @@ from journal.errors import BadInput, PermissionDenied, UnknownSubject
 from journal.settings import Role
 from recall.model import Quality
 from tests.recall import facts
-from tests.recall.conftest import Desk, whole
+from tests.recall.conftest import Desk
 from tests.recall.facts import day
 
 
@@ -44,7 +44,7 @@ async def _season(desk: Desk) -> None:
 async def test_the_answer_follows_what_was_known(desk: Desk) -> None:
     """Before the outcome, after it, and after its revision: three days, three answers to one question."""
     await _season(desk)
-    before, after, revised = [await whole(desk.memory, "T0", as_of=_at(number)) for number in (3.5, 5, 9)]
+    before, after, revised = [await desk.memory.brief("T0", as_of=_at(number)) for number in (3.5, 5, 9)]
     for briefing in (before, after, revised):
         assert briefing.mode == "normal", briefing
         assert [item.analysis.key for item in briefing.history.items] == ["a0"]
@@ -103,7 +103,7 @@ async def test_what_is_wrong_with_a_question_is_named(desk: Desk) -> None:
 async def test_without_neo4j_the_journal_answers_and_says_so(desk: Desk) -> None:
     """A refused port: what Postgres knows comes, labelled, inside the budget."""
     await _season(desk)
-    complete = await whole(desk.memory, "T0", as_of=_at(5))
+    complete = await desk.memory.brief("T0", as_of=_at(5))
     settings = desk.settings.model_copy(update={"neo4j_url": f"bolt://127.0.0.1:{_refused()}"})
     async with Memory.open(settings) as memory:
         begun = time.monotonic()
@@ -135,7 +135,7 @@ async def test_without_postgres_nothing_is_claimed(desk: Desk) -> None:
 async def test_single_questions_answer_as_the_briefing_does(desk: Desk) -> None:
     """Each arm can be asked for alone, and a debate and a text whole."""
     await _season(desk)
-    briefing = await whole(desk.memory, "T0", as_of=_at(5))
+    briefing = await desk.memory.brief("T0", as_of=_at(5))
     assert await desk.memory.history("T0", as_of=_at(5)) == briefing.history
     assert await desk.memory.debates("T0", as_of=_at(5)) == briefing.debates
     assert await desk.memory.contradictions("T0", as_of=_at(5)) == briefing.contradictions

@@ -13,7 +13,7 @@ from imem.memory import Memory
 from journal.errors import BadInput, UnknownSubject
 from tests.graph_proofs.world import World
 from tests.recall import facts
-from tests.recall.conftest import Desk, settings_of, whole
+from tests.recall.conftest import Desk, settings_of
 from tests.recall.facts import Line, day
 
 T = 5
@@ -67,7 +67,7 @@ async def answers(memory: Memory, clock: str, as_of: datetime) -> dict[str, Any]
         found[name] = answer.model_dump(mode="json") if hasattr(answer, "model_dump") else answer
 
     for subject in ("company:T0", "company:T1"):
-        await ask(f"brief {subject}", whole(memory, subject, for_agent="agent0", **asked))
+        await ask(f"brief {subject}", memory.brief(subject, for_agent="agent0", **asked))
         for part in ("history", "debates", "contradictions", "patterns", "lessons"):
             await ask(f"{part} {subject}", getattr(memory, part)(subject, limit=2, **asked))
         brief = found[f"brief {subject}"]
@@ -85,11 +85,10 @@ async def answers(memory: Memory, clock: str, as_of: datetime) -> dict[str, Any]
 @EXAMPLES
 @given(history=st.lists(_facts(), min_size=10, max_size=30), n=st.integers(0, 7), at=st.integers(T + 1, 10))
 async def test_facts_known_after_a_moment_change_no_answer_as_of_it(
-    warmed: World, history: list[Line], n: int, at: int
+    world: World, history: list[Line], n: int, at: int
 ) -> None:
     """Over random histories: every answer as of T is the same before and after facts known later are stated."""
     as_of = datetime.fromisoformat(day(T))
-    world = warmed
     await world.wipe()
     async with world.journal() as journal, Memory.open(settings_of(world, journal)) as memory:
         desk = Desk(world, journal, memory, settings_of(world, journal))
@@ -114,10 +113,9 @@ async def test_facts_known_after_a_moment_change_no_answer_as_of_it(
     n=st.integers(0, 7),
 )
 async def test_what_is_recorded_later_changes_no_answer_of_what_was_on_file(
-    warmed: World, first: list[Line], second: list[Line], n: int
+    world: World, first: list[Line], second: list[Line], n: int
 ) -> None:
     """Over random histories: on the recorded clock an old answer is the same whatever is recorded afterwards."""
-    world = warmed
     await world.wipe()
     async with world.journal() as journal, Memory.open(settings_of(world, journal)) as memory:
         desk = Desk(world, journal, memory, settings_of(world, journal))

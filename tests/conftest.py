@@ -25,6 +25,7 @@ import pytest
 
 from imem.local.supervisor import LocalStack
 from journal.settings import TEST_VARIABLES, Settings
+from tests.servers import migrated_template
 
 KEPT = ("IMEM_CACHE_DIR", "IMEM_MAVEN_REPOSITORY", "IMEM_NEO4J_HOME")
 """What tests take from the environment: where jars come from."""
@@ -67,6 +68,13 @@ def stack() -> Iterator[Stack]:
     """Start the servers once; nothing is migrated."""
     with temporary_home() as folder:
         yield from _servers(settings_for(folder))
+
+
+@pytest.fixture(scope="session")
+def template(stack: Stack) -> Iterator[str]:
+    """Migrate a database once; tests clone theirs from it."""
+    with migrated_template(stack.settings) as name:
+        yield name
 
 
 def _servers(settings: Settings) -> Iterator[Stack]:

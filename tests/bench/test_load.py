@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.bench.table import MB, Figure, Table
-from tests.load.conftest import Desk, analysis, company, desk, finding, performed, template
+from tests.load.conftest import Desk, analysis, company, desk, finding, performed
 
-__all__ = ["desk", "template"]
+__all__ = ["desk"]
 
 BAR_PER_S = 1000.0
 BAR_GROWTH = 1.2

@@ -12,9 +12,9 @@ from credibility.track_record import track_pairs, track_records
 from journal.deadline import Deadline
 from kg.asof import AsOf, Clock
 from tests.bench.table import Figure, Table, percentile
-from tests.credibility.conftest import HALFLIFE, World, template, world
+from tests.credibility.conftest import HALFLIFE, World, world
 
-__all__ = ["template", "world"]
+__all__ = ["world"]
 
 BAR_MS = 60.0
 READS = 100

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import orjson
 import psycopg
-import pytest
 import pytest_asyncio
 from psycopg import sql as composed
 
@@ -21,29 +19,13 @@ from journal.database import Database, Row
 from journal.deadline import Deadline
 from journal.entry import Receipt
 from journal.gateway import Gateway
-from journal.migrations import migrate
 from journal.settings import Role
 from kg.entries import entry_of
 from kg.lines import parse_line
+from tests.servers import with_database
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
 HALFLIFE = 2.0
-
-
-def _with_database(url: str, name: str) -> str:
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-
-
-@pytest.fixture(scope="session")
-def template(stack: Any) -> Iterator[str]:
-    name = f"credibility_{uuid4().hex[:8]}"
-    admin = stack.settings.postgres_admin_url.get_secret_value()
-    role = urlsplit(stack.settings.postgres_url.get_secret_value()).username
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(composed.SQL("CREATE DATABASE {}").format(composed.Identifier(name)))
-        migrate(_with_database(admin, name), application_role=role)
-        yield name
-        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 
 
 @dataclass
@@ -85,9 +67,9 @@ async def world(stack: Any, template: str) -> AsyncIterator[World]:
     admin = stack.settings.postgres_admin_url.get_secret_value()
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, template))))
-        url = _with_database(stack.settings.postgres_url.get_secret_value(), name)
+        url = with_database(stack.settings.postgres_url.get_secret_value(), name)
         database = Database(url, size=4)
-        yield World(url, _with_database(admin, name), database, Gateway(database, IMPORTER))
+        yield World(url, with_database(admin, name), database, Gateway(database, IMPORTER))
         await database.close()
         conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 

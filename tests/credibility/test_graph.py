@@ -14,6 +14,7 @@ from journal.errors import BudgetExceeded
 from kg import migrations
 from kg.applier import Applier
 from kg.engine import Graph
+from tests.servers import EMPTYING
 
 from .conftest import World
 from .load import day, lines
@@ -32,10 +33,16 @@ async def applier(stack: Any, world: World) -> AsyncIterator[Applier]:
     address = (found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value())
     migrations.migrate(*address)
     graph = Graph(*address)
-    await ask(graph, "MATCH (n) WHERE NOT n:SchemaVersion DETACH DELETE n")
+    await emptied(graph)
     yield Applier(world.database, graph, Silence(), derivers={"settled_by": SettledBy()})
-    await ask(graph, "MATCH (n) WHERE NOT n:SchemaVersion DETACH DELETE n")
+    await emptied(graph)
     await graph.close()
+
+
+async def emptied(graph: Graph) -> None:
+    async with graph.driver.session(database="neo4j") as session:
+        for text in EMPTYING:
+            await (await session.run(text)).consume()
 
 
 async def ask(graph: Graph, query: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import pytest
 from kg import migrations
 from kg.catalog import GROUP_BOOKKEEPING, KINDS, LABELS, LINK_TYPES, LINKS, NODE_BOOKKEEPING, link_props
 from tests.conftest import Stack
+from tests.servers import EMPTYING
 
 
 class Address(NamedTuple):
@@ -40,9 +41,8 @@ def connection(address: Address) -> Iterator[neo4j.Driver]:
 def wipe(driver: neo4j.Driver) -> None:
     """Empty the graph, in batches; what migrations made stays."""
     with driver.session(database="neo4j") as session:
-        # Links first: a node that bears thousands of them would take them all into one transaction's memory.
-        session.run("MATCH ()-[r]->() CALL (r) { DELETE r } IN TRANSACTIONS OF 10000 ROWS").consume()
-        session.run("MATCH (n) WHERE NOT n:SchemaVersion CALL (n) { DELETE n } IN TRANSACTIONS OF 5000 ROWS").consume()
+        for text in EMPTYING:
+            session.run(text).consume()
 
 
 @pytest.fixture

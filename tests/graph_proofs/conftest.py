@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import urlsplit
-from uuid import uuid4
 
-import psycopg
-import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
-from psycopg import sql as composed
 
-from journal.migrations import migrate
 from kg import migrations
 from kg.engine import Graph
-from tests.graph_proofs.world import Journal, World, with_database
+from tests.graph_proofs.world import Journal, World
 
 CHAOS = bool(os.environ.get("IMEM_CHAOS"))
 
@@ -32,25 +26,13 @@ PROOFS = settings(
 """How hard property tests on real servers try: the same few examples in CI, many new ones in the long form."""
 
 
-@pytest.fixture(scope="session")
-def journal_template(stack: Any) -> Iterator[str]:
-    name = f"proofs_{uuid4().hex[:8]}"
-    admin = stack.settings.postgres_admin_url.get_secret_value()
-    role = urlsplit(stack.settings.postgres_url.get_secret_value()).username
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(composed.SQL("CREATE DATABASE {}").format(composed.Identifier(name)))
-        migrate(with_database(admin, name), application_role=role)
-        yield name
-        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
-
-
 @pytest_asyncio.fixture(scope="session")
-async def world(stack: Any, journal_template: str) -> AsyncIterator[World]:
+async def world(stack: Any, template: str) -> AsyncIterator[World]:
     found = stack.settings
     address = (found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value())
     migrations.migrate(*address)
     graph = Graph(*address)
-    yield World(found, journal_template, graph)
+    yield World(found, template, graph)
     await graph.close()
 
 

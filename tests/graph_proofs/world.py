@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import neo4j
@@ -29,6 +28,7 @@ from kg.entries import entry_of
 from kg.hash import GraphHash, graph_hash
 from kg.lines import parse_line
 from kg.project import Event, Projection
+from tests.servers import EMPTYING, with_database
 
 Line = dict[str, Any]
 
@@ -109,11 +109,6 @@ class Journal:
             conn.execute(query, parameters or None)
 
 
-def with_database(url: str, name: str) -> str:
-    """Return *url* with another database."""
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-
-
 @dataclass
 class World:
     """
@@ -151,11 +146,7 @@ class World:
     async def wipe(self) -> None:
         """Empty the graph; what migrations made stays."""
         async with self.graph.driver.session(database="neo4j") as session:
-            # Links first and in batches: another test may have left a large graph.
-            for text in (
-                "MATCH ()-[r]->() CALL (r) { DELETE r } IN TRANSACTIONS OF 10000 ROWS",
-                "MATCH (n) WHERE NOT n:SchemaVersion CALL (n) { DELETE n } IN TRANSACTIONS OF 5000 ROWS",
-            ):
+            for text in EMPTYING:
                 await (await session.run(text)).consume()
 
     async def run(self, text: str, **parameters: Any) -> list[dict[str, Any]]:

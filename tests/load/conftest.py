@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import neo4j
@@ -22,27 +21,11 @@ from psycopg import sql as composed
 from pydantic import SecretStr
 
 import kg.migrations
-from journal.migrations import migrate
 from journal.settings import Role, Settings
+from tests.servers import EMPTYING, with_database
 
 TOP = Path(__file__).resolve().parent.parent.parent
 KNOWN = "2026-06-01T10:00:00Z"
-
-
-def _with_database(url: str, name: str) -> str:
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-
-
-@pytest.fixture(scope="session")
-def template(stack: Any) -> Iterator[str]:
-    name = f"load_{uuid4().hex[:8]}"
-    admin = stack.settings.postgres_admin_url.get_secret_value()
-    role = urlsplit(stack.settings.postgres_url.get_secret_value()).username
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(composed.SQL("CREATE DATABASE {}").format(composed.Identifier(name)))
-        migrate(_with_database(admin, name), application_role=role)
-        yield name
-        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 
 
 class Measured(NamedTuple):
@@ -184,8 +167,8 @@ def new_desk(stack: Any, template: str, folder: Path) -> Iterator[Desk]:
         yield Desk(
             given.model_copy(
                 update={
-                    "postgres_url": SecretStr(_with_database(given.postgres_url.get_secret_value(), name)),
-                    "postgres_admin_url": SecretStr(_with_database(admin, name)),
+                    "postgres_url": SecretStr(with_database(given.postgres_url.get_secret_value(), name)),
+                    "postgres_admin_url": SecretStr(with_database(admin, name)),
                     "home": folder / "home",
                 }
             ),
@@ -216,11 +199,8 @@ def graph(desk: Desk) -> Iterator[neo4j.Driver]:
     kg.migrations.migrate(settings.neo4j_url, *auth)
     with neo4j.GraphDatabase.driver(settings.neo4j_url, auth=auth, telemetry_disabled=True) as driver:
         with driver.session(database="neo4j") as session:
-            # Links first: a node that bears thousands of them would take them all into one transaction's memory.
-            session.run("MATCH ()-[r]->() CALL (r) { DELETE r } IN TRANSACTIONS OF 10000 ROWS").consume()
-            session.run(
-                "MATCH (n) WHERE NOT n:SchemaVersion CALL (n) { DELETE n } IN TRANSACTIONS OF 5000 ROWS"
-            ).consume()
+            for text in EMPTYING:
+                session.run(text).consume()
         yield driver
 
 

@@ -16,10 +16,10 @@ from journal.deadline import Deadline
 from journal.gateway import Gateway
 from journal.settings import Settings
 from kg.warm import warm
-from tests.graph_proofs.conftest import empty, journal, journal_template, world
+from tests.graph_proofs.conftest import empty, journal, world
 from tests.graph_proofs.world import Journal, Line, World, importer
 
-__all__ = ["empty", "journal", "journal_template", "world"]
+__all__ = ["empty", "journal", "world"]
 
 
 @dataclass

@@ -1,0 +1,47 @@
+"""What tests do to whole servers: databases cloned from one template, and graphs emptied however large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql as composed
+
+from journal.migrations import migrate
+from journal.settings import Settings
+
+EMPTYING: Final = (
+    "MATCH ()-[r]->() CALL (r) { DELETE r } IN TRANSACTIONS OF 10000 ROWS",
+    "MATCH (n) WHERE NOT n:SchemaVersion CALL (n) { DELETE n } IN TRANSACTIONS OF 5000 ROWS",
+)
+"""
+Statements that empty a graph but for what migrations made; each in a session of its own transactions.
+
+Links go first: a node that bears thousands of them would take them all into one transaction's memory.
+"""
+
+
+def with_database(url: str, name: str) -> str:
+    """Return *url* with another database."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+@contextmanager
+def migrated_template(settings: Settings) -> Iterator[str]:
+    """Lend the name of a migrated, empty database that nobody is connected to."""
+    assert settings.postgres_admin_url is not None
+    assert settings.postgres_url is not None
+    name = f"template_{uuid4().hex[:8]}"
+    admin = settings.postgres_admin_url.get_secret_value()
+    role = urlsplit(settings.postgres_url.get_secret_value()).username
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(composed.SQL("CREATE DATABASE {}").format(composed.Identifier(name)))
+        try:
+            migrate(with_database(admin, name), application_role=role)
+            yield name
+        finally:
+            conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))

@@ -223,19 +223,3 @@ AS $$
          WHERE d.state IN ('pending', 'dispatched'))
     ) - interval '1 microsecond'
 $$;
-
-CREATE FUNCTION imem_grant_application(p_role text) RETURNS void
-LANGUAGE plpgsql SET search_path = public, pg_temp
-AS $$
--- Gives the application's role what it needs and no more: it reads everything, writes the journal through
--- imem_append_v1 alone, and changes only the tables of running work.
-BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA public TO %I', p_role);
-    EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA public TO %I', p_role);
-    EXECUTE format('GRANT UPDATE ON delivery TO %I', p_role);
-    EXECUTE format('GRANT INSERT, UPDATE, DELETE ON lease, derive_work, settlement_due TO %I', p_role);
-    EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO %I', p_role);
-    EXECUTE format('REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM %I', p_role);
-END
-$$;
-REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM PUBLIC;

@@ -108,7 +108,7 @@ AS $$
     ) - interval '1 microsecond'
 $$;
 
-CREATE OR REPLACE FUNCTION imem_grant_application(p_role text) RETURNS void
+CREATE FUNCTION imem_grant_application(p_role text) RETURNS void
 LANGUAGE plpgsql SET search_path = public, pg_temp
 AS $$
 -- Gives the application's role what it needs and no more: it reads everything, writes the journal through
@@ -124,3 +124,4 @@ BEGIN
     EXECUTE format('REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM %I', p_role);
 END
 $$;
+REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM PUBLIC;

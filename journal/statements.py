@@ -21,6 +21,8 @@ from typing import LiteralString
 
 _HEADING = re.compile(r"^(?:--|//)[ \t]+([a-z][a-z0-9_]*)[ \t]+(?:--|//)[ \t]*$", re.MULTILINE)
 _HOLE = re.compile(r"«([a-z_]+)»")
+_GIVEN = re.compile(r"\$given\.([a-z_]+)")
+_COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 _TERM = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 
@@ -38,6 +40,11 @@ class Statement:
     name: str
     text: LiteralString
     path: Path
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Names that it takes from the map ``$given``, of Cypher alone."""
+        return frozenset(_GIVEN.findall(_COMMENT.sub("", self.text)))
 
     @property
     def holes(self) -> frozenset[str]:

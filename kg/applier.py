@@ -27,7 +27,7 @@ from journal.database import Database, Row
 from journal.deadline import Deadline
 from journal.errors import ImemError, LeaseLost, StatementRejected
 from journal.statements import cypher
-from kg.engine import Graph
+from kg.engine import Graph, given
 from kg.lease import Lease
 from kg.project import Event
 from kg.writing import GRAPH_BUDGET_MS, in_halves, write_events
@@ -278,7 +278,7 @@ class Applier:
 
         async def run(transaction: neo4j.AsyncTransaction) -> None:
             for sort, rows in sorted(batches.items()):
-                result = await transaction.run(cypher(f"derive_{sort}").text, rows=rows)
+                result = await transaction.run(cypher(f"derive_{sort}").text, given(rows=rows))
                 await result.consume()
 
         await self.graph.write("derive", run, deadline=Deadline.after_ms(GRAPH_BUDGET_MS))

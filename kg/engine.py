@@ -47,6 +47,17 @@ _TIMED_OUT = (
     "Neo.ClientError.Transaction.TransactionTerminated",
 )
 
+
+def given(parameters: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """
+    Return what a statement is sent with: one map, of which it takes ``$given.name``.
+
+    Neo4j makes a plan of its own for every size class of each text or list among the parameters (measured: 10, 100 and
+    1,000 characters, a second of planning for a large statement each time), but none for what a map holds.
+    """
+    return {"given": {**(parameters or {}), **more}}
+
+
 _MEND = "Is it running? `imem doctor` checks every server."
 
 
@@ -123,8 +134,13 @@ class Graph:
             GraphUnavailable: the server cannot be reached; retryable.
             BudgetExceeded: the deadline passed, here or on the server; its transaction has ended or is ending.
             StatementRejected: the server refused the statement.
+            TypeError: a parameter is missing, which the server would take for null.
         """
-        return await self.read_text(name, cypher(name).text, parameters, deadline=deadline)
+        statement = cypher(name)
+        missing = statement.given.difference(parameters or ())
+        if missing:
+            raise TypeError(f"{name}: missing parameters {sorted(missing)}.")
+        return await self.read_text(name, statement.text, parameters, deadline=deadline)
 
     async def read_text(
         self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None = None, *, deadline: Deadline
@@ -133,7 +149,7 @@ class Graph:
         async with self._bounded(deadline):
             query = neo4j.Query(text, metadata={"statement": name}, timeout=_timeout_s(deadline))
             async with self.driver.session(database=DATABASE, default_access_mode=neo4j.READ_ACCESS) as session:
-                result = await session.run(query, dict(parameters or {}))
+                result = await session.run(query, given(parameters))
                 return [record.data() async for record in result]
 
     async def write(

@@ -22,7 +22,7 @@ from neo4j.exceptions import DriverError, Neo4jError, TransientError
 from journal.errors import GraphUnavailable, SchemaError, StatementRejected
 from journal.migrations import Migration, migrations_in, pending
 from journal.statements import cypher, root_of
-from kg.engine import DATABASE, translated
+from kg.engine import DATABASE, given, translated
 
 _INDEXES_TIMEOUT_S: Final = 300
 """Longest wait for the indexes to be filled, in seconds: minutes on a graph of millions, instant on an empty one."""
@@ -145,7 +145,7 @@ def _run(driver: neo4j.Driver, text: LiteralString, **parameters: object) -> lis
     while True:
         try:
             with driver.session(database=DATABASE) as session:
-                return list(session.run(query, parameters))
+                return list(session.run(query, given(parameters)))
         except TransientError as error:
             if time.monotonic() > give_up:
                 raise GraphUnavailable(f"Neo4j was busy with its schema for too long ({error.code}).") from error

@@ -27,7 +27,7 @@ from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded, ImemError, LeaseLost, StatementRejected
 from journal.statements import cypher
 from kg.applier import MOST_REJECTIONS, STORE_BUDGET_MS
-from kg.engine import Graph
+from kg.engine import Graph, given
 from kg.hash import GraphHash, graph_hash
 from kg.lease import Lease
 from kg.project import Event
@@ -125,7 +125,7 @@ async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock 
     now = (clock or SystemClock()).now().isoformat()
 
     async def mark(transaction: neo4j.AsyncTransaction) -> bool:
-        row = await (await transaction.run(cypher("begin_rebuild").text, now=now)).single(strict=True)
+        row = await (await transaction.run(cypher("begin_rebuild").text, given(now=now))).single(strict=True)
         return bool(row["begun"])
 
     begun, _ = await target.write("begin_rebuild", mark, deadline=_patient())
@@ -364,7 +364,7 @@ async def _run(graph: Graph, name: str, **parameters: Any) -> int:
     """Run a statement that changes the graph and return the number that it returns, if any."""
 
     async def work(transaction: neo4j.AsyncTransaction) -> int:
-        row = await (await transaction.run(cypher(name).text, parameters)).single()
+        row = await (await transaction.run(cypher(name).text, given(parameters))).single()
         return int(row[0]) if row is not None else 0
 
     return (await graph.write(name, work, deadline=_patient()))[0]

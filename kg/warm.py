@@ -1,8 +1,9 @@
 """
 Plans made before anybody waits for them.
 
-Neo4j plans a statement when it first meets its text, which takes longer than a question may. So the process that
-writes the graph asks the questions of a briefing once, about nothing, when it starts.
+Neo4j plans a statement when it first meets its text, and again when the graph has grown to several times its size;
+either takes longer than a question may. So the process that writes the graph asks the questions of a briefing, about
+nothing, when it starts and after the graph has grown.
 """
 
 from __future__ import annotations
@@ -22,28 +23,31 @@ log = structlog.get_logger()
 BUDGET_MS: Final = 20_000
 """How long one plan may take, in milliseconds."""
 
-TEXT_SIZES: Final = (10, 100, 200)
-"""
-Characters of a text in each class of size that the server keeps plans apart by: measured, a plan made for one of up to
-10 does not serve one of 11 to 100, nor that a longer one.
-"""
-
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
+_NOBODY: Final = "-"
+
+
+async def worth_warming(graph: Graph) -> bool:
+    """Return whether the graph holds anything that one may ask about; one that does not answer is not."""
+    try:
+        return bool((await graph.read("holds_analyses", deadline=Deadline.after_ms(BUDGET_MS)))[0]["holds"])
+    except ImemError as error:
+        log.info("graph.not_warmed", reason=str(error))
+        return False
 
 
 async def warm(graph: Graph) -> int:
-    """Have every query that answers as of a day planned, for texts of every size; trouble is only noted."""
+    """Have every query that answers as of a day planned, and return how many were; trouble is only noted."""
     done = 0
     for query in named_queries().values():
         if not query.as_of:
             continue
-        for size in TEXT_SIZES:
-            nobody, kinds = "-" * size, query.parameters.items()
-            values: dict[str, Any] = {name: 1 if kind.startswith("int") else nobody for name, kind in kinds}
-            values |= dict.fromkeys(AS_OF, _LONG_AGO)
-            try:
-                await graph.read(query.name, values, deadline=Deadline.after_ms(BUDGET_MS))
-                done += 1
-            except ImemError as error:
-                log.info("graph.not_warmed", query=query.name, reason=str(error))
+        kinds = query.parameters.items()
+        values: dict[str, Any] = {name: 1 if kind.startswith("int") else _NOBODY for name, kind in kinds}
+        values |= dict.fromkeys(AS_OF, _LONG_AGO)
+        try:
+            await graph.read(query.name, values, deadline=Deadline.after_ms(BUDGET_MS))
+            done += 1
+        except ImemError as error:
+            log.info("graph.not_warmed", query=query.name, reason=str(error))
     return done

@@ -10,7 +10,7 @@ import neo4j
 from journal.clock import Clock
 from journal.deadline import Deadline
 from journal.errors import OutcomeUnknown, StatementRejected
-from kg.engine import Graph
+from kg.engine import Graph, given
 from kg.project import Event, Projection
 
 GRAPH_BUDGET_MS: Final = 30_000
@@ -42,7 +42,7 @@ async def write_events(
 
     async def run(transaction: neo4j.AsyncTransaction) -> None:
         for work in works:
-            result = await transaction.run(work.text, rows=work.rows, now=now)
+            result = await transaction.run(work.text, given(rows=work.rows, now=now))
             await result.consume()
 
     try:

@@ -4,10 +4,10 @@
 // columns: credibility (map)
 // order: one row; none when there is no record
 // as_of: no (the journal has the record's history under its key, agent/domain)
-MATCH (:Agent {name: $agent})-[:HAS_CREDIBILITY]->(c:AgentCredibility)-[:IN_DOMAIN]->(:Domain {name: $domain})
+MATCH (:Agent {name: $given.agent})-[:HAS_CREDIBILITY]->(c:AgentCredibility)-[:IN_DOMAIN]->(:Domain {name: $given.domain})
 RETURN properties(c) AS credibility
 ORDER BY c.id
-LIMIT $limit
+LIMIT $given.limit
 
 // accuracy_full_scan //
 // Mean accuracy over every settled finding of an agent, from the edges: the reference for the incremental number. Of several
@@ -16,9 +16,9 @@ LIMIT $limit
 // columns: agent (string), settled (int, findings), abstained (int, of them), accuracy (float, 0-1, or null when nothing was scored)
 // order: agent
 // as_of: no
-MATCH (a:Agent {name: $agent})
+MATCH (a:Agent {name: $given.agent})
 OPTIONAL MATCH (a)-[:STATED]->(f:Finding)
-WHERE f.domain = $domain OR $domain IS NULL
+WHERE f.domain = $given.domain OR $given.domain IS NULL
 OPTIONAL MATCH (f)-[r:SETTLED_BY]->(o:Outcome)
 WITH a, f, r, o ORDER BY o.vintage DESC, o.known_at DESC, o.id
 WITH a, f, head(collect({correct: r.correct, settled: r IS NOT NULL})) AS newest
@@ -30,4 +30,4 @@ RETURN a.name AS agent, size(verdicts) AS settled,
               / size([verdict IN verdicts WHERE verdict.correct IS NOT NULL])
     END AS accuracy
 ORDER BY agent
-LIMIT $limit
+LIMIT $given.limit

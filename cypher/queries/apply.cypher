@@ -2,7 +2,7 @@
 // Facts stated once. All statements of one core are equal; the earliest known one gives the node its clocks, and its
 // content unless a correction stands. Rows: key, subject (subject_id or null), order, position, recorded_at, known_at, occurred_at
 // (text), props, times (pairs of property and text). «label» the kind, «also» a second label or the same, «key» its key property.
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
 SET n:«also», n.subject_id = coalesce(row.subject, n.subject_id), n.stub = null
 WITH n, row, n.core_order IS NULL OR row.order < n.core_order AS earliest, n.correction_order IS NULL AS uncorrected,
@@ -19,7 +19,7 @@ FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
 // A property group, whole, where the statement is later than the one that stands by (known_at, actor, agent_seq);
 // a correction of the core likewise. Rows: key, subject, order, props (absent fields null), times (with the group's clocks).
 // «order» names the group's order property. A node that has no core yet is a stub.
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
 ON CREATE SET n:«also», n.subject_id = row.subject, n.stub = true
 WITH n, row
@@ -29,20 +29,20 @@ FOREACH (time IN row.times | SET n[time[0]] = datetime(time[1]))
 
 // write_stubs //
 // Nodes that are known by name alone: targets of links that others replaced in the same batch. Rows: key, subject.
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
 ON CREATE SET n:«also», n.subject_id = row.subject, n.stub = true
 
 // mark_active_patterns //
 // The second label of patterns that agents may see, exactly while their status is active. Rows: key.
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MATCH (p:Pattern {pattern_id: row.key})
 FOREACH (_ IN CASE WHEN p.status = 'active' THEN [1] ELSE [] END | SET p:ActivePattern)
 FOREACH (_ IN CASE WHEN coalesce(p.status, '') <> 'active' THEN [1] ELSE [] END | REMOVE p:ActivePattern)
 
 // project_credibility //
 // The headline numbers of an agent's credibility in a domain, projected from its record onto the edge. Rows: key.
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MATCH (c:AgentCredibility {id: row.key}) WHERE c.agent_id IS NOT NULL
 MERGE (a:Agent {name: c.agent_id}) ON CREATE SET a.stub = true
 MERGE (d:Domain {name: c.domain}) ON CREATE SET d.stub = true
@@ -55,7 +55,7 @@ SET r.overall_score = c.overall_score, r.sample_size = c.sample_size, r.recent_a
 // Links, one for (type, from, to); an end that does not exist yet becomes a stub. The latest statement gives the properties,
 // the earliest the clocks, the first recorded its position. Rows: from, to, from_stub, to_stub (maps), order, first_order,
 // position, recorded_at, known_at, occurred_at (text), props, times (pairs of property and text).
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MERGE (a:«from» {«from_key»: row.from})
 ON CREATE SET a:«from_also», a += row.from_stub
 MERGE (b:«to» {«to_key»: row.to})
@@ -73,7 +73,7 @@ FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
 
 // write_dated_links //
 // As write_links, for links that one pair may bear often, told apart by the time «identity». Rows: also identity (text).
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MERGE (a:«from» {«from_key»: row.from})
 ON CREATE SET a:«from_also», a += row.from_stub
 MERGE (b:«to» {«to_key»: row.to})
@@ -92,7 +92,7 @@ FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
 // replace_links //
 // Links of which a node has one at a time: the latest statement by (known_at, actor, agent_seq) stands, the journal keeps
 // the others. One row a node in a call. Rows: as write_links.
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MERGE (a:«from» {«from_key»: row.from})
 ON CREATE SET a:«from_also», a += row.from_stub
 MERGE (b:«to» {«to_key»: row.to})
@@ -109,13 +109,13 @@ FOREACH (time IN row.times | SET r[time[0]] = datetime(time[1]))
 
 // mark_applied //
 // That these events' effects are in the graph, written with them. Rows: event_id, position.
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MERGE (e:AppliedEvent {event_id: row.event_id})
-ON CREATE SET e.position = row.position, e.applied_at = datetime($now)
+ON CREATE SET e.position = row.position, e.applied_at = datetime($given.now)
 
 // derive_subject_counters //
 // Counters of subjects, recomputed from their edges. Rows: key (subject_id).
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MATCH (s:Subject {subject_id: row.key})
 OPTIONAL MATCH (s)-[:HAS_ANALYSIS]->(a:Analysis) WHERE a.known_at IS NOT NULL
 WITH s, count(a) AS analyses, max(a.date) AS newest
@@ -123,7 +123,7 @@ SET s.analyzed_count = analyses, s.last_analysis = newest
 
 // derive_agent_counters //
 // Decisions an agent took part in, recomputed from its edges. Rows: key (agent).
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 MATCH (a:Agent {name: row.key})
 OPTIONAL MATCH (a)-[:MADE]->(d:Decision) WHERE d.known_at IS NOT NULL
 WITH a, count(d) AS decisions
@@ -133,7 +133,7 @@ SET a.total_decisions = decisions
 // How outcomes settled findings, whole for each finding: what is no longer so is removed. Scores may be quicker than the
 // events that they stand for, whose nodes are then stubs. Rows: key (finding id), scores (list of outcome_id, props, and
 // known_at, recorded_at as text or null).
-UNWIND $rows AS row
+UNWIND $given.rows AS row
 OPTIONAL MATCH (:Finding {id: row.key})-[old:SETTLED_BY]->(gone:Outcome)
 WITH row, collect(CASE WHEN NOT gone.id IN [score IN row.scores | score.outcome_id] THEN old END) AS olds
 FOREACH (old IN olds | DELETE old)

@@ -4,10 +4,10 @@
 // columns: source (map)
 // order: one row; none when the source is unknown
 // as_of: no
-MATCH (s:SourceCredibility {source_name: $source})
+MATCH (s:SourceCredibility {source_name: $given.source})
 WHERE s.known_at IS NOT NULL
 RETURN properties(s) AS source
-LIMIT $limit
+LIMIT $given.limit
 
 // contradictions_for_gate3 //
 // Critical contradictions whose value is provisional and that no gate has reviewed.
@@ -19,7 +19,7 @@ MATCH (c:DataContradiction {priority: 'CRITICAL'})
 WHERE c.provisional AND NOT c.reviewed_at_gate3
 RETURN properties(c) AS contradiction
 ORDER BY c.timestamp, c.id
-LIMIT $limit
+LIMIT $given.limit
 
 // source_win_rate //
 // In how many of the contradictions that a source took part in, and that some source decided, it was the one believed; beside its
@@ -28,7 +28,7 @@ LIMIT $limit
 // columns: source (string), won (int), decided (int), win_rate (float, 0-1, or null when none was decided), base_accuracy (float, 0-1, or null)
 // order: one row; none when the source is unknown
 // as_of: no
-MATCH (s:SourceCredibility {source_name: $source})
+MATCH (s:SourceCredibility {source_name: $given.source})
 CALL (s) {
     MATCH (c:DataContradiction)
     WHERE c.source_a = s.source_name OR c.source_b = s.source_name
@@ -37,7 +37,7 @@ CALL (s) {
 }
 RETURN s.source_name AS source, won, decided, CASE WHEN decided > 0 THEN toFloat(won) / decided END AS win_rate,
     s.base_accuracy AS base_accuracy
-LIMIT $limit
+LIMIT $given.limit
 
 // contradictions_arbitrated //
 // Contradictions that a person decided.
@@ -46,7 +46,7 @@ LIMIT $limit
 // order: timestamp descending, then id
 // as_of: no
 MATCH (c:DataContradiction {resolution_level: '3_human'})
-WHERE c.timestamp >= $since
+WHERE c.timestamp >= $given.since
 RETURN properties(c) AS contradiction
 ORDER BY c.timestamp DESC, c.id
-LIMIT $limit
+LIMIT $given.limit

@@ -5,14 +5,14 @@
 // columns: debate (map), resolutions (list of maps; earliest known first, then by id, 20 at most), score (float, higher is nearer)
 // order: timestamp descending, then id
 // as_of: no (precedents as of a day search the vectors with a time filter)
-WITH $search AS search WHERE search <> ''
+WITH $given.search AS search WHERE search <> ''
 CALL db.index.fulltext.queryNodes('debate_topic', search, {limit: 1000}) YIELD node, score
 WITH node, score
-WHERE node.known_at IS NOT NULL AND ($levels IS NULL OR node.resolution_level IN $levels)
+WHERE node.known_at IS NOT NULL AND ($given.levels IS NULL OR node.resolution_level IN $given.levels)
 WITH max(score) AS best, collect({d: node, score: score}) AS rows
 UNWIND rows AS row
 WITH row.d AS d, row.score AS score WHERE score >= best / 2
-WITH d, score ORDER BY d.timestamp DESC, d.id LIMIT $limit
+WITH d, score ORDER BY d.timestamp DESC, d.id LIMIT $given.limit
 RETURN properties(d) AS debate,
     COLLECT {
         MATCH (d)-[:HAS_RESOLUTION]->(r:DebateResolution) WHERE r.known_at IS NOT NULL
@@ -33,7 +33,7 @@ WHERE o.at >= d.defaulted_at
 RETURN properties(d) AS debate, properties(r) AS resolution, h.id AS human, o.at AS overridden_at,
     coalesce(o.rationale, r.override_rationale) AS rationale, r.outcome_correctness AS correctness
 ORDER BY overridden_at DESC, d.id, human
-LIMIT $limit
+LIMIT $given.limit
 
 // facilitator_success_rate //
 // How often a facilitator's decision proved right, over those whose accuracy is tracked and known.
@@ -44,4 +44,4 @@ LIMIT $limit
 MATCH (d:Debate {resolution_level: '2_facilitator'})-[:HAS_RESOLUTION]->(r:DebateResolution)
 WHERE r.accuracy_tracked AND r.outcome_correctness IS NOT NULL
 RETURN count(r) AS debates, avg(r.outcome_correctness) AS mean_correctness
-LIMIT $limit
+LIMIT $given.limit

@@ -9,7 +9,7 @@ WHERE p.used_in_investment_decision
    OR size([met IN [p.confidence_score > 0.7, p.impact_score > 0.5, p.validation_count >= 3] WHERE met]) >= 2
 RETURN properties(p) AS pattern
 ORDER BY p.tier1_created_date, p.pattern_id
-LIMIT $limit
+LIMIT $given.limit
 
 // files_deletable //
 // Cold files that nothing rests on: no pattern by its edge (the counter drifts and is not asked), and in no archive, neither by
@@ -19,12 +19,12 @@ LIMIT $limit
 // order: size_mb descending, then file_path
 // as_of: no
 MATCH (f:DataFile {storage_tier: 'cold'})
-WHERE f.created_date < $created_before AND f.in_archive = false
+WHERE f.created_date < $given.created_before AND f.in_archive = false
   AND NOT EXISTS { (:Pattern)-[:SUPPORTED_BY_FILE]->(f) }
   AND NOT EXISTS { (:ArchiveDirectory)-[:CONTAINS_FILE]->(f) }
 RETURN properties(f) AS file, f.size_mb AS size_mb
 ORDER BY size_mb DESC, f.file_path
-LIMIT $limit
+LIMIT $given.limit
 
 // active_patterns_of_file //
 // How many active patterns rest on a file.
@@ -32,9 +32,9 @@ LIMIT $limit
 // columns: file_path (string), patterns (int)
 // order: one row; none when the file is unknown
 // as_of: no
-MATCH (f:DataFile {file_path: $file_path})
+MATCH (f:DataFile {file_path: $given.file_path})
 RETURN f.file_path AS file_path, COUNT { (f)<-[:SUPPORTED_BY_FILE]-(:ActivePattern) } AS patterns
-LIMIT $limit
+LIMIT $given.limit
 
 // evidence_at_risk //
 // Active patterns without an archive, resting on files that expire before a date; one row a file.
@@ -43,7 +43,7 @@ LIMIT $limit
 // order: retention_expiry, soonest first, then pattern_id, file_path
 // as_of: no
 MATCH (f:DataFile)
-WHERE f.retention_expiry < $expires_before
+WHERE f.retention_expiry < $given.expires_before
 CALL (f) {
     MATCH (f)<-[:SUPPORTED_BY_FILE]-(p:ActivePattern)
     WHERE coalesce(p.archive_tier, 0) = 0
@@ -51,7 +51,7 @@ CALL (f) {
 }
 RETURN properties(p) AS pattern, properties(f) AS file, f.retention_expiry AS retention_expiry
 ORDER BY retention_expiry, p.pattern_id, f.file_path
-LIMIT $limit
+LIMIT $given.limit
 
 // archive_costs //
 // How much the archives of each tier hold.
@@ -63,7 +63,7 @@ MATCH (d:ArchiveDirectory)
 WHERE d.tier IS NOT NULL
 RETURN d.tier AS tier, count(d) AS archives, sum(d.size_mb) AS total_mb, avg(d.size_mb) AS mean_mb
 ORDER BY tier
-LIMIT $limit
+LIMIT $given.limit
 
 // patterns_missing_archive //
 // Patterns that money was decided on and that have no archive.
@@ -75,4 +75,4 @@ MATCH (p:Pattern {used_in_investment_decision: true})
 WHERE coalesce(p.archive_tier, 0) = 0
 RETURN properties(p) AS pattern
 ORDER BY p.pattern_id
-LIMIT $limit
+LIMIT $given.limit

@@ -6,8 +6,8 @@
 // order: priority, highest first, then the longest under review, then id
 // as_of: no
 MATCH (m:PostMortem {status: 'in_review'})
-WHERE m.state_known_at < $opened_before
-WITH m ORDER BY m.priority DESC, m.state_known_at, m.id LIMIT $limit
+WHERE m.state_known_at < $given.opened_before
+WITH m ORDER BY m.priority DESC, m.state_known_at, m.id LIMIT $given.limit
 RETURN properties(m) AS postmortem,
     head(COLLECT { MATCH (d:Decision)-[:HAS_POSTMORTEM]->(m) RETURN properties(d) }) AS decision
 ORDER BY m.priority DESC, m.state_known_at, m.id
@@ -19,8 +19,8 @@ ORDER BY m.priority DESC, m.state_known_at, m.id
 //   decision at that checkpoint; by id)
 // order: checkpoint, then id
 // as_of: no
-MATCH (d:Decision {id: $decision_id})-[:HAS_POSTMORTEM]->(m:PostMortem)
-WITH d, m ORDER BY m.checkpoint, m.id LIMIT $limit
+MATCH (d:Decision {id: $given.decision_id})-[:HAS_POSTMORTEM]->(m:PostMortem)
+WITH d, m ORDER BY m.checkpoint, m.id LIMIT $given.limit
 RETURN properties(d) AS decision, properties(m) AS postmortem,
     COLLECT { MATCH (m)-[:HAS_ANALYSIS]->(f:FailureAnalysis) RETURN properties(f) ORDER BY f.id } AS failure_analyses,
     COLLECT { MATCH (m)-[:HAS_INSIGHT]->(i:HumanInsight) RETURN properties(i) ORDER BY i.id } AS insights,
@@ -37,12 +37,12 @@ ORDER BY m.checkpoint, m.id
 // columns: lesson (map), postmortem_id (string)
 // order: applied_date, newest first, unknown ones last, then id
 // as_of: no
-MATCH (f:FailureAnalysis {root_cause_category: $root_cause})<-[:HAS_ANALYSIS]-(m:PostMortem)-[:GENERATED_LESSON]->(l:Lesson)
+MATCH (f:FailureAnalysis {root_cause_category: $given.root_cause})<-[:HAS_ANALYSIS]-(m:PostMortem)-[:GENERATED_LESSON]->(l:Lesson)
 WHERE l.applied
 WITH DISTINCT l, m.id AS postmortem_id
 RETURN properties(l) AS lesson, postmortem_id
 ORDER BY l.applied_date IS NULL, l.applied_date DESC, l.id, postmortem_id
-LIMIT $limit
+LIMIT $given.limit
 
 // success_validation_stats //
 // What stood behind the successes of one class: skill, or the market.
@@ -50,10 +50,10 @@ LIMIT $limit
 // columns: classification (string), validations (int), mean_skill_ratio (float or null), mean_market_contribution (float or null, fraction)
 // order: one row
 // as_of: no
-MATCH (v:SuccessValidation {classification: $classification})
+MATCH (v:SuccessValidation {classification: $given.classification})
 WITH count(v) AS validations, avg(v.skill_ratio) AS mean_skill_ratio, avg(v.market_contribution) AS mean_market_contribution
-RETURN $classification AS classification, validations, mean_skill_ratio, mean_market_contribution
-LIMIT $limit
+RETURN $given.classification AS classification, validations, mean_skill_ratio, mean_market_contribution
+LIMIT $given.limit
 
 // patterns_pending_revision //
 // Active patterns that lessons speak of which were neither applied nor have revised them.
@@ -68,7 +68,7 @@ WITH p, l ORDER BY l.id
 WITH p, collect(DISTINCT l.id) AS lesson_ids
 RETURN properties(p) AS pattern, size(lesson_ids) AS lessons, lesson_ids
 ORDER BY lessons DESC, p.pattern_id
-LIMIT $limit
+LIMIT $given.limit
 
 // lesson_effect //
 // How agents decided after a lesson they were meant to learn: for each tracked lesson applied since a date and each agent it
@@ -79,8 +79,8 @@ LIMIT $limit
 // order: applied_date descending, lesson_id, agent
 // as_of: no
 MATCH (l:Lesson)-[:AFFECTS_AGENT]->(a:Agent)
-WHERE l.applied_date >= $since AND l.applied AND l.effectiveness_tracked
-WITH l, a ORDER BY l.applied_date DESC, l.id, a.name LIMIT $limit
+WHERE l.applied_date >= $given.since AND l.applied AND l.effectiveness_tracked
+WITH l, a ORDER BY l.applied_date DESC, l.id, a.name LIMIT $given.limit
 CALL (l, a) {
     MATCH (a)-[:MADE]->(d:Decision)-[:HAS_OUTCOME]->(o:Outcome)
     WHERE d.decided_at > l.applied_date AND o.accuracy IS NOT NULL

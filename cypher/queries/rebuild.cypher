@@ -4,7 +4,7 @@
 OPTIONAL MATCH (other) WHERE NOT other:SchemaVersion
 WITH other LIMIT 1
 FOREACH (_ IN CASE WHEN other IS NULL THEN [1] ELSE [] END |
-    MERGE (mark:AppliedEvent {event_id: 'rebuild'}) ON CREATE SET mark.position = 0, mark.applied_at = datetime($now))
+    MERGE (mark:AppliedEvent {event_id: 'rebuild'}) ON CREATE SET mark.position = 0, mark.applied_at = datetime($given.now))
 WITH other
 OPTIONAL MATCH (mark:AppliedEvent {event_id: 'rebuild'})
 RETURN mark IS NOT NULL AS begun
@@ -24,6 +24,6 @@ CALL db.info() YIELD id RETURN id
 // wipe_graph //
 // Deletes some nodes with their links, but nothing of the schema's; returns how many. Parameter: limit (nodes).
 MATCH (n) WHERE NOT n:SchemaVersion
-WITH n LIMIT $limit
+WITH n LIMIT $given.limit
 DETACH DELETE n
 RETURN count(*) AS deleted

@@ -8,10 +8,10 @@ MATCH (v:SchemaVersion) RETURN v.number AS number, v.sha256 AS sha256 ORDER BY n
 
 // add_schema_version //
 // That the file `number` with this content was applied; the first to say so wins. Returns the sha256 that stands.
-MERGE (v:SchemaVersion {number: $number})
-ON CREATE SET v.name = $name, v.sha256 = $sha256, v.applied_at = $now
+MERGE (v:SchemaVersion {number: $given.number})
+ON CREATE SET v.name = $given.name, v.sha256 = $given.sha256, v.applied_at = $given.now
 RETURN v.sha256 AS sha256
 
 // await_indexes //
 // Waits until every index answers, at most `timeout_s` seconds.
-CALL db.awaitIndexes($timeout_s)
+CALL db.awaitIndexes($given.timeout_s)

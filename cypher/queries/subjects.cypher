@@ -3,7 +3,7 @@
 // The graph finds, the journal dates: such a query returns keys and how they hang together, and the caller reads their values as
 // of the moment from the journal. (It is also the fast way: the driver takes long over times.)
 //
-// A node or link counts when its known_at is at most $known_until and its recorded_at at most $recorded_until; on a stub both
+// A node or link counts when its known_at is at most $given.known_until and its recorded_at at most $given.recorded_until; on a stub both
 // are null, so it does not count. The subject itself is a reference and is not asked.
 //
 // Where rows are chosen or sorted by a fact that a correction may change, those corrected after the moment come *in addition* to
@@ -21,42 +21,42 @@
 //   total (int, analyses that count)
 // order: own first, then date descending, then id; unsettled ones before all
 // as_of: yes
-MATCH (s:Subject {subject_id: $subject_id})
+MATCH (s:Subject {subject_id: $given.subject_id})
 CALL (s) {
     MATCH (s)-[h:HAS_ANALYSIS]->(a:Analysis)
-    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
-      AND a.known_at <= $known_until AND a.recorded_at <= $recorded_until
+    WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
+      AND a.known_at <= $given.known_until AND a.recorded_at <= $given.recorded_until
     RETURN s AS subject, a, true AS own
   UNION ALL
     MATCH (m:Market)
     WHERE m.series_id = s.series_id AND m <> s
     MATCH (m)-[h:HAS_ANALYSIS]->(a:Analysis)
-    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
-      AND a.known_at <= $known_until AND a.recorded_at <= $recorded_until
+    WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
+      AND a.known_at <= $given.known_until AND a.recorded_at <= $given.recorded_until
     RETURN m AS subject, a, false AS own
 }
 WITH subject, a, own,
-     coalesce(a.correction_known_at > $known_until OR a.correction_recorded_at > $recorded_until, false) AS unsettled
+     coalesce(a.correction_known_at > $given.known_until OR a.correction_recorded_at > $given.recorded_until, false) AS unsettled
 ORDER BY own DESC, a.date DESC, a.id
 WITH collect({subject: subject, a: a, own: own, unsettled: unsettled}) AS rows
-WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
+WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place] AS row
 WITH total, place, row.subject AS subject, row.a AS a, row.own AS own, row.unsettled AS unsettled
 CALL (a) {
     MATCH (a)-[h:HAS_FINDING]->(f:Finding)
-    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
-      AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
-    WITH f, coalesce(f.correction_known_at > $known_until OR f.correction_recorded_at > $recorded_until, false) AS later
+    WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
+      AND f.known_at <= $given.known_until AND f.recorded_at <= $given.recorded_until
+    WITH f, coalesce(f.correction_known_at > $given.known_until OR f.correction_recorded_at > $given.recorded_until, false) AS later
     ORDER BY coalesce(f.importance, -1.0) DESC, f.id
     WITH collect({f: f, later: later}) AS rows
     RETURN size(rows) AS findings_total,
-           [row IN rows WHERE row.later] + [row IN rows WHERE NOT row.later][..$findings_limit] AS chosen
+           [row IN rows WHERE row.later] + [row IN rows WHERE NOT row.later][..$given.findings_limit] AS chosen
 }
 RETURN subject.subject_id AS subject, own, a.id AS analysis,
     COLLECT {
         MATCH (agent:Agent)-[p:PERFORMED]->(a)
-        WHERE p.known_at <= $known_until AND p.recorded_at <= $recorded_until
+        WHERE p.known_at <= $given.known_until AND p.recorded_at <= $given.recorded_until
         RETURN {agent: agent.name, role: p.role, order: p.order}
         ORDER BY agent.name LIMIT 50
     } AS performed_by,
@@ -67,7 +67,7 @@ RETURN subject.subject_id AS subject, own, a.id AS analysis,
             finding: f.id, unsettled: later,
             settled: COLLECT {
                 MATCH (f)-[r:SETTLED_BY]->(o:Outcome)
-                WHERE o.known_at <= $known_until AND o.recorded_at <= $recorded_until
+                WHERE o.known_at <= $given.known_until AND o.recorded_at <= $given.recorded_until
                 RETURN {outcome: o.id, correct: r.correct, brier: r.brier, log_score: r.log_score}
                 ORDER BY o.id LIMIT 20
             }
@@ -77,14 +77,14 @@ RETURN subject.subject_id AS subject, own, a.id AS analysis,
     findings_total,
     COLLECT {
         MATCH (a)-[l:LED_TO]->(d:Decision)
-        WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
-          AND d.known_at <= $known_until AND d.recorded_at <= $recorded_until
+        WHERE l.known_at <= $given.known_until AND l.recorded_at <= $given.recorded_until
+          AND d.known_at <= $given.known_until AND d.recorded_at <= $given.recorded_until
         RETURN {
             decision: d.id,
             outcomes: COLLECT {
                 MATCH (d)-[h:HAS_OUTCOME]->(o:Outcome)
-                WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
-                  AND o.known_at <= $known_until AND o.recorded_at <= $recorded_until
+                WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
+                  AND o.known_at <= $given.known_until AND o.recorded_at <= $given.recorded_until
                 RETURN o.id
                 ORDER BY o.id LIMIT 50
             }
@@ -101,19 +101,19 @@ ORDER BY place
 // columns: agent (string), domain (string), findings (int), claims (int: those that an outcome can settle)
 // order: findings descending, then agent, domain
 // as_of: yes
-MATCH (s:Subject {subject_id: $subject_id})
+MATCH (s:Subject {subject_id: $given.subject_id})
 CALL (s) {
     RETURN s AS subject
   UNION
     MATCH (m:Market) WHERE m.series_id = s.series_id RETURN m AS subject
 }
 MATCH (subject)-[h:HAS_ANALYSIS]->(:Analysis)-[i:HAS_FINDING]->(f:Finding)
-WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
-  AND i.known_at <= $known_until AND i.recorded_at <= $recorded_until
-  AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
+WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
+  AND i.known_at <= $given.known_until AND i.recorded_at <= $given.recorded_until
+  AND f.known_at <= $given.known_until AND f.recorded_at <= $given.recorded_until
 RETURN f.agent AS agent, f.domain AS domain, count(f) AS findings, count(f.metric) AS claims
 ORDER BY findings DESC, agent, domain
-LIMIT $limit
+LIMIT $given.limit
 
 // peers //
 // Companies like this one.
@@ -121,10 +121,10 @@ LIMIT $limit
 // columns: peer (map), similarity (float, 0-1 or null)
 // order: similarity descending, unknown ones last, then ticker
 // as_of: no (a link's properties are dated by the journal alone)
-MATCH (:Subject {subject_id: $subject_id})-[r:PEER_OF]-(peer:Company)
+MATCH (:Subject {subject_id: $given.subject_id})-[r:PEER_OF]-(peer:Company)
 RETURN properties(peer) AS peer, r.similarity AS similarity
 ORDER BY coalesce(similarity, -1.0) DESC, peer.ticker
-LIMIT $limit
+LIMIT $given.limit
 
 // debates_of_subject //
 // Debates about a subject: who challenged whom, over which finding, and how it ended. Who won stands in the resolution.
@@ -133,27 +133,27 @@ LIMIT $limit
 //   resolutions (list of ids; by id, 20 at most), unsettled (bool), total (int, debates that count)
 // order: timestamp descending, then id; unsettled ones before all
 // as_of: yes
-MATCH (s:Subject {subject_id: $subject_id})<-[b:ABOUT]-(d:Debate)
-WHERE b.known_at <= $known_until AND b.recorded_at <= $recorded_until
-  AND d.known_at <= $known_until AND d.recorded_at <= $recorded_until
-WITH d, coalesce(d.correction_known_at > $known_until OR d.correction_recorded_at > $recorded_until, false) AS unsettled
+MATCH (s:Subject {subject_id: $given.subject_id})<-[b:ABOUT]-(d:Debate)
+WHERE b.known_at <= $given.known_until AND b.recorded_at <= $given.recorded_until
+  AND d.known_at <= $given.known_until AND d.recorded_at <= $given.recorded_until
+WITH d, coalesce(d.correction_known_at > $given.known_until OR d.correction_recorded_at > $given.recorded_until, false) AS unsettled
 ORDER BY d.timestamp DESC, d.id
 WITH collect({d: d, unsettled: unsettled}) AS rows
-WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
+WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place] AS row
 WITH total, place, row.d AS d, row.unsettled AS unsettled
 RETURN d.id AS debate, d.challenger_agent AS challenger, d.challenged_agent AS challenged,
     head(COLLECT {
         MATCH (d)-[l:DISPUTES]->(f:Finding)
-        WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
-          AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
+        WHERE l.known_at <= $given.known_until AND l.recorded_at <= $given.recorded_until
+          AND f.known_at <= $given.known_until AND f.recorded_at <= $given.recorded_until
         RETURN f.id
     }) AS disputed,
     COLLECT {
         MATCH (d)-[l:HAS_RESOLUTION]->(r:DebateResolution)
-        WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
-          AND r.known_at <= $known_until AND r.recorded_at <= $recorded_until
+        WHERE l.known_at <= $given.known_until AND l.recorded_at <= $given.recorded_until
+          AND r.known_at <= $given.known_until AND r.recorded_at <= $given.recorded_until
         RETURN r.id
         ORDER BY r.id LIMIT 20
     } AS resolutions,
@@ -166,12 +166,12 @@ ORDER BY place
 // columns: contradiction (string: id), unsettled (bool), total (int, contradictions that count)
 // order: timestamp descending, then id; unsettled ones before all
 // as_of: yes
-MATCH (c:DataContradiction {subject_id: $subject_id})
-WHERE c.known_at <= $known_until AND c.recorded_at <= $recorded_until
-WITH c, coalesce(c.correction_known_at > $known_until OR c.correction_recorded_at > $recorded_until, false) AS unsettled
+MATCH (c:DataContradiction {subject_id: $given.subject_id})
+WHERE c.known_at <= $given.known_until AND c.recorded_at <= $given.recorded_until
+WITH c, coalesce(c.correction_known_at > $given.known_until OR c.correction_recorded_at > $given.recorded_until, false) AS unsettled
 ORDER BY c.timestamp DESC, c.id
 WITH collect({c: c, unsettled: unsettled}) AS rows
-WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
+WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place].c AS c, rows[place].unsettled AS unsettled
 RETURN c.id AS contradiction, unsettled, total
@@ -190,12 +190,12 @@ ORDER BY place
 MATCH (any:Lesson)
 // The server keeps this number; while it is zero, nothing has to be asked of the subject's findings.
 WITH count(any) AS lessons WHERE lessons > 0
-MATCH (s:Subject {subject_id: $subject_id})
+MATCH (s:Subject {subject_id: $given.subject_id})
 CALL (s) {
     MATCH (s)-[h:HAS_ANALYSIS]->(:Analysis)-[i:HAS_FINDING]->(f:Finding)
-    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
-      AND i.known_at <= $known_until AND i.recorded_at <= $recorded_until
-      AND f.known_at <= $known_until AND f.recorded_at <= $recorded_until
+    WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
+      AND i.known_at <= $given.known_until AND i.recorded_at <= $given.recorded_until
+      AND f.known_at <= $given.known_until AND f.recorded_at <= $given.recorded_until
     WITH f.domain AS domain ORDER BY domain
     RETURN collect(DISTINCT domain) AS domains
 }
@@ -211,31 +211,31 @@ CALL (s, domains) {
     RETURN l, 'domain' AS via, null AS pattern
   UNION ALL
     MATCH (s)-[h:HAS_ANALYSIS]->(:Analysis)-[i:IDENTIFIED_PATTERN]->(p:ActivePattern)<-[j:AFFECTS_PATTERN]-(l:Lesson)
-    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
-      AND i.known_at <= $known_until AND i.recorded_at <= $recorded_until
-      AND j.known_at <= $known_until AND j.recorded_at <= $recorded_until
+    WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
+      AND i.known_at <= $given.known_until AND i.recorded_at <= $given.recorded_until
+      AND j.known_at <= $given.known_until AND j.recorded_at <= $given.recorded_until
     RETURN DISTINCT l, 'pattern' AS via, p.pattern_id AS pattern
   UNION ALL
     MATCH (s)-[h:HAS_ANALYSIS]->(:Analysis)-[i:LED_TO]->(:Decision)-[j:HAS_POSTMORTEM]->(:PostMortem)-[k:GENERATED_LESSON]->(l:Lesson)
-    WHERE h.known_at <= $known_until AND h.recorded_at <= $recorded_until
-      AND i.known_at <= $known_until AND i.recorded_at <= $recorded_until
-      AND j.known_at <= $known_until AND j.recorded_at <= $recorded_until
-      AND k.known_at <= $known_until AND k.recorded_at <= $recorded_until
+    WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
+      AND i.known_at <= $given.known_until AND i.recorded_at <= $given.recorded_until
+      AND j.known_at <= $given.known_until AND j.recorded_at <= $given.recorded_until
+      AND k.known_at <= $given.known_until AND k.recorded_at <= $given.recorded_until
     RETURN DISTINCT l, 'decision' AS via, null AS pattern
   UNION ALL
     MATCH (l:Lesson)
-    WHERE size(domains) > 0 AND (l.correction_known_at > $known_until OR l.correction_recorded_at > $recorded_until)
+    WHERE size(domains) > 0 AND (l.correction_known_at > $given.known_until OR l.correction_recorded_at > $given.recorded_until)
     RETURN l, null AS via, null AS pattern
 }
 WITH l, domains, via, pattern
 ORDER BY via, pattern
 WITH l, domains, collect(DISTINCT via) AS via, collect(DISTINCT pattern) AS patterns
-WHERE l.known_at <= $known_until AND l.recorded_at <= $recorded_until
+WHERE l.known_at <= $given.known_until AND l.recorded_at <= $given.recorded_until
 WITH l, domains, via, patterns,
-     coalesce(l.correction_known_at > $known_until OR l.correction_recorded_at > $recorded_until, false) AS unsettled
+     coalesce(l.correction_known_at > $given.known_until OR l.correction_recorded_at > $given.recorded_until, false) AS unsettled
 ORDER BY l.position DESC, l.id
 WITH collect({l: l, domains: domains, via: via, patterns: patterns, unsettled: unsettled}) AS rows
-WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$limit] AS rows
+WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place] AS row
 WITH total, place, row, row.l AS l
@@ -248,9 +248,9 @@ ORDER BY place
 // columns: analysis (map), subject (map or null), score (float, 0-1), rank (int, 1 is nearest), model_version (string), decisions (list of maps; by id, 20 at most)
 // order: rank, then id
 // as_of: no (similarity as of a day searches the vectors with a time filter)
-MATCH (:Analysis {id: $analysis_id})-[r:SIMILAR_TO]->(a:Analysis)
+MATCH (:Analysis {id: $given.analysis_id})-[r:SIMILAR_TO]->(a:Analysis)
 WHERE a.known_at IS NOT NULL
-WITH r, a ORDER BY r.rank, a.id LIMIT $limit
+WITH r, a ORDER BY r.rank, a.id LIMIT $given.limit
 RETURN properties(a) AS analysis,
     head(COLLECT { MATCH (s:Subject)-[:HAS_ANALYSIS]->(a) RETURN properties(s) }) AS subject,
     r.score AS score, r.rank AS rank, r.model_version AS model_version,
@@ -267,8 +267,8 @@ ORDER BY rank, a.id
 // columns: subject_id (string), name (string or null: the company's name, or the question), score (float, higher is nearer)
 // order: score descending, then subject_id
 // as_of: no (a name gives nothing away but itself)
-WITH $search AS search WHERE search <> ''
+WITH $given.search AS search WHERE search <> ''
 CALL db.index.fulltext.queryNodes('subject_names', search, {limit: 200}) YIELD node, score
 RETURN node.subject_id AS subject_id, coalesce(node.name, node.question) AS name, score
 ORDER BY score DESC, subject_id
-LIMIT $limit
+LIMIT $given.limit

@@ -36,9 +36,6 @@ SCORED_WITHIN_S: Final = 120.0
 
 LOOK_S: Final = 0.25
 
-BUDGET_MS: Final = 2000
-"""Budget of the demo's questions, in milliseconds: a server that has only just started plans them first."""
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -127,12 +124,15 @@ def _stop(settings: Settings) -> None:
 async def _show(settings: Settings, console: Console) -> None:
     from imem.memory import Memory  # noqa: PLC0415 - as above
     from imem.stores import Stores  # noqa: PLC0415
+    from kg.warm import warm  # noqa: PLC0415
 
     async with Stores.open(settings) as stores:
         await _only_examples(stores)
     await _load(settings)
     async with Stores.open(settings) as stores:
         await _scored(stores, console)
+        # What has just been filled is asked for the first time: the server would make its plans while we wait.
+        await warm(stores.graph)
     async with Memory.open(settings) as memory:
         for question in QUESTIONS:
             await _ask(memory, question)
@@ -196,7 +196,7 @@ async def _scored(stores: Stores, console: Console) -> None:
 
 
 async def _ask(memory: Memory, question: Question) -> None:
-    answer = await memory.brief(question.subject, as_of=question.as_of, deadline_ms=BUDGET_MS)
+    answer = await memory.brief(question.subject, as_of=question.as_of)
     typer.echo(f"\n{'─' * 100}\n{question.title}\n{'─' * 100}\n")
     typer.echo(answer.to_markdown(question.max_chars))
 

@@ -31,6 +31,7 @@ from imem.local.server import GivenUp, Server, TryAgain, address_of, free_port, 
 from imem.local.state import ChildState, State
 from imem.local.valkey import ROLES, Valkey
 from imem.local.workers import Worker, standard
+from imem.notify import Listener
 from journal.errors import ImemError, StackError
 from journal.settings import Settings
 
@@ -40,6 +41,8 @@ ATTEMPTS = 5
 FIRST_DELAY_S = 0.25
 LONGEST_DELAY_S = 30.0
 HOUSEKEEPING_S = 60.0
+WORKERS_PATIENCE_S = 60.0
+"""How long a start waits for its workers at most: they have questions planned before anybody asks them."""
 STEADY_S = 60.0
 """A child that ran this long and then dies starts again without waiting."""
 
@@ -115,6 +118,8 @@ class Supervisor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = -1
         self._over = False
+        self._at_work = {worker.name for worker in workers}
+        self._working = asyncio.Event()
         self.state = State(Identity(os.getpid(), 0, ""))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -148,9 +153,7 @@ class Supervisor:
             keepers = [asyncio.ensure_future(self._keep_server(server)) for server in servers]
             keepers += [asyncio.ensure_future(self._keep_worker(worker)) for worker in self._workers]
             keepers.append(asyncio.ensure_future(self._keep_house()))
-            self.state = replace(self.state, ready=True)
-            states.write(self.folders, self.state)
-            self._tell(write=False)
+            keepers.append(asyncio.ensure_future(self._announce()))
             await asyncio.wait([stopping, *keepers], return_when=asyncio.FIRST_COMPLETED)
             for keeper in keepers:
                 if keeper.done():
@@ -283,11 +286,35 @@ class Supervisor:
     async def _keep_worker(self, worker: Worker) -> None:
         delays = _Delays()
         while True:
-            self._set(worker.name, log=str(self.folders.log(worker.name)))
-            await self._spawn(worker.name, worker.command(self.settings))
-            self._set(worker.name, state="ready", note="")
-            await self._ended(worker.name)
+            self._set(worker.name, state="starting", log=str(self.folders.log(worker.name)))
+            with Listener() as listener:
+                await self._spawn(worker.name, worker.command(self.settings, listener.address))
+                telling = asyncio.ensure_future(self._told(worker, listener))
+                try:
+                    await self._ended(worker.name)
+                finally:
+                    telling.cancel()
             await self._pause(worker.name, delays)
+
+    async def _told(self, worker: Worker, listener: Listener) -> None:
+        """Mark a worker ready once it says so."""
+        if worker.tells:
+            await listener.ready()
+        self._set(worker.name, state="ready", note="")
+        self._at_work.discard(worker.name)
+        if not self._at_work:
+            self._working.set()
+
+    async def _announce(self) -> None:
+        """Say that the start is over once every worker does its work; one that fails is no reason to wait for ever."""
+        if self._at_work:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WORKERS_PATIENCE_S):
+                    await self._working.wait()
+        self.state = replace(self.state, ready=True)
+        states.write(self.folders, self.state)
+        self._tell(write=False)
+        await asyncio.Event().wait()
 
     async def _keep_house(self) -> None:
         """Keep the logs of a stack that runs for months within bounds."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from imem.local.process import Command
+from imem.notify import VARIABLE
 from journal.settings import PREFIX, Settings
 
 ROLES = ("applier", "celery", "beat")
@@ -27,17 +28,25 @@ class Worker:
     Attributes:
         name: as the status table and ``imem logs`` call it.
         argv: program and arguments.
+        tells: whether it says when it is ready (:mod:`imem.notify`); otherwise it is once it runs.
     """
 
     name: str
     argv: tuple[str, ...]
+    tells: bool = False
 
-    def command(self, settings: Settings) -> Command:
-        """Return how it is started: it reads addresses and passwords from the state file, not from its environment."""
+    def command(self, settings: Settings, notify: str | None = None) -> Command:
+        """
+        Return how it is started: it reads addresses and passwords from the state file, not from its environment.
+
+        Args:
+            notify: where it says that it is ready.
+        """
+        told = {} if notify is None else {VARIABLE: notify}
         return Command(
             self.argv,
             settings.home,
-            environment(settings),
+            {**environment(settings), **told},
             stop_signal=signal.SIGTERM,
             death_signal=signal.SIGTERM,
             patience_s=10.0,
@@ -46,7 +55,7 @@ class Worker:
 
 def standard() -> tuple[Worker, ...]:
     """Return the workers of a whole stack."""
-    return tuple(Worker(role, (sys.executable, "-m", "imem.worker", role)) for role in ROLES)
+    return tuple(Worker(role, (sys.executable, "-m", "imem.worker", role), tells=True) for role in ROLES)
 
 
 def environment(settings: Settings) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -19,12 +20,13 @@ from celery import Celery
 from credibility.derive import SettledBy
 from credibility.tasks import SETTLE
 from imem.celery_app import SETTLE_EVERY_S, make_app
+from imem.notify import tell_ready
 from imem.stores import Stores, secret
 from journal.bell import StreamBell
 from journal.settings import Settings
 from kg.applier import Applier
 from kg.engine import Graph
-from kg.warm import warm
+from kg.warm import warm, worth_warming
 
 log = structlog.get_logger()
 
@@ -36,6 +38,12 @@ SETTLING: Final = frozenset(
 ASK_EVERY_S: Final = 1.0
 """Least time between two requests for settling, in seconds: an import applies many batches in one."""
 
+QUIET_S: Final = 1.0
+"""When a graph has not grown for so long, in seconds, questions are planned: an import needs the processor itself."""
+
+PLAN_WITHIN_S: Final = 60.0
+"""Most that planning waits for a graph that never rests, in seconds."""
+
 PLAN_EVERY_S: Final = 15.0
 """Least time between two plannings, in seconds: longer than the server keeps a plan whatever becomes of the graph."""
 
@@ -44,24 +52,34 @@ CLOSING_S: Final = 0.5
 
 
 class Warmer:
-    """Has the questions of a briefing planned again once a graph has grown, since the server then forgets its plans."""
+    """Has the questions of a briefing planned, at the start and when a graph has grown: the server forgets plans."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._grown = asyncio.Event()
-        self._grown.set()
 
     def applied(self) -> None:
         """Take note of a batch that the graph now holds."""
         self._grown.set()
 
-    async def run(self) -> None:
-        """Plan until cancelled, at most once in :data:`PLAN_EVERY_S`."""
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Plan, call *ready*, and plan again until cancelled: when the graph rests, and not too often."""
+        if await worth_warming(self._graph):
+            await warm(self._graph)
+        ready()
         while True:
             await self._grown.wait()
-            self._grown.clear()
+            await self._rest()
             await warm(self._graph)
             await asyncio.sleep(PLAN_EVERY_S)
+
+    async def _rest(self) -> None:
+        """Return when the graph has stopped growing, or has not for too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PLAN_WITHIN_S):
+                while self._grown.is_set():
+                    self._grown.clear()
+                    await asyncio.sleep(QUIET_S)
 
 
 class Asker:
@@ -122,7 +140,7 @@ async def _serve(settings: Settings) -> None:
         )
         log.info("applier.started", batch=settings.apply_batch)
         work = [asyncio.create_task(applier.run()), asyncio.create_task(asker.run())]
-        warming = asyncio.create_task(warmer.run())
+        warming = asyncio.create_task(warmer.run(tell_ready))
         told = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait([*work, told], return_when=asyncio.FIRST_COMPLETED)

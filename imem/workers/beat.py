@@ -8,6 +8,7 @@ from celery import signals
 
 from imem.celery_app import make_app
 from imem.logs import configure
+from imem.notify import tell_ready
 from journal.settings import Settings
 
 
@@ -17,7 +18,11 @@ def run(settings: Settings) -> int:
     def log(**_: Any) -> None:
         configure(settings.log_level)
 
+    def ready(**_: Any) -> None:
+        tell_ready()
+
     signals.setup_logging.connect(log, weak=False)
+    signals.beat_init.connect(ready, weak=False)
     folder = settings.home / "beat"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_app(settings).Beat(schedule=str(folder / "schedule"), loglevel=settings.log_level, quiet=True).run()

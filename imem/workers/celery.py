@@ -19,6 +19,7 @@ from credibility import tasks
 from credibility.settle import ACTOR
 from imem.celery_app import make_app
 from imem.logs import configure
+from imem.notify import tell_ready
 from journal.bell import Ringer
 from journal.database import Database
 from journal.gateway import Gateway
@@ -93,10 +94,14 @@ def run(settings: Settings, *, concurrency: int = 1) -> int:
     def log(**_: Any) -> None:
         configure(settings.log_level)
 
+    def ready(**_: Any) -> None:
+        tell_ready()
+
     signals.worker_process_init.connect(begin, weak=False)
     signals.worker_process_shutdown.connect(end, weak=False)
     # A receiver of this signal tells Celery to leave logging alone.
     signals.setup_logging.connect(log, weak=False)
+    signals.worker_ready.connect(ready, weak=False)
     worker = app.Worker(
         pool="prefork",
         concurrency=concurrency,

@@ -18,7 +18,7 @@ from journal.deadline import Deadline
 from journal.gateway import Gateway
 from journal.settings import Settings
 from journal.statements import sql
-from kg.engine import Graph
+from kg.engine import Graph, given
 from tests.bench.floor import driver
 
 _FIRST = frozenset({"safe_horizon", "subject_exists"})
@@ -144,5 +144,5 @@ class Bare:
     async def read(self, text: Any, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Run one statement in the graph."""
         async with self.graph.session(database="neo4j", default_access_mode=neo4j.READ_ACCESS) as session:
-            result = await session.run(text, dict(parameters))
+            result = await session.run(text, given(parameters))
             return [record.data() async for record in result]

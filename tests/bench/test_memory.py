@@ -49,7 +49,7 @@ ENGINE: Final[dict[str, dict[str, Any]]] = {
 }
 """Statement → what it takes beside the subject and the moment."""
 
-POINT_READ: Final = "MATCH (s:Subject {subject_id: $subject_id}) RETURN s.subject_id AS subject_id"
+POINT_READ: Final = "MATCH (s:Subject {subject_id: $given.subject_id}) RETURN s.subject_id AS subject_id"
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import neo4j
 
 from journal.statements import cypher
 from kg.catalog import KINDS, LINKS, link_props
+from kg.engine import given
 from kg.kinds.base import Group, Kind
 from kg.project import Event, Projection
 
@@ -113,7 +114,7 @@ class Story:
         with driver.session(database="neo4j") as session:
             for work in self._projection.work():
                 if work.name != "mark_applied":
-                    session.run(work.text, rows=work.rows).consume()
+                    session.run(work.text, given(rows=work.rows)).consume()
             for what, row in self._derived:
                 session.run(_DERIVED[what], rows=[row]).consume()
         self._projection, self._derived = Projection(), []
@@ -156,5 +157,5 @@ def ask(driver: neo4j.Driver, name: str, **parameters: Any) -> list[Row]:
     """Run a named query and return its rows; the call is checked as the product's own are."""
     from kg.queries import arguments
 
-    result, _, _ = driver.execute_query(cypher(name).text, arguments(name, **parameters), database_="neo4j")
+    result, _, _ = driver.execute_query(cypher(name).text, given(arguments(name, **parameters)), database_="neo4j")
     return [record.data() for record in result]

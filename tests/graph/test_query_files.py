@@ -10,6 +10,7 @@ import neo4j
 import pytest
 
 from journal.statements import Statement, cypher, load, root_of
+from kg.engine import given
 from kg.queries import AREAS, AS_OF, arguments, named_queries, names_search, read_header, topic_search
 from tests.graph.build import Row, as_of, ask, at
 from tests.graph.conftest import Address
@@ -89,7 +90,8 @@ def test_every_query_of_the_specification_stands_in_its_area() -> None:
 def test_what_a_query_says_it_takes_is_what_it_takes(name: str) -> None:
     query = named_queries()[name]
     body = re.sub(r"^\s*//.*$", "", cypher(name).text, flags=re.MULTILINE)
-    used = set(re.findall(r"\$([a-z_]+)", body))
+    used = set(re.findall(r"\$given\.([a-z_]+)", body))
+    assert set(re.findall(r"\$([a-z_]+)", body)) == {"given"}, "one map, so that one plan serves every size"
     assert set(query.parameters) == used
     assert "limit" in used, "every query is bounded by its caller"
     assert query.as_of == (used >= AS_OF)
@@ -101,7 +103,7 @@ def test_what_a_query_says_it_takes_is_what_it_takes(name: str) -> None:
 def test_every_query_answers_on_the_empty_graph(driver: neo4j.Driver, name: str) -> None:
     """Nothing is known, nothing is returned; the columns are those it names."""
     assert ask(driver, name, **example(name)) == AGGREGATES.get(name, [])
-    result = driver.execute_query(cypher(name).text, example(name), database_="neo4j")
+    result = driver.execute_query(cypher(name).text, given(example(name)), database_="neo4j")
     assert result.keys == list(named_queries()[name].columns)
 
 
@@ -114,7 +116,9 @@ def test_the_server_warns_of_nothing(address: Address) -> None:
     noticed = []
     with neo4j.GraphDatabase.driver(address.url, auth=(address.user, address.password)) as talkative:
         for name in NAMES:
-            summary = talkative.execute_query(f"EXPLAIN {cypher(name).text}", example(name), database_="neo4j").summary
+            summary = talkative.execute_query(
+                f"EXPLAIN {cypher(name).text}", given(example(name)), database_="neo4j"
+            ).summary
             noticed += [
                 (name, n.gql_status, n.status_description) for n in summary.gql_status_objects if n.is_notification
             ]

@@ -10,6 +10,7 @@ import pytest
 
 from journal.statements import cypher
 from kg import migrations
+from kg.engine import given
 from kg.queries import named_queries, names_search, topic_search
 from tests.graph.build import Row, as_of, at
 from tests.graph.conftest import Address, wipe
@@ -106,11 +107,15 @@ class Plan:
 
 
 def explained(driver: neo4j.Driver, name: str) -> Plan:
-    return Plan(driver.execute_query(f"EXPLAIN {cypher(name).text}", asked(name), database_="neo4j").summary.plan)
+    return Plan(
+        driver.execute_query(f"EXPLAIN {cypher(name).text}", given(asked(name)), database_="neo4j").summary.plan
+    )
 
 
 def profiled(driver: neo4j.Driver, name: str) -> Plan:
-    return Plan(driver.execute_query(f"PROFILE {cypher(name).text}", asked(name), database_="neo4j").summary.profile)
+    return Plan(
+        driver.execute_query(f"PROFILE {cypher(name).text}", given(asked(name)), database_="neo4j").summary.profile
+    )
 
 
 NAMES = sorted(named_queries())

@@ -49,9 +49,9 @@ class Transaction:
         self._inner = inner
         self._steps = steps
 
-    async def run(self, text: Any, **parameters: Any) -> Any:
+    async def run(self, text: Any, parameters: Any = None) -> Any:
         self._steps.take()
-        return await self._inner.run(text, **parameters)
+        return await self._inner.run(text, parameters)
 
 
 class CrashingGraph(Graph):

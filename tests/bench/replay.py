@@ -69,6 +69,11 @@ class NotingDatabase(Database):
         super().__init__(url)
         self._notes = notes
 
+    async def rows(self, query: Any, parameters: Any = None, *, deadline: Deadline) -> list[dict[str, Any]]:
+        """Write down and ask."""
+        self._notes.note("journal", query, parameters)
+        return await super().rows(query, parameters, deadline=deadline)
+
     @asynccontextmanager
     async def transaction(self, deadline: Deadline) -> AsyncIterator[Any]:
         """Lend a connection that writes down."""

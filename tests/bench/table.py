@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 ORDER: Final = (
     "load to visible",
-    "load to visible, second half",
+    "load to visible, sustained",
     "load to durable",
     "journal alone",
     "journal alone, the same file again",
@@ -31,6 +31,8 @@ ORDER: Final = (
     "lateness of timeouts, worst",
     "rebuild",
     "rebuild, with start, compare and take-over",
+    "peak memory of a rebuild",
+    "peak memory of a rebuild, growth",
     "track records p50",
     "track records p95",
     "peak memory of imem load",

@@ -28,6 +28,7 @@ from tests.bench import floor
 LOOK_S: Final = 0.05
 WEIGH_S: Final = 1.0
 SCORED_WITHIN_S: Final = 600.0
+_ROLES: Final = ("working", "durable", "cache")
 
 _RATES: Final = """
 WITH applied AS (
@@ -181,6 +182,17 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
         scores=due[1],
         scoring_s=scoring_s,
     )
+
+
+def rebuilt(settings: Settings) -> dict[str, float]:
+    """Make the graph of a stack anew in a process of its own; see :mod:`tests.bench.rebuild_once`."""
+    # The stack's own addresses come from its state file, as for a person.
+    named = {"neo4j_url", "neo4j_password", "postgres_url"}
+    local = settings.model_copy(update=dict.fromkeys({*named, *(f"valkey_{role}_url" for role in _ROLES)}))
+    command = [sys.executable, "-m", "tests.bench.rebuild_once"]
+    done = subprocess.run(command, env={**os.environ, **environment(local)}, stdout=subprocess.PIPE, check=True)
+    told: dict[str, float] = json.loads(done.stdout)
+    return told
 
 
 def _one(conn: psycopg.Connection[Any], query: Any) -> tuple[Any, ...]:

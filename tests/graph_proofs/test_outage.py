@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -22,6 +23,7 @@ from kg.hash import graph_hash
 from kg.lines import parse_line
 from tests.conftest import settings_for, temporary_home
 from tests.graph_proofs.world import NEVER, Silent, analysis, importer
+from tests.proxy import Proxy
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +34,19 @@ def local() -> Iterator[LocalStack]:
 
 
 @pytest_asyncio.fixture
-async def stores(local: LocalStack) -> AsyncIterator[Stores]:
-    async with Stores.open(local.settings) as opened:
+async def wire(local: LocalStack) -> AsyncIterator[Proxy]:
+    """What the applier reaches Neo4j by."""
+    address = urlsplit(local.settings.neo4j_url or "")
+    proxy = Proxy(address.hostname or "", address.port or 0)
+    await proxy.listen()
+    yield proxy
+    await proxy.cut()
+
+
+@pytest_asyncio.fixture
+async def stores(local: LocalStack, wire: Proxy) -> AsyncIterator[Stores]:
+    settings = local.settings.model_copy(update={"neo4j_url": f"bolt://127.0.0.1:{wire.port}"})
+    async with Stores.open(settings) as opened:
         applier = Applier(opened.database, opened.graph, Silent(), batch=7)
         running = asyncio.create_task(applier.run())
         yield opened
@@ -57,18 +70,24 @@ def neo4j_pid(local: LocalStack) -> int:
 
 
 @pytest.mark.spec("GR-14")
-@pytest.mark.parametrize("trouble", ["stopped", "killed", "gone"])
+@pytest.mark.parametrize("trouble", ["stopped", "killed", "refused"])
 async def test_events_are_acknowledged_and_the_graph_catches_up(
-    local: LocalStack, stores: Stores, trouble: str
+    local: LocalStack, stores: Stores, wire: Proxy, trouble: str
 ) -> None:
-    """SIGSTOP; SIGKILL, after which the supervisor starts it again; a port on which nobody listens meanwhile."""
+    """SIGSTOP; SIGKILL, after which the supervisor starts it again; connections broken and the port refused."""
     await say(stores, f"{trouble}-before-", 3)
     pid = neo4j_pid(local)
-    os.kill(pid, signal.SIGSTOP if trouble == "stopped" else signal.SIGKILL)
+    if trouble == "refused":
+        await wire.cut()
+    else:
+        os.kill(pid, signal.SIGSTOP if trouble == "stopped" else signal.SIGKILL)
 
     receipts = await say(stores, f"{trouble}-during-", 40)
 
     assert all(receipt.durable and receipt.position for receipt in receipts)
+    if trouble == "refused":
+        assert not await stores.gateway.wait_visible([receipts[0].position or 0], Deadline.after_ms(300))
+        await wire.listen()
     if trouble == "stopped":
         seen = await stores.gateway.append(
             [entry_of(parse_line(orjson.dumps(analysis("unseen"))))],

@@ -25,6 +25,7 @@ from imem.stores import Stores
 from journal.deadline import Deadline
 from journal.settings import Settings
 from kg.applier import Applier
+from kg.engine import Graph
 from kg.entries import entry_of
 from kg.hash import graph_hash
 from kg.lines import parse_line
@@ -48,13 +49,13 @@ async def stores(local: Settings) -> AsyncIterator[Stores]:
         yield opened
 
 
-def command(local: Settings, *arguments: str) -> subprocess.Popen[str]:
+def command(local: Settings, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     """Start the command on the stack's home, as a person does."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_") or name in KEPT}
     return subprocess.Popen(
         [sys.executable, "-m", "imem", *arguments],
         cwd=TOP,
-        env={**environment, "IMEM_HOME": str(local.home), "IMEM_NEO4J_VERSION": local.neo4j_version},
+        env={**environment, "IMEM_HOME": str(local.home), "IMEM_NEO4J_VERSION": local.neo4j_version, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -131,6 +132,62 @@ async def test_a_graph_that_differs_stays(local: Settings, stores: Stores) -> No
     code, out, _ = await finished(command(local, "graph", "hash"))
     assert code == 0
     assert out.startswith((await graph_hash(stores.graph)).digest)
+
+
+@pytest.mark.spec("GR-6")
+async def test_in_place_what_does_not_belong_is_gone(local: Settings, stores: Stores) -> None:
+    """`--in-place` says in what the old graph differed, and the one that is there now is the journal's."""
+    await loaded(stores, 3)
+    await Applier(stores.database, stores.graph, Silent()).drain()
+
+    async def tamper(transaction: Any) -> None:
+        await (await transaction.run("CREATE (:Human {id: 'somebody'})")).consume()
+
+    await stores.graph.write("test", tamper, deadline=NEVER)
+
+    code, out, err = await finished(command(local, "rebuild", "graph", "--in-place"))
+
+    assert (code, err.count("Traceback")) == (1, 0)
+    assert "Human (" in out
+    assert "in use now" in out
+    assert "Human" not in (await graph_hash(stores.graph)).parts
+    code, out, _ = await finished(command(local, "rebuild", "graph", "--in-place", "--json"))
+    assert (code, json.loads(out)["same"]) == (0, True)
+
+
+@pytest.mark.spec("GR-6")
+async def test_another_server_is_filled_and_compared(local: Settings, stores: Stores) -> None:
+    """`--into` fills an empty server and says whether it agrees; killed, it goes on; a server in use is refused."""
+    await loaded(stores, 120)
+    await Applier(stores.database, stores.graph, Silent()).drain()
+    url = local.neo4j_url or ""
+    with temporary_home() as home, LocalStack(settings_for(home), servers={"neo4j"}, workers=False) as other:
+        target = other.settings.neo4j_url or ""
+        password = other.settings.neo4j_password
+        assert password is not None
+        secret = {"IMEM_REBUILD_PASSWORD": password.get_secret_value()}
+
+        first = command(local, "rebuild", "graph", "--into", target, **secret)
+        assert first.stderr is not None
+        while "events" not in await asyncio.to_thread(first.stderr.readline):
+            assert first.poll() is None
+        first.send_signal(signal.SIGKILL)
+        await finished(first)
+        code, out, err = await finished(command(local, "rebuild", "graph", "--into", target, **secret))
+
+        assert code == 0, out + err
+        assert "To use it" in out
+        graph = Graph(target, "neo4j", password.get_secret_value())
+        assert await graph_hash(graph) == await graph_hash(stores.graph)
+        await graph.close()
+        assert secret["IMEM_REBUILD_PASSWORD"] not in out + err
+
+    live_password = local.neo4j_password.get_secret_value() if local.neo4j_password else ""
+    code, out, err = await finished(
+        command(local, "rebuild", "graph", "--into", url, IMEM_REBUILD_PASSWORD=live_password)
+    )
+    assert code == 2
+    assert "in use" in out + err
 
 
 @pytest.mark.parametrize("credentials", ["bolt://neo4j:secret@127.0.0.1:1", "bolt://neo4j@127.0.0.1:1"])

@@ -1,0 +1,36 @@
+"""
+One rebuild in a process of its own, so that its memory can be weighed: ``python -m tests.bench.rebuild_once``.
+
+Prints JSON: seconds in all; events done and seconds between the first page and the last; and the most memory held, in
+bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import time
+
+from imem.rebuilding import beside
+from imem.stores import Stores
+from journal.settings import Settings
+
+
+async def main() -> dict[str, float]:
+    """Make the graph of the home's stack anew beside the one in use, and return what it took."""
+    marks: list[tuple[float, int]] = []
+    begun = time.perf_counter()
+    async with Stores.open(Settings.read()) as stores:
+        result = await beside(stores, lambda done, _: marks.append((time.perf_counter(), done)))
+    seconds = time.perf_counter() - begun
+    if not result.taken_over:
+        raise SystemExit("The graph made anew says something else.")
+    # From the first page on: before it, the second server starts.
+    (first_s, first), (last_s, last) = marks[0], marks[-1]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds": seconds, "events": last - first, "replay_s": last_s - first_s, "peak_bytes": peak}
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(main())))  # noqa: T201 - a program

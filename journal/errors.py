@@ -67,6 +67,11 @@ class CoreConflict(BadInput):
     """A record of that key exists with a different core; a ``correct`` is needed to replace it."""
 
 
+def _shown(text: str) -> str:
+    """Return what somebody stored as a terminal may show it: on one line, and nothing that steers it."""
+    return text if text.isprintable() else repr(text)
+
+
 class UnknownSubject(BadInput):
     """
     Nothing is known of the subject.
@@ -76,7 +81,11 @@ class UnknownSubject(BadInput):
     """
 
     def __init__(self, subject: str, nearest: Sequence[str] = ()) -> None:
-        hint = f"Did you mean {', '.join(nearest)}?" if nearest else "Nothing with a similar name is known either."
+        hint = (
+            f"Did you mean {', '.join(map(_shown, nearest))}?"
+            if nearest
+            else "Nothing with a similar name is known either."
+        )
         super().__init__("subject", f"nothing is known about {subject!r}.", mend=hint)
         self.subject = subject
         self.nearest = tuple(nearest)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.errors import BadInput
-from recall.quoting import name, quoted
+from recall.quoting import NAME_CHARS, TEXT_CHARS, name, quoted
 
 if TYPE_CHECKING:
     from recall.model import (
@@ -34,7 +34,7 @@ FINDING_CHARS: Final = 160
 
 TURN_CHARS: Final = 4000
 
-LEAST_CHARS: Final = 1500
+LEAST_CHARS: Final = 2000
 """Room that headings and notes may need, in characters."""
 
 _TABLE_CHARS: Final = 400
@@ -43,6 +43,25 @@ _TABLE_CHARS: Final = 400
 ENOUGH: Final = 15
 """Observations below which nobody is said to have a record (credibility-and-contradictions, section 2)."""
 
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """
+    How much of what stands in headings and notes is shown.
+
+    Attributes:
+        text: characters of a quotation about the subject; none leaves facts about it out.
+        names: characters of the subject's names.
+        reason: characters of why an arm is not whole.
+    """
+
+    text: int
+    names: int
+    reason: int
+
+
+FITS: Final = (Fit(TEXT_CHARS, NAME_CHARS, 200), Fit(60, NAME_CHARS, 100), Fit(0, 30, 60))
+"""From ample to scarce; the last fits into :data:`LEAST_CHARS` whatever is known."""
 
 _TRACK_TABLE: Final = """\
 | agent | domain | n (rows) | right | share right, 95 % interval | Brier skill |
@@ -75,10 +94,13 @@ def render(briefing: Briefing, max_chars: int) -> str:
     """Return *briefing* as Markdown of at most *max_chars* characters; see :meth:`Briefing.to_markdown`."""
     if max_chars < LEAST_CHARS:
         raise BadInput("max_chars", f"must be at least {LEAST_CHARS:,}: headings and notes alone need that.")
-    sections = _sections(briefing)
-    kept = [0] * len(sections)
+    for fit in FITS:
+        sections, head = _sections(briefing, fit), _head(briefing, fit)
+        kept = [0] * len(sections)
+        room = max_chars - len(_assembled(head, sections, kept)) - _TABLE_CHARS
+        if room >= 0:
+            break
     used = [0] * len(sections)
-    room = max_chars - len(_assembled(briefing, sections, kept)) - _TABLE_CHARS
     open_ones = set(range(len(sections)))
     while open_ones:
         # The arm that has had least takes its next item, so that a long history cannot crowd out the track records.
@@ -94,11 +116,11 @@ def render(briefing: Briefing, max_chars: int) -> str:
         kept[index] += 1
         used[index] += size
         room -= size
-    return _assembled(briefing, sections, kept)
+    return _assembled(head, sections, kept)
 
 
-def _assembled(briefing: Briefing, sections: Sequence[Section], kept: Sequence[int]) -> str:
-    parts = [_head(briefing)]
+def _assembled(head: str, sections: Sequence[Section], kept: Sequence[int]) -> str:
+    parts = [head]
     for section, count in zip(sections, kept, strict=True):
         lines = [f"## {section.title}", *section.notes]
         if count and section.table:
@@ -114,20 +136,20 @@ def _assembled(briefing: Briefing, sections: Sequence[Section], kept: Sequence[i
     return "\n\n".join(parts) + "\n"
 
 
-def _head(briefing: Briefing) -> str:
+def _head(briefing: Briefing, fit: Fit) -> str:
     record = briefing.subject.record
-    title = briefing.subject.subject_id
+    title = name(briefing.subject.subject_id, fit.names)
     lines = []
     if record is not None:
         profile = record.groups.get("profile", {})
         if profile.get("name"):
-            title = f"{name(profile['name'])} ({name(title)})"
+            title = f"{name(profile['name'], fit.names)} ({title})"
         facts = [name(profile[field]) for field in ("sector", "industry") if profile.get(field)]
         if record.core.get("question"):
-            facts.append(quoted(record.core["question"]))
+            facts.append(quoted(record.core["question"], fit.text))
         if record.groups.get("resolution"):
-            facts.append(f"resolved: {quoted(record.groups['resolution']['resolution'])}")
-        if facts:
+            facts.append(f"resolved: {quoted(record.groups['resolution']['resolution'], fit.text)}")
+        if facts and fit.text:
             lines.append(" · ".join(facts))
     clock = {"known": "what could have been known", "recorded": "what was on file here"}[briefing.clock]
     lines.append(f"As of {moment(briefing.as_of)}: {clock} by then.")
@@ -147,51 +169,52 @@ def _head(briefing: Briefing) -> str:
     return "\n".join([f"# Briefing: {title}", "", *lines])
 
 
-def _notes(arm: Arm) -> tuple[str, ...]:
+def _notes(arm: Arm, fit: Fit) -> list[str]:
     if arm.quality == "exact":
-        return ()
-    return (f"[{arm.quality}: {arm.reason}]",)
+        return []
+    reason = arm.reason or ""
+    return [f"[{arm.quality}: {reason if len(reason) <= fit.reason else reason[: fit.reason] + '…'}]"]
 
 
 def _section(
-    title: str, arm: Arm, blocks: Sequence[str], none: str, *, nouns: tuple[str, str], table: str = ""
+    title: str, arm: Arm, blocks: Sequence[str], none: str, fit: Fit, *, nouns: tuple[str, str], table: str = ""
 ) -> Section:
-    notes = list(_notes(arm))
+    notes = _notes(arm, fit)
     if not blocks and arm.quality != "unavailable":
         notes.append(none)
     return Section(title, tuple(notes), tuple(blocks), max(arm.total, len(blocks)), nouns, table)
 
 
-def _sections(briefing: Briefing) -> list[Section]:
+def _sections(briefing: Briefing, fit: Fit) -> list[Section]:
     own = briefing.subject.subject_id
     records = briefing.track_records
     return [
         _section(
             "History", briefing.history, [_history(item, own, briefing.for_agent) for item in briefing.history.items],
-            "No analysis is known.", nouns=("more analysis", "more analyses"),
+            "No analysis is known.", fit, nouns=("more analysis", "more analyses"),
         ),
         _section(
             "Debates", briefing.debates, [debate_text(item) for item in briefing.debates.items],
-            "No debate is known.", nouns=("more debate", "more debates"),
+            "No debate is known.", fit, nouns=("more debate", "more debates"),
         ),
         _section(
             "Track records of those who spoke", records,
             [_track_record(item, briefing.for_agent) for item in records.items],
-            "Nobody made a claim that an outcome could settle.", nouns=("more agent", "more agents"),
+            "Nobody made a claim that an outcome could settle.", fit, nouns=("more agent", "more agents"),
             table=_TRACK_TABLE,
         ),
         _section(
             "Contradictions between sources", briefing.contradictions,
             [_contradiction(item) for item in briefing.contradictions.items],
-            "None is known.", nouns=("more contradiction", "more contradictions"),
+            "None is known.", fit, nouns=("more contradiction", "more contradictions"),
         ),
         _section(
             "Active patterns", briefing.patterns, [_pattern(item) for item in briefing.patterns.items],
-            "None yet: a pattern counts once it is proven and approved.", nouns=("more pattern", "more patterns"),
+            "None yet: a pattern counts once it is proven and approved.", fit, nouns=("more pattern", "more patterns"),
         ),
         _section(
             "Lessons", briefing.lessons, [_lesson(item) for item in briefing.lessons.items],
-            "None yet.", nouns=("more lesson", "more lessons"),
+            "None yet.", fit, nouns=("more lesson", "more lessons"),
         ),
     ]  # fmt: skip
 

@@ -16,8 +16,14 @@ TEXT_CHARS = 280
 
 NAME_CHARS = 90
 
+_VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Variation selectors: marks that do not show, in which a text of any length can be hidden."""
 _BLANK = re.compile(r"\s+")
 _ACTIVE = re.compile(r'([\\`*\[\]<>|"~$])')
+_ONE_WORD = re.compile(r"[\w.:/@+,&'-]+")
+_BLANK_LOOKING = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Characters of letters and symbols that show nothing."""
+
 _HIDDEN = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
 """Categories of characters that do not show, or that turn the direction of what follows."""
 
@@ -25,9 +31,10 @@ _HIDDEN = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
 def _plain(text: str) -> str:
     """Return *text* on one line, without characters that do not show."""
     shown = "".join(
-        " " if unicodedata.category(char) in {"Cc", "Zl", "Zp"} else char
+        " " if char in _BLANK_LOOKING or unicodedata.category(char) in {"Cc", "Zl", "Zp"} else char
         for char in text
-        if unicodedata.category(char) not in _HIDDEN or unicodedata.category(char) in {"Cc", "Zl", "Zp"}
+        if not _VARIATIONS.match(char)
+        and (unicodedata.category(char) not in _HIDDEN or unicodedata.category(char) in {"Cc", "Zl", "Zp"})
     )
     return _BLANK.sub(" ", shown).strip()
 
@@ -49,10 +56,14 @@ def quoted(text: str, limit: int = TEXT_CHARS) -> str:
     return f'"{_ACTIVE.sub(_escape, kept)}"{more}'
 
 
-def name(text: str) -> str:
-    """Return a name or key, bounded and harmless, without quotation marks where it is an ordinary one."""
-    kept, left_out = _cut(_plain(text), NAME_CHARS)
-    if re.fullmatch(r"[\w.:/@+,&' -]+", kept) and not left_out:
+def name(text: str, limit: int = NAME_CHARS) -> str:
+    """
+    Return a name or key, bounded and harmless: bare where it is one word, else as a quotation.
+
+    Several words can be a sentence, and a sentence can be an instruction.
+    """
+    kept, left_out = _cut(_plain(text), limit)
+    if _ONE_WORD.fullmatch(kept) and not left_out:
         return kept
     return f'"{_ACTIVE.sub(_escape, kept)}{"…" if left_out else ""}"'
 

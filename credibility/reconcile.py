@@ -18,7 +18,7 @@ import structlog
 
 from credibility import store
 from credibility.history import Key
-from credibility.settle import alone, judge_decisions, rescore, retrack, settle_due
+from credibility.settle import UNSETTLEABLE, alone, judge_decisions, rescore, retrack, settle_due
 from credibility.store import SCORE_COLUMNS, Pair
 from journal.database import Connection, Database, Row
 from journal.deadline import Deadline
@@ -72,6 +72,8 @@ async def reconcile(database: Database, gateway: Gateway, *, halflife_years: flo
     Raises:
         PostgresUnavailable: pages done before stay mended; no report is written.
     """
+    # A worker that was restarted since may know a metric that it did not know before.
+    await database.do("try_again", deadline=Deadline.never())
     await settle_due(database, gateway, halflife_years=halflife_years, until=Deadline.never())
     async with alone(database, wait=True) as conn:
         started_at = (await store.rows(conn, "database_now"))[0]["now"]
@@ -157,7 +159,23 @@ async def _pages(
     while True:
         async with alone(database, wait=True) as conn:
             page = await store.rows(conn, name, {**after, "limit": PAGE})
-            if not page:
-                return
-            await mend(conn, page)
+        if not page:
+            return
+        try:
+            async with alone(database, wait=True) as conn:
+                await mend(conn, page)
+        except UNSETTLEABLE:
+            await _one_by_one(database, page, mend)
         after = {column: page[-1][column] for column in after}
+
+
+async def _one_by_one(
+    database: Database, page: Sequence[Row], mend: Callable[[Connection, Sequence[Row]], Awaitable[None]]
+) -> None:
+    """Mend what can be mended of a page that fails as a whole."""
+    for row in page:
+        try:
+            async with alone(database, wait=True) as conn:
+                await mend(conn, [row])
+        except UNSETTLEABLE as error:
+            log.exception("credibility.not_reconciled", what=dict(row), reason=type(error).__name__)

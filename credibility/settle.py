@@ -29,7 +29,7 @@ from journal.actors import Action, Actor
 from journal.database import Connection, Database
 from journal.deadline import Deadline
 from journal.entry import Entry
-from journal.errors import ImemError, PostgresUnavailable
+from journal.errors import ImemError, PostgresUnavailable, StatementRejected
 from journal.gateway import Gateway
 from journal.settings import Role
 from kg.asof import Clock
@@ -62,6 +62,9 @@ DECISIONS = 200
 BATCH_BUDGET_MS = 60_000
 """How long one transaction may take, in milliseconds."""
 
+UNSETTLEABLE = (StatementRejected, ArithmeticError, LookupError, TypeError, ValueError)
+"""What a batch fails with because of what it holds, however often it is tried."""
+
 ATTEMPTS = 3
 """How often a batch is tried that Postgres asked to be repeated."""
 
@@ -76,6 +79,7 @@ class Settled:
         scores: scores written or removed.
         tracks: track records recomputed.
         verdicts: verdicts stated.
+        stuck: due rows set aside, which cannot be settled as they are.
         more: whether work was left when the time was over.
         busy: whether another process was settling.
     """
@@ -84,6 +88,7 @@ class Settled:
     scores: int = 0
     tracks: int = 0
     verdicts: int = 0
+    stuck: int = 0
     more: bool = False
     busy: bool = False
 
@@ -93,6 +98,7 @@ class Settled:
             self.scores + other.scores,
             self.tracks + other.tracks,
             self.verdicts + other.verdicts,
+            self.stuck + other.stuck,
             other.more,
             self.busy or other.busy,
         )
@@ -183,12 +189,41 @@ async def settle_questions(database: Database, *, questions: int = QUESTIONS) ->
     """
     Score the claims of the oldest questions that are due.
 
+    One that cannot be settled must not hold up the others: a batch that fails is halved until it stands alone, and is
+    then set aside with the reason until something is said about it again, or the next reconciliation.
+
     Raises:
         Busy: another process is settling.
     """
+    try:
+        return await _settle_questions(database, questions)
+    except UNSETTLEABLE as error:
+        if questions > 1:
+            return await settle_questions(database, questions=questions // 2)
+        return await _set_questions_aside(database, error)
+
+
+async def _set_questions_aside(database: Database, error: Exception) -> Settled:
     async with alone(database) as conn:
-        found = await store.rows(conn, "due_questions", {"rows": DUE_ROWS, "questions": questions})
-        keys = [Key(row["subject_id"], row["metric"], row["target_at"]) for row in found]
+        keys = await _due_questions(conn, 1)
+        due = store.due_of(await store.rows(conn, "due_of_questions", store.columns_of(keys)))
+        log.error("credibility.set_aside", questions=[key.subject_id for key in keys], reason=_reason(error))
+        await store.set_aside(conn, due, _reason(error))
+        return Settled(stuck=len(due))
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+async def _due_questions(conn: Connection, questions: int) -> list[Key]:
+    found = await store.rows(conn, "due_questions", {"rows": DUE_ROWS, "questions": questions})
+    return [Key(row["subject_id"], row["metric"], row["target_at"]) for row in found]
+
+
+async def _settle_questions(database: Database, questions: int) -> Settled:
+    async with alone(database) as conn:
+        keys = await _due_questions(conn, questions)
         if not keys:
             due = store.due_of(await store.rows(conn, "due_orphans", {"rows": DUE_ROWS}))
             await store.forget(conn, due)
@@ -257,9 +292,10 @@ _AGENT, _DOMAIN = (store.SCORE_COLUMNS.index(name) for name in Pair._fields)
 def _rows(question: Question) -> list[ScoreRow]:
     metric = metric_of(question.key.metric)
     if metric is None:
-        # Registered in the process that loaded it, not in this one.
-        log.warning("credibility.unknown_metric", metric=question.key.metric, subject=question.key.subject_id)
-        return []
+        # Registered in the process that loaded it, not in this one. What is scored already stays.
+        raise LookupError(
+            f"The metric {question.key.metric!r} is not known to the worker: IMEM_METRICS names its module."
+        )
     return [store.row_of(score, question.key) for score in scores_of(question, metric)]
 
 
@@ -334,6 +370,19 @@ async def settle_decisions(database: Database, gateway: Gateway, *, limit: int =
     Raises:
         Busy: another process is settling.
     """
+    try:
+        return await _settle_decisions(database, gateway, limit)
+    except UNSETTLEABLE as error:
+        if limit > 1:
+            return await settle_decisions(database, gateway, limit=limit // 2)
+        async with alone(database) as conn:
+            due = store.due_of(await store.rows(conn, "due_of_kind", {"kind": "Decision", "rows": 1}))
+            log.exception("credibility.set_aside", decisions=[one.key for one in due], reason=_reason(error))
+            await store.set_aside(conn, due, _reason(error))
+            return Settled(stuck=len(due))
+
+
+async def _settle_decisions(database: Database, gateway: Gateway, limit: int) -> Settled:
     async with alone(database) as conn:
         due = store.due_of(await store.rows(conn, "due_of_kind", {"kind": "Decision", "rows": limit}))
         stated = await judge_decisions(conn, gateway, [one.key for one in due]) if due else {}
@@ -350,11 +399,11 @@ async def judge_decisions(conn: Connection, gateway: Gateway, decisions: Sequenc
     """
     cited = await store.citations(conn, decisions)
     findings = {one.value.finding_id for links in cited.values() for link in links.values() for one in link}
-    marks = await store.marks(conn, findings)
+    marks, targets = await store.marks(conn, findings)
     stated = await store.stated_verdicts(conn, decisions)
     found: dict[str, list[Verdict]] = {}
     for decision in decisions:
-        wanted = verdicts(cited.get(decision, {}), marks)
+        wanted = verdicts(cited.get(decision, {}), marks, targets)
         lacking = missing(wanted, stated.get(decision, []))
         if lacking:
             found[decision] = lacking

@@ -68,17 +68,23 @@ def due_of(found: Iterable[Row]) -> list[Due]:
 async def forget(conn: Connection, due: Collection[Due]) -> None:
     """Delete due rows that were settled, but for those that came anew."""
     if due:
-        # In one order, so that two transactions cannot wait for one another.
-        ordered = sorted(due, key=lambda one: (one.kind, one.key))
-        await do(
-            conn,
-            "delete_due",
-            {
-                "kinds": [one.kind for one in ordered],
-                "keys": [one.key for one in ordered],
-                "versions": [one.version for one in ordered],
-            },
-        )
+        await do(conn, "delete_due", _columns(due))
+
+
+async def set_aside(conn: Connection, due: Collection[Due], reason: str) -> None:
+    """Mark due rows that cannot be settled, but for those that came anew."""
+    if due:
+        await do(conn, "set_aside", {**_columns(due), "reason": reason})
+
+
+def _columns(due: Collection[Due]) -> dict[str, Any]:
+    # In one order, so that two transactions cannot wait for one another.
+    ordered = sorted(due, key=lambda one: (one.kind, one.key))
+    return {
+        "kinds": [one.kind for one in ordered],
+        "keys": [one.key for one in ordered],
+        "versions": [one.version for one in ordered],
+    }
 
 
 # Questions
@@ -255,14 +261,18 @@ async def citations(conn: Connection, decisions: Sequence[str]) -> dict[str, dic
     return found
 
 
-async def marks(conn: Connection, findings: Collection[str]) -> dict[str, list[tuple[Span, int | None]]]:
-    """Return, for each finding, when which y stands on the known clock."""
+async def marks(
+    conn: Connection, findings: Collection[str]
+) -> tuple[dict[str, list[tuple[Span, int | None]]], dict[str, datetime]]:
+    """Return, for each scored finding, when which y stands on the known clock, and of which moment it speaks."""
     found: dict[str, list[tuple[Span, int | None]]] = defaultdict(list)
+    targets: dict[str, datetime] = {}
     for row in await rows(conn, "scores_of_findings", {"findings": sorted(findings)}) if findings else []:
         span = _span(row["known_at"], row["superseded_known_at"])
+        targets[row["finding_id"]] = row["target_at"]
         if span is not None:
             found[row["finding_id"]].append((span, row["y"]))
-    return found
+    return found, targets
 
 
 async def stated_verdicts(conn: Connection, decisions: Sequence[str]) -> dict[str, list[Statement[str]]]:

@@ -1,6 +1,9 @@
 """
 The verdict on a decision: that of the finding which it cites first. Pure.
 
+A citation counts that was known before the moment of which the finding speaks. One that is added later, when it shows
+who was right, says nothing about what the decision rested on; neither does the time ``at`` that its author gives it.
+
 Verdicts are facts of the journal, known from when both the score and the citation were; each value stands until a later
 one replaces it. Where a later look finds that there should be none (the claim turns out to have abstained), the value
 *pending* takes the place of what was said.
@@ -42,7 +45,9 @@ class Verdict(NamedTuple):
 
 
 def verdicts(
-    citations: Mapping[str, Sequence[Statement[Citation]]], scores: Mapping[str, Sequence[tuple[Span, int | None]]]
+    citations: Mapping[str, Sequence[Statement[Citation]]],
+    scores: Mapping[str, Sequence[tuple[Span, int | None]]],
+    targets: Mapping[str, datetime],
 ) -> Steps[str]:
     """
     Return how a decision stands at each moment on the known clock.
@@ -50,8 +55,11 @@ def verdicts(
     Args:
         citations: identity of a link → its statements.
         scores: finding id → when which y stands.
+        targets: finding id → the moment of which it speaks.
     """
-    links = {key: unfold(statements, Clock.KNOWN, latest) for key, statements in citations.items()}
+    counted = {key: _in_time(statements, targets) for key, statements in citations.items()}
+    links = {key: unfold(statements, Clock.KNOWN, latest) for key, statements in counted.items() if statements}
+    since = {key: min(one.known_at for one in statements) for key, statements in counted.items() if statements}
     marks = {
         finding: Steps(
             change
@@ -64,17 +72,21 @@ def verdicts(
     def verdict(moment: datetime) -> str | None:
         first = min(
             (
-                (citation.at, key, citation.finding_id)
+                (since[key], citation.at, key, citation.finding_id)
                 for key, steps in links.items()
                 if (citation := steps.at(moment)) is not None and citation.rank == 1
             ),
             default=None,
         )
-        y = marks[first[2]].at(moment) if first is not None and first[2] in marks else None
+        y = marks[first[-1]].at(moment) if first is not None and first[-1] in marks else None
         return None if y is None else SUCCESS if y else FAILURE
 
     moments = {at for steps in (*links.values(), *marks.values()) for at in steps.times}
     return Steps((moment, verdict(moment)) for moment in sorted(moments))
+
+
+def _in_time(statements: Sequence[Statement[Citation]], targets: Mapping[str, datetime]) -> list[Statement[Citation]]:
+    return [one for one in statements if (at := targets.get(one.value.finding_id)) is None or one.known_at < at]
 
 
 def missing(wanted: Steps[str], stated: Sequence[Statement[str]]) -> list[Verdict]:

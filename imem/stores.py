@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
 from pydantic import SecretStr
@@ -82,6 +83,7 @@ class Stores:
             StackError: a server is not named and no local stack runs.
         """
         settings = with_local_endpoints(settings or Settings.read())
+        know_metrics(settings)
         ringer = Ringer(secret(settings, "valkey_durable_url"))
         database = Database(secret(settings, "postgres_url"), size=settings.postgres_pool_size)
         gateway = Gateway(database, Actor.from_settings(settings), ringer.ring)
@@ -90,6 +92,24 @@ class Stores:
             yield stores
         finally:
             await stores.close()
+
+
+def know_metrics(settings: Settings) -> None:
+    """
+    Import the module that registers metrics of one's own: every process that loads or settles has to know them.
+
+    Raises:
+        SettingsError: it cannot be imported.
+    """
+    if settings.metrics is None:
+        return
+    try:
+        import_module(settings.metrics)
+    except ImportError as error:
+        raise SettingsError(
+            f"IMEM_METRICS names {settings.metrics}, which cannot be imported.",
+            mend="It is the name of a Python module that calls kg.metrics.register.",
+        ) from error
 
 
 def secret(settings: Settings, name: str) -> str:

@@ -78,6 +78,9 @@ class Settings(BaseSettings):
     graph_concurrency: int = Field(10, ge=1, le=64, description="Concurrent graph queries of one process.")
     apply_batch: int = Field(2000, ge=1, le=5000, description="Most events applied to the graph in one transaction.")
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
+    metrics: str | None = Field(
+        None, description="Python module that registers metrics of your own (`kg.metrics.register`)."
+    )
 
     neo4j_version: str = Field("5.26.30", description="Version of the local Neo4j; one with a jar lock.")
     neo4j_home: Path | None = Field(None, description="An existing NEO4J_HOME to run instead of fetched jars.")

@@ -20,6 +20,7 @@ from credibility.settle import ACTOR
 from imem.celery_app import make_app
 from imem.logs import configure
 from imem.notify import tell_ready
+from imem.stores import know_metrics
 from journal.bell import Ringer
 from journal.database import Database
 from journal.gateway import Gateway
@@ -76,6 +77,7 @@ class LoopThread:
 
 def run(settings: Settings, *, concurrency: int = 1) -> int:
     """Serve tasks until SIGTERM; running ones are finished first."""
+    know_metrics(settings)
     app = make_app(settings)
     started: list[LoopThread] = []
 

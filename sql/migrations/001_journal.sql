@@ -211,8 +211,10 @@ CREATE TABLE settlement_due (
     key        text NOT NULL,
     version    bigint GENERATED ALWAYS AS IDENTITY,
     created_at timestamptz NOT NULL DEFAULT imem_now(),
+    stuck      text,
     PRIMARY KEY (kind, key)
 );
 COMMENT ON TABLE settlement_due IS 'Outcomes, claims, citing decisions and described agents whose scores have to be computed. Rows decide what is due; created_at is the oldest statement that waits.';
+COMMENT ON COLUMN settlement_due.stuck IS 'Why it could not be settled: set aside until something is said about it again, so that the rest goes on.';
 
 SELECT imem_audit_partitions();

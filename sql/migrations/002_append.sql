@@ -60,7 +60,11 @@ BEGIN
         SELECT g.line, g.grp, g.hash,
             h.hash IS NOT NULL AS existed,
             g.grp = 'core' AND h.hash <> g.hash AS conflict,
-            CASE WHEN g.stated THEN s.position ELSE CASE WHEN h.hash = g.hash THEN h.position END END AS same_as
+            CASE WHEN g.stated THEN s.position
+                -- What settles claims is not said yet by somebody whose word settles nothing.
+                WHEN g.head_kind = 'Outcome' AND g.grp = 'core' AND (p_may_import OR p_role = 'human_admin') THEN o.position
+                WHEN h.hash = g.hash THEN h.position
+            END AS same_as
         FROM groups AS g
         LEFT JOIN LATERAL (
             SELECT r.hash, r.position FROM record_head AS r
@@ -72,6 +76,12 @@ BEGIN
               AND y.known_at = g.known_at AND y.hash = g.hash AND y.actor = p_actor
             ORDER BY y.order_key LIMIT 1
         ) AS s ON true
+        LEFT JOIN LATERAL (
+            SELECT y.position FROM record_history AS y JOIN event AS e ON e.position = y.position
+            WHERE NOT g.stated AND g.head_kind = 'Outcome' AND g.grp = 'core' AND y.kind = 'Outcome' AND y.key = g.key
+              AND y.grp = 'core' AND y.hash = g.hash AND (y.imported OR e.actor_role = 'human_admin')
+            ORDER BY y.order_key LIMIT 1
+        ) AS o ON true
     ),
     verdict AS (
         SELECT l.*, j.same_as,
@@ -176,7 +186,7 @@ BEGIN
         ) AS d
         ORDER BY d.kind, d.key
         -- The oldest moment stays: it says up to when everything is settled.
-        ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+        ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL
     ),
     derived AS (
         INSERT INTO derive_work (kind, key)

@@ -7,7 +7,7 @@
 
 CREATE TABLE agent_outcome (
     finding_id             text NOT NULL,
-    vintage                integer NOT NULL,
+    vintage                bigint NOT NULL,
     revision               integer NOT NULL,
     outcome_id             text NOT NULL,
     agent                  text NOT NULL,
@@ -93,7 +93,7 @@ CREATE TABLE reconciliation_report (
 COMMENT ON TABLE reconciliation_report IS 'What the nightly full recomputation found to differ from what stood; it was mended at once.';
 
 -- What settling looks up: who is due first, and which decisions cite a finding.
-CREATE INDEX settlement_due_oldest ON settlement_due (created_at, kind, key);
+CREATE INDEX settlement_due_oldest ON settlement_due (created_at, kind, key) WHERE stuck IS NULL;
 CREATE INDEX event_cites_from ON event ((payload ->> 'from_key')) WHERE kind = 'link.CITES';
 CREATE INDEX event_cites_to ON event ((payload ->> 'to_key')) WHERE kind = 'link.CITES';
 
@@ -103,7 +103,7 @@ AS $$
     -- The last moment of which everything recorded is scored: before the oldest statement that still waits.
     SELECT least(
         imem_now(),
-        (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision'),
+        (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision' AND stuck IS NULL),
         (SELECT min(since) FROM track_due)
     ) - interval '1 microsecond'
 $$;

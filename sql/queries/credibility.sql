@@ -14,7 +14,7 @@ SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
 -- The questions that the oldest due outcomes and claims belong to.
 SELECT DISTINCT h.subject_id, h.metric, h.target_at
 FROM (
-    SELECT kind, key FROM settlement_due WHERE kind IN ('Outcome', 'Finding')
+    SELECT kind, key FROM settlement_due WHERE kind IN ('Outcome', 'Finding') AND stuck IS NULL
     ORDER BY created_at, kind, key LIMIT %(rows)s
 ) AS d
 JOIN record_head AS h ON h.kind = d.kind AND h.key = d.key AND h.grp = 'core'
@@ -32,7 +32,7 @@ JOIN settlement_due AS d ON d.kind = h.kind AND d.key = h.key
 -- Due rows that no question can be found for: they cannot be settled and would wait for ever.
 SELECT d.kind, d.key, d.version, d.created_at
 FROM (
-    SELECT kind, key, version, created_at FROM settlement_due WHERE kind IN ('Outcome', 'Finding')
+    SELECT kind, key, version, created_at FROM settlement_due WHERE kind IN ('Outcome', 'Finding') AND stuck IS NULL
     ORDER BY created_at, kind, key LIMIT %(rows)s
 ) AS d
 WHERE NOT EXISTS (
@@ -41,8 +41,23 @@ WHERE NOT EXISTS (
 
 -- due_of_kind --
 -- The oldest due rows of one kind.
-SELECT kind, key, version, created_at FROM settlement_due WHERE kind = %(kind)s
+SELECT kind, key, version, created_at FROM settlement_due WHERE kind = %(kind)s AND stuck IS NULL
 ORDER BY created_at, key LIMIT %(rows)s
+
+-- set_aside --
+-- Sets due rows aside that cannot be settled, unless more was said about them meanwhile.
+UPDATE settlement_due AS d SET stuck = left(%(reason)s, 500)
+FROM unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS bad (kind, key, version)
+WHERE d.kind = bad.kind AND d.key = bad.key AND d.version = bad.version
+
+-- try_again --
+-- Takes back what was set aside.
+UPDATE settlement_due SET stuck = NULL WHERE stuck IS NOT NULL
+
+-- stuck --
+-- What was set aside, oldest first.
+SELECT kind, key, created_at, stuck FROM settlement_due WHERE stuck IS NOT NULL
+ORDER BY created_at, kind, key LIMIT %(limit)s
 
 -- delete_due --
 -- Forgets what was settled, unless more was said about it meanwhile.
@@ -62,7 +77,7 @@ JOIN record_head AS h ON h.subject_id = q.subject_id AND h.metric = q.metric AND
 JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp IN ('core', 'correction')
 JOIN event AS e ON e.position = y.position
 CROSS JOIN jsonb_to_record(e.payload -> 'core') AS c (
-    agent text, domain text, probability float8, direction text, value float8, actual float8, vintage integer)
+    agent text, domain text, probability float8, direction text, value float8, actual float8, vintage bigint)
 WHERE EXISTS (
     SELECT 1 FROM record_head AS o
     WHERE o.kind = 'Outcome' AND o.grp = 'core' AND o.subject_id = q.subject_id AND o.metric = q.metric
@@ -103,7 +118,7 @@ INSERT INTO agent_outcome AS o (
     actual, happened, y, abstained, brier, log_score, reference, first_known_at, known_at, superseded_known_at,
     recorded_at, superseded_recorded_at)
 SELECT r.* FROM json_to_recordset(%(rows)s::json) AS r (
-    finding_id text, vintage integer, revision integer, outcome_id text, agent text, domain text, subject_id text,
+    finding_id text, vintage bigint, revision integer, outcome_id text, agent text, domain text, subject_id text,
     metric text, target_at timestamptz, predicted_at timestamptz, stated float8, actual float8, happened smallint,
     y smallint, abstained boolean, brier float8, log_score float8, reference float8, first_known_at timestamptz,
     known_at timestamptz, superseded_known_at timestamptz, recorded_at timestamptz, superseded_recorded_at timestamptz)
@@ -119,7 +134,7 @@ ON CONFLICT (finding_id, vintage, revision) DO UPDATE SET
 -- delete_scores --
 -- Removes scores that a recomputation no longer finds.
 DELETE FROM agent_outcome AS o
-USING unnest(%(finding_id)s::text[], %(vintage)s::integer[], %(revision)s::integer[]) AS g (finding_id, vintage, revision)
+USING unnest(%(finding_id)s::text[], %(vintage)s::bigint[], %(revision)s::integer[]) AS g (finding_id, vintage, revision)
 WHERE o.finding_id = g.finding_id AND o.vintage = g.vintage AND o.revision = g.revision
 
 -- derive_settled --
@@ -139,7 +154,7 @@ FROM (
     WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
 ) AS d
 ORDER BY d.key
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL
 
 -- due_tracks --
 -- Makes the track records due that these changes touch, since the given moment.
@@ -157,7 +172,7 @@ FROM (
 ) AS q
 JOIN agent_outcome AS o ON o.subject_id = q.subject_id AND o.metric = q.metric AND o.target_at = q.target_at
 ORDER BY 2
-ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL
 
 -- claim_tracks --
 -- The track records that are due, oldest first.
@@ -270,7 +285,7 @@ ORDER BY finding_id, outcome_id, agent_outcome.known_at DESC NULLS LAST, agent_o
 -- The last moment of which everything recorded is scored, and the oldest statement that waits for it.
 SELECT imem_settled_horizon() AS horizon,
     least(
-        (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision'), (SELECT min(since) FROM track_due)
+        (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision' AND stuck IS NULL), (SELECT min(since) FROM track_due)
     ) AS waiting_since
 
 -- unsettled --
@@ -280,7 +295,7 @@ SELECT (SELECT count(*) FROM settlement_due) AS statements, (SELECT count(*) FRO
 -- citations_of --
 -- Every statement of the links by which the given decisions cite findings.
 SELECT e.payload ->> 'from_key' AS decision, e.record_key AS link, e.payload ->> 'to_key' AS finding_id,
-    (e.payload -> 'props' ->> 'at')::timestamptz AS at, (e.payload -> 'props' ->> 'rank')::integer AS rank,
+    (e.payload -> 'props' ->> 'at')::timestamptz AS at, (e.payload -> 'props' ->> 'rank')::bigint AS rank,
     e.known_at, e.recorded_at, e.order_key
 FROM unnest(%(decisions)s::text[]) AS d (key)
 JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'from_key' = d.key

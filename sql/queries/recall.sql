@@ -75,6 +75,6 @@ SELECT actor FROM agent_cursor WHERE actor <> ALL (%(actors)s::text[]) AND pushe
 
 -- pipelines_due --
 -- How much the pipelines still have to do, and how many scores there are.
-SELECT (SELECT count(*) FROM settlement_due) + (SELECT count(*) FROM track_due) + (SELECT count(*) FROM derive_work)
+SELECT (SELECT count(*) FROM settlement_due WHERE stuck IS NULL) + (SELECT count(*) FROM track_due) + (SELECT count(*) FROM derive_work)
     + (SELECT count(*) FROM delivery WHERE state IN ('pending', 'dispatched')) AS due,
     (SELECT count(*) FROM agent_outcome) AS scores

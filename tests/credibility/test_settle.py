@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,11 +10,14 @@ import psycopg
 import pytest
 
 from credibility.derive import SettledBy
+from credibility.reconcile import reconcile
 from credibility.settle import Busy, Settled, alone, settle_questions
 from journal.actors import Actor
 from journal.deadline import Deadline
 from journal.settings import Role
+from kg import metrics as metrics_module
 from kg.enums import DecisionOutcome
+from kg.metrics import Metric, metric_of, register
 
 from .conftest import World, agent, cites, corrected, finding, outcome
 
@@ -122,6 +126,22 @@ async def test_an_agent_cannot_grade_itself(world: World) -> None:
     assert found[0]["known_at"] == day(8)
 
 
+async def test_what_an_agent_said_first_a_person_can_still_say(world: World) -> None:
+    """The same outcome of somebody whose word settles is no repetition; said once more it is one."""
+    now = datetime.now(UTC)
+    await world.say(finding("f", day(1), day(5), probability=0.9))
+    line = {"record": "Outcome", "core": outcome("o", now, day(5), 1.0)["core"]}
+    await world.say(line, actor=AGENT)
+    (receipt,) = await world.say(line, actor=PERSON)
+    assert receipt.verdict.value == "changed"
+    await world.settle()
+
+    assert [(row["finding_id"], row["y"]) for row in await scores(world)] == [("f", 1)]
+    for actor in (PERSON, AGENT):
+        (again,) = await world.say(line, actor=actor)
+        assert again.verdict.value == "identical"
+
+
 async def test_a_correction_counts_only_when_known_before_target(world: World) -> None:
     early, late = finding("early", day(1), day(5), probability=0.2), finding("late", day(1), day(5), probability=0.2)
     await world.say(early, late, outcome("o", day(7), day(5), 1.0))
@@ -226,14 +246,82 @@ async def test_a_decision_gets_the_verdict_of_what_it_cites_first(world: World) 
     assert (await world.settle()) == Settled()
 
 
-async def test_a_late_citation_dates_the_verdict(world: World) -> None:
+async def test_a_citation_from_hindsight_gives_no_verdict(world: World) -> None:
+    """What was cited in time counts although it is loaded late; what was cited afterwards does not."""
     await world.say(finding("f", day(1), day(5), probability=0.8), outcome("o", day(7), day(5), 1.0))
     await world.settle()
     await world.say(cites("d", "f", day(20)))
 
     await world.settle()
 
-    assert await verdicts(world) == [(day(20), DecisionOutcome.SUCCESS)]
+    assert await verdicts(world) == []
+    await world.say(cites("d", "f", day(3)))
+    await world.settle()
+    assert await verdicts(world) == [(day(7), DecisionOutcome.SUCCESS)]
+
+
+async def test_numbers_of_any_size_are_settled(world: World) -> None:
+    """The greatest vintage and rank that a line may state hold up nothing."""
+    await world.say(
+        finding("f", day(1), day(5), probability=0.8),
+        finding("g", day(1), day(6), probability=0.8),
+        cites("d", "f", day(2), rank=1),
+        cites("d", "g", day(2), rank=2**62),
+        outcome("o0", day(7), day(5), 1.0, vintage=2**63 - 1),
+        outcome("o1", day(8), day(6), 1.0),
+    )
+
+    done = await world.settle()
+
+    assert (done.scores, done.verdicts, done.stuck) == (2, 1, 0)
+    assert {row["vintage"] for row in await scores(world)} == {0, 2**63 - 1}
+
+
+@pytest.fixture
+def strange() -> Iterator[Callable[[], None]]:
+    """A metric known to whoever loads; call it to forget the metric, as in a worker that was never told."""
+    metric = Metric("strange", "binary")
+    register(metric)
+
+    def forget() -> None:
+        metrics_module._METRICS.remove(metric)
+        metric_of.cache_clear()
+
+    yield forget
+    if metric in metrics_module._METRICS:
+        forget()
+
+
+async def test_what_cannot_be_settled_holds_up_nothing_else(world: World, strange: Callable[[], None]) -> None:
+    """It is set aside with the reason, its scores stay, and the next reconciliation tries again."""
+    odd = {"metric": "strange"}
+    await world.say(finding("odd", day(1), day(5), probability=0.9, **odd), outcome("o", day(7), day(5), 1.0, **odd))
+    await world.settle()
+    strange()
+    await world.say(
+        outcome("o1", day(8), day(5), 0.0, vintage=1, metric="up"),
+        *(finding(f"f{n}", day(1), day(5), probability=0.8) for n in range(3)),
+        finding("late", day(2), day(5), probability=0.9),
+    )
+    world.owner("INSERT INTO settlement_due (kind, key, created_at) VALUES ('Outcome', 'o', now() - interval '1 day')")
+
+    done = await world.settle()
+
+    assert (done.stuck, done.scores) == (1, 4)
+    (row,) = await world.rows("SELECT kind, key, stuck FROM settlement_due")
+    assert (row["kind"], row["key"]) == ("Outcome", "o")
+    assert "IMEM_METRICS" in row["stuck"]
+    assert "odd" in {one["finding_id"] for one in await scores(world)}
+    horizon = (await world.rows("SELECT imem_settled_horizon() > now() - interval '1 hour' AS recent"))[0]
+    assert horizon["recent"], "what is set aside holds no answer back"
+
+    register(Metric("strange", "binary"))
+    try:
+        report = await reconcile(world.database, world.gateway, halflife_years=2.0)
+    finally:
+        strange()
+    assert report.differing == 0
+    assert await world.rows("SELECT key FROM settlement_due") == []
 
 
 async def test_an_abstention_is_no_verdict_and_withdraws_one(world: World) -> None:

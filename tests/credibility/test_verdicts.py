@@ -38,21 +38,36 @@ def changes(steps: Steps[str]) -> list[tuple[datetime, str | None]]:
 def test_verdict_is_known_from_the_later_of_citation_and_score() -> None:
     scores: Scores = {"f": [(Span(day(5), None), 1)]}
 
-    assert changes(verdicts({"l": cited("f", 2)}, scores)) == [(day(5), "success")]
-    assert changes(verdicts({"l": cited("f", 9)}, scores)) == [(day(9), "success")]
+    assert changes(verdicts({"l": cited("f", 2)}, scores, {"f": day(4)})) == [(day(5), "success")]
+    assert changes(verdicts({"l": cited("f", 9)}, scores, {"f": day(10)})) == [(day(9), "success")]
+
+
+def test_a_citation_made_when_it_shows_who_was_right_counts_for_nothing() -> None:
+    """Whatever time its author gives it: what counts is when it was known, before the moment the claim speaks of."""
+    scores: Scores = {"f": [(Span(day(5), None), 0)], "right": [(Span(day(5), None), 1)]}
+    targets = {"f": day(4), "right": day(4)}
+    honest = {"l": cited("f", 2, at=2)}
+
+    assert changes(verdicts({"m": cited("right", 6, at=0)}, scores, targets)) == []
+    assert changes(verdicts({**honest, "m": cited("right", 6, at=0)}, scores, targets)) == [(day(5), "failure")]
+    assert changes(verdicts({**honest, "m": cited("right", 3, at=0)}, scores, targets)) == [(day(5), "failure")]
 
 
 def test_only_the_first_rank_counts_and_abstention_is_no_verdict() -> None:
     scores: Scores = {"f": [(Span(day(5), None), None)], "g": [(Span(day(5), None), 0)]}
 
-    assert changes(verdicts({"l": cited("f", 2), "m": cited("g", 2, rank=2)}, scores)) == []
-    assert changes(verdicts({"l": cited("f", 2, at=1), "m": cited("g", 2, at=0)}, scores)) == [(day(5), "failure")]
+    targets = {"f": day(4), "g": day(4)}
+    both = {"l": cited("f", 2, at=1), "m": cited("g", 2, at=0)}
+
+    assert changes(verdicts({"l": cited("f", 2), "m": cited("g", 2, rank=2)}, scores, targets)) == []
+    assert changes(verdicts(both, scores, targets)) == [(day(5), "failure")]
 
 
 def test_a_new_vintage_changes_the_verdict_from_its_own_day() -> None:
     scores: Scores = {"f": [(Span(day(5), day(8)), 1), (Span(day(8), None), 0)]}
 
-    assert changes(verdicts({"l": cited("f", 2)}, scores)) == [(day(5), "success"), (day(8), "failure")]
+    found = verdicts({"l": cited("f", 2)}, scores, {"f": day(4)})
+    assert changes(found) == [(day(5), "success"), (day(8), "failure")]
 
 
 def test_what_should_not_stand_becomes_pending() -> None:

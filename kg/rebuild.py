@@ -64,7 +64,7 @@ class Rebuilt:
     Attributes:
         events: events that are in the graph now.
         refused: positions of events that the new graph refused.
-        left_out: events that the graph had refused for good before; they are not tried again.
+        left_out: events that both graphs refuse for good, although they were tried once more.
         before: the hash of the graph that was there.
         after: the hash of the one made anew.
     """
@@ -194,7 +194,7 @@ async def replay(
 
 async def _count(database: Database, after: int, upto: int) -> int:
     row = (await database.named("journal_count", {"after": after, "upto": upto}, deadline=_soon()))[0]
-    return int(row["events"]) - int(row["dead"])
+    return int(row["events"])
 
 
 async def _rebuilt(database: Database, upto: int, refused: list[int], before: GraphHash, after: GraphHash) -> Rebuilt:
@@ -237,6 +237,8 @@ async def catch_up(
     """
     Apply what waits up to a position, in order, and mark it; return the positions that the graph refused.
 
+    What it had refused for good is tried once more: the program may have been mended since.
+
     Raises:
         LeaseLost: somebody else has taken over.
     """
@@ -261,6 +263,7 @@ async def catch_up(
             if rows[0]["state"] == "dead":
                 return
 
+    await database.do("revive_dead", {"upto": upto, **lease.fence}, deadline=_soon())
     while True:
         rows = await database.named("events_waiting", {"upto": upto, "limit": PAGE_EVENTS}, deadline=_soon())
         if not rows:

@@ -165,11 +165,7 @@ def _print(result: Result, url: str | None, *, as_json: bool) -> None:
         return
     typer.echo(f"{rebuilt.events:,} events: {rebuilt.after.nodes:,} nodes, {rebuilt.after.links:,} links.")
     if rebuilt.left_out:
-        typer.echo(f"{rebuilt.left_out:,} events that the graph had refused for good were left out.")
-    if rebuilt.refused:
-        typer.echo(
-            f"The new graph refused {len(rebuilt.refused):,} events, the first at position {rebuilt.refused[0]}."
-        )
+        typer.echo(f"{rebuilt.left_out:,} events were refused again and left out; `imem doctor` lists them.")
     if not rebuilt.same:
         typer.echo("The two graphs differ (before against now) in:")
         for line in differing:

@@ -17,10 +17,10 @@ FROM delivery WHERE position > %(after)s AND position <= %(upto)s
 SELECT event_id FROM event WHERE position = %(position)s
 
 -- events_after --
--- The journal in order, for a rebuild: a page after a position, without what the graph refused for good.
+-- The journal in order, for a rebuild: a page after a position.
 SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key, d.attempts
 FROM event AS e JOIN delivery AS d ON d.position = e.position
-WHERE e.position > %(after)s AND e.position <= %(upto)s AND d.state <> 'dead'
+WHERE e.position > %(after)s AND e.position <= %(upto)s
 ORDER BY e.position LIMIT %(limit)s
 
 -- events_waiting --
@@ -29,6 +29,12 @@ SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.occurred_at, e
 FROM delivery AS d JOIN event AS e ON e.position = d.position
 WHERE d.state IN ('pending', 'dispatched') AND d.position <= %(upto)s
 ORDER BY d.position LIMIT %(limit)s
+
+-- revive_dead --
+-- Has what the graph refused for good tried once more, up to a position; if the lease is ours.
+UPDATE delivery SET state = 'pending', attempts = 0, next_attempt_at = NULL
+WHERE state = 'dead' AND position <= %(upto)s
+  AND EXISTS (SELECT 1 FROM lease WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s)
 
 -- reopen_deliveries --
 -- Says of applied events that the graph does not hold them: the range after a position, up to another; if the lease is ours.

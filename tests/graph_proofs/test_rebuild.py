@@ -130,6 +130,30 @@ async def test_a_difference_is_found_and_named(empty: World, journal: Journal, t
     assert made.before.differing(made.after) == ["CITES (2 against 3)", "Finding (3 against 3, with other content)"]
 
 
+async def test_what_was_refused_is_tried_once_more(empty: World, journal: Journal, target: Graph) -> None:
+    """A mended event comes back into both graphs; one that is still bad stays out of both."""
+    await journal.say(*history(2))
+    journal.owner("ALTER TABLE event DISABLE TRIGGER append_only")
+    journal.owner(
+        "UPDATE event SET payload = jsonb_set(payload, '{core,statement}', '{\"a\": 1}') WHERE record_key = 'f1'"
+    )
+    journal.owner(
+        "UPDATE delivery SET state = 'dead' FROM event WHERE event.position = delivery.position AND record_key ~ '^f'"
+    )
+    await empty.applier(journal).drain()
+    replacement = Replacement(journal.database, empty.graph, target)
+
+    refused = await replacement.fill()
+    async with applier_held(journal.database) as lease:
+        made = await replacement.compare(lease)
+
+    assert made.same
+    assert (made.events, made.left_out, len(refused)) == (9, 1, 1)
+    dead = await journal.rows("SELECT record_key FROM event JOIN delivery USING (position) WHERE state = 'dead'")
+    assert dead == [{"record_key": "f1"}]
+    assert (await empty.node("Finding", "f0") or {})["statement"] == "it rises"
+
+
 async def test_only_an_empty_graph_or_an_unfinished_rebuild_is_written(
     empty: World, journal: Journal, target: Graph
 ) -> None:

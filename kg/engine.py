@@ -58,6 +58,9 @@ def given(parameters: Mapping[str, Any] | None = None, **more: Any) -> dict[str,
     return {"given": {**(parameters or {}), **more}}
 
 
+_OF_THE_STATEMENT = ("Neo.ClientError.Statement.", "Neo.ClientError.Schema.", "Neo.ClientError.Procedure.")
+"""How the codes begin that say that the statement, or a value in it, is wrong, and always will be."""
+
 _MEND = "Is it running? `imem doctor` checks every server."
 
 
@@ -73,8 +76,13 @@ def translated(error: Neo4jError | DriverError) -> ImemError:
         case TransientError() | DatabaseError():
             # The server's own trouble (a deadlock, no memory, a full disk), not the statement's.
             return GraphUnavailable(f"Neo4j cannot do that now ({error.code}).", mend=_MEND)
+        case ClientError(code=str(code)) if code.startswith(_OF_THE_STATEMENT):
+            return StatementRejected(f"Neo4j refused a statement ({code}).")
         case ClientError():
-            return StatementRejected(f"Neo4j refused a statement ({error.code}).")
+            # A right that is missing, a database that is not there or only readable: no event is bad because of it.
+            return GraphUnavailable(
+                f"Neo4j does not let us do that ({error.code}).", mend="Check its user and settings."
+            )
         case Neo4jError():
             return GraphUnavailable(f"Neo4j answered with {error.code}.", mend=_MEND)
         case _:

@@ -46,9 +46,13 @@ async def write_events(
             await result.consume()
 
     try:
-        _, bookmark = await graph.write("apply", run, deadline=Deadline.after_ms(budget_ms))
-    except OutcomeUnknown:
-        _, bookmark = await graph.write("apply", run, deadline=Deadline.after_ms(budget_ms))
+        try:
+            _, bookmark = await graph.write("apply", run, deadline=Deadline.after_ms(budget_ms))
+        except OutcomeUnknown:
+            _, bookmark = await graph.write("apply", run, deadline=Deadline.after_ms(budget_ms))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        # The driver cannot send such a value: one event's trouble, which must not stop the others.
+        raise StatementRejected(f"A value cannot be sent to Neo4j: {error}.") from error
     return bookmark
 
 

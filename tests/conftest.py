@@ -15,6 +15,7 @@ tests that need it; none is skipped.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,12 @@ from tests.servers import migrated_template
 
 KEPT = ("IMEM_CACHE_DIR", "IMEM_MAVEN_REPOSITORY", "IMEM_NEO4J_HOME")
 """What tests take from the environment: where jars come from."""
+
+
+def pytest_configure() -> None:
+    """Let programs under test be interrupted: what a shell runs in the background ignores it, and so would they."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Stack(Protocol):

@@ -81,6 +81,9 @@ class Neo4j(Server):
             f"server.memory.pagecache.size={self._settings.neo4j_pagecache_mb}m",
             # The default looks every 2 s, so that a query given 400 ms could run for 2.4 s.
             "db.transaction.monitor.check.interval=100ms",
+            # The default keeps a plan for 10 s whatever becomes of the graph, and then lets whoever asks wait for a new
+            # one: that shall be whoever warms the plans after an import.
+            "dbms.cypher.min_replan_interval=1s",
             "db.tx_log.rotation.retention_policy=keep_none",
             # Each of these is a fixed pause of 5 s in every stop, for clients that the supervisor knows are gone. The
             # first has two names, by version; the other one is then unknown, which shall not matter.

@@ -72,6 +72,8 @@ class Warmer:
             await self._rest()
             await warm(self._graph)
             await asyncio.sleep(PLAN_EVERY_S)
+            # A plan that was too young to be replaced is not any more; what is planned already costs little.
+            await warm(self._graph)
 
     async def _rest(self) -> None:
         """Return when the graph has stopped growing, or has not for too long."""

@@ -87,6 +87,12 @@ ORDER BY version LIMIT %(limit)s
 DELETE FROM derive_work AS d USING unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS done (kind, key, version)
 WHERE d.kind = done.kind AND d.key = done.key AND d.version = done.version
 
+-- derive_again --
+-- Has derived values computed once more.
+INSERT INTO derive_work (kind, key)
+SELECT DISTINCT k.kind, k.key FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS k (kind, key) ORDER BY 1, 2
+ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+
 -- delivery_counts --
 -- How many events stand where, and the age of the oldest that waits, in seconds.
 SELECT count(*) FILTER (WHERE d.state IN ('pending', 'dispatched')) AS pending,

@@ -14,19 +14,36 @@ class Proxy:
     Passes bytes on until told to cut.
 
     Attributes:
-        port: where it listens.
+        host, behind: the server's address.
+        port: where it listens; the same before and after a refusal.
         cut_on: looks at what the client sends; where it says yes, those bytes still reach the server, and the client
             never hears the answer.
     """
 
+    host: str
+    behind: int
     port: int = 0
     cut_on: Callable[[bytes], bool] = lambda _: False
     cuts: int = 0
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _server: asyncio.Server | None = None
 
-    async def serve(self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def listen(self) -> None:
+        """Accept connections."""
+        self._server = await asyncio.start_server(self.serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def refuse(self) -> None:
+        """Refuse connections, and break those that stand."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        while self._writers:
+            self._writers.pop().transport.abort()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
-        there, back = await asyncio.open_connection(host, port)
+        there, back = await asyncio.open_connection(self.host, self.behind)
         self._writers |= {writer, back}
         answers = asyncio.create_task(_pass_on(there, writer))
         try:
@@ -47,6 +64,7 @@ class Proxy:
             answers.cancel()
             await asyncio.gather(answers, return_exceptions=True)
             for one in (writer, back):
+                self._writers.discard(one)
                 one.close()
 
 
@@ -60,17 +78,9 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 @asynccontextmanager
 async def proxied(host: str, port: int) -> AsyncIterator[Proxy]:
     """Run a proxy to a server."""
-    proxy = Proxy()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await proxy.serve(host, port, reader, writer)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    proxy.port = server.sockets[0].getsockname()[1]
+    proxy = Proxy(host, port)
+    await proxy.listen()
     try:
         yield proxy
     finally:
-        server.close()
-        for writer in proxy._writers:
-            writer.close()
-        await server.wait_closed()
+        await proxy.refuse()

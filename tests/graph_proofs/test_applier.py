@@ -13,9 +13,11 @@ from journal.errors import LeaseLost
 from journal.gateway import Gateway
 from journal.settings import Role
 from kg.applier import MOST_REJECTIONS, Applier
+from kg.engine import Graph
 from kg.hash import graph_hash
+from kg.project import Event, Projection
 from tests.graph_proofs.histories import DAYS, LINES
-from tests.graph_proofs.world import Journal, Line, World, analysis, importer, until
+from tests.graph_proofs.world import NEVER, Journal, Line, World, analysis, importer, until
 
 
 def bull(**profile: Any) -> Line:
@@ -274,6 +276,57 @@ async def test_counters_wait_for_the_events_they_count(empty: World, journal: Jo
     await applier.drain()
     assert (await empty.node("Company", "MU") or {})["analyzed_count"] == 1
     assert await journal.rows("SELECT count(*) AS n FROM derive_work") == [{"n": 0}]
+
+
+async def test_values_that_somebody_else_derived_meanwhile_are_derived_again(
+    empty: World, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An applier that was held up may have written older values over newer ones: they are due once more."""
+    await journal.say(analysis("a1"))
+    applier = empty.applier(journal)
+    await applier.drain()
+    await journal.database.do("derive_again", {"kinds": ["subject_counters"], "keys": ["company:MU"]}, deadline=NEVER)
+    write = Graph.write
+
+    async def slow(self: Graph, name: str, *arguments: Any, **more: Any) -> Any:
+        if name == "derive":
+            journal.owner("DELETE FROM derive_work")
+        return await write(self, name, *arguments, **more)
+
+    monkeypatch.setattr(Graph, "write", slow)
+    assert await applier.derive()
+    monkeypatch.undo()
+
+    assert await journal.rows("SELECT kind, key FROM derive_work") == [
+        {"kind": "subject_counters", "key": "company:MU"}
+    ]
+    assert await applier.derive()
+    assert await journal.rows("SELECT kind, key FROM derive_work") == []
+
+
+async def test_a_value_that_cannot_be_sent_is_one_events_trouble(
+    empty: World, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others go on; the bad one is dead with the reason."""
+    await journal.say(analysis("a1"), analysis("a2"), analysis("a3"))
+    add = Projection.add
+
+    def spoilt(self: Projection, event: Event) -> None:
+        add(self, event)
+        if event.key == "a2":
+            self.cores["Analysis"]["a2"]["position"] = 2**80
+
+    monkeypatch.setattr(Projection, "add", spoilt)
+    applier = empty.applier(journal)
+    for _ in range(MOST_REJECTIONS):
+        await applier.drain()
+        journal.owner("UPDATE delivery SET next_attempt_at = NULL WHERE next_attempt_at IS NOT NULL")
+
+    rows = await journal.rows(
+        "SELECT record_key, state, error FROM event JOIN delivery USING (position) ORDER BY position"
+    )
+    assert [(row["record_key"], row["state"]) for row in rows] == [("a1", "applied"), ("a2", "dead"), ("a3", "applied")]
+    assert "cannot be sent" in rows[1]["error"]
 
 
 async def test_a_listener_is_told_what_was_applied(empty: World, journal: Journal) -> None:

@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
+from neo4j.exceptions import ClientError
 
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, GraphUnavailable, OutcomeUnknown, StatementRejected
-from kg.engine import Graph
+from kg.engine import Graph, translated
 from kg.hash import graph_hash
 from tests.graph_proofs.proxy import Proxy, proxied
 from tests.graph_proofs.world import NEVER, Journal, World, analysis, until
@@ -136,6 +137,14 @@ async def test_a_bad_statement_is_not_retryable(world: World) -> None:
     with pytest.raises(StatementRejected) as refused:
         await world.graph.read_text("q", "RETURN $missing", deadline=NEVER)
     assert not refused.value.retryable
+
+
+async def test_what_the_server_does_not_allow_is_no_events_fault(world: World) -> None:
+    """A database that is not there: the applier waits for it to be mended, and no event dies of it."""
+    with pytest.raises(ClientError) as refused:
+        async with world.graph.driver.session(database="nowhere") as session:
+            await (await session.run("RETURN 1")).consume()
+    assert isinstance(translated(refused.value), GraphUnavailable)
 
 
 async def test_a_deadline_that_has_passed_asks_nobody() -> None:

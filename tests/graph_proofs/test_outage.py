@@ -22,8 +22,8 @@ from kg.entries import entry_of
 from kg.hash import graph_hash
 from kg.lines import parse_line
 from tests.conftest import settings_for, temporary_home
+from tests.graph_proofs.proxy import Proxy, proxied
 from tests.graph_proofs.world import NEVER, Silent, analysis, importer
-from tests.proxy import Proxy
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,8 @@ def local() -> Iterator[LocalStack]:
 async def wire(local: LocalStack) -> AsyncIterator[Proxy]:
     """What the applier reaches Neo4j by."""
     address = urlsplit(local.settings.neo4j_url or "")
-    proxy = Proxy(address.hostname or "", address.port or 0)
-    await proxy.listen()
-    yield proxy
-    await proxy.cut()
+    async with proxied(address.hostname or "", address.port or 0) as proxy:
+        yield proxy
 
 
 @pytest_asyncio.fixture
@@ -78,7 +76,7 @@ async def test_events_are_acknowledged_and_the_graph_catches_up(
     await say(stores, f"{trouble}-before-", 3)
     pid = neo4j_pid(local)
     if trouble == "refused":
-        await wire.cut()
+        await wire.refuse()
     else:
         os.kill(pid, signal.SIGSTOP if trouble == "stopped" else signal.SIGKILL)
 

@@ -20,7 +20,8 @@ from credibility import store
 from credibility.history import Key
 from credibility.settle import UNSETTLEABLE, alone, judge_decisions, rescore, retrack, settle_due
 from credibility.store import SCORE_COLUMNS, Pair
-from journal.database import Connection, Database, Row
+from journal.connection import Connection
+from journal.database import Database, Row
 from journal.deadline import Deadline
 from journal.gateway import Gateway
 

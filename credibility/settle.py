@@ -26,7 +26,8 @@ from credibility.store import Pair, ScoreId, ScoreRow
 from credibility.tracks import steps_of
 from credibility.verdicts import Verdict, missing, verdicts
 from journal.actors import Action, Actor
-from journal.database import Connection, Database
+from journal.connection import Connection
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Entry
 from journal.errors import ImemError, PostgresUnavailable, StatementRejected

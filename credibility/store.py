@@ -18,7 +18,8 @@ import orjson
 from credibility.history import Answer, Content, Key, Question, Said, Score, Span, Statement
 from credibility.tracks import Scored, Step
 from credibility.verdicts import Citation
-from journal.database import Connection, Parameters, Row
+from journal.connection import Connection
+from journal.database import Parameters, Row
 from journal.statements import sql
 from kg.asof import Clock
 

@@ -24,7 +24,8 @@ from imem.reading import Batch, Refused, Source, opened
 from imem.recording import record, refusal_of
 from journal.actors import Action, Actor, Resource, ResourceType
 from journal.cancelling import heed_cancellation
-from journal.database import Connection, Database
+from journal.connection import Connection
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Entry, Receipt, Verdict
 from journal.errors import ImemError, OutcomeUnknown

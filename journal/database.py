@@ -1,5 +1,5 @@
 """
-Postgres through psycopg's pool: deadlines that the server keeps, and its errors in our words.
+Postgres through psycopg's pool: deadlines that server and client keep, and its errors in our words.
 
 A statement that may commit is told apart from one that cannot have: a connection lost before COMMIT was sent
 means that nothing was written and a retry is safe; lost after, nobody knows.
@@ -16,6 +16,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
+from journal.connection import BACKGROUND_TIMEOUT_S, Connection, SilentServer
 from journal.deadline import Deadline
 from journal.errors import (
     BudgetExceeded,
@@ -27,11 +28,13 @@ from journal.errors import (
 from journal.statements import sql
 
 Row = dict[str, Any]
-Connection = psycopg.AsyncConnection[Row]
 Parameters = Mapping[str, Any] | Sequence[Any]
 
 _LONGEST_WAIT_S = 30.0
 """Longest wait for a connection where the caller has no deadline, in seconds."""
+
+_LONGEST_CLOSE_S = 1.0
+"""How long the end waits for a connection that is just being made, in seconds."""
 
 _MEND = "Is it running? `imem doctor` checks every server."
 
@@ -52,10 +55,20 @@ def translated(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyRequests
         case PoolTimeout() | PoolClosed() | TooManyRequests():
             return PostgresUnavailable("No connection to Postgres was to be had in time.", mend=_MEND)
         case psycopg.OperationalError() | psycopg.InterfaceError():
-            return PostgresUnavailable("Postgres cannot be reached.", mend=_MEND)
+            return _unanswered(error)
         case _:
             state = getattr(error, "sqlstate", None) or "unknown state"
             return StatementRejected(f"Postgres refused a statement ({state}).")
+
+
+def _unanswered(error: psycopg.Error) -> ImemError:
+    match error:
+        case SilentServer(in_background=True):
+            return PostgresUnavailable(f"Postgres did not answer for {BACKGROUND_TIMEOUT_S:.0f} s.", mend=_MEND)
+        case SilentServer():
+            return BudgetExceeded("Postgres did not answer before the deadline.")
+        case _:
+            return PostgresUnavailable("Postgres cannot be reached.", mend=_MEND)
 
 
 class Database:
@@ -69,7 +82,7 @@ class Database:
     def __init__(self, url: str, *, size: int = 8, options: str = "") -> None:
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
-            connection_class=psycopg.AsyncConnection[Row],
+            connection_class=Connection,
             min_size=0,
             max_size=size,
             max_waiting=size * 64,
@@ -89,16 +102,21 @@ class Database:
     async def close(self) -> None:
         """Close every connection; running statements are cancelled."""
         if self._opened:
-            await self._pool.close()
+            await self._pool.close(timeout=_LONGEST_CLOSE_S)
 
     @asynccontextmanager
     async def connection(self, deadline: Deadline) -> AsyncIterator[Connection]:
         """
-        Lend a connection in autocommit mode, on which no statement may run longer than what *deadline* leaves now.
+        Lend a connection in autocommit mode, on which nothing is waited for after *deadline*.
+
+        The server stops a statement that takes longer than what is left now, and a server that does not is left alone
+        :data:`~journal.connection.GRACE_S` seconds after *deadline*: the connection is dropped, and the pool makes
+        another. Without a deadline each statement has :data:`~journal.connection.BACKGROUND_TIMEOUT_S` seconds.
 
         Raises:
-            BudgetExceeded: *deadline* had passed before one was asked for.
-            PostgresUnavailable: none could be had before *deadline*.
+            BudgetExceeded: *deadline* had passed before one was asked for, or passed while the server worked or was
+                silent.
+            PostgresUnavailable: none could be had before *deadline*, or the server left background work waiting.
         """
         deadline.check("a connection to Postgres")
         if not self._opened:
@@ -120,8 +138,8 @@ class Database:
 
         Raises:
             PostgresUnavailable: nothing was written; retryable.
-            BudgetExceeded: the server stopped at *deadline*; nothing was written.
-            OutcomeUnknown: the connection broke while committing.
+            BudgetExceeded: the server stopped at *deadline*, or was silent until then; nothing was written.
+            OutcomeUnknown: the connection broke, or the time ran out, while committing.
         """
         async with self.connection(deadline) as conn:
             committing = False
@@ -131,7 +149,7 @@ class Database:
                     committing = True
             except psycopg.OperationalError as error:
                 if committing and conn.closed:
-                    raise OutcomeUnknown("The connection to Postgres broke while committing.") from error
+                    raise OutcomeUnknown("Postgres did not confirm the commit.") from error
                 raise
 
     async def rows(
@@ -142,7 +160,7 @@ class Database:
 
         Raises:
             PostgresUnavailable: the server cannot be reached; retryable.
-            BudgetExceeded: the server stopped the statement at *deadline*.
+            BudgetExceeded: the server stopped the statement at *deadline*, or was silent until then.
         """
         async with self.connection(deadline) as conn:
             # One statement is its own transaction. Measured, a pipeline of all four costs more here than it saves.
@@ -160,7 +178,8 @@ class Database:
 
 
 async def _limit(conn: Connection, deadline: Deadline) -> None:
-    """Tell the server when to stop; whoever borrowed the connection before had another limit."""
+    """Tell both sides when to stop; whoever borrowed the connection before had another limit."""
     deadline.check("a statement")
-    left_ms = 0 if deadline.left_s() == float("inf") else max(1, int(deadline.left_ms()))
-    await conn.execute(sql("limit_statement"), (str(left_ms),))
+    conn.limit = deadline
+    left_s = min(deadline.left_s(), BACKGROUND_TIMEOUT_S)
+    await conn.execute(sql("limit_statement"), (str(max(1, int(left_s * 1000.0))),))

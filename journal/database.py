@@ -16,7 +16,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
-from journal.connection import BACKGROUND_TIMEOUT_S, Connection, SilentServer
+from journal.connection import BACKGROUND_TIMEOUT_S, GRACE_S, Connection, SilentServer
 from journal.deadline import Deadline
 from journal.errors import (
     BudgetExceeded,
@@ -181,5 +181,6 @@ async def _limit(conn: Connection, deadline: Deadline) -> None:
     """Tell both sides when to stop; whoever borrowed the connection before had another limit."""
     deadline.check("a statement")
     conn.limit = deadline
-    left_s = min(deadline.left_s(), BACKGROUND_TIMEOUT_S)
-    await conn.execute(sql("limit_statement"), (str(max(1, int(left_s * 1000.0))),))
+    # Not below the client's own grace: the next borrower sets a limit of its own under this one.
+    left_s = max(GRACE_S, min(deadline.left_s(), BACKGROUND_TIMEOUT_S))
+    await conn.execute(sql("limit_statement"), (str(int(left_s * 1000.0)),))

@@ -21,6 +21,7 @@ from kg.asof import Answer, AsOf, Dated, Ref, dated
 from kg.catalog import subject_ref
 from kg.engine import Graph
 from kg.entries import link_key
+from recall import rows as dating
 from recall.model import (
     DebateItem,
     DebatesArm,
@@ -143,11 +144,6 @@ def record(one: Dated) -> Record:
     )
 
 
-def _newest(records: Iterable[Dated], field: str) -> list[Dated]:
-    """Return records by the time in *field*, newest first, then by key."""
-    return sorted(sorted(records, key=lambda one: one.key), key=lambda one: str(one.core[field]), reverse=True)
-
-
 # History
 
 
@@ -163,32 +159,22 @@ async def _history(ask: Question) -> HistoryArm:
     if reason is not None:
         rows = await _history_from_journal(ask, [row["key"] for row in rows])
     answer = await ask.dated(_history_refs(rows))
-    kept = [
-        (row, answer.records["Analysis", row["analysis"]])
-        for row in rows
-        if ("Analysis", row["analysis"]) in answer.records
-    ]
-    # What was corrected after the moment came in addition to the limit: sorted and cut again, now that all are dated.
-    kept.sort(key=lambda pair: pair[1].key)
-    kept.sort(key=lambda pair: str(pair[1].core["date"]), reverse=True)
-    kept.sort(key=lambda pair: not pair[0]["own"])
-    kept = kept[: ask.limits.analyses]
-    findings = {row["analysis"]: _findings(row, answer, ask.limits.findings) for row, _ in kept}
-    shown = [finding.key for found in findings.values() for finding in found]
+    kept = dating.history(rows, answer, ask.limits.analyses, ask.limits.findings)
+    shown = [finding for row in kept for finding in row["findings"]]
     scores = await scores_as_of(ask.database, shown, ask.at, deadline=ask.deadline) if shown else {}
     items = [
         HistoryItem(
             subject_id=row["subject"],
-            analysis=record(analysis),
+            analysis=record(answer.records["Analysis", row["analysis"]]),
             performed_by=_performers(row, answer),
             findings=[
-                SettledFinding(finding=record(one), score=_score(scores.get(one.key)))
-                for one in findings[row["analysis"]]
+                SettledFinding(finding=record(answer.records["Finding", key]), score=_score(scores.get(key)))
+                for key in row["findings"]
             ],
             findings_total=row["findings_total"],
             decisions=_decisions(row, answer),
         )
-        for row, analysis in kept
+        for row in kept
     ]
     return HistoryArm(items=items, total=max(total, len(items)), **_quality(reason))
 
@@ -207,7 +193,7 @@ async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[
             "own": True,
             "analysis": key,
             "performed_by": [],
-            "findings": [{"finding": finding} for finding in parts.get((key, "Finding"), [])],
+            "findings": parts.get((key, "Finding"), []),
             "findings_total": len(parts.get((key, "Finding"), [])),
             "decisions": [{"decision": decision, "outcomes": []} for decision in parts.get((key, "Decision"), [])],
         }
@@ -219,8 +205,8 @@ def _history_refs(rows: Sequence[dict[str, Any]]) -> list[Ref]:
     refs: list[Ref] = []
     for row in rows:
         refs.append(("Analysis", row["analysis"]))
-        refs += [("Finding", found["finding"]) for found in row["findings"]]
-        refs += [_performed(one["agent"], row["analysis"]) for one in row["performed_by"]]
+        refs += [("Finding", key) for key in row["findings"]]
+        refs += [_performed(agent, row["analysis"]) for agent in row["performed_by"]]
         for taken in row["decisions"]:
             refs.append(("Decision", taken["decision"]))
             refs += [("Outcome", outcome) for outcome in taken["outcomes"]]
@@ -231,16 +217,8 @@ def _performed(agent: str, analysis: str) -> Ref:
     return "link.PERFORMED", link_key("Agent", agent, "Analysis", analysis)
 
 
-def _findings(row: dict[str, Any], answer: Answer, limit: int) -> list[Dated]:
-    """Return the most important findings of an analysis, as they stood, then by key."""
-    refs = [("Finding", found["finding"]) for found in row["findings"]]
-    found = [answer.records[ref] for ref in refs if ref in answer.records]
-    found.sort(key=lambda one: (-float(one.core.get("importance", -1.0)), one.key))
-    return found[:limit]
-
-
 def _performers(row: dict[str, Any], answer: Answer) -> list[Performer]:
-    named = [(one["agent"], _performed(one["agent"], row["analysis"])) for one in row["performed_by"]]
+    named = [(agent, _performed(agent, row["analysis"])) for agent in row["performed_by"]]
     return [Performer(agent=agent, role=answer.links[ref].get("role")) for agent, ref in named if ref in answer.links]
 
 
@@ -283,13 +261,11 @@ async def _debates(ask: Question) -> DebatesArm:
     refs += [("Finding", row["disputed"]) for row in rows if row["disputed"]]
     refs += [("DebateResolution", key) for row in rows for key in row["resolutions"]]
     answer = await ask.dated(refs)
-    by_key = {row["debate"]: row for row in rows}
-    found = [answer.records[ref] for ref in refs if ref[0] == "Debate" and ref in answer.records]
-    found = _newest(found, "timestamp")[: ask.limits.debates]
-    counts = await _turn_counts(ask, found)
+    rows = dating.newest(rows, answer, "debate", "Debate", "timestamp")[: ask.limits.debates]
+    counts = await _turn_counts(ask, [answer.records["Debate", row["debate"]] for row in rows])
     items = []
-    for debate in found:
-        row = by_key[debate.key]
+    for row in rows:
+        debate = answer.records["Debate", row["debate"]]
         disputed = answer.records.get(("Finding", row["disputed"])) if row["disputed"] else None
         ended = [
             answer.records[ref] for key in row["resolutions"] if (ref := ("DebateResolution", key)) in answer.records
@@ -383,9 +359,13 @@ async def contradictions(ask: Question) -> RecordsArm:
         rows, reason, total = await _found(
             ask, "contradictions_of_subject", ask.limits.contradictions, ("DataContradiction",)
         )
-        keys = [row.get("contradiction") or row["key"] for row in rows]
-        found = (await ask.dated(("DataContradiction", key) for key in keys)).records.values()
-        items = [record(one) for one in _newest(found, "timestamp")[: ask.limits.contradictions]]
+        rows = [{"contradiction": row.get("contradiction") or row["key"]} for row in rows]
+        found = await ask.dated(("DataContradiction", row["contradiction"]) for row in rows)
+        rows = dating.newest(rows, found, "contradiction", "DataContradiction", "timestamp")
+        items = [
+            record(found.records["DataContradiction", row["contradiction"]])
+            for row in rows[: ask.limits.contradictions]
+        ]
         return RecordsArm(items=items, total=max(total, len(items)), **_quality(reason))
 
     return await ask.read(ResourceType.GRAPH, answer)
@@ -395,13 +375,12 @@ async def patterns(ask: Question) -> RecordsArm:
     """Return the patterns that were active at the moment, of the subject's sector or of none, and nothing else."""
 
     async def answer() -> RecordsArm:
-        rows = await ask.database.named(
-            "active_patterns_at", {"limit": ask.limits.patterns * 100, **ask.at.limits}, deadline=ask.deadline
-        )
-        if not rows:
+        limit = ask.limits.patterns * 100
+        active = await dating.active_patterns(ask.database, ask.at, deadline=ask.deadline, limit=limit)
+        if not active:
             return RecordsArm()
         about = subject_ref(ask.subject_id)
-        found = (await ask.dated([about, *(("Pattern", row["key"]) for row in rows)])).records
+        found = (await ask.dated([about, *(("Pattern", key) for key in active)])).records
         sector = _sector(found.get(about))
         fitting = [one for one in found.values() if one.kind == "Pattern" and one.get("sector") in (None, sector)]
         fitting.sort(key=lambda one: (-float(one.groups.get("performance", {}).get("success_rate", 0.0)), one.key))
@@ -422,25 +401,13 @@ async def lessons(ask: Question) -> RecordsArm:
     """Return the lessons that bear on the subject, newest first."""
 
     async def answer() -> RecordsArm:
-        rows, _, total = await _found(ask, "lessons_of_subject", ask.limits.lessons, None)
-        active = await _active(ask, {pattern for row in rows for pattern in row["patterns"]})
-        found = (await ask.dated(("Lesson", row["lesson"]) for row in rows)).records
-        fitting = [one for row in rows if (one := found.get(("Lesson", row["lesson"]))) and _bears(row, one, active)]
-        fitting.sort(key=lambda one: one.key)
-        fitting.sort(key=lambda one: one.known_at, reverse=True)
-        items = [record(one) for one in fitting[: ask.limits.lessons]]
-        return RecordsArm(items=items, total=max(total if len(fitting) == len(rows) else 0, len(fitting)))
+        active = await dating.active_patterns(ask.database, ask.at, deadline=ask.deadline)
+        rows, _, _ = await _found(ask, "lessons_of_subject", ask.limits.lessons, None, active=active)
+        found = await ask.dated(("Lesson", row["lesson"]) for row in rows)
+        rows = dating.lessons(rows, found, ask.limits.lessons)
+        bearing = [found.records["Lesson", row["lesson"]] for row in rows]
+        bearing.sort(key=lambda one: one.key)
+        bearing.sort(key=lambda one: one.known_at, reverse=True)
+        return RecordsArm(items=[record(one) for one in bearing], total=rows[0]["total"] if rows else 0)
 
     return await ask.read(ResourceType.GRAPH, answer)
-
-
-async def _active(ask: Question, keys: set[str]) -> set[str]:
-    """Return which of the patterns were active at the moment."""
-    found = (await ask.dated(("Pattern", key) for key in keys)).records.values()
-    return {one.key for one in found if one.groups.get("status", {}).get("status") == "active"}
-
-
-def _bears(row: dict[str, Any], lesson: Dated, active: set[str]) -> bool:
-    """Return whether a lesson still bears on the subject once everything is dated."""
-    by_domain = not set(lesson.get("affected_domains") or ()).isdisjoint(row["domains"])
-    return by_domain or "decision" in row["via"] or not active.isdisjoint(row["patterns"])

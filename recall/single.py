@@ -18,6 +18,7 @@ from recall import arms
 from recall.arms import Limits, Question
 from recall.brief import Recall
 from recall.model import Arm, DebateItem, DebateOnFile, DebateTurn, Text, TrackRecordsArm
+from recall.rows import active_patterns, finished
 
 A = TypeVar("A", bound=Arm)
 
@@ -30,6 +31,9 @@ PARTS: Final[Mapping[str, Callable[[Question], Awaitable[Arm]]]] = {
     "lessons": arms.lessons,
 }
 """The arms of a briefing by name."""
+
+ACTIVE: Final = "active"
+"""The parameter of queries that need to know which patterns were active."""
 
 MOST: Final = 200
 """Most rows of one answer."""
@@ -173,8 +177,10 @@ async def named(
     """
     Run a named query of the graph and return its rows, times as RFC 3339 text.
 
+    Rows of a query that answers as of a moment name keys alone, chosen and sorted by what their records said then.
+
     Args:
-        parameters: what the query takes; ``limit`` is 20 by default, and those of ``as_of`` are made here.
+        parameters: what the query takes; ``limit`` is 20 by default, and what follows from the moment is made here.
 
     Raises:
         BadInput: there is no such query, a parameter is missing or unknown, or the query does not answer as of a day.
@@ -188,18 +194,24 @@ async def named(
         raise BadInput("as_of", f"{name} does not answer as of an earlier day.")
     values = {"limit": 20, **parameters}
     bounded(values["limit"])
-    if query.as_of:
-        values |= (await recall.moment(as_of, clock, deadline)).limits
+    at = await recall.moment(as_of, clock, deadline) if query.as_of else None
+    if at is not None:
+        values |= at.limits
+        if ACTIVE in query.parameters:
+            values[ACTIVE] = await active_patterns(recall.gateway.database, at, deadline=deadline)
     try:
         bound = arguments(name, **values)
     except TypeError as error:
         raise BadInput("parameters", str(error)) from None
+
+    async def ask() -> list[dict[str, Any]]:
+        rows = await recall.graph.read(name, bound, deadline=deadline)
+        return rows if at is None else await finished(name, rows, bound, recall.gateway.database, at, deadline=deadline)
+
     kind, action = ResourceType.GRAPH, Action.READ
     if query.area in _RESTRICTED and name not in _FOR_ALL:
         kind, action = _RESTRICTED[query.area]
-    rows = await recall.gateway.authorize_and_execute(
-        Resource(kind, name), action, lambda: recall.graph.read(name, bound, deadline=deadline), deadline=deadline
-    )
+    rows = await recall.gateway.authorize_and_execute(Resource(kind, name), action, ask, deadline=deadline)
     return [{column: _plain(value) for column, value in row.items()} for row in rows]
 
 

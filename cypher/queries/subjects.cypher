@@ -6,20 +6,22 @@
 // A node or link counts when its known_at is at most $given.known_until and its recorded_at at most $given.recorded_until; on a stub both
 // are null, so it does not count. The subject itself is a reference and is not asked.
 //
-// Where rows are chosen or sorted by a fact that a correction may change, those corrected after the moment come *in addition* to
-// the limit, with `unsettled: true`: the caller sorts and cuts again once all are dated. So nothing known later can push out a
-// row that belongs to the answer.
+// Where rows are chosen or sorted by a fact that a correction may change, those corrected after the moment come first and *in
+// addition* to the limit: the caller sorts and cuts again once all are dated (recall.rows), as Memory.query does too. So nothing
+// known later can push out a row that belongs to the answer.
+//
+// A series is what its questions say of themselves: both cores must count, the one asked for included. A correction cannot move a
+// question to another series.
 
 // company_history //
 // The newest analyses of a subject with what was found, decided and became of it. For a market, analyses of the other questions
 // of its series follow its own: each question usually has one analysis.
 // parameters: subject_id (string), findings_limit (int, findings an analysis), known_until (datetime), recorded_until (datetime), limit (int, analyses)
 // columns: subject (string: subject_id), own (bool: of this subject, not of its series), analysis (string: id),
-//   performed_by (list of {agent, role, order: when the role was stated, as the journal sorts it}; by agent, 50 at most),
-//   findings (list of {finding: id, unsettled, settled: list of {outcome: id, correct, brier, log_score}}; by importance, then id),
-//   findings_total (int), decisions (list of {decision: id, outcomes: list of ids}; by id, 20 at most), unsettled (bool),
+//   performed_by (list of agents; by name, 50 at most), findings (list of ids; by importance, then id),
+//   findings_total (int), decisions (list of {decision: id, outcomes: list of ids}; by id, 20 at most),
 //   total (int, analyses that count)
-// order: own first, then date descending, then id; unsettled ones before all
+// order: own first, then date descending, then id; those corrected since before all
 // as_of: yes
 MATCH (s:Subject {subject_id: $given.subject_id})
 CALL (s) {
@@ -30,6 +32,8 @@ CALL (s) {
   UNION ALL
     MATCH (m:Market)
     WHERE m.series_id = s.series_id AND m <> s
+      AND s.known_at <= $given.known_until AND s.recorded_at <= $given.recorded_until
+      AND m.known_at <= $given.known_until AND m.recorded_at <= $given.recorded_until
     MATCH (m)-[h:HAS_ANALYSIS]->(a:Analysis)
     WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
       AND a.known_at <= $given.known_until AND a.recorded_at <= $given.recorded_until
@@ -42,7 +46,7 @@ WITH collect({subject: subject, a: a, own: own, unsettled: unsettled}) AS rows
 WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place] AS row
-WITH total, place, row.subject AS subject, row.a AS a, row.own AS own, row.unsettled AS unsettled
+WITH total, place, row.subject AS subject, row.a AS a, row.own AS own
 CALL (a) {
     MATCH (a)-[h:HAS_FINDING]->(f:Finding)
     WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
@@ -57,23 +61,10 @@ RETURN subject.subject_id AS subject, own, a.id AS analysis,
     COLLECT {
         MATCH (agent:Agent)-[p:PERFORMED]->(a)
         WHERE p.known_at <= $given.known_until AND p.recorded_at <= $given.recorded_until
-        RETURN {agent: agent.name, role: p.role, order: p.order}
+        RETURN agent.name
         ORDER BY agent.name LIMIT 50
     } AS performed_by,
-    COLLECT {
-        UNWIND range(0, size(chosen) - 1) AS nth
-        WITH nth, chosen[nth].f AS f, chosen[nth].later AS later
-        RETURN {
-            finding: f.id, unsettled: later,
-            settled: COLLECT {
-                MATCH (f)-[r:SETTLED_BY]->(o:Outcome)
-                WHERE o.known_at <= $given.known_until AND o.recorded_at <= $given.recorded_until
-                RETURN {outcome: o.id, correct: r.correct, brier: r.brier, log_score: r.log_score}
-                ORDER BY o.id LIMIT 20
-            }
-        }
-        ORDER BY nth
-    } AS findings,
+    [one IN chosen | one.f.id] AS findings,
     findings_total,
     COLLECT {
         MATCH (a)-[l:LED_TO]->(d:Decision)
@@ -91,7 +82,7 @@ RETURN subject.subject_id AS subject, own, a.id AS analysis,
         }
         ORDER BY d.id LIMIT 20
     } AS decisions,
-    unsettled, total
+    total
 ORDER BY place
 
 // speakers_of_subject //
@@ -105,7 +96,11 @@ MATCH (s:Subject {subject_id: $given.subject_id})
 CALL (s) {
     RETURN s AS subject
   UNION
-    MATCH (m:Market) WHERE m.series_id = s.series_id RETURN m AS subject
+    MATCH (m:Market)
+    WHERE m.series_id = s.series_id
+      AND s.known_at <= $given.known_until AND s.recorded_at <= $given.recorded_until
+      AND m.known_at <= $given.known_until AND m.recorded_at <= $given.recorded_until
+    RETURN m AS subject
 }
 MATCH (subject)-[h:HAS_ANALYSIS]->(:Analysis)-[i:HAS_FINDING]->(f:Finding)
 WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
@@ -130,8 +125,8 @@ LIMIT $given.limit
 // Debates about a subject: who challenged whom, over which finding, and how it ended. Who won stands in the resolution.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
 // columns: debate (string: id), challenger (string), challenged (string), disputed (string: id of the finding, or null),
-//   resolutions (list of ids; by id, 20 at most), unsettled (bool), total (int, debates that count)
-// order: timestamp descending, then id; unsettled ones before all
+//   resolutions (list of ids; by id, 20 at most), total (int, debates that count)
+// order: timestamp descending, then id; those corrected since before all
 // as_of: yes
 MATCH (s:Subject {subject_id: $given.subject_id})<-[b:ABOUT]-(d:Debate)
 WHERE b.known_at <= $given.known_until AND b.recorded_at <= $given.recorded_until
@@ -142,13 +137,14 @@ WITH collect({d: d, unsettled: unsettled}) AS rows
 WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place] AS row
-WITH total, place, row.d AS d, row.unsettled AS unsettled
+WITH total, place, row.d AS d
 RETURN d.id AS debate, d.challenger_agent AS challenger, d.challenged_agent AS challenged,
     head(COLLECT {
         MATCH (d)-[l:DISPUTES]->(f:Finding)
         WHERE l.known_at <= $given.known_until AND l.recorded_at <= $given.recorded_until
           AND f.known_at <= $given.known_until AND f.recorded_at <= $given.recorded_until
         RETURN f.id
+        ORDER BY f.id
     }) AS disputed,
     COLLECT {
         MATCH (d)-[l:HAS_RESOLUTION]->(r:DebateResolution)
@@ -157,14 +153,14 @@ RETURN d.id AS debate, d.challenger_agent AS challenger, d.challenged_agent AS c
         RETURN r.id
         ORDER BY r.id LIMIT 20
     } AS resolutions,
-    unsettled, total
+    total
 ORDER BY place
 
 // contradictions_of_subject //
 // Where sources disagreed about a subject's data, and which value was taken.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
-// columns: contradiction (string: id), unsettled (bool), total (int, contradictions that count)
-// order: timestamp descending, then id; unsettled ones before all
+// columns: contradiction (string: id), total (int, contradictions that count)
+// order: timestamp descending, then id; those corrected since before all
 // as_of: yes
 MATCH (c:DataContradiction {subject_id: $given.subject_id})
 WHERE c.known_at <= $given.known_until AND c.recorded_at <= $given.recorded_until
@@ -173,19 +169,20 @@ ORDER BY c.timestamp DESC, c.id
 WITH collect({c: c, unsettled: unsettled}) AS rows
 WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
-WITH total, place, rows[place].c AS c, rows[place].unsettled AS unsettled
-RETURN c.id AS contradiction, unsettled, total
+WITH total, place, rows[place].c AS c
+RETURN c.id AS contradiction, total
 ORDER BY place
 
 // lessons_of_subject //
-// Lessons that bear on a subject: through the domains in which something was stated about it, through the active patterns its
-// analyses showed, and through post-mortems of its decisions. `via` holds domain, pattern, decision; unsettled lessons are
-// those whose domains were corrected later: they count when a dated domain is among `domains`, or by another way in `via`.
-// Patterns carry their status of now: as of an earlier day the caller asks the journal for those in `patterns`.
-// parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
+// Lessons that bear on a subject: through the domains in which something was stated about it, through patterns its analyses
+// showed that were active, and through post-mortems of its decisions. `via` holds domain, pattern, decision. Of a lesson that was
+// corrected since, `domain` says nothing: it bears by its domains when those it had then are among `domains`.
+// parameters: subject_id (string), active (list of strings: the patterns active at the moment, which the journal knows; Memory.query
+//   fills them in), known_until (datetime), recorded_until (datetime), limit (int)
 // columns: lesson (string: id), via (list of strings), patterns (list of strings: pattern ids), domains (list of strings: of the subject),
-//   unsettled (bool), total (int, lessons that count)
-// order: last recorded first (the position of the first statement, which no later fact moves); unsettled ones before all
+//   position (int: of its first statement in the journal, which no later fact moves), total (int, lessons that count, without
+//   those corrected since)
+// order: last recorded first, by position; those corrected since before all
 // as_of: yes
 MATCH (any:Lesson)
 // The server keeps this number; while it is zero, nothing has to be asked of the subject's findings.
@@ -210,8 +207,9 @@ CALL (s, domains) {
     WHERE any(domain IN l.affected_domains WHERE domain IN domains)
     RETURN l, 'domain' AS via, null AS pattern
   UNION ALL
-    MATCH (s)-[h:HAS_ANALYSIS]->(:Analysis)-[i:IDENTIFIED_PATTERN]->(p:ActivePattern)<-[j:AFFECTS_PATTERN]-(l:Lesson)
-    WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
+    MATCH (s)-[h:HAS_ANALYSIS]->(:Analysis)-[i:IDENTIFIED_PATTERN]->(p:Pattern)<-[j:AFFECTS_PATTERN]-(l:Lesson)
+    WHERE p.pattern_id IN $given.active
+      AND h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
       AND i.known_at <= $given.known_until AND i.recorded_at <= $given.recorded_until
       AND j.known_at <= $given.known_until AND j.recorded_at <= $given.recorded_until
     RETURN DISTINCT l, 'pattern' AS via, p.pattern_id AS pattern
@@ -235,11 +233,12 @@ WITH l, domains, via, patterns,
      coalesce(l.correction_known_at > $given.known_until OR l.correction_recorded_at > $given.recorded_until, false) AS unsettled
 ORDER BY l.position DESC, l.id
 WITH collect({l: l, domains: domains, via: via, patterns: patterns, unsettled: unsettled}) AS rows
-WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
+WITH [row IN rows WHERE row.unsettled] AS corrected, [row IN rows WHERE NOT row.unsettled] AS rows
+WITH size(rows) AS total, corrected + rows[..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place] AS row
 WITH total, place, row, row.l AS l
-RETURN l.id AS lesson, row.via AS via, row.patterns AS patterns, row.domains AS domains, row.unsettled AS unsettled, total
+RETURN l.id AS lesson, row.via AS via, row.patterns AS patterns, row.domains AS domains, l.position AS position, total
 ORDER BY place
 
 // similar_analyses //

@@ -86,18 +86,13 @@ def test_history_has_the_newest_first_with_all_that_belongs_to_each(micron: neo4
     assert [row["analysis"] for row in (second, first)] == ["second", "first"]
     assert first["subject"] == "company:MU"
     assert first["own"] is True
-    assert first["performed_by"] == [
-        {"agent": "bull", "role": "lead", "order": first["performed_by"][0]["order"]},
-    ]
-    assert [one["finding"] for one in first["findings"]] == ["f2", "f1", "f3"], "most important first, then by id"
+    assert first["performed_by"] == ["bull"], "keys alone: roles and scores change, and the journal dates them"
+    assert first["findings"] == ["f2", "f1", "f3"], "most important first, then by id"
     assert first["findings_total"] == 3
-    assert first["findings"][1]["settled"] == [{"outcome": "o1", "correct": 1.0, "brier": 0.25, "log_score": None}]
-    assert first["findings"][0]["settled"] == []
     assert first["decisions"] == [{"decision": "buy", "outcomes": ["o-review"]}]
     assert second["decisions"] == []
     assert second["performed_by"] == []
     assert {row["total"] for row in (first, second)} == {2}
-    assert not first["unsettled"]
 
 
 def test_history_as_of_a_day_knows_only_what_was_known(micron: neo4j.Driver) -> None:
@@ -107,18 +102,17 @@ def test_history_as_of_a_day_knows_only_what_was_known(micron: neo4j.Driver) -> 
     assert (row["analysis"], row["decisions"], row["total"]) == ("first", [], 1)
     (row,) = history(micron, day="06-02")
     assert row["decisions"][0]["outcomes"] == []
-    assert row["findings"][1]["settled"] == []
     second, first = history(micron, day="06-04")
     assert (second["analysis"], first["decisions"][0]["outcomes"]) == ("second", [])
     second, first = history(micron, day="06-05")
-    assert len(first["decisions"][0]["outcomes"]) == len(second["findings"][0]["settled"]) == 1
+    assert first["decisions"][0]["outcomes"] == ["o-review"]
 
 
 def test_history_is_bounded_and_says_how_much_there_is(micron: neo4j.Driver) -> None:
     (row,) = history(micron, limit=1, findings_limit=1)
     assert (row["analysis"], row["total"]) == ("second", 2)
     _, first = history(micron, findings_limit=1)
-    assert [one["finding"] for one in first["findings"]] == ["f2"]
+    assert first["findings"] == ["f2"]
     assert first["findings_total"] == 3
 
 
@@ -142,10 +136,10 @@ def test_what_a_later_correction_touched_comes_in_addition(driver: neo4j.Driver)
     story.correct(finding("b", "new", importance=0.9), known=at("06-10"))
     story.write(driver)
     before = history(driver, day="06-05", limit=1, findings_limit=1)
-    assert [(row["analysis"], row["unsettled"]) for row in before] == [("old", True), ("new", False)]
-    assert [(one["finding"], one["unsettled"]) for one in before[1]["findings"]] == [("b", True), ("a", False)]
+    assert [row["analysis"] for row in before] == ["old", "new"]
+    assert before[1]["findings"] == ["b", "a"]
     after = history(driver, day="06-10", limit=1, findings_limit=1)
-    assert [(row["analysis"], row["unsettled"]) for row in after] == [("old", False)]
+    assert [row["analysis"] for row in after] == ["old"]
 
 
 def question(name: str, series: str | None = "ca-1") -> Market:
@@ -166,6 +160,25 @@ def test_history_of_a_market_includes_its_series_after_its_own(driver: neo4j.Dri
     ]
     assert [row["analysis"] for row in history(driver, "market:w2", day="06-08")] == ["on w2", "on w1"]
     assert [row["analysis"] for row in history(driver, "market:lone")] == ["on lone"]
+
+
+def test_a_question_belongs_to_a_series_from_when_that_was_known(driver: neo4j.Driver) -> None:
+    """On either end: neither the other question's series counts earlier, nor that of the one asked for."""
+    story = Story().tell(question("w1"), known=at("06-10")).tell(question("w2"), known=at("06-01"))
+    story.tell(question("w3"), known=at("06-01"), recorded=at("06-20"))
+    for name in ("w1", "w2", "w3"):
+        story.tell(analysis(f"on {name}", "06-01", f"market:{name}"), known=at("06-01"))
+        story.tell(finding(f"f {name}", f"on {name}", f"of {name}", "flu", f"market:{name}"), known=at("06-01"))
+    story.write(driver)
+
+    def seen(market: str, **moment: Any) -> tuple[set[str], set[str]]:
+        rows = ask(driver, "speakers_of_subject", subject_id=market, limit=10, **moment)
+        return {row["analysis"] for row in history(driver, market, **moment)}, {row["agent"] for row in rows}
+
+    assert seen("market:w2", **as_of("06-05")) == ({"on w2", "on w3"}, {"of w2", "of w3"})
+    assert seen("market:w1", **as_of("06-05")) == ({"on w1"}, {"of w1"})
+    assert seen("market:w2", **as_of("06-10")) == ({"on w1", "on w2", "on w3"}, {"of w1", "of w2", "of w3"})
+    assert seen("market:w1", **as_of("06-10", clock="recorded")) == ({"on w1", "on w2"}, {"of w1", "of w2"})
 
 
 def test_a_stub_is_no_analysis(driver: neo4j.Driver) -> None:
@@ -228,9 +241,9 @@ def test_debates_say_who_challenged_whom_and_how_it_ended(micron: neo4j.Driver) 
     )
     story.write(micron)
     rows = ask(micron, "debates_of_subject", subject_id="company:MU", limit=5, **as_of())
-    assert [(r["debate"], r["challenger"], r["challenged"], r["total"], r["unsettled"]) for r in rows] == [
-        ("d2", "bear", "bull", 2, False),
-        ("d1", "bear", "bull", 2, False),
+    assert [(r["debate"], r["challenger"], r["challenged"], r["total"]) for r in rows] == [
+        ("d2", "bear", "bull", 2),
+        ("d1", "bear", "bull", 2),
     ]
     assert rows[0]["disputed"] is None
     assert rows[0]["resolutions"] == []
@@ -244,7 +257,7 @@ def test_a_debate_corrected_later_comes_in_addition(driver: neo4j.Driver) -> Non
     story = Story().tell(debate("d1", "06-01"), debate("d2", "06-02"), known=at("06-02"))
     story.correct(debate("d1", "06-05"), known=at("06-10")).write(driver)
     rows = ask(driver, "debates_of_subject", subject_id="company:MU", limit=1, **as_of("06-03"))
-    assert [(row["debate"], row["unsettled"]) for row in rows] == [("d1", True), ("d2", False)]
+    assert [row["debate"] for row in rows] == ["d1", "d2"]
 
 
 def contradiction(name: str, day: str, **more: Any) -> DataContradiction:
@@ -266,15 +279,9 @@ def test_contradictions_of_a_subject_newest_first(driver: neo4j.Driver) -> None:
     story.tell(contradiction("other", "06-01").model_copy(update={"subject_id": "company:AMD"}))
     story.correct(contradiction("c1", "06-01", value_a=3.0), known=at("06-10")).write(driver)
     rows = ask(driver, "contradictions_of_subject", subject_id="company:MU", limit=2, **as_of())
-    assert [(row["contradiction"], row["unsettled"], row["total"]) for row in rows] == [
-        ("c2", False, 3),
-        ("c3", False, 3),
-    ]
+    assert [(row["contradiction"], row["total"]) for row in rows] == [("c2", 3), ("c3", 3)]
     rows = ask(driver, "contradictions_of_subject", subject_id="company:MU", limit=1, **as_of("06-02"))
-    assert [(row["contradiction"], row["unsettled"], row["total"]) for row in rows] == [
-        ("c1", True, 2),
-        ("c3", False, 2),
-    ]
+    assert [(row["contradiction"], row["total"]) for row in rows] == [("c1", 2), ("c3", 2)]
 
 
 def lesson(name: str, *domains: str, **more: Any) -> Lesson:
@@ -290,9 +297,11 @@ def lesson(name: str, *domains: str, **more: Any) -> Lesson:
     )
 
 
-def lessons(driver: neo4j.Driver, day: str | None = None, limit: int = 10) -> list[tuple[str, list[str], bool]]:
-    rows = ask(driver, "lessons_of_subject", subject_id="company:MU", limit=limit, **as_of(day))
-    return [(row["lesson"], row["via"], row["unsettled"]) for row in rows]
+def lessons(
+    driver: neo4j.Driver, day: str | None = None, limit: int = 10, active: tuple[str, ...] = ()
+) -> list[tuple[str, list[str]]]:
+    given: Row = {"subject_id": "company:MU", "active": list(active), "limit": limit, **as_of(day)}
+    return [(row["lesson"], row["via"]) for row in ask(driver, "lessons_of_subject", **given)]
 
 
 def pattern(name: str, status: PatternStatus = PatternStatus.ACTIVE, **more: Any) -> Pattern:
@@ -301,7 +310,7 @@ def pattern(name: str, status: PatternStatus = PatternStatus.ACTIVE, **more: Any
 
 
 def test_lessons_come_through_domains_active_patterns_and_decisions(micron: neo4j.Driver) -> None:
-    """Each way is named; a pattern that is not active opens none."""
+    """Each way is named; a pattern that was not active opens none, whatever it is now."""
     story = Story()
     story.tell(lesson("by domain", "macro"), known=at("06-01"))
     story.tell(lesson("elsewhere", "flu"), known=at("06-01"))
@@ -317,17 +326,22 @@ def test_lessons_come_through_domains_active_patterns_and_decisions(micron: neo4
     )
     story.tell(lesson("by decision", "equity", postmortem_id="pm"), known=at("06-06"))
     story.write(micron)
-    assert lessons(micron) == [
-        ("by decision", ["decision", "domain"], False),
-        ("by pattern", ["pattern"], False),
-        ("by domain", ["domain"], False),
+    assert lessons(micron, active=("active", "elsewhere")) == [
+        ("by decision", ["decision", "domain"]),
+        ("by pattern", ["pattern"]),
+        ("by domain", ["domain"]),
     ]
-    rows = ask(micron, "lessons_of_subject", subject_id="company:MU", limit=2, **as_of())
+    assert lessons(micron, active=("candidate",), limit=2) == [
+        ("by decision", ["decision", "domain"]),
+        ("by candidate", ["pattern"]),
+    ]
+    rows = ask(micron, "lessons_of_subject", subject_id="company:MU", active=["active"], limit=2, **as_of())
     assert [(row["patterns"], row["domains"], row["total"]) for row in rows] == [
         ([], ["equity", "macro"], 3),
         (["active"], ["equity", "macro"], 3),
     ]
-    assert lessons(micron, "06-02") == [("by pattern", ["pattern"], False), ("by domain", ["domain"], False)]
+    assert lessons(micron, "06-02", active=("active",)) == [("by pattern", ["pattern"]), ("by domain", ["domain"])]
+    assert lessons(micron, "06-02") == [("by domain", ["domain"])]
     assert lessons(micron, "05-31") == []
 
 
@@ -335,8 +349,14 @@ def test_a_lesson_whose_domains_changed_later_is_given_to_the_caller_to_judge(mi
     """Before the correction it affected the subject's domain; the graph no longer says so."""
     story = Story().tell(lesson("moved", "macro"), lesson("kept", "macro"), known=at("06-02"))
     story.correct(lesson("moved", "flu"), known=at("06-10")).write(micron)
-    assert lessons(micron) == [("kept", ["domain"], False)]
-    assert lessons(micron, "06-05", limit=1) == [("moved", [], True), ("kept", ["domain"], False)]
+    assert lessons(micron) == [("kept", ["domain"])]
+    given: Row = {"subject_id": "company:MU", "active": [], "limit": 1, **as_of("06-05")}
+    rows = ask(micron, "lessons_of_subject", **given)
+    assert [(row["lesson"], row["via"]) for row in rows] == [("moved", []), ("kept", ["domain"])]
+    assert [row["total"] for row in rows] == [1, 1], (
+        "of those that were corrected since, the caller says whether they count"
+    )
+    assert rows[0]["position"] < rows[1]["position"]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +366,7 @@ def test_a_hostile_domain_is_one_word_and_no_syntax(driver: neo4j.Driver, hostil
     """Domains reach the full-text language inside quotes."""
     story = Story().tell(Company(ticker="MU"), analysis("a", "06-01"), finding("f", "a", domain=hostile))
     story.tell(lesson("same", hostile), lesson("macro", "macro"), lesson("flu", "flu")).write(driver)
-    assert lessons(driver) == [("same", ["domain"], False)]
+    assert lessons(driver) == [("same", ["domain"])]
 
 
 def test_similar_analyses_follow_the_stored_edges_of_this_one_only(micron: neo4j.Driver) -> None:

@@ -12,6 +12,7 @@ import pytest
 from journal.statements import Statement, cypher, load, root_of
 from kg.engine import given
 from kg.queries import AREAS, AS_OF, arguments, named_queries, names_search, read_header, topic_search
+from recall.rows import FINISHED
 from tests.graph.build import Row, as_of, ask, at
 from tests.graph.conftest import Address
 
@@ -56,6 +57,7 @@ EXAMPLES: Row = {
     **dict.fromkeys(DAYS, at("06-01")),
     **dict.fromkeys(("limit", "findings_limit"), 5),
     "levels": None,
+    "active": [],
     **as_of(),
 }
 """A value for every parameter there is."""
@@ -95,6 +97,7 @@ def test_what_a_query_says_it_takes_is_what_it_takes(name: str) -> None:
     assert set(query.parameters) == used
     assert "limit" in used, "every query is bounded by its caller"
     assert query.as_of == (used >= AS_OF)
+    assert query.as_of == (name in FINISHED), "rows of a moment are dated before anybody sees them"
     assert query.purpose.endswith("."), "a sentence says what it is for"
 
 

@@ -57,6 +57,7 @@ ASKED: Row = {
     "source": "source103",
     "sector": "sector1",
     "levels": None,
+    "active": ["p30"],
     "since": at("11-01"),
     "opened_before": at("06-01"),
     "created_before": at("06-01"),

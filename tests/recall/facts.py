@@ -102,6 +102,49 @@ def contradiction(key: str, at: float) -> Line:
     return {"record": "DataContradiction", "known_at": day(at), "core": core}
 
 
+def market(key: str, at: float) -> Line:
+    core = {"market_id": key, "question": f"Will {key} come true?", "series_id": "weekly"}
+    return {"record": "Market", "known_at": day(at), "core": core}
+
+
+def market_analysis(key: str, at: float) -> Line:
+    n = number_in(key)
+    return analysis(key, at, subject_id=f"market:m{n % 3}")
+
+
+def market_finding(key: str, at: float) -> Line:
+    n = number_in(key)
+    return finding(key, at, analysis_id=f"q{n % 3}", subject_id=f"market:m{n % 3}", domain=f"domain{n % 2}")
+
+
+def pattern(key: str, at: float) -> Line:
+    core = {"pattern_id": key, "name": f"Pattern {key}", "category": "momentum"}
+    return {"record": "Pattern", "known_at": day(at), "core": core}
+
+
+def pattern_status(key: str, at: float, status: str) -> Line:
+    groups = {"status": {"status": status, "quarantined": False}}
+    return {"record": "Pattern", "known_at": day(at), "key": key, "groups": groups}
+
+
+def identified(key: str, at: float) -> Line:
+    ends = {"from": {"Analysis": f"a{number_in(key)}"}, "to": {"Pattern": key}}
+    return {"link": "IDENTIFIED_PATTERN", "known_at": day(at), **ends}
+
+
+def lesson(key: str, at: float, **core: Any) -> Line:
+    values = {
+        "id": key, "source": "ai_analysis", "category": "process", "insight": f"What {key} teaches.",
+        "recommended_action": "Look twice.", "priority": "high", "affected_domains": [f"domain{number_in(key) % 3}"],
+    }  # fmt: skip
+    return {"record": "Lesson", "known_at": day(at), "core": {**values, **core}}
+
+
+def affects(key: str, at: float) -> Line:
+    ends = {"from": {"Lesson": key}, "to": {"Pattern": f"p{number_in(key) % 2}"}}
+    return {"link": "AFFECTS_PATTERN", "known_at": day(at), **ends}
+
+
 def corrected(line: Line, at: float, **core: Any) -> Line:
     """Return the correction of a record that *line* stated."""
     known_at = line["known_at"] if line["record"] == "Outcome" and day(at) < line["known_at"] else day(at)

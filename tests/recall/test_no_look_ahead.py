@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from imem.memory import Memory
 from journal.errors import BadInput, UnknownSubject
+from recall.rows import FINISHED
 from tests.graph_proofs.world import World
 from tests.recall import facts
 from tests.recall.conftest import Desk, settings_of
@@ -24,6 +25,8 @@ EXAMPLES = settings(
 )
 
 DAYS = st.integers(0, 10)
+
+SUBJECTS = ("company:T0", "company:T1", "market:m0")
 
 
 def _facts() -> st.SearchStrategy[Line]:
@@ -41,7 +44,22 @@ def _facts() -> st.SearchStrategy[Line]:
         st.builds(
             lambda n, at: facts.agent(f"agent{n}", at, "baseline" if at % 2 else "model"), st.integers(0, 2), DAYS
         ),
-    )
+        st.builds(lambda n, at: facts.market(f"m{n}", at), st.integers(0, 2), DAYS),
+        st.builds(lambda n, at: facts.market_analysis(f"q{n}", at), st.integers(0, 2), DAYS),
+        st.builds(lambda n, at: facts.market_finding(f"g{n}", at), st.integers(0, 5), DAYS),
+        st.builds(lambda n, at: facts.pattern(f"p{n}", at), st.integers(0, 1), DAYS),
+        st.builds(
+            lambda n, at, status: facts.pattern_status(f"p{n}", at, status),
+            st.integers(0, 1), DAYS, st.sampled_from(["active", "deprecated"]),
+        ),
+        st.builds(lambda n, at: facts.identified(f"p{n}", at), st.integers(0, 1), DAYS),
+        st.builds(lambda n, at: facts.lesson(f"l{n}", at), st.integers(0, 5), DAYS),
+        st.builds(lambda n, at: facts.affects(f"l{n}", at), st.integers(0, 5), DAYS),
+    )  # fmt: skip
+
+
+ALWAYS = (facts.market_analysis("q0", 0), facts.lesson("l0", 0))
+"""What the last subject needs to be known at all, and a lesson, without which nobody looks for others."""
 
 
 def _later(n: int, at: int) -> list[Line]:
@@ -51,6 +69,7 @@ def _later(n: int, at: int) -> list[Line]:
         facts.corrected(facts.finding(f"f{n}", 0), at, importance=0.99, probability=0.95, statement="Corrected."),
         facts.corrected(facts.outcome(f"o{n % 6}", 3), at, actual=float(n % 2)),
         facts.corrected(facts.debate(f"b{n % 3}", 0), at, topic="Corrected."),
+        facts.corrected(facts.lesson(f"l{n % 6}", 0), at, affected_domains=["up_or_down", "domain0", "domain1"]),
     ]
 
 
@@ -66,10 +85,14 @@ async def answers(memory: Memory, clock: str, as_of: datetime) -> dict[str, Any]
             answer = repr(refusal)
         found[name] = answer.model_dump(mode="json") if hasattr(answer, "model_dump") else answer
 
-    for subject in ("company:T0", "company:T1"):
+    for subject in SUBJECTS:
         await ask(f"brief {subject}", memory.brief(subject, for_agent="agent0", **asked))
         for part in ("history", "debates", "contradictions", "patterns", "lessons"):
             await ask(f"{part} {subject}", getattr(memory, part)(subject, limit=2, **asked))
+        for name in sorted(FINISHED):
+            given = {"subject_id": subject, "limit": 2}
+            given |= {"findings_limit": 1} if name == "company_history" else {}
+            await ask(f"{name} {subject}", memory.query(name, given, **asked))
         brief = found[f"brief {subject}"]
         weak = {name: arm["reason"] for name, arm in brief.items() if isinstance(arm, dict) and arm.get("reason")}
         assert brief["mode"] == "normal", weak
@@ -94,7 +117,7 @@ async def test_facts_known_after_a_moment_change_no_answer_as_of_it(
         desk = Desk(world, journal, memory, settings_of(world, journal))
         known = [line for line in history if line["known_at"] <= day(T)]
         later = [line for line in history if line["known_at"] > day(T)]
-        always = [facts.analysis("a0", 0), facts.finding("f0", 0), facts.debate("b0", 0)]
+        always = [facts.analysis("a0", 0), facts.finding("f0", 0), facts.debate("b0", 0), *ALWAYS]
         await desk.know([facts.company("T0", 0), facts.company("T1", 0), facts.agent("agent0", 0), *always, *known])
         before = await answers(memory, "known", as_of)
         await desk.know(later, "later")
@@ -119,7 +142,7 @@ async def test_what_is_recorded_later_changes_no_answer_of_what_was_on_file(
     await world.wipe()
     async with world.journal() as journal, Memory.open(settings_of(world, journal)) as memory:
         desk = Desk(world, journal, memory, settings_of(world, journal))
-        await desk.know([facts.company("T0", 0), facts.company("T1", 0), facts.analysis("a0", 0), *first])
+        await desk.know([facts.company("T0", 0), facts.company("T1", 0), facts.analysis("a0", 0), *ALWAYS, *first])
         at = (await memory.brief("company:T0", clock="recorded")).as_of
         before = await answers(memory, "recorded", at)
         await desk.know([facts.agent("agent0", 1), *second], "later")
@@ -127,3 +150,66 @@ async def test_what_is_recorded_later_changes_no_answer_of_what_was_on_file(
         await journal.say(*_later(0, 1))
         await desk.work()
         assert await answers(memory, "recorded", at) == before
+
+
+def _patterns(*lines: Line) -> list[Line]:
+    """Return lessons of two patterns that the first analysis of T0 showed, with *lines*."""
+    return [
+        *(facts.pattern(f"p{n}", 0) for n in range(2)), *(facts.affects(f"l{n}", 1) for n in range(2, 6)),
+        *({**facts.identified(f"p{n}", 1), "from": {"Analysis": "a0"}} for n in range(2)),
+        *(facts.lesson(f"l{n}", 1, affected_domains=["elsewhere"]) for n in range(2, 6)), *lines,
+    ]  # fmt: skip
+
+
+CASES: dict[str, tuple[list[Line], list[Line]]] = {
+    "a score of a corrected outcome, a role stated anew, a correction of what is sorted by": (
+        [
+            *(facts.finding(f"f{4 * n}", 1, importance=n / 10) for n in range(4)), facts.outcome("o0", 4, actual=1.0),
+            facts.performed("a0", 1), *(facts.analysis(f"a{2 * n + 4}", 1) for n in range(3)),
+        ],
+        [
+            facts.corrected(facts.outcome("o0", 4, actual=1.0), 7, actual=0.0), facts.performed("a0", 8),
+            facts.corrected(facts.finding("f0", 1, importance=0.0), 7, importance=0.9),
+            *(facts.corrected(facts.analysis(f"a{2 * n + 4}", 1), 7, date=day(9 - n)) for n in range(3)),
+        ],
+    ),
+    "a question that is found to belong to the series": (
+        [facts.market("m0", 1), facts.market_analysis("q1", 1), facts.market_finding("g1", 1)],
+        [facts.market("m1", 7)],
+    ),
+    "a question that is asked about before its series was known": (
+        [facts.market("m1", 1), facts.market_analysis("q1", 1), facts.market_finding("g1", 1)],
+        [facts.market("m0", 7)],
+    ),
+    "a pattern that is no longer active": (
+        _patterns(facts.pattern_status("p0", 2, "active")),
+        [facts.pattern_status("p0", 7, "deprecated")],
+    ),
+    "a pattern that becomes active": (
+        _patterns(facts.pattern_status("p0", 2, "active")),
+        [facts.pattern_status("p1", 7, "active")],
+    ),
+    "a lesson of other domains than it had": (
+        [facts.lesson(f"l{n}", 1 + n / 10, affected_domains=["up_or_down"]) for n in range(1, 5)],
+        [
+            facts.corrected(facts.lesson("l1", 1.1, affected_domains=["up_or_down"]), 7, affected_domains=["gone"]),
+            facts.corrected(facts.lesson("l0", 0), 8, affected_domains=["up_or_down"]),
+        ],
+    ),
+}  # fmt: skip
+"""What was known, and what became known later: each once changed an earlier answer, or nearly."""
+
+
+@pytest.mark.spec("GR-10")
+@pytest.mark.parametrize("case", list(CASES))
+async def test_a_later_fact_of_each_sort_changes_no_earlier_answer(desk: Desk, case: str) -> None:
+    """The ways in which later facts reach an answer that random histories seldom find, one by one."""
+    known, later = CASES[case]
+    basis = [facts.company("T0", 0), facts.company("T1", 0), facts.analysis("a0", 0), facts.finding("f0", 0)]
+    stated = {(line["record"], line["core"]["id"]) for line in known if line.get("record") in {"Finding", "Analysis"}}
+    basis = [line for line in basis if (line["record"], line["core"].get("id")) not in stated]
+    await desk.know([*basis, *ALWAYS, *known])
+    before = await answers(desk.memory, "known", datetime.fromisoformat(day(T)))
+    await desk.know(later, "later")
+    assert await answers(desk.memory, "known", datetime.fromisoformat(day(T))) == before
+    assert await answers(desk.memory, "known", datetime.fromisoformat(day(11))) != before

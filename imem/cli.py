@@ -1,8 +1,8 @@
 """
 The command ``imem``.
 
-Exit codes: 0 done, 1 failure, 2 wrong usage, 3 it works but is degraded. A failure is one sentence and the mend on
-standard error; a traceback appears with ``--debug`` alone, because it may show what a sentence would not.
+Exit codes: 0 done, 1 failure, 2 wrong usage or a wrong setting, 3 it works but is degraded. A failure is one sentence
+and the mend on standard error; a traceback appears with ``--debug`` alone: it may show what a sentence would not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import typer
 from rich.console import Console
 
 from imem.commands import ask, data, demo, graph, stack
-from journal.errors import ImemError
+from journal.errors import ImemError, SettingsError
+
+USAGE = 2
 
 _debug = False
 
@@ -56,13 +58,17 @@ def root(
 def main() -> None:
     """Run the command line; every failure ends as a sentence and an exit code."""
     sys.excepthook = _one_sentence
-    # Called without Typer's own wrapper, which would put its printer of tracebacks in place of ours.
-    typer.main.get_command(app)()
+    try:
+        # Called without Typer's own wrapper, which would put its printer of tracebacks in place of ours.
+        typer.main.get_command(app)()
+    except SettingsError as error:
+        _one_sentence(type(error), error, error.__traceback__)
+        sys.exit(USAGE)
 
 
 def _one_sentence(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """
-    Say what went wrong; Python then exits with code 1.
+    Say what went wrong; as the last word of a program, Python then exits with code 1.
 
     The text of an unexpected error is not shown: it may hold anything, a password among it.
     """

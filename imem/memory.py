@@ -21,11 +21,21 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from pydantic import BaseModel
 
+from imem.asking import (
+    LEAST_BUDGET_MS,
+    MOST_BUDGET_MS,
+    MOST_WRITE_BUDGET_MS,
+    budget_ms,
+    texts,
+    whole,
+)
+from imem.asking import (
+    parameters as checked,
+)
 from imem.recording import prepare, record, refusal_of
 from imem.stores import Stores
 from journal.deadline import Deadline
 from journal.entry import Receipt, Tier
-from journal.errors import BadInput
 from journal.settings import Settings
 from kg.lines import Line, correction_of, groups_of, link_of, record_of
 from kg.model import (
@@ -53,10 +63,6 @@ if TYPE_CHECKING:
 WRITE_BUDGET_MS: Final = 2000
 """How long a write may take until it is durable, in milliseconds, where the call does not say."""
 
-LEAST_BUDGET_MS: Final = 10
-MOST_BUDGET_MS: Final = 2000
-"""Bounds of the budget of a question, in milliseconds."""
-
 Node = Kind | tuple[str, str]
 """A node: a model, or its label and key."""
 
@@ -71,7 +77,7 @@ class Writing(TypedDict, total=False):
         occurred_at: when it was true in the world, aware; by default what the record itself says, or when it was known.
         wait_visible: make it urgent (tier 1) and wait, at most ``visible_wait_ms`` of the settings, until the graph
             holds it; the receipt says whether it does.
-        deadline_ms: how long it may take until it is durable, in milliseconds; 2,000 by default.
+        deadline_ms: how long it may take until it is durable, in milliseconds, at least 1; 2,000 by default.
     """
 
     known_at: datetime | None
@@ -178,31 +184,43 @@ class Memory:
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
         """
+        texts(subject=subject, for_agent=for_agent)
         return await self._recall.brief(subject, for_agent=for_agent, limits=limits, **self._asked(options))
 
     async def history(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> HistoryArm:
         """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
+        texts(subject=subject)
+        whole("limit", limit)
         return await single.part(self._recall, HistoryArm, "history", subject, limit=limit, **self._asked(options))
 
     async def debates(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> DebatesArm:
         """Return the newest debates on *subject* and how they ended."""
+        texts(subject=subject)
+        whole("limit", limit)
         return await single.part(self._recall, DebatesArm, "debates", subject, limit=limit, **self._asked(options))
 
     async def contradictions(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
         """Return where sources disagreed about the data of *subject*."""
+        texts(subject=subject)
+        whole("limit", limit)
         asked = self._asked(options)
         return await single.part(self._recall, RecordsArm, "contradictions", subject, limit=limit, **asked)
 
     async def patterns(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
         """Return the patterns that were active then, of the sector of *subject* or of none."""
+        texts(subject=subject)
+        whole("limit", limit)
         return await single.part(self._recall, RecordsArm, "patterns", subject, limit=limit, **self._asked(options))
 
     async def lessons(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
         """Return the lessons that bear on *subject*."""
+        texts(subject=subject)
+        whole("limit", limit)
         return await single.part(self._recall, RecordsArm, "lessons", subject, limit=limit, **self._asked(options))
 
     async def track_record(self, agent: str, domain: str | None = None, **options: Unpack[Asking]) -> TrackRecordsArm:
         """Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored."""
+        texts(agent=agent, domain=domain)
         return await single.agent_records(self._recall, agent, domain, **self._asked(options))
 
     async def debate(self, debate_id: str, **options: Unpack[Asking]) -> DebateOnFile:
@@ -212,10 +230,12 @@ class Memory:
         Raises:
             BadInput: there was no such debate.
         """
+        texts(debate=debate_id)
         return await single.debate(self._recall, debate_id, **self._asked(options))
 
     async def text(self, kind: str, key: str, **options: Unpack[Asking]) -> Text | None:
         """Return the long text of a record, or None when there was none."""
+        texts(kind=kind, key=key)
         return await single.text(self._recall, kind, key, **self._asked(options))
 
     async def query(
@@ -225,9 +245,10 @@ class Memory:
         Run a named query of the graph (the reference lists them) and return its rows.
 
         Raises:
-            BadInput: there is no such query, or a parameter is missing or unknown.
+            BadInput: there is no such query, or a parameter is missing, unknown or of another type.
         """
-        return await single.named(self._recall, name, parameters or {}, **self._asked(options))
+        given = checked(name, parameters or {})
+        return await single.named(self._recall, name, given, **self._asked(options))
 
     def _asked(self, options: Asking) -> _Asked:
         """
@@ -236,13 +257,12 @@ class Memory:
         Raises:
             BadInput: the deadline is out of bounds.
         """
-        budget_ms = options.get("deadline_ms", self._stores.settings.deadline_ms)
-        if not LEAST_BUDGET_MS <= budget_ms <= MOST_BUDGET_MS:
-            raise BadInput("deadline_ms", f"must be {LEAST_BUDGET_MS} to {MOST_BUDGET_MS:,}.")
+        default = self._stores.settings.deadline_ms
+        due_ms = budget_ms(options.get("deadline_ms"), default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
         return {
             "as_of": options.get("as_of"),
             "clock": options.get("clock", "known"),
-            "deadline": Deadline.after_ms(budget_ms),
+            "deadline": Deadline.after_ms(due_ms),
         }
 
     # Records
@@ -339,7 +359,8 @@ class Memory:
     async def _write(self, line: Line, options: Writing) -> Receipt:
         """Commit one line; a refusal of the journal is raised."""
         waits = options.get("wait_visible", False)
-        deadline = Deadline.after_ms(options.get("deadline_ms") or WRITE_BUDGET_MS)
+        due_ms = budget_ms(options.get("deadline_ms"), default=WRITE_BUDGET_MS, least=1, most=MOST_WRITE_BUDGET_MS)
+        deadline = Deadline.after_ms(due_ms)
         visible_by = Deadline.after_ms(self._stores.settings.visible_wait_ms) if waits else None
         [receipt] = await record(
             self._stores.gateway,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import shutil
 import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -45,15 +46,17 @@ class Source:
     Attributes:
         path: where it is; None for standard input.
         name: of the source: the ordering actor is ``import:<name>``.
+        shown: how messages call it, where that is not its path.
     """
 
     path: Path | None
     name: str
+    shown: str = ""
 
     @property
     def label(self) -> str:
         """How messages call it."""
-        return str(self.path) if self.path is not None else "standard input"
+        return self.shown or (str(self.path) if self.path is not None else "standard input")
 
     @property
     def size_bytes(self) -> int | None:
@@ -235,18 +238,29 @@ def opened(source: Source) -> Iterator[Lines]:
 
 @contextmanager
 def twice_readable(sources: Sequence[Source]) -> Iterator[list[Source]]:
-    """Copy standard input to a temporary file, so that it can be read twice; other sources stay as they are."""
+    """
+    Copy what is no regular file to a temporary one, so that it can be read twice; files stay as they are.
+
+    A pipe gives what it has once: the second reading would find nothing and call that a success.
+
+    Raises:
+        UnreadableFile: one cannot be read, or its copy not be written.
+    """
     with tempfile.TemporaryDirectory(prefix="imem-load-") as folder:
         found = []
-        for source in sources:
-            if source.path is None:
-                copy = Path(folder) / "standard input"
-                with copy.open("wb") as file:
-                    while chunk := sys.stdin.buffer.read(_SKIP_BYTES):
-                        file.write(chunk)
-                found.append(Source(copy, source.name))
-            else:
+        for number, source in enumerate(sources):
+            if source.path is not None and source.path.is_file():
                 found.append(source)
+                continue
+            copy = Path(folder) / str(number)
+            try:
+                with ExitStack() as stack:
+                    file = stack.enter_context(copy.open("wb"))
+                    once = stack.enter_context(source.path.open("rb")) if source.path is not None else sys.stdin.buffer
+                    shutil.copyfileobj(once, file)
+            except OSError as error:
+                raise UnreadableFile(f"{source.label} cannot be copied to be read twice: {error.strerror}.") from error
+            found.append(replace(source, path=copy, shown=source.label))
         yield found
 
 

@@ -119,7 +119,7 @@ class SyncMemory:
         Run a named query of the graph (the reference lists them) and return its rows.
 
         Raises:
-            BadInput: there is no such query, or a parameter is missing or unknown.
+            BadInput: there is no such query, or a parameter is missing, unknown or of another type.
         """
         return self._portal.call(self._memory.query(name, parameters, **options))
 

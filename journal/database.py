@@ -8,6 +8,7 @@ means that nothing was written and a retry is safe; lost after, nobody knows.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, LiteralString
@@ -29,6 +30,9 @@ from journal.statements import sql
 
 Row = dict[str, Any]
 Parameters = Mapping[str, Any] | Sequence[Any]
+
+# The pool logs every failed attempt with libpq's words, which quote the URL; the caller gets the error anyway.
+logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
 _LONGEST_WAIT_S = 30.0
 """Longest wait for a connection where the caller has no deadline, in seconds."""

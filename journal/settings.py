@@ -13,9 +13,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from journal import addresses
 from journal.errors import SettingsError
 
 PREFIX = "IMEM_"
@@ -49,7 +50,9 @@ class Settings(BaseSettings):
     A server without a URL is the local stack's, whose addresses stand in ``<home>/stack.json``.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, hide_input_in_errors=True
+    )
 
     home: Path = Field(default_factory=_data_home, description="Folder of the local stack: data, logs, state.")
     cache_dir: Path = Field(default_factory=_cache_home, description="Folder of fetched jars; may be shared.")
@@ -86,7 +89,7 @@ class Settings(BaseSettings):
     neo4j_home: Path | None = Field(None, description="An existing NEO4J_HOME to run instead of fetched jars.")
     neo4j_heap_mb: int = Field(512, ge=256, description="Heap of the local Neo4j, in megabytes.")
     neo4j_pagecache_mb: int = Field(64, ge=16, description="Page cache of the local Neo4j, in megabytes.")
-    maven_repository: str | None = Field(None, description="A mirror to fetch jars from.")
+    maven_repository: SecretStr | None = Field(None, description="A mirror to fetch jars from: a URL or a folder.")
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Least level that is logged.")
 
     @classmethod
@@ -105,6 +108,15 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path.expanduser().absolute() if path is not None else None
+
+    @field_validator(*addresses.CHECKS)
+    @classmethod
+    def _address(cls, value: SecretStr | str | None, info: ValidationInfo) -> SecretStr | str | None:
+        """Refuse an address that nothing can use here, where its text is hidden; a driver's own error would show it."""
+        check = addresses.CHECKS[str(info.field_name)]
+        if isinstance(value, SecretStr):
+            return SecretStr(check(value.get_secret_value()))
+        return check(value) if value is not None else None
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None, **overrides: Any) -> Self:
@@ -131,4 +143,6 @@ class Settings(BaseSettings):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             name = PREFIX + str(first["loc"][0]).upper() if first["loc"] else PREFIX
-            raise SettingsError(f"{name}: {first['msg']}.") from None
+            raise SettingsError(
+                f"{name} {first['ctx']['error']}." if "error" in first.get("ctx", {}) else f"{name}: {first['msg']}."
+            ) from None

@@ -73,12 +73,16 @@ def checked(as_of: datetime | None, clock: str) -> tuple[datetime | None, Clock]
     Return the moment in UTC and the clock.
 
     Raises:
-        BadInput: the moment names no zone, or the clock is unknown.
+        BadInput: the moment names no zone or lies beyond the calendar, or the clock is unknown.
     """
     if as_of is not None and as_of.utcoffset() is None:
         raise BadInput("as_of", "must name its zone; a time without one is ambiguous.")
     try:
-        return as_of.astimezone(UTC) if as_of is not None else None, Clock(clock)
+        at = as_of.astimezone(UTC) if as_of is not None else None
+    except OverflowError:
+        raise BadInput("as_of", "lies outside the years 1 to 9999 in UTC.") from None
+    try:
+        return at, Clock(clock)
     except ValueError:
         raise BadInput("clock", f"must be known or recorded, not {clock!r}.") from None
 

@@ -55,7 +55,7 @@ def moment(text: str | None) -> datetime | None:
         if len(text) == len("2026-06-01"):
             return datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(0), tzinfo=UTC)
         at = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # The end of the last day that there is lies beyond the calendar.
         raise BadInput("--as-of", f"{text!r} is no day and no time, such as 2026-06-01T10:27:49Z.") from None
     if at.utcoffset() is None:
         raise BadInput("--as-of", "a time must name its zone, such as 2026-06-01T10:27:49Z.")
@@ -211,12 +211,24 @@ def query(
         field, equals, value = setting.partition("=")
         if not equals:
             raise typer.BadParameter(f"{setting!r} is not of the form NAME=VALUE.")
-        try:
-            values[field] = json.loads(value)
-        except json.JSONDecodeError:
-            values[field] = value
+        values[field] = _value(field, value)
     rows = _run(lambda memory: memory.query(name, values, **options))
     typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+
+
+def _value(field: str, text: str) -> Any:
+    """
+    Return what a person wrote for a parameter: JSON, or else text.
+
+    Raises:
+        typer.BadParameter: it is JSON that cannot be read; names the parameter.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    except (RecursionError, ValueError):  # Nested too deeply, or a number of thousands of digits.
+        raise typer.BadParameter(f"{field}: is nested too deeply or holds too long a number.") from None
 
 
 def _checked(as_of: str | None, clock: str) -> Asking:

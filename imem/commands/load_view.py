@@ -53,7 +53,7 @@ class View:
             disable=document is not None or not console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._before: dict[str, int] = {}
+        self._before: dict[str, dict[int, int]] = {}
         self._to_apply: int | None = None
         self._said_at = time.monotonic()
 
@@ -115,10 +115,10 @@ class View:
         self._show("Applying to the graph", done, self._to_apply, f"{counts.waiting:,} events left")
 
     def _advance(self, what: str, source: Source, batch: Batch, note: str) -> None:
-        files = self._before
-        files[f"{what} {source.label}"] = batch.upto_byte
-        done = sum(size for name, size in files.items() if name.startswith(what))
-        self._show(what, done, self._total_bytes, note)
+        # By object: the same file named twice is read twice.
+        files = self._before.setdefault(what, {})
+        files[id(source)] = batch.upto_byte
+        self._show(what, sum(files.values()), self._total_bytes, note)
 
     def _show(self, what: str, done: int, total: int | None, note: str) -> None:
         if self._document is not None:

@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -81,6 +82,14 @@ def main() -> int:
     except ImemError as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - a sentence, not a traceback
         pipe.tell({"error": {"message": error.message, "mend": error.mend}}, last=True)
+        return 1
+    except Exception as error:  # noqa: BLE001 - whatever it is, its text may hold a password and must not be logged
+        kind, where = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
+        logging.getLogger(__name__).error("Something unexpected went wrong (%s).\n%s", kind, where)  # noqa: TRY400
+        message = f"Something unexpected went wrong in the supervisor ({kind})."
+        pipe.tell(
+            {"error": {"message": message, "mend": "`imem logs supervisor` shows where; please report it."}}, last=True
+        )
         return 1
     return 0
 

@@ -15,8 +15,8 @@ from psycopg.rows import dict_row
 import journal.migrations
 import kg.migrations
 from imem.local.finding import Finding, broken, fine, weak
-from imem.local.server import address_of
 from imem.local.valkey import ROLES, Role
+from journal.addresses import without_secrets
 from journal.clock import Clock
 from journal.errors import ImemError
 from journal.migrations import Migration, migrations_in, pending
@@ -76,8 +76,8 @@ def postgres(settings: Settings, clock: Clock) -> list[Finding]:
         findings += _postgres_owner(settings, about)
     except psycopg.OperationalError as error:
         if "authentication failed" in str(error):
-            return [broken(about, f"{address_of(url)} refuses the password.", "Correct IMEM_POSTGRES_URL.")]
-        return [broken(about, f"{address_of(url)} cannot be reached.", _START)]
+            return [broken(about, f"{without_secrets(url)} refuses the password.", "Correct IMEM_POSTGRES_URL.")]
+        return [broken(about, f"{without_secrets(url)} cannot be reached.", _START)]
     return findings
 
 
@@ -169,10 +169,12 @@ def neo4j(settings: Settings, clock: Clock) -> list[Finding]:
         applied = kg.migrations.applied_migrations(settings.neo4j_url, settings.neo4j_user, password)
     except AuthError:
         return [
-            broken(about, f"{address_of(settings.neo4j_url)} refuses the password.", "Correct IMEM_NEO4J_PASSWORD.")
+            broken(
+                about, f"{without_secrets(settings.neo4j_url)} refuses the password.", "Correct IMEM_NEO4J_PASSWORD."
+            )
         ]
     except (Neo4jError, DriverError):
-        return [broken(about, f"{address_of(settings.neo4j_url)} cannot be reached.", _START)]
+        return [broken(about, f"{without_secrets(settings.neo4j_url)} cannot be reached.", _START)]
     except ImemError as error:
         return [broken(about, error.message, error.mend or _START)]
     return [*findings, _migrations(about, migrations_in(root_of("kg", "cypher") / "schema"), applied)]
@@ -215,9 +217,9 @@ def valkey(settings: Settings, role: Role, clock: Clock) -> list[Finding]:
         ) as client:
             return list(_ask_valkey(client, role, clock, about))
     except redis.AuthenticationError:
-        return [broken(about, f"{address_of(address)} refuses the password.", f"Correct {variable}.")]
+        return [broken(about, f"{without_secrets(address)} refuses the password.", f"Correct {variable}.")]
     except redis.RedisError:
-        return [broken(about, f"{address_of(address)} cannot be reached.", _START)]
+        return [broken(about, f"{without_secrets(address)} cannot be reached.", _START)]
 
 
 def _ask_valkey(client: redis.Redis, role: Role, clock: Clock, about: str) -> Iterator[Finding]:

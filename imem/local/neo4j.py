@@ -53,8 +53,12 @@ class Neo4j(Server):
             self._lib = jars.find(given)
         else:
             note("checking the jars")
+            mirror = self._settings.maven_repository
             self._lib = jars.ensure(
-                self._settings.neo4j_version, self._settings.cache_dir, self._settings.maven_repository, progress
+                self._settings.neo4j_version,
+                self._settings.cache_dir,
+                mirror.get_secret_value() if mirror is not None else None,
+                progress,
             )
 
     def prepare(self, note: Note) -> None:

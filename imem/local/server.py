@@ -7,7 +7,6 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from imem.local.folders import Folders, Secrets, disk_full
 from imem.local.process import Command
@@ -113,12 +112,6 @@ class Server(ABC):
         lines = [line.strip() for line in tail.splitlines() if line.strip()]
         last = lines[-1][:200] if lines else "it wrote nothing"
         return StackError(f"{self.name} stopped while starting: {last}", mend=f"`imem logs {self.name}` shows more.")
-
-
-def address_of(url: str) -> str:
-    """Return the host and port in *url*, without anything secret."""
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
 
 def free_port() -> int:

@@ -27,11 +27,12 @@ from imem.local.folders import Folders, Secrets, explained, trim_log
 from imem.local.neo4j import Neo4j
 from imem.local.postgres import Postgres
 from imem.local.process import Child, Command, Identity, clear, marked, start
-from imem.local.server import GivenUp, Server, TryAgain, address_of, free_port, is_free, tail_of
+from imem.local.server import GivenUp, Server, TryAgain, free_port, is_free, tail_of
 from imem.local.state import ChildState, State
 from imem.local.valkey import ROLES, Valkey
 from imem.local.workers import Worker, standard
 from imem.notify import Listener
+from journal.addresses import without_secrets
 from journal.errors import ImemError, StackError
 from journal.settings import Settings
 
@@ -182,7 +183,7 @@ class Supervisor:
         for url in states.SERVERS:
             if url in self.state.endpoints:
                 name = url.removesuffix("_url").replace("_", "-")
-                self._set(name, state="elsewhere", note=address_of(self.state.endpoints[url]))
+                self._set(name, state="elsewhere", note=without_secrets(self.state.endpoints[url]))
         return servers
 
     async def _begin(self, servers: Sequence[Server]) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from imem.commands.load_view import View
+from imem.loading import Counts
+from imem.reading import Batch, sources_of
 from journal.settings import Role
 from kg.lines import LINE_BYTES
 from tests.load.conftest import KNOWN, TOP, Desk, analysis, company, finding, performed
@@ -203,6 +209,37 @@ def test_strict_loads_all_or_nothing(desk: Desk) -> None:
 
     good = [line for number, line in enumerate(lines, 1) if number not in {1, 603, 605, 606}]
     assert counts(desk.load("--strict", desk.file("strict.jsonl", good))) == (602, 0, 0, 0)
+
+
+def test_strict_reads_pipes_twice(desk: Desk) -> None:
+    """A pipe gives what it has once; what is bad in it is told by the name that was given."""
+    pipe = desk.folder / "pipe.jsonl"
+    os.mkfifo(pipe)
+
+    def load(content: bytes) -> dict[str, Any]:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(pipe.write_bytes, content)
+            return desk.load("--strict", pipe, "--source", "pipe")
+
+    good = b"\n".join(json.dumps(one).encode() for one in (company("MU"), analysis("a"), company("NVDA")))
+    bad = load(good + b"\n{")
+
+    assert (counts(bad), bad["code"], bad["refused"][0]["file"]) == ((0, 0, 0, 1), 1, str(pipe))
+    assert counts(load(gzip.compress(good))) == (3, 0, 0, 0)
+    assert desk.count("event") == 3
+
+
+def test_the_same_file_twice_is_read_twice(desk: Desk) -> None:
+    """The second reading adds nothing, and progress goes to the end."""
+    path = desk.file("desk.jsonl", [company("MU"), company("NVDA")])
+    view = View(Console(), document=None, report=None, total_bytes=2 * path.stat().st_size)
+    shown: list[int] = []
+    view._show = lambda _what, done, _total, _note: shown.append(done)  # type: ignore[method-assign]
+    for source in sources_of([str(path), str(path)]):
+        view.loaded(source, Batch(upto_byte=path.stat().st_size), Counts())
+
+    assert shown == [path.stat().st_size, 2 * path.stat().st_size]
+    assert counts(desk.load(path, path)) == (2, 2, 0, 0)
 
 
 def test_strict_reads_standard_input_twice(desk: Desk) -> None:

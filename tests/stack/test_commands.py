@@ -127,8 +127,10 @@ def test_status_of_a_stack_that_limps(home: Path, monkeypatch: pytest.MonkeyPatc
     ("words", "more", "code", "said"),
     [
         (["logs", "nothing"], {}, 1, "There is no log 'nothing'. There are: none yet."),
-        (["status"], {"IMEM_HOEM": "/x"}, 1, "Unknown setting IMEM_HOEM."),
-        (["status"], {"IMEM_DEADLINE_MS": "soon"}, 1, "IMEM_DEADLINE_MS:"),
+        (["status"], {"IMEM_HOEM": "/x"}, 2, "Unknown setting IMEM_HOEM."),
+        (["status"], {"IMEM_DEADLINE_MS": "soon"}, 2, "IMEM_DEADLINE_MS:"),
+        (["up"], {"IMEM_POSTGRES_URL": "postgresql://u:hunter2@h:port/d"}, 2, "IMEM_POSTGRES_URL has a port"),
+        (["up", "-d"], {"IMEM_NEO4J_URL": "bolt://h:99999"}, 2, "IMEM_NEO4J_URL has a port"),
         (["up"], {"IMEM_NEO4J_VERSION": "4.4.0"}, 1, "Neo4j 4.4.0 is not one this program can fetch."),
         (["migrate"], {}, 1, "Start one with `imem up`"),
         (["nonsense"], {}, 2, "No such command"),
@@ -138,7 +140,7 @@ def test_status_of_a_stack_that_limps(home: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_failure_is_one_sentence_and_a_code(
     home: Path, words: list[str], more: dict[str, str], code: int, said: str
 ) -> None:
-    """No traceback; usage is 2 and everything else 1."""
+    """No traceback; usage and settings are 2 and everything else 1."""
     done = imem(home, *words, **more)
 
     assert done.returncode == code

@@ -126,7 +126,8 @@ class Ordinary:
 
     def __init__(self, home: Path, run_as: RunAs) -> None:
         settings = settings_for(home)
-        lib = jars.ensure(settings.neo4j_version, settings.cache_dir, settings.maven_repository)
+        mirror = settings.maven_repository
+        lib = jars.ensure(settings.neo4j_version, settings.cache_dir, mirror.get_secret_value() if mirror else None)
         cache = home / "cache" / f"neo4j-{settings.neo4j_version}" / "lib"
         shutil.copytree(lib, cache)
         for folder in (cache, cache.parent, cache.parent.parent):

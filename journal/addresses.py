@@ -1,0 +1,149 @@
+"""
+Whether the URL of a server can be used, said without any part of it.
+
+It may hold a password, and a malformed one holds it where no parser looks for a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+POSTGRES_SCHEMES: Final = frozenset({"postgresql", "postgres"})
+NEO4J_SCHEMES: Final = frozenset({"bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc"})
+VALKEY_SCHEMES: Final = frozenset({"redis", "rediss", "unix"})
+MAVEN_SCHEMES: Final = frozenset({"http", "https"})
+
+_SAME: Final[Mapping[str, str]] = {"valkey": "redis", "valkeys": "rediss"}
+"""What servers of that family are called → the scheme that their client knows."""
+
+_ENCODE: Final = "special characters in a user or password must be written as %XX, such as %2F for a slash"
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_LARGEST_PORT: Final = 65_535
+
+
+def postgres(url: str) -> str:
+    """
+    Return *url*, of a Postgres; several hosts, and sockets named by ``?host=``, are libpq's to understand.
+
+    Raises:
+        ValueError: it cannot be used; the text shows nothing of it.
+    """
+    _scheme(url, POSTGRES_SCHEMES)
+    from psycopg import ProgrammingError  # noqa: PLC0415 - slow to import, and most commands name no server
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - as above
+
+    try:
+        found = conninfo_to_dict(url)
+    except ProgrammingError:
+        raise ValueError(f"is no URL that Postgres' client understands; {_ENCODE}") from None
+    for port in str(found.get("port") or "").split(","):
+        _port(port)
+    return url
+
+
+def valkey(url: str) -> str:
+    """
+    Return *url*, of a Valkey, with a scheme that its client knows.
+
+    Raises:
+        ValueError: it cannot be used; the text shows nothing of it.
+    """
+    scheme, _, rest = url.partition("://")
+    url = f"{_SAME.get(scheme.lower(), scheme)}://{rest}" if rest else url
+    if _scheme(url, VALKEY_SCHEMES) == "unix":
+        if not urlsplit(url).path.strip("/"):
+            raise ValueError("names no socket")
+    else:
+        _host_and_port(url)
+    return url
+
+
+def broker(url: str) -> str:
+    """
+    Return *url*, of the Valkey that Celery uses, which reaches no sockets.
+
+    Raises:
+        ValueError: as of :func:`valkey`.
+    """
+    _scheme(url, (VALKEY_SCHEMES | _SAME.keys()) - {"unix"})
+    return valkey(url)
+
+
+def neo4j(url: str) -> str:
+    """
+    Return *url*, of a Neo4j.
+
+    Raises:
+        ValueError: it cannot be used, or holds a user or a password; the text shows nothing of it.
+    """
+    _scheme(url, NEO4J_SCHEMES)
+    if "@" in url:
+        raise ValueError("may hold no user and no password; IMEM_NEO4J_USER and IMEM_NEO4J_PASSWORD do")
+    _host_and_port(url)
+    return url
+
+
+def maven(place: str) -> str:
+    """
+    Return *place*: a folder, or the URL of a mirror.
+
+    Raises:
+        ValueError: it is a URL that cannot be used; the text shows nothing of it.
+    """
+    if "://" in place:
+        _scheme(place, MAVEN_SCHEMES)
+        _host_and_port(place)
+    return place
+
+
+CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
+    "postgres_url": postgres,
+    "postgres_admin_url": postgres,
+    "neo4j_url": neo4j,
+    "valkey_working_url": valkey,
+    "valkey_durable_url": broker,
+    "valkey_cache_url": valkey,
+    "maven_repository": maven,
+}
+"""Settings that say where something is → what checks and returns their value."""
+
+
+def without_secrets(url: str) -> str:
+    """Return the host and port, or the socket, in *url*, which was checked; nothing else of it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an address that cannot be read"
+    return parts.netloc.rpartition("@")[2] or parts.path or "its default address"
+
+
+def _scheme(url: str, known: frozenset[str]) -> str:
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme.lower() not in known:
+        raise ValueError(f"must begin with one of {', '.join(f'{one}://' for one in sorted(known))}")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    # A password with a raw slash ends the authority early: what follows would be shown as a path or taken for a host.
+    if "@" in rest[len(authority) :] or authority.count("@") > 1 or _BAD_ESCAPE.search(rest):
+        raise ValueError(f"cannot be taken apart; {_ENCODE}")
+    if any(not one.isprintable() or one.isspace() for one in url):
+        raise ValueError(f"holds a space or a character that cannot be printed; {_ENCODE}")
+    return scheme.lower()
+
+
+def _host_and_port(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, text = parts.hostname, parts.netloc.rpartition("@")[2].rpartition("]")[2].partition(":")[2]
+    except ValueError:
+        raise ValueError(f"cannot be taken apart; {_ENCODE}") from None
+    if not host:
+        raise ValueError("names no host")
+    _port(text)
+
+
+def _port(text: str) -> None:
+    if text and not (text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= _LARGEST_PORT):
+        raise ValueError(f"has a port that is no number from 1 to {_LARGEST_PORT:,}; {_ENCODE}")

@@ -36,6 +36,9 @@ SCORED_WITHIN_S: Final = 120.0
 
 LOOK_S: Final = 0.25
 
+BUDGET_MS: Final = 2000
+"""Budget of the demo's questions, in milliseconds: the machine may still be busy with what was just loaded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -196,7 +199,7 @@ async def _scored(stores: Stores, console: Console) -> None:
 
 
 async def _ask(memory: Memory, question: Question) -> None:
-    answer = await memory.brief(question.subject, as_of=question.as_of)
+    answer = await memory.brief(question.subject, as_of=question.as_of, deadline_ms=BUDGET_MS)
     typer.echo(f"\n{'─' * 100}\n{question.title}\n{'─' * 100}\n")
     typer.echo(answer.to_markdown(question.max_chars))
 

@@ -105,7 +105,7 @@ def processes(local: LocalStack) -> list[int]:
 @contextmanager
 def silent(local: LocalStack) -> Iterator[None]:
     """Stop every process of the server for as long as the block lasts; the system goes on accepting for it."""
-    stopped = []
+    stopped: list[int] = []
 
     def go_on() -> None:
         while stopped:

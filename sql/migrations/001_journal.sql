@@ -4,11 +4,25 @@
 -- only through the functions below, which run with the owner's rights and write the audit row in the same statement.
 -- Events, histories, turns and audit rows are append-only: a trigger refuses even the owner.
 
+CREATE FUNCTION imem_may_shift_clock() RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Whether whoever logged in has the rights of the schema's owner. The session's user counts, not the current one,
+    -- which is the owner inside the functions that the application may call.
+    SELECT pg_has_role(session_user, p.proowner, 'USAGE') FROM pg_proc AS p
+    WHERE p.oid = to_regprocedure('public.imem_may_shift_clock()')
+$$;
+
 CREATE FUNCTION imem_now() RETURNS timestamptz
 LANGUAGE sql VOLATILE PARALLEL SAFE
 AS $$
-    -- The one source of time in SQL. Tests shift it for their sessions.
-    SELECT clock_timestamp() + coalesce(nullif(current_setting('imem.clock_shift', true), '')::interval, interval '0')
+    -- The one source of time in SQL. Tests shift it for their sessions, as the owner: the application, which could set
+    -- the variable as well, must not date its events and their audit itself.
+    SELECT CASE
+        WHEN coalesce(current_setting('imem.clock_shift', true), '') = '' THEN clock_timestamp()
+        WHEN imem_may_shift_clock() THEN clock_timestamp() + current_setting('imem.clock_shift')::interval
+        ELSE clock_timestamp()
+    END
 $$;
 
 CREATE FUNCTION imem_order_key(known_at timestamptz, actor text, agent_seq bigint) RETURNS text

@@ -259,3 +259,18 @@ def test_later_partitions_are_append_only_too(desk: Desk) -> None:
             " SELECT FROM pg_trigger AS t WHERE t.tgrelid = c.oid AND t.tgname = 'append_only' AND t.tgenabled = 'O')"
         ).fetchall()
     assert unguarded == []
+
+
+@pytest.mark.spec("AC-7")
+def test_only_the_owner_shifts_the_clock(desk: Desk) -> None:
+    """The application cannot date its events and audit rows itself, not even through the owner's functions."""
+    away = "SELECT abs(extract(epoch FROM imem_now() - clock_timestamp())) > 60"
+    audit = "SELECT imem_audit_v1('x', 'agent', 'journal', NULL, 'append', false, NULL, '{}', 'denied')"
+    for url, shifted in ((desk.admin_url, True), (desk.url, False)):
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute("SET imem.clock_shift = '-40 days'")
+            assert conn.execute(away).fetchone() == (shifted,)
+            conn.execute(audit)
+
+    days = "SELECT (clock_timestamp() - timestamp) > interval '39 days' FROM memory_access_audit ORDER BY id"
+    assert desk.rows(days) == [(True,), (False,)]

@@ -17,6 +17,8 @@ SLOW = """
 """
 """Makes the gap as long as a writer needs that commits in it; as a rule it is microseconds."""
 
+LOOK = "SELECT imem_safe_horizon() AS at, clock_timestamp() AS now"
+
 WRITE = """
     WITH written AS (
         INSERT INTO event (event_id, kind, record_key, actor, actor_role, imported, agent_seq, occurred_at,
@@ -63,8 +65,8 @@ async def test_within_one_transaction_it_moves_on(desk: Desk) -> None:
         async with database.transaction(Deadline.after_ms(20_000)) as conn:
             with psycopg.connect(desk.admin_url) as writer:
                 writer.execute("CREATE TABLE something (one integer)")
-                held = await (await conn.execute("SELECT imem_safe_horizon() AS at, clock_timestamp() AS now")).fetchone()
-            free = await (await conn.execute("SELECT imem_safe_horizon() AS at")).fetchone()
+                held = await (await conn.execute(LOOK)).fetchone()
+            free = await (await conn.execute(LOOK)).fetchone()
         assert held is not None
         assert free is not None
         assert held["at"] < held["now"] < free["at"]

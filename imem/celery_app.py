@@ -14,6 +14,7 @@ from celery.schedules import crontab
 from credibility.tasks import RECONCILE, SETTLE
 from journal.errors import SettingsError
 from journal.settings import Settings
+from journal.tasks import UPKEEP
 
 QUEUE = "imem"
 
@@ -75,6 +76,11 @@ def make_app(settings: Settings) -> Celery:
             "reconcile": {
                 "task": RECONCILE,
                 "schedule": crontab(hour="3", minute="17"),
+                "options": {"expires": 12 * 60 * 60},
+            },
+            "upkeep": {
+                "task": UPKEEP,
+                "schedule": crontab(hour="2", minute="41"),
                 "options": {"expires": 12 * 60 * 60},
             },
         },

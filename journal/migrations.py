@@ -94,6 +94,8 @@ def migrate(admin_url: str, *, application_role: str | None = None, folder: Path
     """
     Bring Postgres to the newest schema and return the names of the files applied.
 
+    The audit gets its partitions of the months to come each time, whether or not a file was applied.
+
     Args:
         admin_url: URL of the owner.
         application_role: who gets the application's rights; none when the owner itself serves.
@@ -113,6 +115,7 @@ def migrate(admin_url: str, *, application_role: str | None = None, folder: Path
                     conn.execute(one.text)
                     conn.execute(sql("add_schema_version"), (one.number, one.name, one.sha256))
                 done.append(one.name)
+            conn.execute(sql("audit_partitions"))
             if application_role is not None:
                 conn.execute(sql("grant_application"), (application_role,))
     except psycopg.Error as error:

@@ -35,6 +35,9 @@ LARGEST_SKEW = timedelta(seconds=1)
 LONGEST_WAIT_S = 300.0
 """An event that waits longer for the graph is a sign of trouble, in seconds."""
 
+LONGEST_OPEN_S = 60.0
+"""A transaction that has written and stays open longer is stuck, in seconds: a batch takes a fraction of a second."""
+
 _PATIENCE_S = 5
 _START = "Start it, or correct its URL; the local one starts with `imem up`."
 
@@ -112,6 +115,34 @@ def _ask_postgres(connection: psycopg.Connection[dict[str, Any]], clock: Clock, 
         yield broken(about, "Our role may not append to the journal.", "Run `imem migrate` as the owner.")
     elif rights["has_journal"]:
         yield from _delivery(connection)
+        yield from _horizon(connection, about)
+
+
+def _horizon(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iterator[Finding]:
+    """Ask whether open writers can be seen: unseen ones do not hold the horizon back, as they must."""
+    row = connection.execute(sql("doctor_horizon")).fetchone()
+    if row is not None and not row["sees"]:
+        yield broken(
+            about,
+            f"The owner {row['owner']} is not shown when other roles' transactions began: "
+            "answers as of a moment may change when an open write ends.",
+            f"As a superuser: GRANT pg_read_all_stats TO {row['owner']}.",
+        )
+
+
+def _writers(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+    """Look for a writer that does not end."""
+    about = "writers"
+    oldest = connection.execute(sql("doctor_oldest_writer")).fetchone()
+    if oldest is None or oldest["age_s"] <= LONGEST_OPEN_S:
+        yield fine(about, "no write stays open")
+        return
+    yield weak(
+        about,
+        f"A write of process {oldest['pid']} ({oldest['application'] or 'no name'}, role {oldest['role']}) "
+        f"has been open for {oldest['age_s'] / 60:.0f} minutes: answers as of a moment end before it.",
+        f"End that program, or as a superuser: SELECT pg_terminate_backend({oldest['pid']}).",
+    )
 
 
 def _delivery(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
@@ -147,6 +178,11 @@ def _postgres_owner(settings: Settings, about: str) -> Iterator[Finding]:
         yield broken(about, f"The owner cannot log in: {error.message}", "Correct IMEM_POSTGRES_ADMIN_URL.")
         return
     yield _migrations(about, files, applied)
+    # The owner, as a rule a superuser, is shown every role's transactions; the application only its own.
+    with psycopg.connect(
+        admin.get_secret_value(), connect_timeout=_PATIENCE_S, autocommit=True, row_factory=dict_row
+    ) as connection:
+        yield from _writers(connection)
 
 
 def neo4j(settings: Settings, clock: Clock) -> list[Finding]:

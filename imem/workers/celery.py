@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 from celery import signals
 
-from credibility import tasks
+import credibility.tasks
+import journal.tasks
 from credibility.settle import ACTOR
 from imem.celery_app import make_app
 from imem.logs import configure
@@ -85,11 +86,13 @@ def run(settings: Settings, *, concurrency: int = 1) -> int:
         os.nice(NICENESS)
         runtime = LoopThread(settings)
         runtime.start()
-        tasks.install(runtime)
+        credibility.tasks.install(runtime)
+        journal.tasks.install(runtime)
         started.append(runtime)
 
     def end(**_: Any) -> None:
-        tasks.install(None)
+        credibility.tasks.install(None)
+        journal.tasks.install(None)
         while started:
             started.pop().stop()
 

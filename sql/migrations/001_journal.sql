@@ -4,11 +4,25 @@
 -- only through the functions below, which run with the owner's rights and write the audit row in the same statement.
 -- Events, histories, turns and audit rows are append-only: a trigger refuses even the owner.
 
+CREATE FUNCTION imem_may_shift_clock() RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Whether whoever logged in has the rights of the schema's owner. The session's user counts, not the current one,
+    -- which is the owner inside the functions that the application may call.
+    SELECT pg_has_role(session_user, p.proowner, 'USAGE') FROM pg_proc AS p
+    WHERE p.oid = to_regprocedure('public.imem_may_shift_clock()')
+$$;
+
 CREATE FUNCTION imem_now() RETURNS timestamptz
 LANGUAGE sql VOLATILE PARALLEL SAFE
 AS $$
-    -- The one source of time in SQL. Tests shift it for their sessions.
-    SELECT clock_timestamp() + coalesce(nullif(current_setting('imem.clock_shift', true), '')::interval, interval '0')
+    -- The one source of time in SQL. Tests shift it for their sessions, as the owner: the application, which could set
+    -- the variable as well, must not date its events and their audit itself.
+    SELECT CASE
+        WHEN coalesce(current_setting('imem.clock_shift', true), '') = '' THEN clock_timestamp()
+        WHEN imem_may_shift_clock() THEN clock_timestamp() + current_setting('imem.clock_shift')::interval
+        ELSE clock_timestamp()
+    END
 $$;
 
 CREATE FUNCTION imem_order_key(known_at timestamptz, actor text, agent_seq bigint) RETURNS text
@@ -140,31 +154,48 @@ COMMENT ON TABLE memory_access_audit IS 'Who did what: all writes, denials and p
 
 CREATE FUNCTION imem_audit_partitions() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+-- Rather another day than a queue of writers behind it.
+SET lock_timeout = '2s'
 AS $$
--- Creates the audit partitions of this month and the next three that are still missing; returns how many it made.
--- A month whose rows already lie in the default partition keeps them there.
+-- Creates the audit partitions of this month and the next three that are still missing, and of months that had to begin
+-- in the default partition; returns how many it made. Repeating it is cheap and changes nothing.
 DECLARE
-    month date := date_trunc('month', imem_now() AT TIME ZONE 'UTC')::date;
+    this_month date := date_trunc('month', imem_now() AT TIME ZONE 'UTC')::date;
+    months date[];
+    month date;
     name text;
+    lower_end timestamptz;
+    upper_end timestamptz;
     made integer := 0;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('imem_audit_partitions'));
-    FOR step IN 0..3 LOOP
+    -- All read before the first change: a table that is being read cannot be altered.
+    months := ARRAY(
+        SELECT (this_month + make_interval(months => step))::date FROM generate_series(0, 3) AS step
+        UNION SELECT date_trunc('month', d.timestamp AT TIME ZONE 'UTC')::date FROM memory_access_audit_default AS d
+        ORDER BY 1);
+    FOREACH month IN ARRAY months LOOP
         name := 'memory_access_audit_' || to_char(month, 'YYYY_MM');
-        IF to_regclass('public.' || name) IS NULL AND NOT EXISTS (
-            SELECT 1 FROM memory_access_audit_default AS d
-            WHERE d.timestamp >= month::timestamp AT TIME ZONE 'UTC'
-              AND d.timestamp < (month + interval '1 month') AT TIME ZONE 'UTC'
-        ) THEN
+        CONTINUE WHEN to_regclass('public.' || name) IS NOT NULL;
+        lower_end := month::timestamp AT TIME ZONE 'UTC';
+        upper_end := (month + interval '1 month') AT TIME ZONE 'UTC';
+        EXECUTE format('CREATE TABLE %I (LIKE memory_access_audit INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
+        -- Nobody adds a row of that month meanwhile: whoever comes later waits, and finds the new partition.
+        LOCK TABLE memory_access_audit_default IN ACCESS EXCLUSIVE MODE;
+        IF EXISTS (SELECT FROM memory_access_audit_default AS d WHERE d.timestamp >= lower_end AND d.timestamp < upper_end) THEN
+            -- Moved, not removed; the guard is away for nobody but this transaction, which alone may see the table.
+            ALTER TABLE memory_access_audit_default DISABLE TRIGGER append_only;
             EXECUTE format(
-                'CREATE TABLE %I PARTITION OF memory_access_audit FOR VALUES FROM (%L) TO (%L)', name,
-                month::timestamp AT TIME ZONE 'UTC', (month + interval '1 month') AT TIME ZONE 'UTC');
-            EXECUTE format(
-                'CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I '
-                'FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only()', name);
-            made := made + 1;
+                'WITH moved AS (DELETE FROM memory_access_audit_default WHERE timestamp >= $1 AND timestamp < $2 RETURNING *) '
+                'INSERT INTO %I SELECT * FROM moved', name) USING lower_end, upper_end;
+            ALTER TABLE memory_access_audit_default ENABLE TRIGGER append_only;
         END IF;
-        month := (month + interval '1 month')::date;
+        EXECUTE format(
+            'ALTER TABLE memory_access_audit ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', name, lower_end, upper_end);
+        EXECUTE format(
+            'CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I '
+            'FOR EACH STATEMENT EXECUTE FUNCTION imem_append_only()', name);
+        made := made + 1;
     END LOOP;
     RETURN made;
 END

@@ -221,15 +221,29 @@ AS $$
 $$;
 
 CREATE FUNCTION imem_safe_horizon() RETURNS timestamptz
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = public, pg_temp
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
-    -- The last moment of which everything recorded is committed and applied: before the oldest open transaction that
-    -- has written, and before the oldest event that is not yet applied. Dead events do not hold it back.
-    SELECT least(
-        imem_now(),
-        (SELECT min(a.xact_start) + (imem_now() - clock_timestamp()) FROM pg_stat_activity AS a
-         WHERE a.datname = current_database() AND a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid()),
-        (SELECT min(e.recorded_at) FROM delivery AS d JOIN event AS e ON e.position = d.position
-         WHERE d.state IN ('pending', 'dispatched'))
-    ) - interval '1 microsecond'
+-- The last moment of which everything recorded is committed and applied: before the oldest open transaction that
+-- has written, and before the oldest event that is not yet applied. Dead events do not hold it back.
+--
+-- Three statements in this order, each with a snapshot of its own (the function is volatile, and READ COMMITTED): a
+-- writer that is no longer among the open transactions has committed before the deliveries are read, so that its rows
+-- are seen there. In one statement it could end between the snapshot and the look at the transactions, and be in neither.
+-- A writer that has no xid yet reads its recorded_at later than v_now was read.
+DECLARE
+    v_now timestamptz := imem_now();
+    v_writer timestamptz;
+    v_waiting timestamptz;
+BEGIN
+    -- What a transaction has seen of the others stays with it until it is told otherwise.
+    PERFORM pg_stat_clear_snapshot();
+    SELECT min(a.xact_start) + (imem_now() - clock_timestamp()) INTO v_writer FROM pg_stat_activity AS a
+    WHERE a.datname = current_database() AND a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid();
+    -- Planned anew each time: a plan that a session made while nothing waited would not do when 100,000 events wait.
+    EXECUTE $waiting$
+        SELECT min(e.recorded_at) FROM delivery AS d JOIN event AS e ON e.position = d.position
+        WHERE d.state IN ('pending', 'dispatched')
+    $waiting$ INTO v_waiting;
+    RETURN least(v_now, v_writer, v_waiting) - interval '1 microsecond';
+END
 $$;

@@ -19,3 +19,20 @@ SELECT to_regclass('public.delivery') IS NOT NULL AS has_journal,
        coalesce(has_table_privilege(to_regclass('public.event'), 'INSERT, UPDATE, DELETE, TRUNCATE'), false) AS may_alter
 FROM pg_proc
 WHERE proname = 'imem_append_v1'
+
+-- doctor_oldest_writer --
+-- The transaction that has written and has been open longest: it holds the safe horizon back. No row without one.
+-- Columns: pid, role, application, age_s.
+SELECT pid, usename AS role, application_name AS application,
+       extract(epoch FROM clock_timestamp() - xact_start)::double precision AS age_s
+FROM pg_stat_activity
+WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+ORDER BY xact_start
+LIMIT 1
+
+-- doctor_horizon --
+-- Whether the horizon's function, which runs as its owner, is shown when our transactions began. Columns: owner, sees.
+SELECT pg_get_userbyid(proowner) AS owner,
+       pg_has_role(proowner, 'pg_read_all_stats', 'USAGE') OR pg_has_role(proowner, session_user, 'USAGE') AS sees
+FROM pg_proc
+WHERE proname = 'imem_safe_horizon'

@@ -26,3 +26,7 @@ INSERT INTO schema_version (number, name, sha256) VALUES (%s, %s, %s)
 -- grant_application --
 -- Gives the application's role its rights, again after every migration.
 SELECT imem_grant_application(%s)
+
+-- audit_partitions --
+-- Makes the audit's partitions of the months to come, and moves rows that came before theirs. Column: made.
+SELECT imem_audit_partitions() AS made

@@ -12,18 +12,25 @@ import pytest_asyncio
 from psycopg import sql as composed
 
 from imem import Memory
+from imem.celery_app import make_app
 from journal.actors import AUTHORIZATION, Action, Actor, Resource, ResourceType, allowed
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import PermissionDenied, StatementRejected
 from journal.gateway import Gateway
+from journal.migrations import migrate
 from journal.settings import Role
+from journal.tasks import UPKEEP
+from journal.upkeep import make_audit_partitions
 from kg.entries import entry_of
 from kg.lines import parse_line
 from kg.model import Company
 from tests.load.conftest import Desk
 
 NOBODY = ""
+DENIAL = "SELECT imem_audit_v1('x', 'agent', 'journal', NULL, 'append', false, NULL, '{}', 'denied')"
+"""Writes an audit row."""
+
 OWN, ALL = "own", "all"
 WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL = (
     "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal",
@@ -259,3 +266,60 @@ def test_later_partitions_are_append_only_too(desk: Desk) -> None:
             " SELECT FROM pg_trigger AS t WHERE t.tgrelid = c.oid AND t.tgname = 'append_only' AND t.tgenabled = 'O')"
         ).fetchall()
     assert unguarded == []
+
+
+@pytest.mark.spec("AC-7")
+def test_only_the_owner_shifts_the_clock(desk: Desk) -> None:
+    """The application cannot date its events and audit rows itself, not even through the owner's functions."""
+    away = "SELECT abs(extract(epoch FROM imem_now() - clock_timestamp())) > 60"
+    for url, shifted in ((desk.admin_url, True), (desk.url, False)):
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute("SET imem.clock_shift = '-40 days'")
+            assert conn.execute(away).fetchone() == (shifted,)
+            conn.execute(DENIAL)
+
+    days = "SELECT (clock_timestamp() - timestamp) > interval '39 days' FROM memory_access_audit ORDER BY id"
+    assert desk.rows(days) == [(True,), (False,)]
+
+
+@pytest.mark.spec("AC-7")
+async def test_audit_rows_that_came_before_their_partition_are_moved_into_it(desk: Desk) -> None:
+    """After months without upkeep nothing stays in the default partition, nothing is lost, and all is guarded."""
+    with psycopg.connect(desk.admin_url, autocommit=True) as conn:
+        for days in (150, 160, 200):
+            conn.execute("SELECT set_config('imem.clock_shift', %s, false)", (f"{days} days",))
+            conn.execute(DENIAL)
+        before = desk.rows("SELECT * FROM memory_access_audit ORDER BY id")
+        assert desk.count("memory_access_audit_default") == 3
+
+        conn.execute("SELECT imem_audit_partitions()")
+        assert conn.execute("SELECT imem_audit_partitions()").fetchone() == (0,)
+
+    assert desk.count("memory_access_audit_default") == 0
+    assert desk.rows("SELECT * FROM memory_access_audit ORDER BY id") == before
+    for table in _audit_tables(desk):
+        with psycopg.connect(desk.admin_url) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            conn.execute(composed.SQL("DELETE FROM {}").format(composed.Identifier(table)))
+
+
+@pytest.mark.parametrize("way", ["migrate", "upkeep"])
+async def test_missing_audit_partitions_are_made_by_migrating_and_by_the_daily_task(desk: Desk, way: str) -> None:
+    """The application's role may make no table; its worker has this one function for it."""
+    tables = _audit_tables(desk)
+    newest = max(table for table in tables if table != "memory_access_audit_default")
+    with psycopg.connect(desk.admin_url, autocommit=True) as conn:
+        conn.execute(composed.SQL("DROP TABLE {}").format(composed.Identifier(newest)))
+    assert len(_audit_tables(desk)) == len(tables) - 1
+
+    if way == "migrate":
+        assert migrate(desk.admin_url, application_role="imem_app") == []
+    else:
+        database = Database(desk.url)
+        try:
+            assert await make_audit_partitions(database, deadline=Deadline.after_ms(20_000)) == 1
+            assert await make_audit_partitions(database, deadline=Deadline.after_ms(20_000)) == 0
+        finally:
+            await database.close()
+
+    assert _audit_tables(desk) == tables
+    assert make_app(desk.settings).conf.beat_schedule["upkeep"]["task"] == UPKEEP

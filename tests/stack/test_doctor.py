@@ -276,6 +276,42 @@ def test_events_that_the_graph_does_not_take(migrated: dict[str, str], monkeypat
     ]
 
 
+def test_a_writer_that_does_not_end(migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named with its process, and no longer when it has ended; who only reads is not meant."""
+    monkeypatch.setattr(doctor_servers, "LONGEST_OPEN_S", 0.0)
+    with psycopg.connect(migrated["IMEM_POSTGRES_URL"], application_name="sleepy") as writer:
+        writer.execute("SELECT 1")
+        assert "writers" not in {about for about, _, _ in troubles(migrated)}
+        writer.execute("INSERT INTO lease VALUES ('held open', 'test', 1, now())")
+
+        text, mend = only(troubles(migrated), "writers")
+        pid = writer.info.backend_pid
+        writer.rollback()
+
+    assert text.startswith(f"A write of process {pid} (sleepy, role imem_app) has been open for 0 minutes")
+    assert f"pg_terminate_backend({pid})" in mend
+    assert "writers" not in {about for about, _, _ in troubles(migrated)}
+
+
+def test_an_owner_who_cannot_see_open_writers(migrated: dict[str, str]) -> None:
+    """On a server where the owner is no superuser, the horizon would ignore the application's open writes."""
+    keeper = sql.Identifier(f"keeper_{uuid.uuid4().hex[:8]}")
+    with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
+        owner.execute(sql.SQL("CREATE ROLE {}").format(keeper))
+        try:
+            owner.execute(sql.SQL("ALTER FUNCTION imem_safe_horizon() OWNER TO {}").format(keeper))
+            text, mend = only(troubles(migrated), "postgres")
+            owner.execute(sql.SQL("GRANT pg_read_all_stats TO {}").format(keeper))
+            after = troubles(migrated)
+        finally:
+            owner.execute("ALTER FUNCTION imem_safe_horizon() OWNER TO CURRENT_USER")
+            owner.execute(sql.SQL("DROP ROLE {}").format(keeper))
+
+    assert "is not shown when other roles' transactions began" in text
+    assert "GRANT pg_read_all_stats TO keeper_" in mend
+    assert "postgres" not in {about for about, _, _ in after}
+
+
 def test_a_stack_that_is_down_and_jars_that_are_not_here(home: Path, tmp_path: Path) -> None:
     """What the first look on a new machine says."""
     found = troubles({"IMEM_HOME": str(home), "IMEM_CACHE_DIR": str(tmp_path)})

@@ -8,6 +8,7 @@ Where the local stack keeps its things, and how files become private.
       stack.json       0600  endpoints and children of the running stack; gone when it is down
       lock             held (flock) by the one supervisor of this folder
       logs/NAME.log    0600  output of each child
+      run/             0700  sockets on which workers say that they are ready
       postgres/data    0700  (for root: ``/var/lib/imem/<id>`` when user *nobody* cannot reach the home)
       neo4j/           0700  data, conf, logs
       neo4j-new/       0700  a graph that is being made anew; neo4j-old: the one that it has just replaced
@@ -66,6 +67,11 @@ class Folders:
         """Folder of the children's output."""
         return self.home / "logs"
 
+    @property
+    def run(self) -> Path:
+        """Folder of sockets."""
+        return self.home / "run"
+
     def log(self, name: str) -> Path:
         """Return the log of the child *name*."""
         return self.logs / f"{name}.log"
@@ -87,6 +93,7 @@ class Folders:
                 )
             self.home.chmod(mode)
             self.logs.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            self.run.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 class explained:  # noqa: N801 - reads as a word in a with statement

@@ -153,11 +153,12 @@ class Child:
         return False
 
     def kill_rest(self) -> None:
-        """End what the child had started itself, once it is gone."""
-        for one in marked(self.home):
-            with suppress(ProcessLookupError):
-                if os.getpgid(one.pid) == self.identity.pid:
-                    os.kill(one.pid, signal.SIGKILL)
+        """End what the child had started itself, once it is gone; what is not found now, the next start ends."""
+        with suppress(OSError):
+            for one in marked(self.home):
+                with suppress(ProcessLookupError):
+                    if os.getpgid(one.pid) == self.identity.pid:
+                        os.kill(one.pid, signal.SIGKILL)
 
 
 async def start(command: Command, log: Path, home: Path) -> Child:

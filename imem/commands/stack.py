@@ -11,7 +11,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Annotated
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -229,12 +231,26 @@ def logs(
             typer.echo(json.dumps({"name": name, "lines": [line.rstrip("\n") for line in last]}))
             return
         typer.echo("".join(last), nl=False)
+        reading = file
         while follow:
-            added = file.read()
+            added = reading.read()
             if added:
                 typer.echo(added, nl=False)
-            else:
-                time.sleep(POLL_S)
+                continue
+            reading = _renewed(reading, folders.log(name))
+            time.sleep(POLL_S)
+
+
+def _renewed(reading: TextIO, path: Path) -> TextIO:
+    """Return where a log goes on that was read to its end: an overlong one begins anew, in its file or in another."""
+    with suppress(FileNotFoundError):
+        now = path.stat()
+        if not os.path.samestat(os.fstat(reading.fileno()), now):
+            reading.close()
+            return path.open(encoding="utf-8", errors="replace")
+        if now.st_size < reading.buffer.tell():
+            reading.seek(0)
+    return reading
 
 
 @app.command()

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -76,17 +77,28 @@ def lock(folders: Folders) -> int:
     Raises:
         StackError: somebody holds it.
     """
-    with explained(folders.lock):
-        held = os.open(folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    while True:
+        with explained(folders.lock):
+            held = os.open(folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(held)
+            raise StackError(
+                f"A stack already runs on {folders.home}.",
+                mend="`imem status` shows it; another IMEM_HOME gives another stack.",
+            ) from error
+        if _is_at(held, folders.lock):
+            return held
+        os.close(held)  # Deleted between the two calls, by a purge: its lock would keep nobody out.
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether *path* names the very file that *handle* has open."""
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(held)
-        raise StackError(
-            f"A stack already runs on {folders.home}.",
-            mend="`imem status` shows it; another IMEM_HOME gives another stack.",
-        ) from error
-    return held
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def unlock(held: int) -> None:
@@ -278,7 +290,7 @@ class Supervisor:
             child = await asyncio.shield(starting)
         except asyncio.CancelledError:  # In the middle of a fork: nobody would know the child.
             with suppress(OSError, StackError):
-                self._children[name] = await starting
+                self._children[name] = await asyncio.shield(starting)
             raise
         self._children[name] = child
         self._set(name, pid=child.identity.pid, start_time=child.identity.start_time)

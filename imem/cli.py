@@ -8,7 +8,9 @@ and the mend on standard error; a traceback appears with ``--debug`` alone: it m
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import TracebackType
 from typing import Annotated
 
@@ -38,8 +40,20 @@ app.add_typer(graph.app)
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of a Typer callback
     if value:
-        typer.echo(version("institutional-memory"))
+        typer.echo(_version_of_this())
         raise typer.Exit
+
+
+def _version_of_this() -> str:
+    """Return the version of the package, or of the checkout that it is run from without being installed."""
+    try:
+        return version("institutional-memory")
+    except PackageNotFoundError:
+        project = Path(__file__).resolve().parent.parent / "pyproject.toml"
+        try:
+            return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]) + " (not installed)"
+        except (OSError, KeyError, ValueError):
+            return "unknown (not installed)"
 
 
 @app.callback()

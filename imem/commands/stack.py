@@ -11,7 +11,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Annotated
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -40,12 +42,16 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when everything is ready.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Start the whole local stack; Ctrl-C stops it cleanly."""
+    """
+    Start the whole local stack; Ctrl-C stops it cleanly.
+
+    Exit code of --detach 0: all is ready; 3: it runs, but a worker is not ready yet, and which is said; 1: it does not.
+    """
     settings = Settings.read()
     console = Console(stderr=True)
     with show.watching(console, quiet=as_json) as report:
         if detach:
-            start_detached(settings, report)
+            now = start_detached(settings, report)
         else:
             from imem.local.daemon import supervise  # noqa: PLC0415 - a command imports only what it needs
 
@@ -56,12 +62,23 @@ def up(
                 asyncio.run(supervise(settings, _announcing(report, console, as_json=as_json)))
     if detach:
         _print_state(state.running(Folders(settings.home)), as_json=as_json)
+        if now.lacking:
+            console.print(not_ready(now), highlight=False, soft_wrap=True)
+            raise typer.Exit(DEGRADED)
+
+
+def not_ready(now: state.State) -> str:
+    """Return the sentence for a stack whose start is over while something does not do its work."""
+    names = ", ".join(now.lacking)
+    return (
+        f"Not ready yet: {names}. The rest runs; `imem status` shows when all is, `imem logs {now.lacking[0]}` why not."
+    )
 
 
 def _announcing(
     report: Callable[[state.State], None], console: Console, *, as_json: bool
 ) -> Callable[[state.State], None]:
-    """Return *report* with a word, once, when everything is ready."""
+    """Return *report* with a word, once, when the start is over."""
     told = False
 
     def announce(now: state.State) -> None:
@@ -72,14 +89,15 @@ def _announcing(
             if as_json:
                 typer.echo(json.dumps(show.to_json(now)))
             else:
-                console.print("Ready. Ctrl-C stops the stack.", highlight=False)
+                word = not_ready(now) if now.lacking else "Ready."
+                console.print(f"{word} Ctrl-C stops the stack.", highlight=False, soft_wrap=True)
 
     return announce
 
 
-def start_detached(settings: Settings, report: Callable[[state.State], None]) -> None:
+def start_detached(settings: Settings, report: Callable[[state.State], None]) -> state.State:
     """
-    Start the supervisor as a process of its own and follow it until it is ready.
+    Start the supervisor as a process of its own, follow it until its start is over, and return how that ended.
 
     Raises:
         StackError: what it says, when it does not start.
@@ -104,23 +122,26 @@ def start_detached(settings: Settings, report: Callable[[state.State], None]) ->
         os.close(writing)
         os.close(output)
     try:
-        _follow(reading, report)
+        ended = _follow(reading, report)
     except BaseException:
         daemon.send_signal(signal.SIGTERM)  # Nobody asked for half a stack.
         daemon.wait()
         raise
     daemon.returncode = 0  # It lives on by intention; without this Python warns that it still runs.
+    return ended
 
 
-def _follow(reading: int, report: Callable[[state.State], None]) -> None:
+def _follow(reading: int, report: Callable[[state.State], None]) -> state.State:
+    now = state.State(Identity(0, 0, ""))
     with os.fdopen(reading, encoding="utf-8") as pipe:
         for line in pipe:
             message = json.loads(line)
             if "error" in message:
                 raise StackError(message["error"]["message"], mend=message["error"]["mend"])
             if "ready" in message:
-                return
-            report(state.State.from_json(message["state"]))
+                return now
+            now = state.State.from_json(message["state"])
+            report(now)
     raise StackError("The supervisor ended while starting.", mend="`imem logs supervisor` shows why.")
 
 
@@ -178,7 +199,7 @@ def status(*, as_json: Json = False) -> None:
     _print_state(now, as_json=as_json)
     if now is None:
         raise typer.Exit(FAILURE)
-    if not now.ready or any(child.state not in {"ready", "elsewhere"} for child in now.children.values()):
+    if not now.ready or now.lacking:
         raise typer.Exit(DEGRADED)
 
 
@@ -210,12 +231,26 @@ def logs(
             typer.echo(json.dumps({"name": name, "lines": [line.rstrip("\n") for line in last]}))
             return
         typer.echo("".join(last), nl=False)
+        reading = file
         while follow:
-            added = file.read()
+            added = reading.read()
             if added:
                 typer.echo(added, nl=False)
-            else:
-                time.sleep(POLL_S)
+                continue
+            reading = _renewed(reading, folders.log(name))
+            time.sleep(POLL_S)
+
+
+def _renewed(reading: TextIO, path: Path) -> TextIO:
+    """Return where a log goes on that was read to its end: an overlong one begins anew, in its file or in another."""
+    with suppress(FileNotFoundError):
+        now = path.stat()
+        if not os.path.samestat(os.fstat(reading.fileno()), now):
+            reading.close()
+            return path.open(encoding="utf-8", errors="replace")
+        if now.st_size < reading.buffer.tell():
+            reading.seek(0)
+    return reading
 
 
 @app.command()

@@ -127,7 +127,11 @@ def _stack(settings: Settings, running: state.State | None) -> Iterator[Finding]
 def _children(running: state.State) -> Iterator[Finding]:
     for name, child in running.children.items():
         mend = f"`imem logs {name}` shows why; `imem down` and `imem up` start everything anew."
-        if child.state not in {"ready", "elsewhere"}:
+        if child.state == "starting":
+            yield weak(
+                name, f"{name} is starting.", f"`imem status` shows when it is ready, `imem logs {name}` why not."
+            )
+        elif child.state not in {"ready", "elsewhere"}:
             yield broken(name, f"{name} is {child.state}{f': {child.note}' if child.note else ''}.", mend)
         elif child.pid is not None and child.start_time is not None:
             if not Identity(child.pid, child.start_time, running.supervisor.boot).alive:

@@ -3,11 +3,12 @@ Where the local stack keeps its things, and how files become private.
 
 ::
 
-    <home>/            0711 for root (Postgres runs as another user and must pass through), 0700 otherwise
+    <home>/            0700; for root 0711 if made here, else as it is (Postgres, as another user, may pass through)
       secrets.json     0600  passwords and the id of this installation; made once, never changed
       stack.json       0600  endpoints and children of the running stack; gone when it is down
       lock             held (flock) by the one supervisor of this folder
       logs/NAME.log    0600  output of each child
+      run/             0700  sockets on which workers say that they are ready
       postgres/data    0700  (for root: ``/var/lib/imem/<id>`` when user *nobody* cannot reach the home)
       neo4j/           0700  data, conf, logs
       neo4j-new/       0700  a graph that is being made anew; neo4j-old: the one that it has just replaced
@@ -66,27 +67,48 @@ class Folders:
         """Folder of the children's output."""
         return self.home / "logs"
 
+    @property
+    def run(self) -> Path:
+        """Folder of sockets."""
+        return self.home / "run"
+
     def log(self, name: str) -> Path:
         """Return the log of the child *name*."""
         return self.logs / f"{name}.log"
 
     def prepare(self) -> None:
         """
-        Make the home and its log folder, private.
+        Make the home and the folders in it, private.
+
+        For root a home that is there already keeps its mode: it may be a folder of the system's, such as /root. Where
+        Postgres' user cannot pass through it, its data lies elsewhere (:mod:`imem.local.postgres`).
 
         Raises:
             StackError: the folder cannot be made or written, or belongs to somebody else.
         """
-        mode = PASSABLE_FOLDER if os.geteuid() == 0 else PRIVATE_FOLDER
         with explained(self.home):
-            self.home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            made = _make_home(self.home)
             if self.home.stat().st_uid != os.geteuid():
                 raise StackError(
                     f"The folder {self.home} belongs to another user.",
                     mend="Choose a folder of your own with IMEM_HOME.",
                 )
-            self.home.chmod(mode)
+            if made or os.geteuid() != 0:
+                self.home.chmod(PASSABLE_FOLDER if os.geteuid() == 0 else PRIVATE_FOLDER)
             self.logs.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            self.run.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+
+
+def _make_home(home: Path) -> bool:
+    """Make *home* and what is missing above it; return whether it was not there."""
+    home.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    try:
+        home.mkdir(mode=PRIVATE_FOLDER)
+    except FileExistsError:
+        if not home.is_dir():
+            raise
+        return False
+    return True
 
 
 class explained:  # noqa: N801 - reads as a word in a with statement

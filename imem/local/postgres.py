@@ -139,6 +139,11 @@ class Postgres(Server):
         with explained(folder):
             if self._user is None:
                 return make_private(folder)
+            if folder.parent == self.folders.home and not passable(self.folders.home, self._user):
+                raise StackError(
+                    f"User {USER_FOR_ROOT!r}, as whom Postgres runs for root, cannot get through to its data {folder}.",
+                    mend=f"`chmod o+x` {self.folders.home} and the folders above it, or run as an ordinary user.",
+                )
             if folder.parent == SHARED_FOR_ROOT:
                 _make_shared()
             folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
@@ -148,11 +153,12 @@ class Postgres(Server):
     def _owned_file(self, path: Path, text: str) -> None:
         with explained(path):
             path.unlink(missing_ok=True)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            # In a folder of that user's a name may lead elsewhere a moment later: root gives away what it has opened.
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
-            if self._user is not None:
-                os.chown(path, self._user.uid, self._user.gid)
+                if self._user is not None:
+                    os.fchown(file.fileno(), self._user.uid, self._user.gid)
 
     def _runnable(self, note: Note) -> Path:
         """Return a folder of binaries that our user can run; root may need a copy."""

@@ -21,6 +21,7 @@ from types import MappingProxyType
 import psutil
 
 from imem.local.folders import open_log
+from journal.errors import StackError
 
 LAUNCHER = Path(__file__).with_name("launch.py")
 MARK = "INSTITUTIONAL_MEMORY_STACK"
@@ -153,11 +154,12 @@ class Child:
         return False
 
     def kill_rest(self) -> None:
-        """End what the child had started itself, once it is gone."""
-        for one in marked(self.home):
-            with suppress(ProcessLookupError):
-                if os.getpgid(one.pid) == self.identity.pid:
-                    os.kill(one.pid, signal.SIGKILL)
+        """End what the child had started itself, once it is gone; what is not found now, the next start ends."""
+        with suppress(OSError):
+            for one in marked(self.home):
+                with suppress(ProcessLookupError):
+                    if os.getpgid(one.pid) == self.identity.pid:
+                        os.kill(one.pid, signal.SIGKILL)
 
 
 async def start(command: Command, log: Path, home: Path) -> Child:
@@ -196,12 +198,15 @@ def marked(home: Path) -> Iterator[Identity]:
                     yield identity
 
 
-def clear(leftovers: list[Identity], *, patience_s: float = 3.0) -> None:
+def clear(leftovers: list[Identity], *, patience_s: float = 3.0, kill_patience_s: float = 30.0) -> None:
     """
     End what a killed supervisor left behind.
 
     Most of it is on its way out, told by the kernel; what still lives after *patience_s* gets SIGKILL, which every
     server of the stack survives with all it acknowledged.
+
+    Raises:
+        StackError: one outlives even that for *kill_patience_s*, as when its disk does not answer; names it.
     """
     end = time.monotonic() + patience_s
     alive = [one for one in leftovers if one.alive]
@@ -209,7 +214,15 @@ def clear(leftovers: list[Identity], *, patience_s: float = 3.0) -> None:
         time.sleep(0.02)
         alive = [one for one in alive if one.alive]
     for one in alive:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(one.pid, signal.SIGKILL)
-    while any(one.alive for one in alive):
+    end = time.monotonic() + kill_patience_s
+    while alive and time.monotonic() < end:
         time.sleep(0.005)
+        alive = [one for one in alive if one.alive]
+    if alive:
+        pids = ", ".join(str(one.pid) for one in alive)
+        raise StackError(
+            f"What an earlier stack left behind does not end: process {pids}.",
+            mend="It may wait for a disk; `ps` shows what it does. Start again once it is gone.",
+        )

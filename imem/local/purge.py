@@ -18,6 +18,7 @@ OWNED = (
     "valkey",
     "beat",
     "logs",
+    "run",
     "rebuild.lock",
     "stack.json",
     "secrets.json",

@@ -67,7 +67,12 @@ def to_json(state: State | None) -> dict[str, Any]:
         }
         for name, child in state.children.items()
     }
-    return {"running": True, "ready": state.ready, "supervisor": state.supervisor.pid, "children": children}
+    return {
+        "running": True,
+        "ready": state.ready and not state.lacking,
+        "supervisor": state.supervisor.pid,
+        "children": children,
+    }
 
 
 def table(state: State) -> Table:

@@ -72,7 +72,7 @@ class State:
 
     Attributes:
         supervisor: who writes the file.
-        ready: whether the start is over and everything answered.
+        ready: whether the start is over: every server answered, and no worker is waited for any more.
         endpoints: name of a setting → its value, for every server of the stack.
         children: by name.
     """
@@ -92,6 +92,11 @@ class State:
             for child in self.children.values()
             if child.pid is not None and child.start_time is not None
         ]
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Return the names of those that do not do their work now."""
+        return tuple(name for name, child in self.children.items() if child.state not in {"ready", "elsewhere"})
 
     def with_child(self, name: str, **changes: Any) -> State:
         """Return a copy in which one child has changed."""

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -47,6 +48,9 @@ WORKERS_PATIENCE_S = 60.0
 STEADY_S = 60.0
 """A child that ran this long and then dies starts again without waiting."""
 
+TROUBLES = (StackError, OSError, RuntimeError)
+"""What a start may meet and get over: a full disk, no process, thread (a RuntimeError) or file descriptor to be had."""
+
 log = logging.getLogger(__name__)
 Report = Callable[[State], None]
 """Told of every change, in the supervisor's thread."""
@@ -73,17 +77,28 @@ def lock(folders: Folders) -> int:
     Raises:
         StackError: somebody holds it.
     """
-    with explained(folders.lock):
-        held = os.open(folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    while True:
+        with explained(folders.lock):
+            held = os.open(folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(held)
+            raise StackError(
+                f"A stack already runs on {folders.home}.",
+                mend="`imem status` shows it; another IMEM_HOME gives another stack.",
+            ) from error
+        if _is_at(held, folders.lock):
+            return held
+        os.close(held)  # Deleted between the two calls, by a purge: its lock would keep nobody out.
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether *path* names the very file that *handle* has open."""
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(held)
-        raise StackError(
-            f"A stack already runs on {folders.home}.",
-            mend="`imem status` shows it; another IMEM_HOME gives another stack.",
-        ) from error
-    return held
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def unlock(held: int) -> None:
@@ -134,6 +149,7 @@ class Supervisor:
         self.folders.prepare()
         self._lock = lock(self.folders)
         try:
+            Listener.clear(self.folders.run)
             await self._serve(stop)
         finally:
             await self._stop_all()
@@ -162,9 +178,7 @@ class Supervisor:
         finally:
             self._over = True
             tasks: list[asyncio.Future[Any]] = [starting, stopping, *keepers]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _cancelled(*tasks)
 
     async def _prepare(self) -> list[Server]:
         """Clear up after a crash, and say which servers there will be."""
@@ -187,8 +201,12 @@ class Supervisor:
         return servers
 
     async def _begin(self, servers: Sequence[Server]) -> None:
-        """Start the servers at once, then bring their schemas up to date."""
-        await asyncio.gather(*(self._bring_up(server) for server in servers))
+        """Start the servers at once, then bring their schemas up to date; one that fails calls off the others."""
+        starting = [asyncio.ensure_future(self._bring_up(server)) for server in servers]
+        try:
+            await asyncio.gather(*starting)
+        finally:
+            await _cancelled(*starting)
         if self._migrate is not None:
             await asyncio.to_thread(self._migrate, states.fill(self.settings, self.state.endpoints))
 
@@ -220,6 +238,15 @@ class Supervisor:
         Raises:
             StackError: it will not come up.
         """
+        try:
+            await self._try_to_bring_up(server)
+        except OSError as error:
+            raise StackError(
+                f"{server.name} cannot be started: {error.strerror or type(error).__name__}.",
+                mend="Does this machine have memory, processes (`ulimit -u`) and open files (`ulimit -n`) to spare?",
+            ) from error
+
+    async def _try_to_bring_up(self, server: Server) -> None:
         wanted = self._previous.get(server.name, 0)
         server.port = wanted if wanted and is_free(wanted) else free_port()
         for attempt in range(1, ATTEMPTS + 1):
@@ -258,7 +285,13 @@ class Supervisor:
             await asyncio.sleep(POLL_S)
 
     async def _spawn(self, name: str, command: Command) -> Child:
-        child = await start(command, self.folders.log(name), self.folders.home)
+        starting = asyncio.ensure_future(start(command, self.folders.log(name), self.folders.home))
+        try:
+            child = await asyncio.shield(starting)
+        except asyncio.CancelledError:  # In the middle of a fork: nobody would know the child.
+            with suppress(OSError, StackError):
+                self._children[name] = await asyncio.shield(starting)
+            raise
         self._children[name] = child
         self._set(name, pid=child.identity.pid, start_time=child.identity.start_time)
         return child
@@ -268,18 +301,20 @@ class Supervisor:
     async def _keep_server(self, server: Server) -> None:
         delays = _Delays()
         while True:
-            await self._ended(server.name)
+            ran_s = await self._ended(server.name)
             while True:
-                await self._pause(server.name, delays)
+                await asyncio.sleep(delays.next(ran_s))
+                ran_s = 0.0
                 try:
                     await asyncio.to_thread(server.prepare, lambda text: self._note(server.name, text))
                     await self._start_once(server)
                 except TryAgain as reason:
                     if reason.other_port:
                         self._set(server.name, note=f"waiting for port {server.port}, which another program holds")
-                except StackError as error:
-                    log.warning("%s", error)
-                    self._set(server.name, note=str(error))
+                except TROUBLES as error:
+                    self._troubled(server.name, error)
+                    # It may have come up all the same: two on one folder would be worse than none.
+                    await self._children[server.name].stop()
                 else:
                     self._set(server.name, state="ready", note="")
                     break
@@ -288,14 +323,24 @@ class Supervisor:
         delays = _Delays()
         while True:
             self._set(worker.name, state="starting", log=str(self.folders.log(worker.name)))
-            with Listener() as listener:
-                await self._spawn(worker.name, worker.command(self.settings, listener.address))
-                telling = asyncio.ensure_future(self._told(worker, listener))
-                try:
-                    await self._ended(worker.name)
-                finally:
-                    telling.cancel()
-            await self._pause(worker.name, delays)
+            ran_s = 0.0
+            try:
+                with Listener(self.folders.run) as listener:
+                    await self._spawn(worker.name, worker.command(self.settings, listener.address))
+                    telling = asyncio.ensure_future(self._told(worker, listener))
+                    try:
+                        ran_s = await self._ended(worker.name)
+                    finally:
+                        await _cancelled(telling)  # Before its socket is closed, which it waits on.
+            except TROUBLES as error:
+                self._troubled(worker.name, error)
+            await asyncio.sleep(delays.next(ran_s))
+
+    def _troubled(self, name: str, error: Exception) -> None:
+        """Take note of a child that cannot be started for now; the others go on."""
+        why = str(error) if isinstance(error, StackError) else getattr(error, "strerror", None) or type(error).__name__
+        log.warning("%s cannot be started: %s", name, why)
+        self._set(name, state="restarting", note=why, pid=None, start_time=None)
 
     async def _told(self, worker: Worker, listener: Listener) -> None:
         """Mark a worker ready once it says so."""
@@ -313,8 +358,7 @@ class Supervisor:
                 async with asyncio.timeout(WORKERS_PATIENCE_S):
                     await self._working.wait()
         self.state = replace(self.state, ready=True)
-        states.write(self.folders, self.state)
-        self._tell(write=False)
+        self._tell()
         await asyncio.Event().wait()
 
     async def _keep_house(self) -> None:
@@ -325,8 +369,8 @@ class Supervisor:
                 with suppress(StackError):  # A full disk is the doctor's to report.
                     await asyncio.to_thread(trim_log, self.folders.log(name))
 
-    async def _ended(self, name: str) -> None:
-        """Wait until the child *name* is gone, and end what it had started itself."""
+    async def _ended(self, name: str) -> float:
+        """Wait until the child *name* is gone, end what it had started itself, and return how many seconds it ran."""
         child = self._children[name]
         code = await child.process.wait()
         await asyncio.to_thread(child.kill_rest)
@@ -334,9 +378,7 @@ class Supervisor:
         reason = f"ended with signal {-code}" if code < 0 else f"ended with code {code}"
         log.warning("%s %s.", name, reason)
         self._set(name, state="restarting", note=reason, pid=None, start_time=None, restarts=before.restarts + 1)
-
-    async def _pause(self, name: str, delays: _Delays) -> None:
-        await asyncio.sleep(delays.next(time.monotonic() - self._children[name].started_s))
+        return time.monotonic() - child.started_s
 
     # The end
 
@@ -376,6 +418,13 @@ class Supervisor:
                 log.warning("%s", error)
         if self._report is not None:
             self._report(self.state)
+
+
+async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel *tasks* and wait until they have ended, however they do."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class _Delays:

@@ -64,16 +64,23 @@ class Warmer:
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Plan, call *ready*, and plan again until cancelled: when the graph rests, and not too often."""
-        if await worth_warming(self._graph):
-            await warm(self._graph)
+        await self._plan(only_if_worth=True)
         ready()
         while True:
             await self._grown.wait()
             await self._rest()
-            await warm(self._graph)
+            await self._plan()
             await asyncio.sleep(PLAN_EVERY_S)
             # A plan that was too young to be replaced is not any more; what is planned already costs little.
             await warm(self._graph)
+
+    async def _plan(self, *, only_if_worth: bool = False) -> None:
+        """Plan; what goes wrong costs the first who asks some time, and must end neither this nor the applying."""
+        try:
+            if not only_if_worth or await worth_warming(self._graph):
+                await warm(self._graph)
+        except Exception as error:  # noqa: BLE001 - see above
+            log.warning("applier.not_planned", reason=type(error).__name__)
 
     async def _rest(self) -> None:
         """Return when the graph has stopped growing, or has not for too long."""

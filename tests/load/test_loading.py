@@ -234,7 +234,7 @@ def test_the_same_file_twice_is_read_twice(desk: Desk) -> None:
     path = desk.file("desk.jsonl", [company("MU"), company("NVDA")])
     view = View(Console(), document=None, report=None, total_bytes=2 * path.stat().st_size)
     shown: list[int] = []
-    view._show = lambda _what, done, _total, _note: shown.append(done)  # type: ignore[method-assign, assignment]
+    view._show = lambda what, done, total, note: shown.append(done)  # type: ignore[method-assign] # noqa: ARG005
     for source in sources_of([str(path), str(path)]):
         view.loaded(source, Batch(upto_byte=path.stat().st_size), Counts())
 

@@ -8,13 +8,16 @@ import pty
 import signal
 import subprocess
 import sys
+import tomllib
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import psycopg
 import pytest
 from typer.testing import CliRunner
 
+from imem import cli
 from imem.cli import app
 from imem.local import state
 from imem.local.folders import Folders
@@ -149,6 +152,19 @@ def test_a_failure_is_one_sentence_and_a_code(
     assert nothing_left(home)
 
 
+def test_the_version_of_a_checkout_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is run from there all the same."""
+
+    def unknown(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    stated = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
+    monkeypatch.setattr(cli, "version", unknown)
+    done = CliRunner().invoke(app, ["--version"])
+
+    assert (done.exit_code, done.stdout) == (0, f"{stated} (not installed)\n")
+
+
 def test_debug_shows_where(home: Path) -> None:
     """For whoever reports a fault."""
     done = imem(home, "--debug", "logs", "nothing")
@@ -187,6 +203,31 @@ def test_logs_end_where_asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     assert CliRunner().invoke(app, ["logs", "x", "-n", "2"]).stdout == "line 98\nline 99\n"
     assert json.loads(CliRunner().invoke(app, ["logs", "x", "-n", "1", "--json"]).stdout)["lines"] == ["line 99"]
+
+
+@pytest.mark.parametrize("renewed", ["truncated", "replaced"])
+def test_following_a_log_goes_on_when_it_begins_anew(home: Path, renewed: str) -> None:
+    """The stack sets an overlong log aside, while it runs or at a start."""
+    log = home / "logs" / "x.log"
+    log.parent.mkdir()
+    log.write_text("old\n" * 1000)
+    with subprocess.Popen(
+        [sys.executable, "-m", "imem", "logs", "x", "-n", "1", "-f"],
+        env=environment(IMEM_HOME=str(home), PYTHONUNBUFFERED="1"),
+        cwd=TOP,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        lines = sure(process.stdout)
+        assert lines.readline() == "old\n"
+        if renewed == "truncated":
+            os.truncate(log, 0)
+        else:
+            log.rename(log.with_suffix(".1"))
+        with log.open("a") as file:
+            file.write("new\n")
+        assert lines.readline() == "new\n"
+        process.kill()
 
 
 def test_deleting_asks_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

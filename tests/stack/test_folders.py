@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -11,8 +12,10 @@ import pytest
 
 from imem.local import state
 from imem.local.folders import Folders, Secrets, open_log, read_json, write_private
+from imem.local.postgres import SHARED_FOR_ROOT, Postgres
 from imem.local.process import Identity
 from imem.local.state import ChildState, State, with_local_endpoints
+from imem.local.supervisor import lock, unlock
 from journal.errors import StackError
 from journal.settings import Settings
 from tests.stack.programs import me, shown
@@ -48,6 +51,43 @@ def test_everything_made_is_private(tmp_path: Path) -> None:
     assert mode(folders.home) == (0o711 if os.geteuid() == 0 else 0o700)
     assert mode(folders.logs) == 0o700
     assert mode(folders.secrets) == mode(folders.log("x")) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's Postgres is another user")
+def test_roots_own_folder_is_not_opened(tmp_path: Path) -> None:
+    """A home that was there keeps its mode; data that cannot be reached in it are said, and new ones go elsewhere."""
+    home = tmp_path / "root"
+    home.mkdir(mode=0o700)
+    folders = Folders(home)
+    folders.prepare()
+    server = Postgres(folders, Secrets.of(folders))
+
+    assert mode(home) == 0o700
+    assert server.folder == SHARED_FOR_ROOT / server.secrets.installation
+    (home / "postgres" / "data").mkdir(parents=True)
+    with pytest.raises(StackError, match=r"cannot get through to its data .*chmod o\+x"):
+        server.prepare(lambda _: None)
+    assert mode(home) == 0o700
+
+
+def test_a_lock_on_a_deleted_file_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A purge deletes the file while another start has it open: that start takes the lock of the new file."""
+    folders = Folders(tmp_path)
+    real, calls = fcntl.flock, 0
+
+    def flock(handle: int, how: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            folders.lock.unlink()
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    held = lock(folders)
+    with pytest.raises(StackError, match="already runs"):
+        lock(folders)
+    unlock(held)
+    assert calls == 3
 
 
 def test_passwords_are_made_once_and_hidden(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from imem.local.process import MARK, Command, Identity, RunAs, clear, marked, start
 from imem.local.server import free_port
+from journal.errors import StackError
 from tests.stack.programs import environment, me, sure, until
 
 SLEEP = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
@@ -127,6 +128,15 @@ def test_leftovers_are_found_by_their_mark_and_ended(tmp_path: Path) -> None:
         assert not ours_identity.alive
         assert other_identity.alive
         other.kill()
+
+
+def test_a_leftover_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that waits for its disk survives SIGKILL for as long as that takes: a start must not wait for ever."""
+    monkeypatch.setattr(Identity, "alive", True)
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+
+    with pytest.raises(StackError, match="does not end: process 4711"):
+        clear([Identity(4711, 1, "")], patience_s=0.05, kill_patience_s=0.05)
 
 
 async def test_stopping_a_child_ends_what_it_had_started(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ class Memory:
         Each arm of the answer says how good it is; one that fails or comes late leaves the others whole.
 
         Args:
-            for_agent: who asks; its own track record is shown as well.
+            for_agent: who asks; its own track record is shown as well. An agent asks for itself alone.
             limits: how much of each is wanted.
 
         Raises:
@@ -219,7 +219,12 @@ class Memory:
         return await single.part(self._recall, RecordsArm, "lessons", subject, limit=limit, **self._asked(options))
 
     async def track_record(self, agent: str, domain: str | None = None, **options: Unpack[Asking]) -> TrackRecordsArm:
-        """Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored."""
+        """
+        Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored.
+
+        Raises:
+            PermissionDenied: an agent reads its own record alone; others' stand in briefings, beside what they said.
+        """
         texts(agent=agent, domain=domain)
         return await single.agent_records(self._recall, agent, domain, **self._asked(options))
 
@@ -234,7 +239,11 @@ class Memory:
         return await single.debate(self._recall, debate_id, **self._asked(options))
 
     async def text(self, kind: str, key: str, **options: Unpack[Asking]) -> Text | None:
-        """Return the long text of a record, or None when there was none."""
+        """
+        Return the long text of a record, or None when there was none.
+
+        Of patterns an agent reads those alone that were active; another is as good as none.
+        """
         texts(kind=kind, key=key)
         return await single.text(self._recall, kind, key, **self._asked(options))
 

@@ -67,7 +67,7 @@ class SyncMemory:
         Each arm of the answer says how good it is; one that fails or comes late leaves the others whole.
 
         Args:
-            for_agent: who asks; its own track record is shown as well.
+            for_agent: who asks; its own track record is shown as well. An agent asks for itself alone.
             limits: how much of each is wanted.
 
         Raises:
@@ -96,7 +96,12 @@ class SyncMemory:
         return self._portal.call(self._memory.lessons(subject, limit=limit, **options))
 
     def track_record(self, agent: str, domain: str | None = None, **options: Unpack[Asking]) -> TrackRecordsArm:
-        """Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored."""
+        """
+        Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored.
+
+        Raises:
+            PermissionDenied: an agent reads its own record alone; others' stand in briefings, beside what they said.
+        """
         return self._portal.call(self._memory.track_record(agent, domain, **options))
 
     def debate(self, debate_id: str, **options: Unpack[Asking]) -> DebateOnFile:
@@ -109,7 +114,11 @@ class SyncMemory:
         return self._portal.call(self._memory.debate(debate_id, **options))
 
     def text(self, kind: str, key: str, **options: Unpack[Asking]) -> Text | None:
-        """Return the long text of a record, or None when there was none."""
+        """
+        Return the long text of a record, or None when there was none.
+
+        Of patterns an agent reads those alone that were active; another is as good as none.
+        """
         return self._portal.call(self._memory.text(kind, key, **options))
 
     def query(

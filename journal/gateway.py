@@ -34,7 +34,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.025
 _ATTEMPTS = 4
 """How often a transaction is tried that Postgres asked to be repeated; each loses to a different writer."""
 
-_AUDITED_READS = frozenset({ResourceType.PATTERNS})
+_AUDITED = frozenset({ResourceType.PATTERNS})
+"""Of these the audit holds every access that was granted, whatever was done."""
 
 
 class Gateway:
@@ -64,7 +65,7 @@ class Gateway:
         actor: Actor | None = None,
     ) -> T:
         """
-        Run *operation* if the actor may do *action* to *resource*.
+        Run *operation* if the actor may do *action* to *resource*; access to patterns leaves an audit row first.
 
         Raises:
             PermissionDenied: the table does not allow it; one denial row was written. If even that row could not be
@@ -78,9 +79,13 @@ class Gateway:
                 f"{' of ' + resource.owner if resource.owner and resource.owner != actor.id else ''}.",
                 mend="The role comes from the settings or the token, not from the call.",
             )
-        if resource.type in _AUDITED_READS and action is Action.READ:
-            await self._audit(actor, resource, action, authorized=True, outcome="read", deadline=deadline)
+        if resource.type in _AUDITED:
+            await self._audit(actor, resource, action, authorized=True, outcome="granted", deadline=deadline)
         return await operation()
+
+    def may(self, resource: Resource, action: Action) -> bool:
+        """Return whether the actor may do *action* to *resource*; decides what an answer shows, and is not audited."""
+        return allowed(self.actor, resource, action)
 
     async def append(
         self,

@@ -13,6 +13,8 @@ from journal.actors import Action, Resource, ResourceType
 from journal.deadline import Deadline
 from journal.errors import BadInput
 from kg.asof import Answer, AsOf, dated
+from kg.catalog import KINDS
+from kg.enums import PatternStatus
 from kg.queries import arguments, named_queries
 from recall import arms
 from recall.arms import Limits, Question
@@ -38,14 +40,31 @@ ACTIVE: Final = "active"
 MOST: Final = 200
 """Most rows of one answer."""
 
-_RESTRICTED: Final = {
+_AREAS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
     "patterns": (ResourceType.PATTERNS, Action.VALIDATE),
     "evidence": (ResourceType.PATTERNS, Action.VALIDATE),
+    "agents": (ResourceType.CREDIBILITY, Action.READ),
 }
-"""Areas of named queries that show more than agents may see, with the right that opens them."""
+"""Areas of named queries that show more than the graph's readers may see, with the right that opens them."""
 
-_FOR_ALL: Final = frozenset({"active_patterns"})
-"""Of those areas, what everybody may ask."""
+_QUERIES: Final[Mapping[str, tuple[ResourceType, Action]]] = {
+    "active_patterns": (ResourceType.PATTERNS, Action.READ),
+    "patterns_pending_revision": (ResourceType.PATTERNS, Action.READ),
+}
+"""Queries that show active patterns and no others, which everybody may see; the audit holds who did."""
+
+_PATTERN: Final = "Pattern"
+_KINDS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
+    _PATTERN: (ResourceType.PATTERNS, Action.READ),
+    **dict.fromkeys(
+        ("PatternValidation", "ShadowAnalysis", "ArchiveDirectory", "DataFile"),
+        (ResourceType.PATTERNS, Action.VALIDATE),
+    ),
+    "AgentCredibility": (ResourceType.CREDIBILITY, Action.READ),
+}
+"""Kinds of records that are more than a part of the graph, with the right that opens them."""
+
+_GRAPH: Final = (ResourceType.GRAPH, Action.READ)
 
 
 async def part(
@@ -90,7 +109,12 @@ def bounded(limit: int) -> int:
 async def agent_records(
     recall: Recall, agent: str, domain: str | None, *, as_of: datetime | None, clock: str, deadline: Deadline
 ) -> TrackRecordsArm:
-    """Return the track records of one agent, in one domain or in each in which it was scored."""
+    """
+    Return the track records of one agent, in one domain or in each in which it was scored.
+
+    Raises:
+        PermissionDenied: an agent reads its own alone.
+    """
     at = await recall.moment(as_of, clock, deadline)
 
     async def ask() -> TrackRecordsArm:
@@ -104,7 +128,7 @@ async def agent_records(
         return TrackRecordsArm(items=items, total=len(items))
 
     return await recall.gateway.authorize_and_execute(
-        Resource(ResourceType.GRAPH, agent), Action.READ, ask, deadline=deadline
+        Resource(ResourceType.CREDIBILITY, agent, owner=agent), Action.READ, ask, deadline=deadline
     )
 
 
@@ -151,18 +175,33 @@ async def debate(
 async def text(
     recall: Recall, kind: str, key: str, *, as_of: datetime | None, clock: str, deadline: Deadline
 ) -> Text | None:
-    """Return the long text of a record as it stood, or none when there was none."""
+    """
+    Return the long text of a record as it stood, or none when there was none.
+
+    A pattern that was not active is as good as none to those who may not validate it.
+
+    Raises:
+        BadInput: there is no such kind.
+        PermissionDenied: records of that kind are closed to the actor's role.
+    """
+    if kind not in KINDS:
+        raise BadInput("kind", f"{kind!r} is no kind of record.")
     at: AsOf = await recall.moment(as_of, clock, deadline)
+    database = recall.gateway.database
+    type_, action = _KINDS.get(kind, _GRAPH)
+    found = None
+    if type_ is not ResourceType.GRAPH:
+        found = (await dated(database, [(kind, key)], at, deadline=deadline)).records.get((kind, key))
+    resource = Resource(type_, key, owner=found.get("agent_id") if found is not None else None)
 
     async def ask() -> Text | None:
-        rows = await recall.gateway.database.named(
-            "body_of", {"kind": kind, "key": key, **at.limits}, deadline=deadline
-        )
+        active = found is not None and found.groups.get("status", {}).get("status") == PatternStatus.ACTIVE
+        if kind == _PATTERN and not active and not recall.gateway.may(resource, Action.VALIDATE):
+            return None
+        rows = await database.named("body_of", {"kind": kind, "key": key, **at.limits}, deadline=deadline)
         return Text(kind=kind, key=key, body=rows[0]["body"], known_at=rows[0]["known_at"]) if rows else None
 
-    return await recall.gateway.authorize_and_execute(
-        Resource(ResourceType.GRAPH, key), Action.READ, ask, deadline=deadline
-    )
+    return await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
 
 
 async def named(
@@ -208,10 +247,9 @@ async def named(
         rows = await recall.graph.read(name, bound, deadline=deadline)
         return rows if at is None else await finished(name, rows, bound, recall.gateway.database, at, deadline=deadline)
 
-    kind, action = ResourceType.GRAPH, Action.READ
-    if query.area in _RESTRICTED and name not in _FOR_ALL:
-        kind, action = _RESTRICTED[query.area]
-    rows = await recall.gateway.authorize_and_execute(Resource(kind, name), action, ask, deadline=deadline)
+    kind, action = _QUERIES.get(name) or _AREAS.get(query.area, _GRAPH)
+    resource = Resource(kind, name, owner=bound["agent"] if kind is ResourceType.CREDIBILITY else None)
+    rows = await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
     return [{column: _plain(value) for column, value in row.items()} for row in rows]
 
 

@@ -26,6 +26,7 @@ Errors of drivers are translated at the edge, always ``from`` the original.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 
 class ImemError(Exception):
@@ -72,23 +73,39 @@ def _shown(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
+class Searched(StrEnum):
+    """Where names like an unknown one were looked for."""
+
+    NAMES = "names"
+    """Tickers, ids, names and questions, in the graph."""
+    KEYS = "keys"
+    """Tickers and market ids alone, in the journal: the graph was away."""
+    NOTHING = "nothing"
+    """Nobody could be asked."""
+
+
+_NONE_NEAR = {
+    Searched.NAMES: "Nothing with a similar name is known either.",
+    Searched.KEYS: "No similar ticker or market id is known; names could not be searched, Neo4j did not answer.",
+    Searched.NOTHING: "Similar names could not be searched: Neo4j did not answer.",
+}
+
+
 class UnknownSubject(BadInput):
     """
     Nothing is known of the subject.
 
     Attributes:
         nearest: names that look like the one asked for, best first.
+        searched: where names were looked for; who has not looked cannot say that there is none.
     """
 
-    def __init__(self, subject: str, nearest: Sequence[str] = ()) -> None:
-        hint = (
-            f"Did you mean {', '.join(map(_shown, nearest))}?"
-            if nearest
-            else "Nothing with a similar name is known either."
-        )
+    def __init__(self, subject: str, nearest: Sequence[str] = (), searched: Searched = Searched.NAMES) -> None:
+        hint = f"Did you mean {', '.join(map(_shown, nearest))}?" if nearest else _NONE_NEAR[searched]
         super().__init__("subject", f"nothing is known about {subject!r}.", mend=hint)
         self.subject = subject
         self.nearest = tuple(nearest)
+        self.searched = searched
 
 
 class PermissionDenied(ImemError):

@@ -25,6 +25,8 @@ BUDGET_MS: Final = 20_000
 
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 _NOBODY: Final = "-"
+_EXAMPLES: Final[dict[str, Any]] = {"int": 1, "list": []}
+"""By type, where a parameter is no text."""
 
 
 async def worth_warming(graph: Graph) -> bool:
@@ -43,7 +45,7 @@ async def warm(graph: Graph) -> int:
         if not query.as_of:
             continue
         kinds = query.parameters.items()
-        values: dict[str, Any] = {name: 1 if kind.startswith("int") else _NOBODY for name, kind in kinds}
+        values: dict[str, Any] = {name: _EXAMPLES.get(kind.split()[0].rstrip(","), _NOBODY) for name, kind in kinds}
         values |= dict.fromkeys(AS_OF, _LONG_AGO)
         try:
             await graph.read(query.name, values, deadline=Deadline.after_ms(BUDGET_MS))

@@ -11,12 +11,21 @@ import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from journal.actors import Action, Resource, ResourceType
 from journal.clock import Clock, SystemClock
 from journal.deadline import Deadline
-from journal.errors import BadInput, BudgetExceeded, ImemError, PermissionDenied, PostgresUnavailable, UnknownSubject
+from journal.errors import (
+    BadInput,
+    BudgetExceeded,
+    ImemError,
+    PermissionDenied,
+    PostgresUnavailable,
+    Searched,
+    UnknownSubject,
+)
 from journal.gateway import Gateway
 from kg.asof import AsOf, Dated, checked, dated, resolve
 from kg.catalog import subject_ref
@@ -45,7 +54,11 @@ RESERVE_MS: Final = 25.0
 
 LONGEST_NAME: Final = 200
 
-_PREFIXES: Final = ("company:", "market:")
+KEYS: Final = 2000
+"""How many keys an unknown name is compared with where the graph is away; some 10 ms."""
+
+_KINDS: Final = {"Company": "company:", "Market": "market:"}
+_PREFIXES: Final = tuple(_KINDS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +148,8 @@ class Recall:
         for candidate in candidates:
             if await self._exists(candidate, deadline):
                 return candidate
-        raise UnknownSubject(subject, await self._nearest(subject, deadline))
+        nearest, searched = await self._nearest(subject, deadline)
+        raise UnknownSubject(subject, nearest, searched)
 
     async def _exists(self, subject_id: str, deadline: Deadline) -> bool:
         try:
@@ -145,23 +159,44 @@ class Recall:
         parameters = {"kind": kind, "key": key, "subject_id": subject_id}
         return bool((await self.gateway.database.named("subject_exists", parameters, deadline=deadline))[0]["known"])
 
-    async def _nearest(self, subject: str, deadline: Deadline) -> list[str]:
-        """Return names that look like *subject*; none when the graph cannot say."""
+    async def _nearest(self, subject: str, deadline: Deadline) -> tuple[list[str], Searched]:
+        """Return names that look like *subject*, and where they were looked for: without the graph, among keys."""
 
         async def ask() -> list[str]:
             rows = await self.graph.read(
-                "nearest_names", {"search": names_search(subject), "limit": NAMES}, deadline=deadline
+                "nearest_names",
+                {"search": names_search(subject), "limit": NAMES},
+                deadline=deadline.within_ms(deadline.left_ms() * arms.GRAPH_SHARE),
             )
             return [row["subject_id"] for row in rows]
 
-        try:
-            return await self.gateway.authorize_and_execute(
-                Resource(ResourceType.GRAPH, None), Action.READ, ask, deadline=deadline
-            )
-        except PermissionDenied:
-            raise
-        except ImemError:
-            return []
+        async def ask_journal() -> list[str]:
+            return await self._nearest_keys(subject, deadline)
+
+        for operation, searched in ((ask, Searched.NAMES), (ask_journal, Searched.KEYS)):
+            try:
+                names = await self.gateway.authorize_and_execute(
+                    Resource(ResourceType.GRAPH, None), Action.READ, operation, deadline=deadline
+                )
+            except PermissionDenied:
+                raise
+            except ImemError:
+                continue
+            return names, searched
+        return [], Searched.NOTHING
+
+    async def _nearest_keys(self, subject: str, deadline: Deadline) -> list[str]:
+        """Return subjects whose key is like *subject*, from the journal."""
+        kinds = [kind for kind, prefix in _KINDS.items() if subject.startswith(prefix)] or list(_KINDS)
+        name = subject.removeprefix(_KINDS[kinds[0]]).strip().lower()
+        rows = await self.gateway.database.named(
+            "subject_keys", {"kinds": kinds, "name": name, "limit": KEYS}, deadline=deadline
+        )
+        by_key: dict[str, list[str]] = {}
+        for row in rows:
+            by_key.setdefault(row["key"].lower(), []).append(f"{_KINDS[row['kind']]}{row['key']}")
+        like = [*get_close_matches(name, by_key, NAMES), *(key for key in by_key if name in key)]
+        return [subject_id for key in dict.fromkeys(like) for subject_id in by_key[key]][:NAMES]
 
     def _without_journal(self, subject: str, asked: datetime | None, clock: str, reason: str) -> Briefing:
         """Return the answer of an institution whose journal is away: nothing, labelled as such."""

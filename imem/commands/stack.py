@@ -231,7 +231,7 @@ def logs(
             typer.echo(json.dumps({"name": name, "lines": [line.rstrip("\n") for line in last]}))
             return
         typer.echo("".join(last), nl=False)
-        reading = file
+        reading: TextIO = file
         while follow:
             added = reading.read()
             if added:

@@ -4,8 +4,10 @@ SELECT EXISTS (SELECT 1 FROM record_head WHERE kind = %(kind)s AND key = %(key)s
     OR EXISTS (SELECT 1 FROM record_head WHERE subject_id = %(subject_id)s) AS known
 
 -- subject_keys --
--- Names of subjects, for a hint where the graph cannot be asked.
-SELECT kind, key FROM record_head WHERE kind IN ('Company', 'Market') AND grp = 'core' ORDER BY kind, key LIMIT %(limit)s
+-- Keys of subjects, those first that hold what was asked for or begin as it does: for a hint where the graph cannot be asked.
+-- Parameters: kinds, name (in small letters), limit.
+SELECT kind, key FROM record_head WHERE kind = ANY (%(kinds)s::text[]) AND grp = 'core'
+ORDER BY position(%(name)s::text in lower(key)) = 0, left(lower(key), 1) <> left(%(name)s::text, 1), kind, key LIMIT %(limit)s
 
 -- records_of_subject --
 -- The newest records of some kinds about a subject, by when they were true: what is asked when the graph is away.

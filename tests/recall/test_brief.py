@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from imem.memory import Memory
 from journal.errors import BadInput, PermissionDenied, UnknownSubject
 from journal.settings import Role
-from recall.model import Quality
+from recall.model import Briefing, Quality
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day
@@ -68,9 +68,20 @@ async def test_the_answer_follows_what_was_known(desk: Desk) -> None:
 async def test_who_asks_sees_its_own_record(desk: Desk) -> None:
     """An agent that has not spoken about the subject is shown its own record beside the others."""
     await _season(desk)
+    # agent2 speaks about T1 alone, in the domain of the claims about T0.
+    await desk.know([facts.analysis("a1", 1), facts.finding("f5", 1, probability=0.9), facts.outcome("o1", 4)])
+
+    def shown(briefing: Briefing) -> list[str]:
+        return [one.agent for one in briefing.track_records.items]
+
+    others = await desk.memory.brief("company:T0", as_of=_at(5))
+    assert shown(others) == ["agent0", "agent1"]
     briefing = await desk.memory.brief("company:T0", for_agent="agent2", as_of=_at(5))
-    assert "agent2" not in {one.agent for one in briefing.track_records.items} or "(you)" in briefing.to_markdown()
+    assert shown(briefing) == ["agent0", "agent1", "agent2"]
+    assert [one.rows for one in briefing.track_records.items] == [1, 1, 1]
+    assert "agent2 (you)" in briefing.to_markdown()
     own = await desk.memory.brief("company:T0", for_agent="agent0", as_of=_at(5))
+    assert shown(own) == ["agent0", "agent1"], "nobody is shown twice"
     assert "agent0 (you)" in own.to_markdown()
 
 
@@ -85,6 +96,25 @@ async def test_an_unknown_name_is_answered_with_the_nearest(desk: Desk) -> None:
     for bad in ("", "   ", "x" * 201, "a\0b"):
         with pytest.raises(BadInput, match="subject"):
             await desk.memory.brief(bad)
+
+
+async def test_an_unknown_name_without_neo4j_is_compared_with_keys_alone(desk: Desk) -> None:
+    """Who could not look for names does not say that there are none: tickers and ids are on file in the journal."""
+    markets = [facts.market(f"flu-{state}", 0) for state in ("ca", "tx")]
+    await desk.know([facts.company("NVDA", 0), facts.company("MU", 0), *markets])
+    settings = desk.settings.model_copy(update={"neo4j_url": f"bolt://127.0.0.1:{_refused()}"})
+    async with Memory.open(settings) as memory:
+        for typed, nearest in (
+            ("NVDIA", {"company:NVDA"}), ("company:nvdaa", {"company:NVDA"}), ("market:mun", set()),
+            ("market:flu-cb", {"market:flu-ca", "market:flu-tx"}), ("flu", {"market:flu-ca", "market:flu-tx"}),
+            ("Micron Technology", set()), ("company:flu", set()),
+        ):  # fmt: skip
+            with pytest.raises(UnknownSubject) as refusal:
+                await memory.brief(typed)
+            assert set(refusal.value.nearest) == nearest, typed
+            if not nearest:
+                assert "names could not be searched" in str(refusal.value)
+                assert "Nothing with a similar name" not in str(refusal.value)
 
 
 async def test_what_is_wrong_with_a_question_is_named(desk: Desk) -> None:

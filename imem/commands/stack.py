@@ -231,7 +231,7 @@ def logs(
             typer.echo(json.dumps({"name": name, "lines": [line.rstrip("\n") for line in last]}))
             return
         typer.echo("".join(last), nl=False)
-        reading = file
+        reading: TextIO = file
         while follow:
             added = reading.read()
             if added:
@@ -248,7 +248,7 @@ def _renewed(reading: TextIO, path: Path) -> TextIO:
         if not os.path.samestat(os.fstat(reading.fileno()), now):
             reading.close()
             return path.open(encoding="utf-8", errors="replace")
-        if now.st_size < reading.buffer.tell():
+        if now.st_size < os.lseek(reading.fileno(), 0, os.SEEK_CUR):
             reading.seek(0)
     return reading
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from imem.cli import app
 from imem.commands import stack as commands
-from imem.local import doctor, state, supervisor
+from imem.local import doctor, process, state, supervisor
 from imem.local.folders import Folders
 from imem.local.state import State
 from imem.local.supervisor import LocalStack
@@ -94,7 +94,7 @@ def test_a_fork_that_fails_stops_nothing(home: Path, monkeypatch: pytest.MonkeyP
     """Neither a worker's nor a server's: the others go on, and it is tried again."""
     script = "tell_ready()\nwhile not (home / 'die').exists(): time.sleep(0.01)\n(home / 'die').unlink()"
     failures = 0
-    real = supervisor.start
+    real = process.start
 
     async def start(*words: Any) -> Any:
         nonlocal failures

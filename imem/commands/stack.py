@@ -248,7 +248,7 @@ def _renewed(reading: TextIO, path: Path) -> TextIO:
         if not os.path.samestat(os.fstat(reading.fileno()), now):
             reading.close()
             return path.open(encoding="utf-8", errors="replace")
-        if now.st_size < reading.buffer.tell():
+        if now.st_size < os.lseek(reading.fileno(), 0, os.SEEK_CUR):
             reading.seek(0)
     return reading
 

@@ -19,3 +19,7 @@ SELECT to_regclass('public.delivery') IS NOT NULL AS has_journal,
        coalesce(has_table_privilege(to_regclass('public.event'), 'INSERT, UPDATE, DELETE, TRUNCATE'), false) AS may_alter
 FROM pg_proc
 WHERE proname = 'imem_append_v1'
+
+-- doctor_oldest_score --
+-- When the oldest score was made, and the present moment: a nightly recomputation must have looked at it since.
+SELECT min(scored_at) AS since, imem_now() AS now FROM agent_outcome

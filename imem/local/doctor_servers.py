@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 
 import journal.migrations
 import kg.migrations
+from imem.local import doctor_data
 from imem.local.finding import Finding, broken, fine, weak
 from imem.local.valkey import ROLES, Role
 from journal.addresses import without_secrets
@@ -116,6 +117,7 @@ def _ask_postgres(connection: psycopg.Connection[dict[str, Any]], clock: Clock, 
     elif rights["has_journal"]:
         yield from _delivery(connection)
         yield from _horizon(connection, about)
+        yield from doctor_data.scores(connection)
 
 
 def _horizon(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iterator[Finding]:
@@ -230,13 +232,14 @@ def _ask_neo4j(graph: driver.Driver, clock: Clock, about: str) -> Iterator[Findi
         try:
             looks = session.run(driver.Query(cypher("doctor_timeouts").text, timeout=_PATIENCE_S)).single()
         except Neo4jError:  # A hosted server may keep its settings to itself.
-            return
+            looks = None
         if looks is not None and _milliseconds(looks["value"]) > 100:
             yield weak(
                 about,
                 f"It looks for queries out of time only every {looks['value']}.",
                 "Set db.transaction.monitor.check.interval=100ms in its neo4j.conf.",
             )
+        yield from doctor_data.graph(session, server["now"].to_native())
 
 
 def valkey(settings: Settings, role: Role, clock: Clock) -> list[Finding]:

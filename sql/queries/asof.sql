@@ -15,10 +15,3 @@ SELECT kind, key, grp, known_at, recorded_at, occurred_at, position, value FROM 
         CASE WHEN h.grp = 'core' THEN h.order_key END ASC,
         CASE WHEN h.grp <> 'core' THEN h.order_key END DESC
 ) AS dated
-
--- first_recorded_at --
--- When each of the given records was first recorded, as the graph shows it.
-SELECT h.kind, h.key, min(h.recorded_at) AS recorded_at
-FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS wanted (kind, key)
-JOIN record_history AS h ON h.kind = wanted.kind AND h.key = wanted.key AND h.grp = 'core'
-GROUP BY h.kind, h.key

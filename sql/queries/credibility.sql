@@ -288,10 +288,6 @@ SELECT imem_settled_horizon() AS horizon,
         (SELECT min(created_at) FROM settlement_due WHERE kind <> 'Decision' AND stuck IS NULL), (SELECT min(since) FROM track_due)
     ) AS waiting_since
 
--- unsettled --
--- How much waits to be settled: statements, and track records.
-SELECT (SELECT count(*) FROM settlement_due) AS statements, (SELECT count(*) FROM track_due) AS tracks
-
 -- citations_of --
 -- Every statement of the links by which the given decisions cite findings.
 SELECT e.payload ->> 'from_key' AS decision, e.record_key AS link, e.payload ->> 'to_key' AS finding_id,

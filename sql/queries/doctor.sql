@@ -36,3 +36,7 @@ SELECT pg_get_userbyid(proowner) AS owner,
        pg_has_role(proowner, 'pg_read_all_stats', 'USAGE') OR pg_has_role(proowner, session_user, 'USAGE') AS sees
 FROM pg_proc
 WHERE proname = 'imem_safe_horizon'
+
+-- doctor_oldest_score --
+-- When the oldest score was made, and the present moment: a nightly recomputation must have looked at it since.
+SELECT min(scored_at) AS since, imem_now() AS now FROM agent_outcome

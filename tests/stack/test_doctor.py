@@ -26,7 +26,10 @@ from imem.local.supervisor import LocalStack
 from journal.clock import Clock, ManualClock, SystemClock
 from journal.migrations import migrations_in
 from journal.settings import Settings
+from kg.model import Finding, Outcome, Pattern, PatternStatus
 from tests.conftest import Stack, settings_for
+from tests.graph.build import Story
+from tests.servers import EMPTYING
 from tests.stack.programs import me, shown, small_disk
 
 pytestmark = pytest.mark.spec("IF-11")
@@ -61,9 +64,17 @@ def env(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
 
 @pytest.fixture(scope="module")
 def migrated(env: dict[str, str]) -> dict[str, str]:
-    """The same, with both schemas up to date."""
+    """The same, with both schemas up to date and nothing in the graph."""
     migrate(Settings.read(env))
+    emptied(env)
     return env
+
+
+def emptied(env: Mapping[str, str]) -> None:
+    """Leave nothing in the graph but what migrations made."""
+    with graph(env) as driver, driver.session(database="neo4j") as session:
+        for text in EMPTYING:
+            session.run(text).consume()
 
 
 def troubles(env: Mapping[str, str], clock: Clock | None = None) -> list[Trouble]:
@@ -93,7 +104,7 @@ def test_a_missing_migration(env: dict[str, str]) -> None:
         assert mend == "Run `imem migrate`."
 
 
-def graph(env: dict[str, str]) -> neo4j.Driver:
+def graph(env: Mapping[str, str]) -> neo4j.Driver:
     """Return a driver."""
     return neo4j.GraphDatabase.driver(env["IMEM_NEO4J_URL"], auth=("neo4j", env["IMEM_NEO4J_PASSWORD"]))
 
@@ -103,7 +114,7 @@ def test_a_healthy_installation(migrated: dict[str, str]) -> None:
     findings = doctor.examine(migrated)
 
     assert [one for one in findings if one.level is not Level.FINE] == []
-    looked_at = {"settings", "permissions", "disk", "stack", "postgres", "neo4j"}
+    looked_at = {"settings", "permissions", "disk", "stack", "postgres", "neo4j", "stubs", "properties", "scores"}
     assert {one.about for one in findings} >= looked_at | {"valkey-working", "valkey-durable", "valkey-cache"}
     text = "\n".join(one.text for one in findings)
     assert "pgvector 0.8" in text
@@ -310,6 +321,96 @@ def test_an_owner_who_cannot_see_open_writers(migrated: dict[str, str]) -> None:
     assert "is not shown when other roles' transactions began" in text
     assert "GRANT pg_read_all_stats TO keeper_" in mend
     assert "postgres" not in {about for about, _, _ in after}
+
+
+def data_troubles(env: dict[str, str]) -> list[tuple[str, str]]:
+    """Return what is found in what the stores hold."""
+    return [(about, text) for about, text, _ in troubles(env) if about in {"stubs", "properties", "scores", "nodes"}]
+
+
+def test_nodes_that_are_spoken_of_and_never_come(migrated: dict[str, str]) -> None:
+    """After a day, by kind; what is only a reference may stay a name."""
+    now = SystemClock().now()
+    old, new = now - timedelta(hours=25), now - timedelta(hours=23)
+    story = Story().link("CITES", ("Decision", "d"), ("Finding", "old"), known=old, at=old)
+    story.link("CITES", ("Decision", "d"), ("Finding", "older"), known=old, at=old)
+    story.link("PERFORMED", ("Agent", "bull"), ("Analysis", "new"), known=new)
+    story.link("PERFORMED", ("Agent", "bear"), ("Analysis", "imported"), known=old, recorded=new)
+    story.link("PEER_OF", ("Company", "MU"), ("Company", "WDC"), known=old)
+    story.late(Outcome, "late", known=old, assessment=Outcome.Assessment(accuracy=0.5))
+    with graph(migrated) as driver:
+        story.write(driver)
+        found = data_troubles(migrated)
+        fine = [one.text for one in doctor.examine(migrated) if one.about == "stubs" and one.level is Level.FINE]
+
+    emptied(migrated)
+    spoken = "Spoken of for more than a day and never recorded:"
+    assert found == [
+        ("stubs", f"{spoken} 1 Decision, such as 'd'."),
+        ("stubs", f"{spoken} 2 Finding, such as 'old'."),
+        ("stubs", f"{spoken} 1 Outcome, such as 'late'."),
+    ]
+    assert fine == []
+
+
+def test_nodes_that_the_model_would_have_refused(migrated: dict[str, str]) -> None:
+    """Every kind and type that the applier writes is right; what is missing or of another type is counted."""
+    now = SystemClock().now()
+    whole = Finding(id="whole", analysis_id="a", subject_id="company:MU", agent="bull", domain="d", statement="s",
+                    importance=1, key_drivers=["x"], probability=0.5, metric="up", target_at=now,
+                    distribution={"a": 1})  # fmt: skip
+    empty = whole.model_copy(update={"id": "empty", "key_drivers": [], "statement": "Nothing drives it."})
+    story = Story().tell(whole, empty, known=now)
+    status = Pattern.Status(status=PatternStatus.ACTIVE, quarantined=False)
+    story.tell(Pattern(pattern_id="p", name="p", category="c", status=status), known=now)
+    with graph(migrated) as driver:
+        story.write(driver)
+        assert data_troubles(migrated) == []
+        driver.execute_query("MATCH (f:Finding {id: 'whole'}) REMOVE f.statement")
+        driver.execute_query("MATCH (f:Finding {id: 'empty'}) SET f.importance = 'much'")
+        driver.execute_query("MATCH (p:Pattern) REMOVE p.quarantined")
+        found = data_troubles(migrated)
+
+    emptied(migrated)
+    wrong = "Without a property that they must have, or with one of a wrong type:"
+    assert found == [
+        ("properties", f"{wrong} 2 Finding, such as 'empty'."),
+        ("properties", f"{wrong} 1 Pattern, such as 'p'."),
+    ]
+
+
+def test_what_could_not_be_settled(migrated: dict[str, str]) -> None:
+    """It is named with the reason."""
+    with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
+        owner.execute("INSERT INTO settlement_due (kind, key, stuck) VALUES ('Outcome', 'o', 'LookupError: odd')")
+        found = data_troubles(migrated)
+        owner.execute("DELETE FROM settlement_due")
+    assert found == [
+        ("scores", "Set aside, since it cannot be settled: Outcome 'o' and perhaps others (LookupError: odd).")
+    ]
+
+
+def test_the_nightly_recomputation(migrated: dict[str, str]) -> None:
+    """One that was left out, one that found differences, and one that is as it should be."""
+    made = """
+        INSERT INTO reconciliation_report
+            (started_at, finished_at, questions, scores, track_records, decisions, differing, details)
+        VALUES (now() - %s, now() - %s, 9, 7, 2, 1, %s, %s)"""
+    nothing, some = '{"findings": []}', '{"findings": ["f1", "f2"], "track_records": [{}], "decisions": []}'
+    with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
+
+        def after(hours: int, differing: int = 0, details: str = nothing) -> list[tuple[str, str]]:
+            owner.execute(made, (*(timedelta(hours=hours),) * 2, differing, details))
+            return data_troubles(migrated)
+
+        assert after(30) == []
+        (fine,) = [one.text for one in doctor.examine(migrated) if one.about == "scores"]
+        assert fine.endswith("7 scores, no difference")
+        ((about, text),) = after(37)
+        assert (about, text[:48]) == ("scores", "They were last recomputed from the journal on 20")
+        ((about, text),) = after(1, 3, some)
+        assert text.endswith(", 3 of what stood differed: 2 findings, 1 track records.")
+        owner.execute("DELETE FROM reconciliation_report")
 
 
 def test_a_stack_that_is_down_and_jars_that_are_not_here(home: Path, tmp_path: Path) -> None:

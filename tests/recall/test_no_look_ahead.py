@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from imem.memory import Memory
-from journal.errors import BadInput, UnknownSubject
+from journal.errors import BadInput, BudgetExceeded, UnknownSubject
+from recall.model import Briefing
 from recall.rows import FINISHED
 from tests.graph_proofs.world import World
 from tests.recall import facts
@@ -73,34 +75,54 @@ def _later(n: int, at: int) -> list[Line]:
     ]
 
 
+async def _in_time(question: Callable[..., Any], *what: Any, **more: Any) -> Any:
+    """
+    Return an answer that no deadline cut short.
+
+    The server plans a statement anew when the graph around it has changed and the plan is some seconds old, so that no
+    warming beforehand is sure to last; here answers are compared, not how soon they come.
+    """
+    for _ in range(_TRIES):
+        try:
+            answer = await question(*what, **more)
+        except BudgetExceeded:
+            continue
+        if not isinstance(answer, Briefing) or answer.mode == "normal":
+            return answer
+    return await question(*what, **more)
+
+
+_TRIES = 4
+
+
 async def answers(memory: Memory, clock: str, as_of: datetime) -> dict[str, Any]:
     """Return every answer that takes ``as_of``, without what says when it was asked."""
     asked: dict[str, Any] = {"as_of": as_of, "clock": clock}
     found: dict[str, Any] = {}
 
-    async def ask(name: str, question: Any) -> None:
+    async def ask(name: str, question: Callable[..., Any], *what: Any, **more: Any) -> None:
         try:
-            answer = await question
+            answer = await _in_time(question, *what, **more, **asked)
         except (BadInput, UnknownSubject) as refusal:
             answer = repr(refusal)
         found[name] = answer.model_dump(mode="json") if hasattr(answer, "model_dump") else answer
 
     for subject in SUBJECTS:
-        await ask(f"brief {subject}", memory.brief(subject, for_agent="agent0", **asked))
+        await ask(f"brief {subject}", memory.brief, subject, for_agent="agent0")
         for part in ("history", "debates", "contradictions", "patterns", "lessons"):
-            await ask(f"{part} {subject}", getattr(memory, part)(subject, limit=2, **asked))
+            await ask(f"{part} {subject}", getattr(memory, part), subject, limit=2)
         for name in sorted(FINISHED):
             given = {"subject_id": subject, "limit": 2}
             given |= {"findings_limit": 1} if name == "company_history" else {}
-            await ask(f"{name} {subject}", memory.query(name, given, **asked))
+            await ask(f"{name} {subject}", memory.query, name, given)
         brief = found[f"brief {subject}"]
         weak = {name: arm["reason"] for name, arm in brief.items() if isinstance(arm, dict) and arm.get("reason")}
         assert brief["mode"] == "normal", weak
         for name in ("took_ms", "complete_until"):
             del brief[name]
     for n in range(3):
-        await ask(f"record of agent{n}", memory.track_record(f"agent{n}", **asked))
-        await ask(f"debate b{n}", memory.debate(f"b{n}", **asked))
+        await ask(f"record of agent{n}", memory.track_record, f"agent{n}")
+        await ask(f"debate b{n}", memory.debate, f"b{n}")
     return found
 
 

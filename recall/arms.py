@@ -303,18 +303,10 @@ async def speakers(ask: Question) -> TrackRecordsArm:
     """
     Return the track records of the agents that made claims about the subject, in the domains of those claims.
 
-    They belong to what was said (docs/decisions/0012); that of *for_agent*, who may not have spoken, is its own.
+    They belong to what was said (docs/decisions/0012). That of *for_agent*, who may not have spoken, is shown as well:
+    whether it may be seen was decided before.
     """
-    if ask.for_agent is not None:
-        await ask.gateway.authorize_and_execute(
-            Resource(ResourceType.CREDIBILITY, ask.for_agent, owner=ask.for_agent),
-            Action.READ, _granted, deadline=ask.deadline,
-        )  # fmt: skip
     return await ask.read(ResourceType.GRAPH, lambda: _speakers(ask))
-
-
-async def _granted() -> None:
-    """Stand for the operation where only the decision is wanted."""
 
 
 async def _speakers(ask: Question) -> TrackRecordsArm:

@@ -102,10 +102,14 @@ class Recall:
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
             BadInput: an argument is wrong.
-            PermissionDenied: the actor may not read.
+            PermissionDenied: the actor may not read, or not the record of *for_agent*.
         """
         started = time.monotonic()
         asked, _ = checked(as_of, clock)
+        if for_agent is not None:
+            await self.gateway.authorize_and_execute(
+                Resource(ResourceType.CREDIBILITY, for_agent, owner=for_agent), Action.READ, _granted, deadline=deadline
+            )
         try:
             async with asyncio.timeout(deadline.left_s()):
                 at, subject_id = await asyncio.gather(
@@ -214,6 +218,10 @@ class Recall:
             patterns=RecordsArm(**away),
             lessons=RecordsArm(**away),
         )
+
+
+async def _granted() -> None:
+    """Stand for the operation where only the decision is wanted."""
 
 
 async def _answer(question: Question) -> Briefing:

@@ -80,7 +80,7 @@ class Folders:
         """
         Make the home and the folders in it, private.
 
-        For root a home that is there already keeps its mode: it may be a folder of the system's, such as /root. Where
+        For root a home that is there already keeps its mode: it may be a folder of the system's. Where
         Postgres' user cannot pass through it, its data lies elsewhere (:mod:`imem.local.postgres`).
 
         Raises:

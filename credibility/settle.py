@@ -22,7 +22,7 @@ import structlog
 
 from credibility import store
 from credibility.history import Key, Question, scores_of
-from credibility.store import Pair, ScoreId, ScoreRow
+from credibility.store import Due, Pair, ScoreId, ScoreRow
 from credibility.tracks import steps_of
 from credibility.verdicts import Verdict, missing, verdicts
 from journal.actors import Action, Actor
@@ -208,13 +208,14 @@ async def _set_questions_aside(database: Database, error: Exception) -> Settled:
     async with alone(database) as conn:
         keys = await _due_questions(conn, 1)
         due = store.due_of(await store.rows(conn, "due_of_questions", store.columns_of(keys)))
-        log.error("credibility.set_aside", questions=[key.subject_id for key in keys], reason=_reason(error))
-        await store.set_aside(conn, due, _reason(error))
-        return Settled(stuck=len(due))
+        return await _set_aside(conn, due, error)
 
 
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+async def _set_aside(conn: Connection, due: Sequence[Due], error: Exception) -> Settled:
+    reason = f"{type(error).__name__}: {error}"
+    log.error("credibility.set_aside", due=[(one.kind, one.key) for one in due], reason=reason, exc_info=error)
+    await store.set_aside(conn, due, reason)
+    return Settled(stuck=len(due))
 
 
 async def _due_questions(conn: Connection, questions: int) -> list[Key]:
@@ -378,9 +379,7 @@ async def settle_decisions(database: Database, gateway: Gateway, *, limit: int =
             return await settle_decisions(database, gateway, limit=limit // 2)
         async with alone(database) as conn:
             due = store.due_of(await store.rows(conn, "due_of_kind", {"kind": "Decision", "rows": 1}))
-            log.exception("credibility.set_aside", decisions=[one.key for one in due], reason=_reason(error))
-            await store.set_aside(conn, due, _reason(error))
-            return Settled(stuck=len(due))
+            return await _set_aside(conn, due, error)
 
 
 async def _settle_decisions(database: Database, gateway: Gateway, limit: int) -> Settled:

@@ -2,25 +2,23 @@
 Celery shells of the credibility pipeline: each calls one plain function and returns what it did.
 
 Rows in Postgres decide what there is to do, so that a task that is lost, sent twice, or killed half-way costs a moment
-at most. The worker process hands its runtime in when it starts (:func:`install`).
+at most. The worker process hands its runtime in when it starts (:data:`lent`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from celery import shared_task
 
+import journal.runtime
 from credibility import reconcile as reconciling
 from credibility.settle import settle_due
-from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import StoreUnavailable
 from journal.gateway import Gateway
-
-T = TypeVar("T")
+from journal.runtime import Lent
 
 SETTLE = "credibility.settle"
 RECONCILE = "credibility.reconcile"
@@ -29,29 +27,15 @@ SETTLE_BUDGET_MS = 60_000
 """After that a settle task ends and asks for another one, so that no task outlives the broker's patience."""
 
 
-class Runtime(Protocol):
-    """What a worker process owns: one event loop in one thread, and the stores that live in it."""
+class Runtime(journal.runtime.Runtime, Protocol):
+    """What the pipeline needs beside the journal: the way in for its verdicts, and what agents' records leave open."""
 
-    database: Database
     gateway: Gateway
     halflife_years: float
 
-    def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run *work* in the process's loop and return its result."""
 
-
-_installed: list[Runtime] = []
-
-
-def install(runtime: Runtime | None) -> None:
-    """Set, or with None forget, what the tasks of this process run on."""
-    _installed[:] = [] if runtime is None else [runtime]
-
-
-def _runtime() -> Runtime:
-    if not _installed:
-        raise RuntimeError("The worker process has no runtime: imem.workers.celery installs it.")
-    return _installed[0]
+lent: Lent[Runtime] = Lent()
+"""What the tasks of this process run on."""
 
 
 # Celery has no types; what it makes of these functions is called by name alone.
@@ -60,7 +44,7 @@ def _runtime() -> Runtime:
 )
 def settle() -> dict[str, Any]:
     """Settle what is due; where more is left at the end of the budget, ask for another run."""
-    runtime = _runtime()
+    runtime = lent.get()
     done = runtime.run(
         lambda: settle_due(
             runtime.database,
@@ -79,7 +63,7 @@ def settle() -> dict[str, Any]:
 )
 def reconcile() -> dict[str, Any]:
     """Recompute everything from the journal, mend what differs, and report it."""
-    runtime = _runtime()
+    runtime = lent.get()
     report = runtime.run(
         lambda: reconciling.reconcile(runtime.database, runtime.gateway, halflife_years=runtime.halflife_years)
     )

@@ -57,8 +57,6 @@ QUICK_S = 0.5
 SLOW_S = 1.5
 """A larger one that takes longer is halved, in seconds: a caller waits at most two for visibility."""
 
-_DUE_COLUMNS = {"kinds": "kind", "keys": "key", "versions": "version"}
-
 DERIVE_ROWS = 500
 """Derived values recomputed in one go."""
 
@@ -284,9 +282,9 @@ class Applier:
                 await result.consume()
 
         await self.graph.write("derive", run, deadline=Deadline.after_ms(GRAPH_BUDGET_MS))
-        columns = {name: [row[column] for row in due] for name, column in _DUE_COLUMNS.items()}
-        if await self.database.do("settle_derive", columns, deadline=budget) < len(due):
+        done = {"kinds": [row["kind"] for row in due], "keys": [row["key"] for row in due]}
+        versions = [row["version"] for row in due]
+        if await self.database.do("settle_derive", {**done, "versions": versions}, deadline=budget) < len(due):
             # Another applier may have derived newer values before ours were written: the last word is a new look.
-            again = {"kinds": columns["kinds"], "keys": columns["keys"]}
-            await self.database.do("derive_again", again, deadline=budget)
+            await self.database.do("derive_again", done, deadline=budget)
         return True

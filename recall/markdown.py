@@ -75,7 +75,8 @@ class Section:
 
     Attributes:
         title: its heading.
-        notes: lines that always stand.
+        quality, reason: what the arm is worth, and why it is not whole.
+        none: what stands where there are no items.
         blocks: its items, first the ones to keep longest.
         total: how many items there are in all.
         nouns: what to call one and several of them.
@@ -83,7 +84,9 @@ class Section:
     """
 
     title: str
-    notes: tuple[str, ...]
+    quality: str
+    reason: str
+    none: str
     blocks: tuple[str, ...]
     total: int
     nouns: tuple[str, str]
@@ -94,10 +97,11 @@ def render(briefing: Briefing, max_chars: int) -> str:
     """Return *briefing* as Markdown of at most *max_chars* characters; see :meth:`Briefing.to_markdown`."""
     if max_chars < LEAST_CHARS:
         raise BadInput("max_chars", f"must be at least {LEAST_CHARS:,}: headings and notes alone need that.")
+    sections = _sections(briefing)
+    kept = [0] * len(sections)
     for fit in FITS:
-        sections, head = _sections(briefing, fit), _head(briefing, fit)
-        kept = [0] * len(sections)
-        room = max_chars - len(_assembled(head, sections, kept)) - _TABLE_CHARS
+        head = _head(briefing, fit)
+        room = max_chars - len(_assembled(head, sections, kept, fit)) - _TABLE_CHARS
         if room >= 0:
             break
     used = [0] * len(sections)
@@ -116,13 +120,13 @@ def render(briefing: Briefing, max_chars: int) -> str:
         kept[index] += 1
         used[index] += size
         room -= size
-    return _assembled(head, sections, kept)
+    return _assembled(head, sections, kept, fit)
 
 
-def _assembled(head: str, sections: Sequence[Section], kept: Sequence[int]) -> str:
+def _assembled(head: str, sections: Sequence[Section], kept: Sequence[int], fit: Fit) -> str:
     parts = [head]
     for section, count in zip(sections, kept, strict=True):
-        lines = [f"## {section.title}", *section.notes]
+        lines = [f"## {section.title}", *_notes(section, fit)]
         if count and section.table:
             lines += ["", section.table]
         elif count:
@@ -169,52 +173,54 @@ def _head(briefing: Briefing, fit: Fit) -> str:
     return "\n".join([f"# Briefing: {title}", "", *lines])
 
 
-def _notes(arm: Arm, fit: Fit) -> list[str]:
-    if arm.quality == "exact":
-        return []
-    reason = arm.reason or ""
-    return [f"[{arm.quality}: {reason if len(reason) <= fit.reason else reason[: fit.reason] + '…'}]"]
+def _notes(section: Section, fit: Fit) -> list[str]:
+    """Return the lines that stand whatever room there is."""
+    notes = []
+    if section.quality != "exact":
+        reason = section.reason
+        notes.append(f"[{section.quality}: {reason if len(reason) <= fit.reason else reason[: fit.reason] + '…'}]")
+    if not section.blocks and section.quality != "unavailable":
+        notes.append(section.none)
+    return notes
 
 
 def _section(
-    title: str, arm: Arm, blocks: Sequence[str], none: str, fit: Fit, *, nouns: tuple[str, str], table: str = ""
+    title: str, arm: Arm, blocks: Sequence[str], none: str, *, nouns: tuple[str, str], table: str = ""
 ) -> Section:
-    notes = _notes(arm, fit)
-    if not blocks and arm.quality != "unavailable":
-        notes.append(none)
-    return Section(title, tuple(notes), tuple(blocks), max(arm.total, len(blocks)), nouns, table)
+    total = max(arm.total, len(blocks))
+    return Section(title, arm.quality, arm.reason or "", none, tuple(blocks), total, nouns, table)
 
 
-def _sections(briefing: Briefing, fit: Fit) -> list[Section]:
+def _sections(briefing: Briefing) -> list[Section]:
     own = briefing.subject.subject_id
     records = briefing.track_records
     return [
         _section(
             "History", briefing.history, [_history(item, own, briefing.for_agent) for item in briefing.history.items],
-            "No analysis is known.", fit, nouns=("more analysis", "more analyses"),
+            "No analysis is known.", nouns=("more analysis", "more analyses"),
         ),
         _section(
             "Debates", briefing.debates, [debate_text(item) for item in briefing.debates.items],
-            "No debate is known.", fit, nouns=("more debate", "more debates"),
+            "No debate is known.", nouns=("more debate", "more debates"),
         ),
         _section(
             "Track records of those who spoke", records,
             [_track_record(item, briefing.for_agent) for item in records.items],
-            "Nobody made a claim that an outcome could settle.", fit, nouns=("more agent", "more agents"),
+            "Nobody made a claim that an outcome could settle.", nouns=("more agent", "more agents"),
             table=_TRACK_TABLE,
         ),
         _section(
             "Contradictions between sources", briefing.contradictions,
             [_contradiction(item) for item in briefing.contradictions.items],
-            "None is known.", fit, nouns=("more contradiction", "more contradictions"),
+            "None is known.", nouns=("more contradiction", "more contradictions"),
         ),
         _section(
             "Active patterns", briefing.patterns, [_pattern(item) for item in briefing.patterns.items],
-            "None yet: a pattern counts once it is proven and approved.", fit, nouns=("more pattern", "more patterns"),
+            "None yet: a pattern counts once it is proven and approved.", nouns=("more pattern", "more patterns"),
         ),
         _section(
             "Lessons", briefing.lessons, [_lesson(item) for item in briefing.lessons.items],
-            "None yet.", fit, nouns=("more lesson", "more lessons"),
+            "None yet.", nouns=("more lesson", "more lessons"),
         ),
     ]  # fmt: skip
 

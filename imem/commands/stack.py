@@ -187,7 +187,7 @@ def stop_running(supervisor: Identity) -> None:
     while supervisor.alive:
         if time.monotonic() > end:
             raise StackError("The stack does not stop.", mend=f"`kill -9 {supervisor.pid}` ends it; nothing is lost.")
-        time.sleep(POLL_S)
+        time.sleep(POLL_S)  # It is no child of ours, whose end could be waited for.
 
 
 @app.command()
@@ -238,7 +238,7 @@ def logs(
                 typer.echo(added, nl=False)
                 continue
             reading = _renewed(reading, folders.log(name))
-            time.sleep(POLL_S)
+            time.sleep(POLL_S)  # A file tells nobody that it has grown.
 
 
 def _renewed(reading: TextIO, path: Path) -> TextIO:

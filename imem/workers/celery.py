@@ -86,13 +86,13 @@ def run(settings: Settings, *, concurrency: int = 1) -> int:
         os.nice(NICENESS)
         runtime = LoopThread(settings)
         runtime.start()
-        credibility.tasks.install(runtime)
-        journal.tasks.install(runtime)
+        credibility.tasks.lent.install(runtime)
+        journal.tasks.lent.install(runtime)
         started.append(runtime)
 
     def end(**_: Any) -> None:
-        credibility.tasks.install(None)
-        journal.tasks.install(None)
+        credibility.tasks.lent.install(None)
+        journal.tasks.lent.install(None)
         while started:
             started.pop().stop()
 

@@ -94,12 +94,8 @@ def test_memory(world: World, table: Table) -> None:
         Figure(name="peak memory of the stack (PSS)", data=world.data, value=world.weights.pss / MB, unit="MB"),
         Figure(name="start of the stack", data=world.data, value=world.started_s, unit="s"),
     ]  # fmt: skip
-    smaller = _smaller(table, "peak memory of imem load", world)
-    if smaller is not None:
-        name = "peak memory of imem load, growth"
-        note = "over that of a file a tenth as long"
-        figures.append(Figure(name=name, data=world.data, value=peak / smaller, unit="×", bar=1.2, note=note))
-    table.add(*figures)
+    note = "over that of a file a tenth as long"
+    table.add(*figures, *_growth(table, world, "peak memory of imem load", peak, bar=1.2, note=note))
 
 
 async def test_brief(world: World, memory: Memory, stores: Stores, table: Table, counts: dict[str, int]) -> None:
@@ -127,21 +123,17 @@ async def test_brief(world: World, memory: Memory, stores: Stores, table: Table,
         )
         for share in (0.50, 0.95, 0.99)
     ]  # fmt: skip
-    smaller = _smaller(table, "brief p95", world)
-    if smaller is not None:
-        note = "over a tenth of the analyses"
-        figures.append(
-            Figure(name="brief p95, growth", data=world.data, value=p95 / smaller, unit="×", bar=2, note=note)
-        )
+    figures += _growth(table, world, "brief p95", p95, bar=2, note="over a tenth of the analyses")
     figures.append(Figure(name="briefs with a part missing", data=world.data, value=partial, unit="", bar=0))
     table.add(*figures)
 
 
-def _smaller(table: Table, name: str, world: World) -> float | None:
-    """Return the figure of the data set a tenth as large, where there is one."""
-    if world.data == "examples":
-        return None
-    return table.value(name, f"{int(world.data.replace(',', '')) // 10:,}")
+def _growth(table: Table, world: World, name: str, value: float, *, bar: float, note: str) -> list[Figure]:
+    """Return how *value* compares with the figure of the data set a tenth as large, where there is one."""
+    smaller = None if world.data == "examples" else table.value(name, f"{int(world.data.replace(',', '')) // 10:,}")
+    if smaller is None:
+        return []
+    return [Figure(name=f"{name}, growth", data=world.data, value=value / smaller, unit="×", bar=bar, note=note)]
 
 
 async def _subjects(stores: Stores) -> tuple[list[str], datetime]:
@@ -283,9 +275,5 @@ def test_rebuild(world: World, table: Table) -> None:
         Figure(name="rebuild, with start, compare and take-over", data=world.data, value=told["seconds"], unit="s"),
         Figure(name="peak memory of a rebuild", data=world.data, value=peak, unit="MB"),
     ]  # fmt: skip
-    smaller = _smaller(table, "peak memory of a rebuild", world)
-    if smaller is not None:
-        name = "peak memory of a rebuild, growth"
-        note = "over that of a journal a tenth as long"
-        figures.append(Figure(name=name, data=world.data, value=peak / smaller, unit="×", bar=1.2, note=note))
-    table.add(*figures)
+    note = "over that of a journal a tenth as long"
+    table.add(*figures, *_growth(table, world, "peak memory of a rebuild", peak, bar=1.2, note=note))

@@ -105,6 +105,17 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
     await applier.stop()
 
 
+async def tampered_with(stores: Stores, human: str) -> None:
+    """Fill the graph, and write something into it that the journal does not say."""
+    await loaded(stores, 3)
+    await Applier(stores.database, stores.graph, Silent()).drain()
+
+    async def tamper(transaction: Any) -> None:
+        await (await transaction.run("CREATE (:Human {id: $human})", human=human)).consume()
+
+    await stores.graph.write("test", tamper, deadline=NEVER)
+
+
 async def _visible(stores: Stores) -> None:
     positions = [
         row["position"]
@@ -115,13 +126,7 @@ async def _visible(stores: Stores) -> None:
 
 async def test_a_graph_that_differs_stays(local: Settings, stores: Stores) -> None:
     """The one in use is not replaced by one that says something else; the report says in what, exit code 1."""
-    await loaded(stores, 3)
-    await Applier(stores.database, stores.graph, Silent()).drain()
-
-    async def tamper(transaction: Any) -> None:
-        await (await transaction.run("CREATE (:Human {id: 'nobody'})")).consume()
-
-    await stores.graph.write("test", tamper, deadline=NEVER)
+    await tampered_with(stores, "nobody")
 
     code, out, err = await finished(command(local, "rebuild", "graph"))
 
@@ -137,13 +142,7 @@ async def test_a_graph_that_differs_stays(local: Settings, stores: Stores) -> No
 @pytest.mark.spec("GR-6")
 async def test_in_place_what_does_not_belong_is_gone(local: Settings, stores: Stores) -> None:
     """`--in-place` says in what the old graph differed, and the one that is there now is the journal's."""
-    await loaded(stores, 3)
-    await Applier(stores.database, stores.graph, Silent()).drain()
-
-    async def tamper(transaction: Any) -> None:
-        await (await transaction.run("CREATE (:Human {id: 'somebody'})")).consume()
-
-    await stores.graph.write("test", tamper, deadline=NEVER)
+    await tampered_with(stores, "somebody")
 
     code, out, err = await finished(command(local, "rebuild", "graph", "--in-place"))
 

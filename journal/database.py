@@ -99,6 +99,9 @@ class Database:
             # Failing attempts are the caller's error at once; no background task may keep trying for minutes.
             reconnect_timeout=0.0,
             kwargs={
+                # Else the statement that sets the limit begins a transaction, in which those below are savepoints, and
+                # nobody here would see the COMMIT fail.
+                "autocommit": True,
                 "row_factory": dict_row,
                 "application_name": "imem",
                 "connect_timeout": 3,

@@ -1,0 +1,2 @@
+-- Leases, execution checkpoints, deliverables, workflow checkpoints: schema workflow.
+CREATE SCHEMA workflow;

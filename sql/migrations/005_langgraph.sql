@@ -1,0 +1,2 @@
+-- Threads of LangGraph: schema langgraph.
+CREATE SCHEMA langgraph;

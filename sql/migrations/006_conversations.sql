@@ -1,0 +1,2 @@
+-- Conversations and alerts.
+SELECT 1;

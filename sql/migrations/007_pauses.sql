@@ -1,0 +1,2 @@
+-- Pauses, resume plans, batches, failures and their correlation.
+SELECT 1;

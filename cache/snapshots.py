@@ -121,11 +121,11 @@ class SnapshotStore:
         arguments: list[Argument] = [identity.analysis_id, identity.agent_type, meta.epoch, meta.seq, ends]
         arguments += [orjson.dumps(document), "timestamp", meta.taken_at.isoformat(), "hash", meta.digest]
         arguments += ["checkpoint_id", meta.checkpoint_id, "key_count", meta.key_count]
-        run = self._client.run_flushed if flush else self._client.run
-        answer = await run(script("put_snapshot"), (its.body, its.meta), arguments, deadline=deadline)
-        flushed = False
+        flushed, at = False, (its.body, its.meta)
         if flush:
-            answer, flushed = answer
+            answer, flushed = await self._client.run_flushed(script("put_snapshot"), at, arguments, deadline=deadline)
+        else:
+            answer = await self._client.run(script("put_snapshot"), at, arguments, deadline=deadline)
         if answer[0] == b"other":
             raise ConsistencyError(
                 f"The snapshot of {identity.agent_id} belongs to the analysis {answer[1].decode()!r}.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -111,7 +112,7 @@ async def test_what_is_damaged_says_so(snapshots: SnapshotStore, durable: Any, c
     """A part that is missing or is no such thing: the next tier serves."""
     meta = snapshot_meta(somebody(), clock)
     its = snapshot(meta.identity.agent_id)
-    for damage in (
+    damages: tuple[Callable[[], Any], ...] = (
         lambda: durable.delete(its.body),
         lambda: durable.delete(its.meta),
         lambda: durable.set(its.body, b"{"),
@@ -119,7 +120,8 @@ async def test_what_is_damaged_says_so(snapshots: SnapshotStore, durable: Any, c
         lambda: durable.hset(its.meta, "seq", "x"),
         lambda: durable.hdel(its.meta, "hash"),
         lambda: durable.hset(its.meta, "timestamp", "yesterday"),
-    ):
+    )
+    for damage in damages:
         await snapshots.drop(meta.identity.agent_id, deadline=NEVER)
         await snapshots.put(meta, DOCUMENT, deadline=NEVER)
         damage()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -112,11 +113,12 @@ def test_bytes_that_are_no_text_are_not_guessed_at() -> None:
 
 def test_what_is_too_large_goes_nowhere() -> None:
     """A value that could not be kept by an empty memory is refused before it is sent."""
-    for build in (
+    builds: tuple[Callable[[], Any], ...] = (
         lambda: changes.put("k", b"x" * CAP_BYTES),
         lambda: changes.put("k", ["x"] * (CAP_BYTES // 16)),
         lambda: changes.list_append("k", [b"x" * (2 * CAP_BYTES)]),
-    ):
+    )
+    for build in builds:
         with pytest.raises(TooLarge) as caught:
             build()
         assert caught.value.field == "k"

@@ -1,4 +1,4 @@
-"""What a save is made of: whether it fits together, what goes to Postgres, what the answer means. No input or output."""
+"""What a save is made of: whether it fits together, what goes to Postgres, what the answer means. Pure."""
 
 from __future__ import annotations
 

@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 from celery import signals
 
+import checkpoints.alert_tasks
 import credibility.tasks
 import journal.tasks
+from checkpoints.notifiers import notifiers_of
 from credibility.settle import ACTOR
 from imem.celery_app import make_app
 from imem.logs import configure
@@ -38,17 +40,19 @@ POOL_SIZE = 4
 
 class LoopThread:
     """
-    The event loop of a worker process, and what lives in it; see :class:`credibility.tasks.Runtime`.
+    The event loop of a worker process, and what lives in it; see :class:`credibility.tasks.Runtime` and its like.
 
     Attributes:
         database, gateway: the journal, and the way in.
         halflife_years: for agents whose record names none.
+        notifiers: the channels of alerts.
     """
 
     def __init__(self, settings: Settings) -> None:
         assert settings.postgres_url is not None  # noqa: S101 - with_local_endpoints saw to it
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
+        self.notifiers = notifiers_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.database = Database(settings.postgres_url.get_secret_value(), size=POOL_SIZE)
         self._ringer = Ringer(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
@@ -77,8 +81,14 @@ class LoopThread:
 
 
 def run(settings: Settings, *, concurrency: int = 1) -> int:
-    """Serve tasks until SIGTERM; running ones are finished first."""
+    """
+    Serve tasks until SIGTERM; running ones are finished first.
+
+    Raises:
+        SettingsError: a setting is wrong that a task would meet only later.
+    """
     know_metrics(settings)
+    notifiers_of(settings)
     app = make_app(settings)
     started: list[LoopThread] = []
 
@@ -86,11 +96,13 @@ def run(settings: Settings, *, concurrency: int = 1) -> int:
         os.nice(NICENESS)
         runtime = LoopThread(settings)
         runtime.start()
+        checkpoints.alert_tasks.lent.install(runtime)
         credibility.tasks.lent.install(runtime)
         journal.tasks.lent.install(runtime)
         started.append(runtime)
 
     def end(**_: Any) -> None:
+        checkpoints.alert_tasks.lent.install(None)
         credibility.tasks.lent.install(None)
         journal.tasks.lent.install(None)
         while started:

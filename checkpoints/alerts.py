@@ -79,8 +79,8 @@ class Situation:
         return {
             "checkpoint_id": str(self.checkpoint_id) if self.checkpoint_id is not None else None,
             "progress_pct": self.progress_pct,
-            "completed_subtasks": list(self.completed),
-            "pending_subtasks": list(self.pending),
+            "completed": list(self.completed),
+            "pending": list(self.pending),
             "phase": self.phase,
             "day": self.day,
             "reason": self.reason,

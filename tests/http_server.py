@@ -93,7 +93,11 @@ def serving(answer: Callable[[Asked], Answer] | None = None) -> Iterator[HttpSer
         def log_message(self, *_: Any) -> None:
             """Keep the test's output clean."""
 
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        # As many as may knock at once: others would be told to wait by the kernel.
+        request_queue_size = 128
+
+    httpd = Server(("127.0.0.1", 0), Handler)
     httpd.daemon_threads = False
     served = HttpServer(
         f"http://127.0.0.1:{httpd.server_address[1]}", answer or (lambda _: Answer()), [], threading.Event()

@@ -126,8 +126,9 @@ def _title(alert: Alert) -> str:
 
 def _situation(alert: Alert) -> Iterator[str]:
     payload = alert.payload
-    if payload.get("reason"):
-        yield f"    {_shown(str(payload['reason']))}"
+    what = payload.get("reason") or payload.get("message")
+    if what:
+        yield f"    {_shown(str(what))}"
     known = [
         f"{payload['progress_pct']} % done" if payload.get("progress_pct") is not None else "",
         f"phase {_shown(str(payload['phase']))}" if payload.get("phase") else "",
@@ -136,7 +137,7 @@ def _situation(alert: Alert) -> Iterator[str]:
     ]
     if any(known):
         yield f"    {', '.join(one for one in known if one)}"
-    for name, title in (("completed_subtasks", "done"), ("pending_subtasks", "to do")):
+    for name, title in (("completed", "done"), ("pending", "to do")):
         subtasks = payload.get(name)
         if isinstance(subtasks, list) and subtasks:
             yield f"    {title}: {', '.join(_shown(str(one)) for one in subtasks)}"

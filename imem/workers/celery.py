@@ -1,7 +1,7 @@
 """
 The Celery worker.
 
-Tasks run in one child process by default. That child owns one event loop in a thread of its own, with the stores'
+Tasks run in child processes. Each owns one event loop in a thread of its own, with the stores'
 connections, made after the fork and never shared across it.
 """
 
@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 NICENESS = 10
 """How far tasks step back behind whoever writes and asks on the same machine."""
+
+CONCURRENCY = 3
+"""Tasks at once: settling and the nightly recomputation take minutes, and alerts and pauses must not wait for them."""
 
 POOL_SIZE = 4
 """Connections to Postgres of one worker process: a batch, and the gateway beside it."""
@@ -80,7 +83,7 @@ class LoopThread:
         self._loop.close()
 
 
-def run(settings: Settings, *, concurrency: int = 1) -> int:
+def run(settings: Settings, *, concurrency: int = CONCURRENCY) -> int:
     """
     Serve tasks until SIGTERM; running ones are finished first.
 

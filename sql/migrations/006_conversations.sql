@@ -169,7 +169,13 @@ COMMENT ON TABLE workflow.alert IS 'What people have to be told. Nothing here dr
 COMMENT ON COLUMN workflow.alert.demanding IS 'Whether it is sent again until somebody acknowledges it: agent failures, and whatever is critical.';
 COMMENT ON COLUMN workflow.alert.counts_from IS 'From when the half hours count: when it was raised, or first told where that was much later.';
 COMMENT ON COLUMN workflow.alert.next_due_at IS 'When something has to be planned for it; NULL once nothing has.';
-COMMENT ON COLUMN workflow.alert.closed_at IS 'When what it is about was over, or it was acknowledged and asks for nothing else; then it has no card.';
+COMMENT ON COLUMN workflow.alert.closed_at IS 'When what it is about was over, or it was acknowledged and nothing else would end it; then it has no card.';
+
+CREATE TABLE workflow.alert_over (
+    about   uuid PRIMARY KEY,
+    over_at timestamptz NOT NULL DEFAULT imem_now()
+);
+COMMENT ON TABLE workflow.alert_over IS 'What alerts were about and is over: nothing but an acknowledgement ends an alert that is raised about it afterwards.';
 
 CREATE TABLE workflow.alert_send (
     send_id         uuid PRIMARY KEY DEFAULT gen_random_uuid(),
@@ -216,10 +222,13 @@ BEGIN
             'phase', left(v_payload ->> 'phase', 200), 'day', v_payload -> 'day');
     END IF;
     INSERT INTO workflow.alert (
-        alert_id, kind, severity, subject, analysis_id, about, payload, demanding, raised_at, counts_from, next_due_at)
+        alert_id, kind, severity, subject, analysis_id, about, payload, demanding, raised_at, counts_from, next_due_at, closed_at)
     VALUES (
         p_alert_id, p_kind, p_severity, p_subject, p_analysis, p_about, v_payload,
-        p_kind = 'AGENT_FAILURE' OR p_severity = 'CRITICAL', v_now, v_now, v_now)
+        p_kind = 'AGENT_FAILURE' OR p_severity = 'CRITICAL', v_now, v_now, v_now,
+        -- That something has ended well is told, and nobody has to look after it.
+        CASE WHEN p_kind <> 'AGENT_FAILURE' AND p_severity = 'NORMAL'
+            AND EXISTS (SELECT FROM workflow.alert_over AS o WHERE o.about = p_about) THEN v_now END)
     ON CONFLICT (alert_id) DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;
@@ -250,6 +259,7 @@ AS $$
 DECLARE
     v_closed integer;
 BEGIN
+    INSERT INTO workflow.alert_over (about) VALUES (p_about) ON CONFLICT DO NOTHING;
     UPDATE workflow.alert AS a SET closed_at = imem_now(), next_due_at = CASE WHEN a.announced_at IS NULL THEN a.next_due_at END
     WHERE a.about = p_about AND a.closed_at IS NULL;
     GET DIAGNOSTICS v_closed = ROW_COUNT;

@@ -32,11 +32,13 @@ WHERE (state = 'due' AND error IS NOT NULL) OR (state = 'failed' AND settled_at 
 GROUP BY channel ORDER BY channel
 
 -- acknowledge_alert --
--- Notes who has seen an alert: it is not sent again. One that nothing else will end, or that asks for nothing, is closed.
+-- Notes who has seen an alert: it is not sent again. One that nothing else will end, or that demands nothing, is closed.
 -- No row where it was acknowledged before, or is not there.
 UPDATE workflow.alert SET acknowledged_at = imem_now(), acknowledged_by = %(actor)s,
     next_due_at = CASE WHEN announced_at IS NULL THEN next_due_at END,
-    closed_at = coalesce(closed_at, CASE WHEN about IS NULL OR NOT demanding THEN imem_now() END)
+    closed_at = coalesce(closed_at, CASE
+        WHEN about IS NULL OR NOT demanding THEN imem_now()
+        WHEN EXISTS (SELECT FROM workflow.alert_over AS o WHERE o.about = alert.about) THEN imem_now() END)
 WHERE alert_id = %(alert_id)s AND acknowledged_at IS NULL
 RETURNING alert_id
 

@@ -18,7 +18,9 @@ import sys
 from typing import Any
 from uuid import uuid4, uuid5
 
-from checkpoints import alert_sending
+import psycopg
+
+from checkpoints.alert_sending import CLAIM_S, send_due
 from checkpoints.alerts import raise_alert
 from checkpoints.notifiers import Attempt, Notice, WebhookNotifier
 from journal.database import Database
@@ -70,20 +72,46 @@ def _raise(url: str) -> int:
 
 
 class Dying(WebhookNotifier):
+    """Dies before it sends, or once the receiver has answered."""
+
+    early = False
+
     async def send(self, notice: Notice, *, deadline: Deadline) -> Attempt:
+        if self.early:
+            die()
         done = await super().send(notice, deadline=deadline)
         die()
         return done
 
 
-def _send(url: str, receiver: str) -> int:
-    async def run() -> None:
-        database = Database(url, size=2)
-        channels: dict[str, Any] = {"webhook": Dying(receiver, SECRET)}
-        await alert_sending.send_due(database, channels, until=Deadline.never())
-        await database.close()
+async def _deliver(url: str, notifier: WebhookNotifier) -> None:
+    database = Database(url, size=2)
+    channels: dict[str, Any] = {"webhook": notifier}
+    done = await send_due(database, channels, until=Deadline.never())
+    await database.close()
+    # Nobody sends what another has claimed.
+    assert done.taken == 0
 
-    asyncio.run(run())
+
+def _send(url: str, receiver: str) -> int:
+    kills = int(os.environ["ALERT_KILLS"])
+    for number in range(kills):
+        child = os.fork()
+        if child == 0:
+            notifier = Dying(receiver, SECRET)
+            notifier.early = number % 2 == 0
+            asyncio.run(_deliver(url, notifier))
+            os._exit(0)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
+            return 1
+        asyncio.run(_deliver(url, WebhookNotifier(receiver, SECRET)))
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute(
+                "UPDATE workflow.alert_send SET next_attempt_at = next_attempt_at - make_interval(secs => %s) "
+                "WHERE state = 'due'",
+                (CLAIM_S,),
+            )
+    sys.stdout.write(f"{kills}\n")
     return 0
 
 

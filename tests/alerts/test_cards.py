@@ -18,8 +18,6 @@ from journal.settings import Role, Settings
 
 from .conftest import NEVER, PERSON, Collecting, Desk, failure
 
-RESUMED = "UPDATE workflow.alert SET raised_at = raised_at - interval '1 hour' WHERE subject = %s"
-
 
 async def test_one_card_for_each_subject(desk: Desk) -> None:
     """Three alerts about one, one about another; the worst of a subject colours its card."""
@@ -81,6 +79,24 @@ async def test_a_card_stands_until_what_it_is_about_is_over(desk: Desk) -> None:
     assert failed.about is not None
     async with desk.database.transaction(NEVER) as conn:
         await close_alerts(conn, failed.about)
+    assert (await desk.alerts.cards(deadline=NEVER)).cards == ()
+
+
+async def test_what_is_said_after_the_end_stands_until_somebody_has_seen_it(desk: Desk) -> None:
+    """That all went well needs no card; that it did not has one, which acknowledging takes away."""
+    about = uuid4()
+    await desk.say(failure("a", about=about))
+    async with desk.database.transaction(NEVER) as conn:
+        await close_alerts(conn, about)
+    bad = failure("a", kind="ANALYSIS_FAILED", severity=Severity.CRITICAL, about=about)
+    await desk.say(failure("a", kind="ANALYSIS_RESUMED", severity=Severity.NORMAL, about=about), bad)
+
+    (card,) = (await desk.alerts.cards(deadline=NEVER)).cards
+    assert [alert.kind for alert in card.alerts] == ["ANALYSIS_FAILED"]
+    channel = Collecting()
+    await desk.send({"one": channel}, 0.1)
+    assert [notice.data["kind"] for notice in channel.got] == ["AGENT_FAILURE", "ANALYSIS_RESUMED", "ANALYSIS_FAILED"]
+    await desk.alerts.acknowledge(bad.alert_id, PERSON, deadline=NEVER)
     assert (await desk.alerts.cards(deadline=NEVER)).cards == ()
 
 
@@ -158,7 +174,7 @@ async def test_the_command_shows_cards(desk: Desk, light_stack: Any, monkeypatch
     document = json.loads(as_json.output)
     assert document["banner"]["action"] == "Resume All"
     assert len(document["cards"]) == 4
-    assert document["cards"][0]["alerts"][0]["payload"]["completed_subtasks"] == ["one", "two"]
+    assert document["cards"][0]["alerts"][0]["payload"]["completed"] == ["one", "two"]
 
 
 async def test_the_command_acknowledges(desk: Desk, light_stack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +212,6 @@ async def test_an_agent_may_not_acknowledge(desk: Desk, light_stack: Any, monkey
 async def test_what_was_stored_does_not_steer_a_terminal(
     desk: Desk, light_stack: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await desk.say(failure("evil\x1b[2J", payload={"reason": "\x1b]0;x\x07", "pending_subtasks": ["\x1b[31m"]}))
+    await desk.say(failure("evil\x1b[2J", payload={"reason": "\x1b]0;x\x07", "pending": ["\x1b[31m"]}))
     shown = await _in_a_thread(desk, light_stack, monkeypatch)
     assert "\x1b" not in shown.output

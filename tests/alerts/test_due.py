@@ -33,8 +33,8 @@ async def test_a_failure_leaves_at_once_with_what_people_need(desk: Desk) -> Non
     assert (notice.data["subject"], notice.data["analysis_id"]) == (alert.subject, alert.analysis_id)
     payload = notice.data["payload"]
     assert payload["progress_pct"] == 40.0
-    assert payload["completed_subtasks"] == ["one", "two"]
-    assert payload["pending_subtasks"] == ["three"]
+    assert payload["completed"] == ["one", "two"]
+    assert payload["pending"] == ["three"]
     assert (payload["phase"], payload["day"], payload["checkpoint_id"]) == (
         "valuation", 0, "00000000-0000-0000-0000-000000000007",
     )  # fmt: skip

@@ -11,6 +11,7 @@ from __future__ import annotations
 from celery import Celery
 from celery.schedules import crontab
 
+from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S
 from checkpoints.tasks import CLEANUP
 from credibility.tasks import RECONCILE, SETTLE
 from journal.errors import SettingsError
@@ -73,6 +74,11 @@ def make_app(settings: Settings) -> Celery:
                 "schedule": SETTLE_EVERY_S,
                 # Not worth keeping while no worker runs: the next one comes anyway.
                 "options": {"expires": SETTLE_EVERY_S},
+            },
+            "send_alerts": {
+                "task": SEND_ALERTS,
+                "schedule": SEND_EVERY_S,
+                "options": {"expires": SEND_EVERY_S},
             },
             "reconcile": {
                 "task": RECONCILE,

@@ -213,7 +213,7 @@ class Supervisor:
     def _given(self) -> dict[str, str]:
         """Return the endpoints that the settings name: a reader of the state file shall reach the same servers."""
         found = {}
-        for url, others in states.SERVERS.items():
+        for url, others in {**states.SERVERS, **states.CARRIED}.items():
             for name in (url, *others) if getattr(self.settings, url) is not None else ():
                 value = getattr(self.settings, name)
                 if value is not None:

@@ -1,7 +1,7 @@
 """
 The Celery worker.
 
-Tasks run in one child process by default. That child owns one event loop in a thread of its own, with the stores'
+Tasks run in child processes. Each owns one event loop in a thread of its own, with the stores'
 connections, made after the fork and never shared across it.
 """
 
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from celery import signals
 from pydantic import SecretStr
 
+import checkpoints.alert_tasks
 import checkpoints.tasks
 import credibility.tasks
 import journal.tasks
@@ -25,6 +26,7 @@ from cache.store import WorkingStore
 from checkpoints.cleanup import Cleanup
 from checkpoints.definitions import Definitions
 from checkpoints.deliverables import checks
+from checkpoints.notifiers import notifiers_of
 from credibility.settle import ACTOR
 from imem.celery_app import make_app
 from imem.logs import configure
@@ -41,6 +43,9 @@ T = TypeVar("T")
 NICENESS = 10
 """How far tasks step back behind whoever writes and asks on the same machine."""
 
+CONCURRENCY = 3
+"""Tasks at once: settling and the nightly recomputation take minutes, and alerts and pauses must not wait for them."""
+
 POOL_SIZE = 4
 """Connections to Postgres of one worker process: a batch, and the gateway beside it."""
 
@@ -53,12 +58,14 @@ class LoopThread:
         database, gateway: the journal, and the way in.
         halflife_years: for agents whose record names none.
         cleanup: of checkpoints.
+        notifiers: the channels of alerts.
     """
 
     def __init__(self, settings: Settings) -> None:
         assert settings.postgres_url is not None  # noqa: S101 - with_local_endpoints saw to it
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
+        self.notifiers = notifiers_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.database = Database(settings.postgres_url.get_secret_value(), size=POOL_SIZE)
         self._ringer = Ringer(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
@@ -105,11 +112,17 @@ class LoopThread:
         self._loop.close()
 
 
-def run(settings: Settings, *, concurrency: int = 1) -> int:
-    """Serve tasks until SIGTERM; running ones are finished first."""
+def run(settings: Settings, *, concurrency: int = CONCURRENCY) -> int:
+    """
+    Serve tasks until SIGTERM; running ones are finished first.
+
+    Raises:
+        SettingsError: a setting is wrong that a task would meet only later.
+    """
     know_metrics(settings)
     # A wrong file is said at once and in a sentence, not by every child anew.
     Definitions.read(settings.agents)
+    notifiers_of(settings)
     app = make_app(settings)
     started: list[LoopThread] = []
 
@@ -118,12 +131,14 @@ def run(settings: Settings, *, concurrency: int = 1) -> int:
         runtime = LoopThread(settings)
         runtime.start()
         checkpoints.tasks.lent.install(runtime)
+        checkpoints.alert_tasks.lent.install(runtime)
         credibility.tasks.lent.install(runtime)
         journal.tasks.lent.install(runtime)
         started.append(runtime)
 
     def end(**_: Any) -> None:
         checkpoints.tasks.lent.install(None)
+        checkpoints.alert_tasks.lent.install(None)
         credibility.tasks.lent.install(None)
         journal.tasks.lent.install(None)
         while started:

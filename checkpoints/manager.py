@@ -18,6 +18,7 @@ import structlog
 
 from checkpoints import transitions
 from checkpoints.batch_runs import Batches
+from checkpoints.cleanup import Cleanup
 from checkpoints.correlation import LEAST, WINDOW
 from checkpoints.failures import Failure, Kind
 from checkpoints.incidents import Incidents
@@ -70,13 +71,17 @@ class Manager:
         saga: carries pauses and resumes out.
         incidents: gives failures their effect.
         batches: launches members.
+        cleanup: ends analyses all of whose agents have completed; without, somebody else does.
     """
 
-    def __init__(self, database: Database, saga: Saga, incidents: Incidents, batches: Batches) -> None:
+    def __init__(
+        self, database: Database, saga: Saga, incidents: Incidents, batches: Batches, cleanup: Cleanup | None = None
+    ) -> None:
         self._database = database
         self._saga = saga
         self._incidents = incidents
         self._batches = batches
+        self._cleanup = cleanup
 
     async def round(self, *, deadline: Deadline) -> Round:
         """
@@ -97,6 +102,7 @@ class Manager:
             ("sagas", self._sagas),
             ("started", self._started),
             ("kept", self._kept),
+            ("completed", self._completed),
         )
         for name, step in work:
             if deadline.passed:
@@ -242,6 +248,27 @@ class Manager:
 
     async def _started(self, deadline: Deadline) -> int:
         return await self._saga.start_ready(deadline=deadline)
+
+    async def _completed(self, deadline: Deadline) -> int:
+        """End analyses all of whose agents have completed; one whose results are not all there is told of, once."""
+        if self._cleanup is None:
+            return 0
+        values = {"analysis_id": None, "limit": ROWS}
+        found = await self._database.named("tasks_all_completed", values, deadline=deadline)
+        for row in found:
+            cleaned = await self._cleanup.cleanup_success(row["analysis_id"], deadline=deadline)
+            if cleaned.missing:
+                await self._incomplete(row["analysis_id"], [str(one) for one in cleaned.missing], deadline)
+        return len(found)
+
+    async def _incomplete(self, analysis_id: str, missing: list[str], deadline: Deadline) -> None:
+        async with self._database.transaction(deadline) as conn:
+            analysis = await claim(conn, analysis_id)
+            if analysis is not None:
+                await alert(
+                    conn, id_of("results missing", analysis_id), "RESULTS_MISSING", "HIGH", pause=None,
+                    analysis=analysis, missing=missing[:50],
+                )  # fmt: skip
 
     # What is old
 

@@ -90,6 +90,10 @@ class Settings(BaseSettings):
     apply_batch: int = Field(2000, ge=1, le=5000, description="Most events applied to the graph in one transaction.")
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
     agents: Path | None = Field(None, description="JSON file that defines agents of your own, beside the shipped ones.")
+    agent_programs: str | None = Field(
+        None, description="Python module that registers the programs of agents (`checkpoints.programs.program`)."
+    )
+    agent_processes: int = Field(4, ge=1, le=64, description="Agents that one machine runs at a time.")
     metrics: str | None = Field(
         None, description="Python module that registers metrics of your own (`kg.metrics.register`)."
     )

@@ -462,7 +462,7 @@ class LocalStack:
         migrate: Callable[[Settings], Any] | None = None,
         report: Report | None = None,
     ) -> None:
-        chosen = workers if not isinstance(workers, bool) else standard() if workers else ()
+        chosen = workers if not isinstance(workers, bool) else standard(settings) if workers else ()
         self._supervisor = Supervisor(settings, families=servers, workers=chosen, migrate=migrate, report=self._changed)
         self._report = report
         self._thread = threading.Thread(target=self._main, name="local-stack", daemon=True)

@@ -17,20 +17,23 @@ from celery import signals
 from pydantic import SecretStr
 
 import checkpoints.alert_tasks
+import checkpoints.pause_tasks
 import checkpoints.tasks
 import credibility.tasks
 import journal.tasks
 from cache.client import Client
 from cache.snapshots import SnapshotStore
 from cache.store import WorkingStore
+from checkpoints.assembly import Pausing, assemble
 from checkpoints.cleanup import Cleanup
 from checkpoints.definitions import Definitions
 from checkpoints.deliverables import checks
 from checkpoints.notifiers import notifiers_of
 from credibility.settle import ACTOR
-from imem.celery_app import make_app
+from imem.celery_app import QUEUE, make_app
 from imem.logs import configure
 from imem.notify import tell_ready
+from imem.pausing import sender
 from imem.stores import know_metrics
 from journal.bell import Ringer
 from journal.clock import SystemClock
@@ -46,8 +49,8 @@ NICENESS = 10
 CONCURRENCY = 3
 """Tasks at once: settling and the nightly recomputation take minutes, and alerts and pauses must not wait for them."""
 
-POOL_SIZE = 4
-"""Connections to Postgres of one worker process: a batch, and the gateway beside it."""
+POOL_SIZE = 12
+"""Most connections to Postgres of one worker process: five pauses at a time, each a step and a read beside it."""
 
 
 class LoopThread:
@@ -58,6 +61,7 @@ class LoopThread:
         database, gateway: the journal, and the way in.
         halflife_years: for agents whose record names none.
         cleanup: of checkpoints.
+        pausing: pauses and what carries them out; None where a Valkey is not named.
         notifiers: the channels of alerts.
     """
 
@@ -73,13 +77,20 @@ class LoopThread:
         self._clients: list[Client] = []
         working, durable = self._client(settings.valkey_working_url), self._client(settings.valkey_durable_url)
         clock = SystemClock()
+        definitions = Definitions.read(settings.agents)
         self.cleanup = Cleanup(
             self.database,
-            Definitions.read(settings.agents),
+            definitions,
             checks(self.database, self._client(settings.valkey_cache_url)),
             durable=SnapshotStore(durable, clock) if durable else None,
             working=WorkingStore(working, clock) if working else None,
         )
+        self.pausing: Pausing | None = None
+        if working is not None and durable is not None:
+            send = sender(make_app(settings))
+            self.pausing = assemble(
+                self.database, working, durable, definitions, send, cleanup=self.cleanup, tools=self
+            )
 
     def _client(self, url: SecretStr | None) -> Client | None:
         """Return a client of the Valkey at *url*, closed at the end; None where none is set."""
@@ -112,9 +123,9 @@ class LoopThread:
         self._loop.close()
 
 
-def run(settings: Settings, *, concurrency: int = CONCURRENCY) -> int:
+def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEUE) -> int:
     """
-    Serve tasks until SIGTERM; running ones are finished first.
+    Serve the tasks of *queue* until SIGTERM; running ones are finished first.
 
     Raises:
         SettingsError: a setting is wrong that a task would meet only later.
@@ -132,6 +143,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY) -> int:
         runtime.start()
         checkpoints.tasks.lent.install(runtime)
         checkpoints.alert_tasks.lent.install(runtime)
+        checkpoints.pause_tasks.lent.install(runtime)
         credibility.tasks.lent.install(runtime)
         journal.tasks.lent.install(runtime)
         started.append(runtime)
@@ -139,6 +151,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY) -> int:
     def end(**_: Any) -> None:
         checkpoints.tasks.lent.install(None)
         checkpoints.alert_tasks.lent.install(None)
+        checkpoints.pause_tasks.lent.install(None)
         credibility.tasks.lent.install(None)
         journal.tasks.lent.install(None)
         while started:
@@ -158,6 +171,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY) -> int:
     worker = app.Worker(
         pool="prefork",
         concurrency=concurrency,
+        queues=[queue],
         loglevel=settings.log_level,
         quiet=True,
         without_gossip=True,

@@ -21,9 +21,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import psycopg
-from cache.client import Client
 from pydantic import SecretStr
 
+from cache.client import Client
 from journal.connection import Connection
 
 from .world import PERSON, World, close_world, make_world, soon

@@ -81,10 +81,11 @@ async def test_pausing_one_of_four_leaves_the_others_alone(world: World) -> None
         for name in world.definitions.of_type("business_research").names[1:]:
             await world.complete(lease, name)
 
-    result, *_ = await asyncio.gather(
-        world.pauses.pause_analysis("company:0", "Only this one.", by=PERSON, deadline=soon()),
-        *(work(lease) for lease in leases[1:]),
+    order = asyncio.create_task(
+        world.pauses.pause_analysis("company:0", "Only this one.", by=PERSON, deadline=soon())
     )
+    await asyncio.gather(*(work(lease) for lease in leases[1:]))
+    result = await order
 
     assert result.status == "PAUSED"
     for lease in leases[1:]:
@@ -99,7 +100,7 @@ async def test_the_same_order_under_its_id_pauses_once(world: World) -> None:
     """Whoever did not hear the answer may ask again; another order of what is paused is refused."""
     lease = await world.begin("a-1")
     await world.release(lease)
-    order = {"analysis_id": "a-1", "by": PERSON, "pause_id": uuid4()}
+    order: dict[str, Any] = {"analysis_id": "a-1", "by": PERSON, "pause_id": uuid4()}
 
     first = await world.pauses.pause_analysis(None, "Once.", **order, deadline=soon())
     second = await world.pauses.pause_analysis(None, "Once.", **order, deadline=soon())

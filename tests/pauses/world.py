@@ -10,30 +10,29 @@ from uuid import uuid4
 
 import psycopg
 import redis.asyncio
+from psycopg import sql as composed
+
 from cache.changes import put
 from cache.client import Client
-from cache.document import contents_of, digest, document_of
+from cache.document import digest, document_of
 from cache.snapshots import SnapshotStore
 from cache.state import Identity
 from cache.store import WorkingStore
-from checkpoints.definitions import Definitions
-from checkpoints.leases import Leases
-from checkpoints.model import Checkpoint, Kind, Lease
-from checkpoints.store import Checkpoints
-from psycopg import sql as composed
-
+from checkpoints.assembly import Pausing, assemble
 from checkpoints.batch_runs import Batches
+from checkpoints.definitions import Definitions
 from checkpoints.incidents import Incidents
+from checkpoints.leases import Leases
 from checkpoints.manager import Manager
+from checkpoints.model import Checkpoint, Kind, Lease
 from checkpoints.orchestrator import CeleryOrchestrator, Message
 from checkpoints.pauses import Pauses
 from checkpoints.saga import Saga, Stores
+from checkpoints.store import Checkpoints
 from journal.actors import Actor
-from journal.clock import SystemClock
 from journal.connection import Connection
 from journal.database import Database, Row
 from journal.deadline import Deadline
-from journal.errors import NotResumable
 from journal.settings import Role
 
 PERSON = Actor("priya", Role.HUMAN_ADMIN)
@@ -42,36 +41,6 @@ FOUR = ("screening", "business_research", "financial_analyst", "strategy_analyst
 
 def soon(ms: float = 20_000) -> Deadline:
     return Deadline.after_ms(ms)
-
-
-@dataclass(frozen=True)
-class Found:
-    tier: str
-    seq: int
-
-
-class FromPostgres:
-    """The third tier alone: what the newest row holds, restored behind the fence."""
-
-    def __init__(self, checkpoints: Checkpoints, working: WorkingStore) -> None:
-        self._checkpoints, self._working = checkpoints, working
-
-    async def recover(self, lease: Lease, *, deadline: Deadline | None = None) -> Found:
-        deadline = deadline or soon()
-        latest = await self._checkpoints.load(lease.analysis_id, lease.agent_type, deadline=deadline)
-        if latest is None:
-            raise NotResumable("There is no checkpoint.")
-        identity = Identity(lease.agent_id, lease.analysis_id, lease.agent_type)
-        if latest.kind is Kind.START:
-            await self._working.open(identity, lease.epoch, replace=True, deadline=deadline)
-            return Found("clean_start", latest.seq)
-        contents = contents_of(latest.l1_snapshot or latest.working_memory)
-        if digest(contents) != latest.working_memory_hash:
-            raise NotResumable("The newest checkpoint is not what its digest says.")
-        await self._working.restore(
-            identity, contents, digest(contents), lease.epoch, latest.seq, replace=True, deadline=deadline
-        )
-        return Found("postgresql_checkpoint", latest.seq)
 
 
 class Plenty:
@@ -98,19 +67,56 @@ class World:
     durable_client: Client
     working_redis: redis.asyncio.Redis
     durable_redis: redis.asyncio.Redis
-    definitions: Definitions
-    leases: Leases
-    checkpoints: Checkpoints
-    working: WorkingStore
-    snapshots: SnapshotStore
-    orchestrator: CeleryOrchestrator
-    saga: Saga
-    pauses: Pauses
-    incidents: Incidents
-    batches: Batches
-    manager: Manager
-    stores: Stores
+    parts: Pausing
     sent: list[Message] = field(default_factory=list)
+
+    @property
+    def stores(self) -> Stores:
+        return self.parts.stores
+
+    @property
+    def definitions(self) -> Definitions:
+        return self.stores.definitions
+
+    @property
+    def leases(self) -> Leases:
+        return self.stores.leases
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return self.stores.checkpoints
+
+    @property
+    def working(self) -> WorkingStore:
+        return self.stores.working
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        return self.stores.snapshots
+
+    @property
+    def orchestrator(self) -> CeleryOrchestrator:
+        return self.parts.orchestrator
+
+    @property
+    def saga(self) -> Saga:
+        return self.parts.saga
+
+    @property
+    def pauses(self) -> Pauses:
+        return self.parts.pauses
+
+    @property
+    def incidents(self) -> Incidents:
+        return self.parts.incidents
+
+    @property
+    def batches(self) -> Batches:
+        return self.parts.batches
+
+    @property
+    def manager(self) -> Manager:
+        return self.parts.manager
 
     async def rows(self, query: Any, *parameters: Any) -> list[Row]:
         return await self.database.rows(query, parameters, deadline=soon())
@@ -205,39 +211,19 @@ def make_world(settings: Any, url: str, admin_url: str, *, orchestrator: Any = N
     database = Database(url, size=12)
     working_client = Client(settings.valkey_working_url.get_secret_value(), name="The working Valkey")
     durable_client = Client(settings.valkey_durable_url.get_secret_value(), name="The durable Valkey")
-    clock = SystemClock()
-    definitions = Definitions.read()
-    graph = {name: definition.after for name, definition in definitions.agents.items()}
-    leases = Leases(database, definitions)
-    working, snapshots = WorkingStore(working_client, clock), SnapshotStore(durable_client, clock)
-    checkpoints = Checkpoints(database, definitions, snapshots)
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    celery = orchestrator or CeleryOrchestrator(database, definitions, send)
-    stores = Stores(
-        database,
-        leases,
-        checkpoints,
-        working,
-        snapshots,
-        definitions,
-        celery,
-        FromPostgres(checkpoints, working),
-        clock,
+    parts = assemble(
+        database, working_client, durable_client, Definitions.read(), send, orchestrator=orchestrator, capacity=Plenty()
     )
-    saga = Saga(stores)
-    pauses = Pauses(database, graph, saga)
-    incidents = Incidents(database)
-    batches = Batches(database, pauses, graph, saga, Plenty())
     return World(
         url, admin_url, database, working_client, durable_client,
         redis.asyncio.Redis.from_url(settings.valkey_working_url.get_secret_value()),
         redis.asyncio.Redis.from_url(settings.valkey_durable_url.get_secret_value()),
-        definitions, leases, checkpoints, working, snapshots, celery, saga, pauses, incidents, batches,
-        Manager(database, saga, incidents, batches), stores, sent,
+        parts, sent,
     )  # fmt: skip
 
 

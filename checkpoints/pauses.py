@@ -393,6 +393,11 @@ class Pauses:
             analysis_id, stock_id, Status.EXPIRED if past[0]["outcome"] == "EXPIRED" else None, outcome, pause
         )
 
+    async def known(self, analysis_id: str, *, deadline: Deadline) -> bool:
+        """Return whether there is an analysis of that id, over or not."""
+        found = await self._database.named("task_state", {"analysis_id": analysis_id}, deadline=deadline)
+        return bool(found)
+
     async def pauses(self, *, everything: bool = False, limit: int = LISTED, deadline: Deadline) -> list[Pause]:
         """Return the open pauses, or all that are on file, oldest first."""
         values = {"all": everything, "limit": limit}

@@ -26,11 +26,11 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 import structlog
+
 from cache.document import Contents, contents_of, digest, document_of
 from cache.snapshots import SnapshotMeta, SnapshotStore
 from cache.state import ACTIVE_TTL, Identity, Mode
 from cache.store import WorkingStore
-
 from checkpoints import transitions
 from checkpoints.correlation import signature_of
 from checkpoints.definitions import Definitions
@@ -100,9 +100,9 @@ class Went(Enum):
     ON = "on"
     """A step is done; there may be another."""
     WAITS = "waits"
-    """For agents to stop, or for the next attempt."""
+    """For agents to stop, for the next attempt, or for whoever has the analysis just now."""
     OVER = "over"
-    """Nothing is to be done, or another manager is at it."""
+    """Nothing is to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +177,10 @@ class Saga:
                 analysis = await claim(conn, analysis_id)
                 pause = await open_pause(conn, analysis_id) if analysis is not None else None
                 step = self._steps.get((pause.status, pause.step)) if pause is not None else None
-                if analysis is None or pause is None or step is None:
-                    return Went.OVER
-                if pause.rests:
+                if analysis is None or (pause is not None and pause.rests):
                     return Went.WAITS
+                if pause is None or step is None:
+                    return Went.OVER
                 went = await step(conn, analysis, pause, deadline)
         except ImemError as error:
             if pause is None:

@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from cache.changes import put
 from cache.document import contents_of, digest
 from cache.state import Mode
 from checkpoints.model import Kind
-
 from checkpoints.orchestrator import CeleryOrchestrator
 from journal.deadline import Deadline
 from journal.errors import ConsistencyError, NotResumable, StaleEpoch, ValkeyUnavailable
@@ -92,10 +92,7 @@ async def test_paused_means_proven_for_every_begun_agent(world: World) -> None:
         assert meta is not None
         assert meta.mode is Mode.PAUSED
         assert abs(meta.expires_at - pause.stale_at) < timedelta(seconds=1)
-        expiries = {
-            await world.working_redis.pexpiretime(key)
-            for key in await world.working_redis.keys(f"L1:{agent['agent_id']}:*")
-        }
+        expiries = {await world.working_redis.pexpiretime(key) for key in await world.keys(agent["agent_id"])}
         assert len(expiries) == 1
 
 

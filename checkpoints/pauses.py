@@ -382,16 +382,15 @@ class Pauses:
 
     async def _state(self, analysis_id: str, stock_id: str, outcome: str | None, deadline: Deadline) -> PauseState:
         found = await self._database.named("pause_newest", {"analysis_id": analysis_id}, deadline=deadline)
-        if found:
-            pause = pause_of(found[0])
-            return PauseState(analysis_id, stock_id, pause.status if pause.open else None, outcome, pause)
         past = await self._database.named("pause_past", {"analysis_id": analysis_id}, deadline=deadline)
-        if not past:
+        newest = pause_of(found[0]) if found else None
+        ended = past_of(past[0]) if past else None
+        if newest is not None and (newest.open or ended is None or newest.paused_at > ended.paused_at):
+            return PauseState(analysis_id, stock_id, newest.status if newest.open else None, outcome, newest)
+        if ended is None:
             return PauseState(analysis_id, stock_id, None, outcome, None)
-        pause = past_of(past[0])
-        return PauseState(
-            analysis_id, stock_id, Status.EXPIRED if past[0]["outcome"] == "EXPIRED" else None, outcome, pause
-        )
+        expired = Status.EXPIRED if past[0]["outcome"] == Status.EXPIRED.value else None
+        return PauseState(analysis_id, stock_id, expired, outcome, ended)
 
     async def known(self, analysis_id: str, *, deadline: Deadline) -> bool:
         """Return whether there is an analysis of that id, over or not."""

@@ -64,7 +64,12 @@ def pause(
     Exit code 0: everything is paused; 3: it is under way, and the workers go on with it; 1: an analysis refused.
     """
     if len(what) > 1:
-        _batch("Pausing", lambda parts, by, due: _pause_all(parts, what, reason, limit, by, due), wait, as_json=as_json)
+        _batch(
+            "Pausing",
+            lambda parts, by, due: _pause_all(parts, what, by, due, reason=reason, limit=limit),
+            wait,
+            as_json=as_json,
+        )
         return
 
     async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> Pause:
@@ -253,9 +258,12 @@ def batches(
 
 def _run(work: Callable[[Pausing, Stores, Deadline], Awaitable[T]], budget_ms: float) -> T:
     """Run *work* on opened stores; what is wrong with what was asked ends with exit code 2."""
+    from imem.logs import only_errors  # noqa: PLC0415 - as below
     from imem.pausing import opened  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.stores import Stores  # noqa: PLC0415 - as above
     from journal.deadline import Deadline  # noqa: PLC0415 - as above
+
+    only_errors()
 
     async def run() -> T:
         async with Stores.open(Settings.read()) as stores, opened(stores) as parts:
@@ -291,7 +299,7 @@ def _resolve(cause: str, *, as_json: bool) -> None:
 
 
 async def _pause_all(
-    parts: Pausing, what: Sequence[str], reason: str, limit: int, by: Actor, deadline: Deadline
+    parts: Pausing, what: Sequence[str], by: Actor, deadline: Deadline, *, reason: str, limit: int
 ) -> BatchState:
     names = [await parts.pauses.meant(one, paused=False, deadline=deadline) for one in what]
     return await parts.batches.pause_batch([], reason, limit, analysis_ids=names, by=by, deadline=deadline)

@@ -207,6 +207,10 @@ def show(what: What, *, as_json: Json = False) -> None:
     typer.echo(f"{_shown(state.analysis_id)} of {_shown(state.stock_id)}: {state.to_dict()['status']}")
     if state.pause is not None:
         typer.echo("\n".join(_lines(state.pause)))
+    for one in state.failures:
+        typer.echo(f"  {one.failed_at:%Y-%m-%d %H:%M} UTC  {_shown(one.agent_type)}: {_shown(one.message)}")
+        if one.external:
+            typer.echo(f"    from outside; once it is over: imem resume --cause {one.signature[:12]}")
 
 
 @group.command()

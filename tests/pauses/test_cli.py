@@ -85,9 +85,9 @@ async def test_what_is_wrong_is_a_sentence_and_an_exit_code(world: World, imem: 
     ):
         result = await imem(*words)
         assert result.exit_code == 2, (words, result.output, result.exception)
-    for words in (("resume", "a-1"), ("extend", "a-1", "--until", "2027-01-01", "--reason", "x")):
-        result = await imem(*words)
-        assert isinstance(result.exception, TransitionRefused), (words, result.output)
+    for line in ("resume a-1", "extend a-1 --until 2027-01-01 --reason x"):
+        result = await imem(*line.split())
+        assert isinstance(result.exception, TransitionRefused), (line, result.output)
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
     assert (await imem("pause", "a-1", "--reason", "x")).exit_code == 0
     result = await imem("resume", "a-1", "--plan", '{"restart": ["astrologer"]}')
@@ -141,6 +141,7 @@ async def test_a_cause_that_is_over_and_a_pause_that_is_given_up(world: World, i
     await world.release(lease)
     await world.manager.round(deadline=soon())
 
+    assert f"imem resume --cause {report.signature[:12]}" in (await imem("pauses", "show", "a-1")).output
     told = await imem("resume", "--cause", report.signature[:10])
     assert told.exit_code == 0, told.output
     assert "quota | api.example is over" in told.output

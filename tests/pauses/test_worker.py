@@ -44,7 +44,7 @@ def settings(world: World, light_stack: Any, home: Path) -> Settings:
 @asynccontextmanager
 async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run one role as the supervisor does, in a process group of its own, and end it."""
-    environment = {}
+    environment: dict[str, str] = {}
     for name in Settings.model_fields:
         value = getattr(settings, name)
         if name.endswith("_url") or name in {"home", "agent_programs", "agent_processes"}:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +14,7 @@ from cache.state import Mode
 from checkpoints.model import Kind
 from checkpoints.orchestrator import CeleryOrchestrator
 from journal.deadline import Deadline
-from journal.errors import ConsistencyError, NotResumable, StaleEpoch, ValkeyUnavailable
+from journal.errors import ConsistencyError, NotResumable, StaleEpoch
 
 from .world import FOUR, PERSON, World, soon
 
@@ -154,91 +153,6 @@ async def test_resumed_long_after_with_its_memory_lost_nothing_repeats(world: Wo
     assert latest is not None
     assert latest.pending_subtasks == world.definitions.of_type("business_research").names[4:]
     assert again.epoch > lease.epoch
-
-
-class Away:
-    """A store that cannot be reached."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, _: str) -> Any:
-        async def refuse(*_args: Any, **_named: Any) -> Any:
-            raise ValkeyUnavailable(f"{self._name} cannot be reached.")
-
-        return refuse
-
-
-@contextlib.contextmanager
-def without(world: World, name: str) -> Any:
-    """Take one of the saga's parts away for a while."""
-    kept = getattr(world.stores, name)
-    object.__setattr__(world.stores, name, Away(name))
-    try:
-        yield
-    finally:
-        object.__setattr__(world.stores, name, kept)
-
-
-async def test_a_pause_without_the_working_server_rests_on_the_last_checkpoint(world: World) -> None:
-    """That is when pauses are needed most; the memory's expiry follows when the server is back."""
-    lease = await world.begin("a-1")
-    latest = await world.checkpoints.load("a-1", "business_research", deadline=soon())
-    await world.release(lease)
-
-    with without(world, "working"):
-        assert (await order(world)).status == "PAUSED"
-
-    (agent,) = await world.rows("SELECT * FROM workflow.pause_agent_checkpoints")
-    assert latest is not None
-    assert (agent["source"], agent["digest"], agent["memory_kept"]) == ("checkpoint", latest.working_memory_hash, False)
-    await world.manager.round(deadline=soon())
-    (agent,) = await world.rows("SELECT * FROM workflow.pause_agent_checkpoints")
-    assert agent["memory_kept"]
-
-
-async def test_a_pause_waits_for_the_durable_server(world: World) -> None:
-    """PAUSED means two proven snapshots: without the second it is PAUSING, says why, and tells people once."""
-    await world.release(await world.begin("a-1"))
-
-    with without(world, "snapshots"):
-        assert (await order(world, ms=500)).status == "PAUSING"
-        row = await world.pause_row("a-1")
-        assert (row["step"], row["last_trouble"]) == (3, "snapshots cannot be reached.")
-        for _ in range(7):
-            world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
-            await world.manager.round(deadline=soon())
-    assert (await world.pause_row("a-1"))["status"] == "PAUSING"
-    world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
-    await world.manager.round(deadline=soon())
-
-    assert (await world.pause_row("a-1"))["status"] == "PAUSED"
-    assert sorted(await world.alerts()) == ["ANALYSIS_PAUSED", "PAUSE_STUCK"]
-    assert len(await world.rows("SELECT FROM workflow.agent_checkpoints WHERE kind = 'pause'")) == 1
-
-
-async def test_a_resume_whose_servers_are_away_is_paused_again(world: World) -> None:
-    """Three attempts, then it is PAUSED as before: nothing started, one checkpoint, a failed plan, people know."""
-    lease = await world.paused("a-1")
-    before = await world.rows("SELECT id FROM workflow.agent_checkpoints ORDER BY seq")
-
-    with without(world, "recovery"):
-        result = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon(400))
-        assert result.status == "RESUMING"
-        for _ in range(3):
-            world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
-            await world.manager.round(deadline=soon())
-
-    row = await world.pause_row("a-1")
-    assert row["status"] == "PAUSED"
-    assert await world.rows("SELECT id FROM workflow.agent_checkpoints ORDER BY seq") == before
-    (plan,) = await world.rows("SELECT execution_status, trouble FROM workflow.resume_plans")
-    assert plan == {"execution_status": "FAILED", "trouble": "recovery cannot be reached."}
-    assert sorted(await world.alerts()) == ["ANALYSIS_PAUSED", "RESUME_FAILED"]
-    assert world.sent == []
-    again = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
-    assert again.status == "RESUMED"
-    assert await world.memory(lease) != {}
 
 
 @pytest.mark.parametrize("error", [NotResumable, ConsistencyError])

@@ -230,3 +230,30 @@ async def test_a_manager_that_stood_still_does_nothing_more(world: World) -> Non
     meta = await world.working.meta(lease.agent_id, deadline=soon())
     assert meta is not None
     assert meta.mode is not Mode.PAUSED
+
+
+@pytest.mark.spec("CK-34")
+@pytest.mark.parametrize("column", ["l1_snapshot", "l1_snapshot_hash"])
+async def test_a_snapshot_that_is_not_what_its_digest_says_is_never_paused_on(world: World, column: str) -> None:
+    """Damaged between its commit and its proof: PAUSING, with the reason, however often it is tried."""
+    await world.release(await world.begin("a-1"))
+    stop = world.saga.step
+    object.__setattr__(world.saga, "drive", _nothing)
+    await order(world)
+    while not await world.rows("SELECT FROM workflow.pause_agent_checkpoints WHERE checkpoint_id IS NOT NULL"):
+        await stop("a-1")
+    world.owner("ALTER TABLE workflow.agent_checkpoints DISABLE TRIGGER append_only")
+    damage = "jsonb_set(l1_snapshot, '{calls,value,0}', '\"x\"')" if column == "l1_snapshot" else "repeat('0', 64)"
+    world.owner(f"UPDATE workflow.agent_checkpoints SET {column} = {damage} WHERE kind = 'pause'")
+
+    for _ in range(3):
+        world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
+        await world.manager.round(deadline=soon())
+
+    row = await world.pause_row("a-1")
+    assert (row["status"], row["step"], row["troubles"]) == ("PAUSING", 3, 3)
+    assert "is not what its digest says" in row["last_trouble"]
+
+
+async def _nothing(*_: Any, **__: Any) -> None:
+    """Stand for a driver that is killed before its first step."""

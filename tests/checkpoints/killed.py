@@ -15,15 +15,15 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from psycopg import waiting
 from pydantic import SecretStr
+from redis.asyncio.connection import AbstractConnection
 
-import journal.connection
 from cache.snapshots import SnapshotStore
 from checkpoints import cleanup, deliverables, leases, store, workflows
-from checkpoints.definitions import Location
 from checkpoints.versions import resumable
 from journal.database import Database
 from journal.settings import Settings
@@ -33,10 +33,13 @@ from .conftest import DEFINITIONS, World, memory, opened, soon
 POINTS = {
     "lease": ("before_lease", "in_lease", "after_lease"),
     "save": (
-        "before_deliverable", "in_deliverable", "after_deliverable", "in_commit", "after_commit", "in_copy", "after_copy",
+        "before_deliverable", "in_deliverable", "after_deliverable", "in_commit", "after_commit", "in_copy",
+        "after_copy",
     ),
     "step": ("in_branch", "after_branch", "in_step", "after_step"),
-    "cleanup": ("before_end", "in_end", "before_purge", "in_purge", "after_purge", "in_clear", "before_cleared", "in_cleared"),
+    "cleanup": (
+        "before_end", "in_end", "before_purge", "in_purge", "after_purge", "in_clear", "before_cleared", "in_cleared",
+    ),
 }  # fmt: skip
 """
 Operation → where its process dies. *in* a statement is after it was sent and before the answer was read; what precedes
@@ -87,7 +90,7 @@ class Death:
             if when == "before":
                 die()
             if when == "in":
-                self._dies_when_sent(statement)
+                self._dies_when_sent()
             answer = await call(database, name, parameters, **named)
             if when == "after":
                 die()
@@ -95,7 +98,7 @@ class Death:
 
         return run
 
-    def _dies_when_sent(self, statement: str) -> None:
+    def _dies_when_sent(self) -> None:
         """Let the process die as soon as the driver has sent everything and waits for the answer."""
         sent = [0]
 
@@ -107,13 +110,11 @@ class Death:
             ready = next(gen)
             while ready != waiting.Wait.R:
                 ready = gen.send(waiting.Ready.W)
-            die()
+            return die()
 
-        journal.connection.waiting.wait_async = wait  # type: ignore[assignment]
+        setattr(waiting, "wait_async", wait)  # noqa: B010 - the driver's own, which it looks up anew each time
 
     def _dies_when_sent_to_valkey(self) -> None:
-        from redis.asyncio.connection import AbstractConnection
-
         async def read(*_: Any, **__: Any) -> Any:
             die()
 
@@ -174,8 +175,6 @@ OPERATIONS = {"lease": lease, "save": save, "step": step, "cleanup": clean}
 async def live(settings: Settings, told: dict[str, Any]) -> None:
     async with opened(settings, told["url"], told["admin_url"]) as made:
         world = World(**{**vars(made), "analysis": told["analysis"]})
-        from datetime import timedelta
-
         async with world.later(timedelta(seconds=told["ahead_s"])) as there:
             await OPERATIONS[told["operation"]](there)
 

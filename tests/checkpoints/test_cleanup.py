@@ -228,7 +228,7 @@ async def test_what_is_not_completed_or_was_never_delivered_is_missing(world: Wo
         Missing("clerk", "one", None),
         Missing("clerk", "two", None),
     }
-    assert await world.save(lease, "parse"), "nobody was fenced off"
+    assert (await world.save(lease, "parse")).seq == 2, "nobody was fenced off"
 
 
 async def test_a_store_that_cannot_say_stops_the_clean_up(world: World, unused_tcp_port: int) -> None:
@@ -276,6 +276,7 @@ async def test_a_save_between_looking_and_ending_is_seen(world: World) -> None:
         """A check that lets somebody in between."""
 
         async def there(self, wanted: Any, *, deadline: Deadline) -> Any:
+            deadline.check("the check")
             entered.set()
             await gate.wait()
             return set(wanted)
@@ -291,7 +292,7 @@ async def test_a_save_between_looking_and_ending_is_seen(world: World) -> None:
     cleaned = await cleaning
 
     assert {one.agent_type for one in cleaned.missing} == {"clerk"}
-    assert await world.save(clerk, "one")
+    assert (await world.save(clerk, "one")).seq == 1
 
 
 async def test_an_analysis_ends_in_one_way(world: World) -> None:
@@ -360,7 +361,9 @@ async def test_many_analyses_are_swept_page_by_page(world: World) -> None:
         swept = await day.cleanup().cleanup_failed(deadline=soon())
 
     assert (swept.analyses, swept.deleted, swept.cleared, swept.waiting) == (45, 45, 45, 0)
-    (left,) = await world.rows("SELECT count(*) AS rows, count(*) FILTER (WHERE preserve) AS preserved FROM workflow.agent_checkpoints")
+    (left,) = await world.rows(
+        "SELECT count(*) AS rows, count(*) FILTER (WHERE preserve) AS preserved FROM workflow.agent_checkpoints"
+    )
     assert (left["rows"], left["preserved"]) == (25, 25)
 
 

@@ -129,8 +129,9 @@ async def finished_once(world: World) -> int:
     assert [one.subtask for one in history] == [None, *SUBTASKS]
     delivered = await world.deliverables.of(world.analysis, deadline=soon())
     assert sorted(one.subtask for one in delivered) == sorted(SUBTASKS)
-    latest, row = await world.load(), await Checkpoints(world.database, DEFINITIONS).load(
-        world.analysis, "filer", deadline=soon()
+    latest, row = (
+        await world.load(),
+        await Checkpoints(world.database, DEFINITIONS).load(world.analysis, "filer", deadline=soon()),
     )
     assert latest == row
     assert latest.working_memory_hash == memory(steps=",".join(SUBTASKS))[1]
@@ -173,12 +174,16 @@ async def test_a_workflow_killed_between_any_two_steps_does_each_thing_once(worl
                 turn += 1
             found = await its.workflows.load(its.analysis, "thread", understands=(1,), deadline=soon())
             assert found is not None
-            assert found.state == {"rounds": 4, "done": [f"{number}{branch}" for number in range(4) for branch in "abc"]}
+            assert found.state == {
+                "rounds": 4,
+                "done": [f"{number}{branch}" for number in range(4) for branch in "abc"],
+            }
             steps = await its.workflows.steps(its.analysis, "thread", deadline=soon())
             assert [one.step_name for one in steps] == [f"join#{number}" for number in range(5)]
-            assert await its.rows(
-                "SELECT FROM workflow.workflow_pending_writes WHERE workflow_id = %s", its.analysis
-            ) == []
+            assert (
+                await its.rows("SELECT FROM workflow.workflow_pending_writes WHERE workflow_id = %s", its.analysis)
+                == []
+            )
 
 
 @pytest.mark.spec("CK-7")

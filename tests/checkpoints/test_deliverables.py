@@ -37,9 +37,7 @@ async def test_each_store_of_a_subtask_has_its_own(world: World) -> None:
         (Location.GRAPH, "Finding/f/1"),
         (Location.MESSAGE, "12345678-1234-5678-1234-567812345678"),
     ):
-        await world.deliverables.note(
-            lease, "parse", location, reference=reference, digest=DIGEST, deadline=soon()
-        )
+        await world.deliverables.note(lease, "parse", location, reference=reference, digest=DIGEST, deadline=soon())
 
     found = await world.deliverables.of(world.analysis, deadline=soon())
     assert {(one.subtask, one.location) for one in found} == {("parse", Location.GRAPH), ("parse", Location.MESSAGE)}

@@ -18,9 +18,7 @@ from .conftest import World, memory, soon
 
 def version(number: str, *subtasks: str) -> Definitions:
     """Return the agent *filer* of that version."""
-    agent = AgentDefinition(
-        agent_type="filer", version=number, subtasks=tuple(Subtask(name=name) for name in subtasks)
-    )
+    agent = AgentDefinition(agent_type="filer", version=number, subtasks=tuple(Subtask(name=name) for name in subtasks))
     return Definitions.of([agent])
 
 
@@ -154,5 +152,6 @@ def test_steps_never_go_round_in_a_circle_and_lead_one_way(migrations: Migration
 
 async def everything(world: World) -> list[Any]:
     return await world.rows(
-        "SELECT l.epoch, l.holder, (SELECT count(*) FROM workflow.agent_checkpoints) AS rows FROM workflow.agent_leases AS l"
+        "SELECT l.epoch, l.holder, (SELECT count(*) FROM workflow.agent_checkpoints) AS rows "
+        "FROM workflow.agent_leases AS l"
     )

@@ -71,13 +71,14 @@ async def test_every_completed_subtask_leaves_one_row_and_seq_has_no_gaps(world:
 
     assert await stored(world) == [
         (0, "start", None), (1, "subtask", "fetch"), (2, "failure", "parse"), (3, "subtask", "parse"),
-        (4, "pause", None), (5, "start", None), (6, "subtask", "fetch"), (7, "subtask", "parse"), (8, "subtask", "rank"),
+        (4, "pause", None), (5, "start", None), (6, "subtask", "fetch"), (7, "subtask", "parse"),
+        (8, "subtask", "rank"),
     ]  # fmt: skip
     assert (first.run, failed.run, again.run, last.run) == (1, 1, 2, 2)
     assert (failed.current_subtask, failed.completed_subtasks) == ("parse", ("fetch",))
     assert (paused.current_subtask, paused.progress_pct) == ("rank", Decimal("66.67"))
     assert (again.completed_subtasks, again.pending_subtasks) == ((), SUBTASKS)
-    assert (last.current_subtask, last.completed_subtasks, last.progress_pct) == (None, SUBTASKS, 100)
+    assert (last.current_subtask, last.completed_subtasks, last.progress_pct) == (None, SUBTASKS, Decimal(100))
 
 
 @pytest.mark.spec("CK-5")
@@ -150,7 +151,7 @@ async def test_the_subtask_saved_is_the_first_pending_one(world: World) -> None:
             await world.save(lease, subtask)
         assert refused.value.field == "subtask"
     await world.save(lease, "fetch")
-    with pytest.raises(BadInput, match="the next one .* is parse"):
+    with pytest.raises(BadInput, match=r"the next one .* is parse"):
         await world.save(lease, "rank", kind=Kind.FAILURE, failure=Failure(reason="x"))
     document, digest = memory(after="something else")
     with pytest.raises(BadInput, match="completed already"):
@@ -301,7 +302,10 @@ async def test_a_valkey_that_is_away_is_counted_and_costs_no_save(world: World, 
     assert await checkpoints.load(world.analysis, "filer", deadline=soon()) == saved
     assert world.metrics.save_errors.total(store="durable") == 1
     assert world.metrics.save_errors.total(store="postgres") == 0
-    assert (world.metrics.save_latency.count(store="postgres"), world.metrics.save_latency.count(store="durable")) == (1, 0)
+    assert (world.metrics.save_latency.count(store="postgres"), world.metrics.save_latency.count(store="durable")) == (
+        1,
+        0,
+    )
     await client.close()
 
 
@@ -314,7 +318,12 @@ async def test_without_postgres_nothing_is_saved_and_no_copy_believed(world: Wor
 
     with pytest.raises(PostgresUnavailable):
         await checkpoints.save(
-            lease, kind=Kind.SUBTASK, subtask="parse", document=document, digest=digest, deadline=Deadline.after_ms(2000)
+            lease,
+            kind=Kind.SUBTASK,
+            subtask="parse",
+            document=document,
+            digest=digest,
+            deadline=Deadline.after_ms(2000),
         )
     with pytest.raises(PostgresUnavailable):
         await checkpoints.load(world.analysis, "filer", deadline=Deadline.after_ms(2000))
@@ -359,10 +368,13 @@ async def test_a_save_may_be_part_of_the_callers_transaction(world: World) -> No
     document, digest = memory(a="b")
     wish: dict[str, Any] = {"kind": Kind.PAUSE, "document": document, "digest": digest, "deadline": soon()}
 
-    with pytest.raises(KeyError):
+    async def roll_back() -> None:
         async with world.database.transaction(soon()) as conn:
             await world.checkpoints.save(lease, **wish, conn=conn)
             raise KeyError
+
+    with pytest.raises(KeyError):
+        await roll_back()
     assert await stored(world) == [(0, "start", None)]
 
     async with world.database.transaction(soon()) as conn:

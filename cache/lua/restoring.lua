@@ -52,19 +52,21 @@ if held then
   end
 end
 wipe(meta, index, prefix)
-local at, size, i = int(now + DAY_MS), 0, 10
+local at, size, i = now + DAY_MS, 0, 10
 while i <= #ARGV do
   local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
   local key = prefix .. suffix
-  put_leaves(key, kind, i + 3, last)
+  put_leaves(key, kind, i + 3, last, at)
   size = size + put_size(suffix, kind, i + 3, last)
-  redis.call('PEXPIREAT', key, at)
+  if kind ~= 'string' then
+    redis.call('PEXPIREAT', key, at)
+  end
   redis.call('SADD', index, suffix)
   i = last + 1
 end
-redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', int(epoch), 'rev', int(rev),
-  'state', 'RESTORING', 'restoring', ARGV[6], 'mode', 'active', 'expires_at', at, 'renewed_at', int(now),
-  'size', int(size), 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', int(rev))
+redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', epoch, 'rev', rev,
+  'state', 'RESTORING', 'restoring', ARGV[6], 'mode', 'active', 'expires_at', at, 'renewed_at', now,
+  'size', size, 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', rev)
 redis.call('PEXPIREAT', index, at)
 redis.call('PEXPIREAT', meta, at)
 if redis.call('EXISTS', meta) == 0 then

@@ -224,10 +224,7 @@ async def test_all_of_it_at_once(bench: Bench, table: Table, data: str) -> None:
 
     100 keys and 100 KB have bars: each within 100 ms, and both together within 10 ms at p95.
     """
-    if data in SIZES:
-        contents = content(*SIZES[data])
-    else:
-        contents = content(2_000, CAP_BYTES * 100 // 133)
+    contents = content(*SIZES[data]) if data in SIZES else content(2000, CAP_BYTES * 100 // 133)
     assert size_of(contents) <= CAP_BYTES
     asked = data == "100 keys / 100 KB"
     count = COUNTS[table.scale]["whole"]

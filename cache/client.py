@@ -219,7 +219,8 @@ async def _flushed(connection: Any, deadline: Deadline) -> bool:
 
 async def _asked(connection: Any, *command: Argument) -> Any:
     """Send one command and return its answer."""
-    await connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
+    words: Any = command  # Its stub takes tuples of one.
+    await connection.send_packed_command([hiredis.pack_command(words)], check_health=False)
     return await connection.read_response()
 
 

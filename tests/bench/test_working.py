@@ -192,18 +192,19 @@ async def whole(bench: Bench, contents: Contents, count: int) -> Whole:
         await bench.store.restore(identity, contents_of(found[1]), found[0].digest, 1, 1, deadline=NEVER)
 
     async def bare_snapshot() -> None:
-        found = await bench.working.mget(list(texts))
+        found: Any = await bench.working.mget(list(texts))
         body = orjson.dumps([text.decode() for text in found])
         await bench.durable.set("bare:body", body)
 
     async def bare_restore() -> None:
-        found = orjson.loads(await bench.durable.get("bare:body"))
+        body: Any = await bench.durable.get("bare:body")
+        found = orjson.loads(body)
         async with bench.working.pipeline(transaction=True) as pipe:
             for key, text in zip(texts, found, strict=True):
                 pipe.set(key, text)
             await pipe.execute()
 
-    await bench.working.mset(texts)  # type: ignore[arg-type]
+    await bench.working.mset(texts)
     for nth in range(count + 3):
         for call, times in (
             (snapshot, taken.snapshot), (restore, taken.restore),

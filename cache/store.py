@@ -21,7 +21,7 @@ from typing import Any, Final
 from cache import keys
 from cache.changes import LARGEST_WRITE_BYTES, Change
 from cache.client import Argument, Client
-from cache.document import CAP_BYTES, Contents, Entry, digest, size_of
+from cache.document import CAP_BYTES, Contents, Entry, digest, same, size_of
 from cache.scripts import script
 from cache.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Identity, Meta, Mode, State, moment_of, ms_of, refusal
 from cache.values import entry_from
@@ -363,7 +363,7 @@ class WorkingStore:
             raise TooLarge("contents", f"take {size:,} bytes; working memory holds {CAP_BYTES:,}.")
         its, agent_id, mark = keys.working(identity.agent_id), identity.agent_id, secrets.token_hex(16)
         arguments: list[Argument] = [its.prefix, identity.analysis_id, identity.agent_type, epoch, self._now_ms()]
-        arguments += [mark, seq, digest, int(replace)]
+        arguments += [mark, seq, digest, int(replace), size]
         for suffix, entry in contents.items():
             flat = entry.flat()
             arguments += [suffix, entry.type.value, len(flat), *flat]
@@ -372,7 +372,7 @@ class WorkingStore:
         try:
             meta, restored = await self.read(agent_id, deadline=deadline)
             if (meta.identity, meta.epoch, meta.state) == (identity, epoch, State.RESTORING):
-                _compare(restored, digest, "What was restored")
+                _equal(restored, contents, agent_id)
         except ConsistencyError:
             await self._settle(agent_id, epoch, mark, "clear", deadline=deadline)
             raise
@@ -456,6 +456,11 @@ def _bounded(changes: Sequence[Change]) -> None:
         total += change.size_bytes
         if total > LARGEST_WRITE_BYTES:
             raise TooLarge(change.key, f"brings one write to more than {LARGEST_WRITE_BYTES:,} bytes.")
+
+
+def _equal(restored: Contents, wanted: Contents, agent_id: str) -> None:
+    if not same(restored, wanted):
+        raise ConsistencyError(f"What was restored as {agent_id} is not what was given.")
 
 
 def _compare(contents: Contents, wanted: str, whose: str) -> None:

@@ -33,7 +33,7 @@ from cache.values import SortedSet, entry_from, entry_of, value_of
 from journal.clock import ManualClock
 from journal.errors import BadInput
 
-from .conftest import CHAOS, DAY, EXAMPLES, NEVER, World, bare_client, url_of
+from .conftest import DAY, EXAMPLES, NEVER, World, bare_client, url_of
 from .strategies import LEAVES, SCORES, VALUES, normal
 
 KEYS = st.sampled_from(["a", "b", "*", "k:1"])
@@ -342,8 +342,13 @@ def walk(chance: random.Random, model: Model) -> Change:
     """Return a change that fits what a key holds, most of the time."""
     key = chance.choice(["a", "b", "*", "k:1"])
     found = model.get(key)
-    some = lambda: chance.sample(POOL, chance.randint(1, 4))  # noqa: E731
-    scores = lambda: {member: chance.choice(NUMBERS) for member in some()}  # noqa: E731
+
+    def some() -> list[bytes]:
+        return chance.sample(POOL, chance.randint(1, 4))
+
+    def scores() -> dict[bytes, float]:
+        return {member: chance.choice(NUMBERS) for member in some()}
+
     values: list[Any] = [chance.choice(POOL), some(), set(some()), dict.fromkeys(some(), b"v"), SortedSet(scores())]
     fitting: dict[type, list[Callable[[], Change]]] = {
         bytes: [lambda: changes.string_add(key, chance.choice([1, -9, 2**53, 3]))],
@@ -379,7 +384,7 @@ def walk(chance: random.Random, model: Model) -> Change:
     return change
 
 
-@pytest.mark.parametrize("seed", range(60 if CHAOS else 6))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(one, marks=pytest.mark.chaos) for one in range(6, 60))])
 async def test_long_walks(world: World, seed: int) -> None:
     """Hundreds of changes that mostly fit: every operation is accepted many times, alone and among others."""
     chance, memory, model, accepted = random.Random(seed), await world.memory(), dict[str, Any](), Counter[str]()

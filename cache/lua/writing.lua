@@ -1,8 +1,11 @@
--- One write: a batch of changes, all or none. The keys and the refusals are explained in common.lua.
+-- One write: a batch of changes, all or none. The keys and the refusals are explained in common.lua; what the changes do
+-- in changing.lua.
 --
 --   write(meta, index; prefix, scratch prefix, epoch, least rev, now, cap, {operation, suffix, n, argument × n}…)
 --     → {'ok', rev, size, {result of each change}}
--- *free* is the same for batches that only remove, which a full server has to take.
+-- *free* is the same for batches that only remove, which a full server has to take. A write of a single change has a
+-- script for the type that it works on, called alike, *one_whole(…)* and so on, and *free_whole(…)* where it only
+-- removes: servers make all functions of a script anew for each call, so that a short one is worth having.
 --
 -- Everything is checked before the first change is applied: epoch, state, types, bounds. A key that one change alone
 -- touches is checked where it is. One that several touch, or any after *clear*, is tried on a copy, whose name begins
@@ -17,339 +20,74 @@
 -- Writes: keys of changes, index, meta (rev, size, expiry). Expiry: 24 hours for what was touched, and for everything
 -- when that is an hour ago; outside active mode the moment in meta, exactly.
 
--- changes --
--- The closed list of operations: what each needs to hold, how many bytes it adds, and what it does.
-local MOST = 9007199254740992 -- 2^53: a whole number that every client reads alike
-local WORKS_ON = {
-  string_add = 'string',
-  list_append = 'list', list_prepend = 'list', list_pop = 'list', list_pop_first = 'list', list_set = 'list',
-  list_trim = 'list', list_remove = 'list',
-  hash_put = 'hash', hash_remove = 'hash', hash_add = 'hash',
-  set_add = 'set', set_remove = 'set',
-  zset_add = 'zset', zset_remove = 'zset', zset_increment = 'zset',
-}
+-- keeping --
+-- What every write leaves: index, expiry, meta.
 local HOLDS = {none = true, string = true, list = true, hash = true, set = true, zset = true}
 
--- Each takes (key, suffix, kind, first, last): kind is what the key holds now, ARGV[first..last] are the arguments.
--- check returns the bytes that the change adds, or nil and why it is refused; effect applies it and returns its result.
-local check, effect = {}, {}
-
-local function key_bytes(suffix)
-  return KEY_BYTES + #suffix
+-- Whether a key that holds *kind* may be changed by what works on *works_on*, or on anything.
+local function fits(kind, works_on)
+  return HOLDS[kind] and (not works_on or kind == 'none' or kind == works_on)
 end
 
--- Returns what an item and, if it was the last, its key counted for.
-local function taken(suffix, removed, all)
-  return -removed - (all and key_bytes(suffix) or 0)
-end
-
-local function summed(old, by)
-  if old and not string.match(old, '^-?%d+$') then
-    return nil
+-- *lasts* says that the key is there and has its expiry already.
+local function keep_key(index, prefix, suffix, at, was_there, lasts)
+  if not lasts and redis.call('PEXPIREAT', prefix .. suffix, at) == 0 then
+    redis.call('SREM', index, suffix)
+  elseif not was_there then
+    redis.call('SADD', index, suffix)
   end
-  local a, b = tonumber(old or '0'), tonumber(by)
-  -- Not by the sum: past 2^53 it is rounded, and may come out as 2^53.
-  if math.abs(a) > MOST or math.abs(b) > MOST or (a >= 0 and b > MOST - a) or (a < 0 and b < -MOST - a) then
-    return nil
+end
+
+-- Returns the new rev.
+local function keep_meta(meta, index, prefix, held, now, at, size)
+  local rev = held.rev + 1
+  if held.mode == 'active' and now - held.renewed_at > HOUR_MS then
+    move_expiry(meta, index, prefix, at)
+    redis.call('HSET', meta, 'rev', rev, 'size', size, 'expires_at', at, 'renewed_at', now)
+  else
+    redis.call('HSET', meta, 'rev', rev, 'size', size, 'expires_at', at)
+    redis.call('PEXPIREAT', index, at)
+    redis.call('PEXPIREAT', meta, at)
   end
-  return int(a + b)
+  return rev
 end
 
--- Whole values
-
-function check.put(key, suffix, kind, first, last)
-  return put_size(suffix, ARGV[first], first + 1, last) - size_of(key, suffix, kind)
-end
-
-function effect.put(key, suffix, kind, first, last)
-  if kind ~= 'none' then
-    redis.call('UNLINK', key)
+-- one --
+-- A write of a single change, by the functions of its type; *works_on* is nil for whole values.
+local function one(works_on, check, effect)
+  local meta, index, prefix, now = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[5])
+  local held = held_by(meta)
+  local refused = refusal(held, tonumber(ARGV[3]), tonumber(ARGV[4]))
+  if refused then
+    return refused
   end
-  put_leaves(key, ARGV[first], first + 1, last)
-  return false
-end
-
--- Puts the value only where there is none, and otherwise returns what there is.
-function check.default(key, suffix, kind, first, last)
-  return kind == 'none' and put_size(suffix, ARGV[first], first + 1, last) or 0
-end
-
-function effect.default(key, suffix, kind, first, last)
-  if kind ~= 'none' then
-    return {kind, leaves_of(key, kind)}
+  local operation, suffix, first, last = ARGV[7], ARGV[8], 10, #ARGV
+  local key = prefix .. suffix
+  local kind = kind_of(key)
+  if not fits(kind, works_on) then
+    return {'kind', suffix, kind, works_on or ''}
   end
-  put_leaves(key, ARGV[first], first + 1, last)
-  return false
-end
-
-function check.delete(key, suffix, kind)
-  return -size_of(key, suffix, kind)
-end
-
-function effect.delete(key)
-  return redis.call('UNLINK', key)
-end
-
-check.take = check.delete
-
-function effect.take(key, suffix, kind)
-  if kind == 'none' then
-    return false
+  local growth, why = check(operation, key, suffix, kind, first, last)
+  if not growth then
+    return why
   end
-  local found = {kind, leaves_of(key, kind)}
-  redis.call('UNLINK', key)
-  return found
-end
-
-function check.string_add(key, suffix, kind, first)
-  local old = redis.call('GET', key)
-  local sum = summed(old, ARGV[first])
-  if not sum then
-    return nil, {'integer', suffix}
+  local size = held.size + growth
+  if growth > 0 and size > tonumber(ARGV[6]) then
+    return {'large', suffix, size}
   end
-  return old and #sum - #old or key_bytes(suffix) + ITEM_BYTES + #sum
+  local at = expiry(held, now)
+  local result = effect(operation, key, suffix, kind, first, last, at)
+  keep_key(index, prefix, suffix, at, kind ~= 'none', operation == 'put' and ARGV[first] == 'string')
+  return {'ok', keep_meta(meta, index, prefix, held, now, at, size), size, {result}}
 end
 
-function effect.string_add(key, suffix, kind, first)
-  local sum = summed(redis.call('GET', key), ARGV[first])
-  redis.call('SET', key, sum)
-  return sum
-end
+-- batch --
+-- A write of any number of changes.
+local CHECKS = {string = check_string, list = check_list, hash = check_hash, set = check_set, zset = check_zset}
+local EFFECTS = {string = effect_string, list = effect_list, hash = effect_hash, set = effect_set, zset = effect_zset}
 
--- Lists
-
-function check.list_append(key, suffix, kind, first, last)
-  local total = kind == 'none' and key_bytes(suffix) or 0
-  for i = first, last do
-    total = total + ITEM_BYTES + #ARGV[i]
-  end
-  return total
-end
-
-function effect.list_append(key, suffix, kind, first, last)
-  push('RPUSH', key, first, last)
-  return redis.call('LLEN', key)
-end
-
-check.list_prepend = check.list_append
-
-function effect.list_prepend(key, suffix, kind, first, last)
-  push('LPUSH', key, first, last)
-  return redis.call('LLEN', key)
-end
-
-local function end_taken(key, suffix, kind, place)
-  if kind == 'none' then
-    return 0
-  end
-  return taken(suffix, ITEM_BYTES + #redis.call('LINDEX', key, place), redis.call('LLEN', key) == 1)
-end
-
-function check.list_pop(key, suffix, kind)
-  return end_taken(key, suffix, kind, -1)
-end
-
-function effect.list_pop(key)
-  return redis.call('RPOP', key)
-end
-
-function check.list_pop_first(key, suffix, kind)
-  return end_taken(key, suffix, kind, 0)
-end
-
-function effect.list_pop_first(key)
-  return redis.call('LPOP', key)
-end
-
-function check.list_set(key, suffix, kind, first)
-  local old = kind ~= 'none' and redis.call('LINDEX', key, ARGV[first])
-  if not old then
-    return nil, {'index', suffix, redis.call('LLEN', key)}
-  end
-  return #ARGV[first + 1] - #old
-end
-
-function effect.list_set(key, suffix, kind, first)
-  redis.call('LSET', key, ARGV[first], ARGV[first + 1])
-  return false
-end
-
-function check.list_trim(key, suffix, kind, first)
-  local length = redis.call('LLEN', key)
-  local from, to = tonumber(ARGV[first]), tonumber(ARGV[first + 1])
-  from = math.max(from < 0 and length + from or from, 0)
-  to = math.min(to < 0 and length + to or to, length - 1)
-  if from > to then
-    return -size_of(key, suffix, kind)
-  end
-  local removed = 0
-  for _, part in ipairs({
-    from > 0 and redis.call('LRANGE', key, 0, from - 1) or {},
-    to < length - 1 and redis.call('LRANGE', key, to + 1, -1) or {},
-  }) do
-    for _, leaf in ipairs(part) do
-      removed = removed + ITEM_BYTES + #leaf
-    end
-  end
-  return -removed
-end
-
-function effect.list_trim(key, suffix, kind, first)
-  redis.call('LTRIM', key, ARGV[first], ARGV[first + 1])
-  return redis.call('LLEN', key)
-end
-
-function check.list_remove(key, suffix, kind, first)
-  local count, value = math.abs(tonumber(ARGV[first])), ARGV[first + 1]
-  local matches = kind ~= 'none' and #redis.call('LPOS', key, value, 'COUNT', 0) or 0
-  if count ~= 0 then
-    matches = math.min(matches, count)
-  end
-  return taken(suffix, matches * (ITEM_BYTES + #value), matches > 0 and matches == redis.call('LLEN', key))
-end
-
-function effect.list_remove(key, suffix, kind, first)
-  return redis.call('LREM', key, ARGV[first], ARGV[first + 1])
-end
-
--- Hashes
-
-function check.hash_put(key, suffix, kind, first, last)
-  local total = kind == 'none' and key_bytes(suffix) or 0
-  for i = first, last, 2 do
-    local old = kind ~= 'none' and redis.call('HGET', key, ARGV[i])
-    total = total + #ARGV[i + 1] + (old and -#old or ITEM_BYTES + #ARGV[i])
-  end
-  return total
-end
-
-function effect.hash_put(key, suffix, kind, first, last)
-  local before = redis.call('HLEN', key)
-  push('HSET', key, first, last)
-  return redis.call('HLEN', key) - before
-end
-
-function check.hash_remove(key, suffix, kind, first, last)
-  local removed, count = 0, 0
-  for i = first, last do
-    local old = kind ~= 'none' and redis.call('HGET', key, ARGV[i])
-    if old then
-      removed, count = removed + ITEM_BYTES + #ARGV[i] + #old, count + 1
-    end
-  end
-  return taken(suffix, removed, count > 0 and count == redis.call('HLEN', key))
-end
-
-local function remove(command, key, first, last)
-  local count = 0
-  for from = first, last, CHUNK do
-    count = count + redis.call(command, key, unpack(ARGV, from, math.min(from + CHUNK - 1, last)))
-  end
-  return count
-end
-
-function effect.hash_remove(key, suffix, kind, first, last)
-  return remove('HDEL', key, first, last)
-end
-
-function check.hash_add(key, suffix, kind, first)
-  local old = kind ~= 'none' and redis.call('HGET', key, ARGV[first])
-  local sum = summed(old, ARGV[first + 1])
-  if not sum then
-    return nil, {'integer', suffix}
-  end
-  if old then
-    return #sum - #old
-  end
-  return (kind == 'none' and key_bytes(suffix) or 0) + ITEM_BYTES + #ARGV[first] + #sum
-end
-
-function effect.hash_add(key, suffix, kind, first)
-  local sum = summed(redis.call('HGET', key, ARGV[first]), ARGV[first + 1])
-  redis.call('HSET', key, ARGV[first], sum)
-  return sum
-end
-
--- Sets
-
-function check.set_add(key, suffix, kind, first, last)
-  local total = kind == 'none' and key_bytes(suffix) or 0
-  for i = first, last do
-    if kind == 'none' or redis.call('SISMEMBER', key, ARGV[i]) == 0 then
-      total = total + ITEM_BYTES + #ARGV[i]
-    end
-  end
-  return total
-end
-
-function effect.set_add(key, suffix, kind, first, last)
-  return remove('SADD', key, first, last) -- counts likewise
-end
-
-function check.set_remove(key, suffix, kind, first, last)
-  local removed, count = 0, 0
-  for i = first, last do
-    if kind ~= 'none' and redis.call('SISMEMBER', key, ARGV[i]) == 1 then
-      removed, count = removed + ITEM_BYTES + #ARGV[i], count + 1
-    end
-  end
-  return taken(suffix, removed, count > 0 and count == redis.call('SCARD', key))
-end
-
-function effect.set_remove(key, suffix, kind, first, last)
-  return remove('SREM', key, first, last)
-end
-
--- Sorted sets: scores stand before their members, as the servers take them.
-
-function check.zset_add(key, suffix, kind, first, last)
-  local total = kind == 'none' and key_bytes(suffix) or 0
-  for i = first + 1, last, 2 do
-    if kind == 'none' or not redis.call('ZSCORE', key, ARGV[i]) then
-      total = total + ITEM_BYTES + SCORE_BYTES + #ARGV[i]
-    end
-  end
-  return total
-end
-
-function effect.zset_add(key, suffix, kind, first, last)
-  return remove('ZADD', key, first, last)
-end
-
-function check.zset_remove(key, suffix, kind, first, last)
-  local removed, count = 0, 0
-  for i = first, last do
-    if kind ~= 'none' and redis.call('ZSCORE', key, ARGV[i]) then
-      removed, count = removed + ITEM_BYTES + SCORE_BYTES + #ARGV[i], count + 1
-    end
-  end
-  return taken(suffix, removed, count > 0 and count == redis.call('ZCARD', key))
-end
-
-function effect.zset_remove(key, suffix, kind, first, last)
-  return remove('ZREM', key, first, last)
-end
-
-function check.zset_increment(key, suffix, kind, first)
-  local by, member = ARGV[first], ARGV[first + 1]
-  local old = kind ~= 'none' and redis.call('ZSCORE', key, member)
-  if old and ((old == 'inf' and by == '-inf') or (old == '-inf' and by == 'inf')) then
-    return nil, {'nan', suffix}
-  end
-  if old then
-    return 0
-  end
-  return (kind == 'none' and key_bytes(suffix) or 0) + ITEM_BYTES + SCORE_BYTES + #member
-end
-
-function effect.zset_increment(key, suffix, kind, first)
-  return redis.call('ZINCRBY', key, ARGV[first], ARGV[first + 1])
-end
-
--- The batch
-
--- Returns the changes as {operation, suffix, first, last}, how often each suffix is touched, and whether all keys are
--- cleared first.
+-- Returns the changes as {operation, suffix, first, last, type worked on}, how often each suffix is touched, and
+-- whether all keys are cleared first.
 local function batch_from(i)
   local plan, touches, cleared = {}, {}, false
   while i <= #ARGV do
@@ -357,7 +95,7 @@ local function batch_from(i)
     if operation == 'clear' then
       cleared = true
     else
-      plan[#plan + 1] = {operation, suffix, i + 3, last}
+      plan[#plan + 1] = {operation, suffix, i + 3, last, string.match(operation, '^(%a+)_')}
       touches[suffix] = (touches[suffix] or 0) + 1
     end
     i = last + 1
@@ -377,16 +115,12 @@ local function write()
   local plan, touches, cleared = batch_from(7)
   local size, results = cleared and 0 or held.size, {}
   local copies, copied = {}, 0 -- suffix → its copy
-  local function unchanged(why)
-    for _, copy in pairs(copies) do
-      redis.call('UNLINK', copy)
-    end
-    return why
-  end
+  local kinds = {} -- suffix → what a key held that is changed where it is
+  local at = expiry(held, now)
   -- Check everything; what is tried on copies has its effect there.
   for number, change in ipairs(plan) do
-    local operation, suffix, first, last = unpack(change)
-    local key = prefix .. suffix
+    local operation, suffix, first, last, works_on = unpack(change)
+    local key, growth, why = prefix .. suffix, nil, nil
     if cleared or touches[suffix] > 1 then
       if not copies[suffix] then
         copied = copied + 1
@@ -398,20 +132,27 @@ local function write()
       key = copies[suffix]
     end
     local kind = kind_of(key)
-    if not HOLDS[kind] or (WORKS_ON[operation] and kind ~= 'none' and kind ~= WORKS_ON[operation]) then
-      return unchanged({'kind', suffix, kind, WORKS_ON[operation] or ''})
+    if not fits(kind, works_on) then
+      why = {'kind', suffix, kind, works_on or ''}
+    else
+      growth, why = (CHECKS[works_on] or check_whole)(operation, key, suffix, kind, first, last)
     end
-    local growth, why = check[operation](key, suffix, kind, first, last)
-    if not growth then
-      return unchanged(why)
+    if growth then
+      size = size + growth
+      if growth > 0 and size > cap then
+        why = {'large', suffix, size}
+      end
     end
-    size = size + growth
-    if growth > 0 and size > cap then
-      return unchanged({'large', suffix, size})
+    if why then
+      for _, copy in pairs(copies) do
+        redis.call('UNLINK', copy)
+      end
+      return why
     end
-    change[5] = kind
     if copies[suffix] then
-      results[number] = effect[operation](key, suffix, kind, first, last)
+      results[number] = (EFFECTS[works_on] or effect_whole)(operation, key, suffix, kind, first, last, at)
+    else
+      kinds[suffix] = kind
     end
   end
   -- Apply everything.
@@ -422,9 +163,11 @@ local function write()
     redis.call('UNLINK', index)
   end
   for number, change in ipairs(plan) do
-    local operation, suffix, first, last, kind = unpack(change)
-    if not copies[suffix] then
-      results[number] = effect[operation](prefix .. suffix, suffix, kind, first, last)
+    local operation, suffix, first, last, works_on = unpack(change)
+    local kind = kinds[suffix]
+    if kind then
+      local effect = EFFECTS[works_on] or effect_whole
+      results[number] = effect(operation, prefix .. suffix, suffix, kind, first, last, at)
     end
   end
   for suffix, copy in pairs(copies) do
@@ -434,33 +177,73 @@ local function write()
       redis.call('UNLINK', prefix .. suffix)
     end
   end
-  -- Index, expiry, meta.
-  local moment = expiry(held, now)
-  local at, rev = int(moment), held.rev + 1
   for suffix in pairs(touches) do
-    if redis.call('PEXPIREAT', prefix .. suffix, at) == 1 then
-      redis.call('SADD', index, suffix)
-    else
-      redis.call('SREM', index, suffix)
-    end
+    keep_key(index, prefix, suffix, at, kinds[suffix] and kinds[suffix] ~= 'none')
   end
-  if held.mode == 'active' and now - held.renewed_at > HOUR_MS then
-    move_expiry(meta, index, prefix, at)
-    redis.call('HSET', meta, 'renewed_at', int(now))
-  else
-    redis.call('PEXPIREAT', index, at)
-    redis.call('PEXPIREAT', meta, at)
-  end
-  redis.call('HSET', meta, 'rev', int(rev), 'size', int(size), 'expires_at', at)
-  return {'ok', rev, size, results}
+  return {'ok', keep_meta(meta, index, prefix, held, now, at, size), size, results}
 end
+
+-- one_whole --
+#!lua
+-- with: common, lasting, leaves, putting, whole, keeping, one
+return one(nil, check_whole, effect_whole)
+
+-- one_string --
+#!lua
+-- with: common, lasting, leaves, counting, strings, keeping, one
+return one('string', check_string, effect_string)
+
+-- one_list --
+#!lua
+-- with: common, lasting, leaves, putting, items, lists, keeping, one
+return one('list', check_list, effect_list)
+
+-- one_hash --
+#!lua
+-- with: common, lasting, leaves, putting, counting, items, hashes, keeping, one
+return one('hash', check_hash, effect_hash)
+
+-- one_set --
+#!lua
+-- with: common, lasting, leaves, putting, items, sets, keeping, one
+return one('set', check_set, effect_set)
+
+-- one_zset --
+#!lua
+-- with: common, lasting, leaves, putting, items, sorted, keeping, one
+return one('zset', check_zset, effect_zset)
+
+-- free_whole --
+#!lua flags=allow-oom
+-- with: common, lasting, leaves, putting, whole, keeping, one
+return one(nil, check_whole, effect_whole)
+
+-- free_list --
+#!lua flags=allow-oom
+-- with: common, lasting, leaves, putting, items, lists, keeping, one
+return one('list', check_list, effect_list)
+
+-- free_hash --
+#!lua flags=allow-oom
+-- with: common, lasting, leaves, putting, counting, items, hashes, keeping, one
+return one('hash', check_hash, effect_hash)
+
+-- free_set --
+#!lua flags=allow-oom
+-- with: common, lasting, leaves, putting, items, sets, keeping, one
+return one('set', check_set, effect_set)
+
+-- free_zset --
+#!lua flags=allow-oom
+-- with: common, lasting, leaves, putting, items, sorted, keeping, one
+return one('zset', check_zset, effect_zset)
 
 -- write --
 #!lua
--- with: common, lasting, leaves, putting, changes
+-- with: common, lasting, leaves, putting, whole, counting, strings, items, lists, hashes, sets, sorted, keeping, batch
 return write()
 
 -- free --
 #!lua flags=allow-oom
--- with: common, lasting, leaves, putting, changes
+-- with: common, lasting, leaves, putting, whole, counting, strings, items, lists, hashes, sets, sorted, keeping, batch
 return write()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from celery import Celery
 from celery.schedules import crontab
 
+from checkpoints.tasks import CLEANUP
 from credibility.tasks import RECONCILE, SETTLE
 from journal.errors import SettingsError
 from journal.settings import Settings
@@ -81,6 +82,11 @@ def make_app(settings: Settings) -> Celery:
             "upkeep": {
                 "task": UPKEEP,
                 "schedule": crontab(hour="2", minute="41"),
+                "options": {"expires": 12 * 60 * 60},
+            },
+            "cleanup": {
+                "task": CLEANUP,
+                "schedule": crontab(hour="2", minute="53"),
                 "options": {"expires": 12 * 60 * 60},
             },
         },

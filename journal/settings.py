@@ -81,6 +81,7 @@ class Settings(BaseSettings):
     graph_concurrency: int = Field(10, ge=1, le=64, description="Concurrent graph queries of one process.")
     apply_batch: int = Field(2000, ge=1, le=5000, description="Most events applied to the graph in one transaction.")
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
+    agents: Path | None = Field(None, description="JSON file that defines agents of your own, beside the shipped ones.")
     metrics: str | None = Field(
         None, description="Python module that registers metrics of your own (`kg.metrics.register`)."
     )
@@ -104,7 +105,7 @@ class Settings(BaseSettings):
         """Take values from :meth:`read` alone, so that a test's environment is the one it passes."""
         return (init_settings,)
 
-    @field_validator("home", "cache_dir", "neo4j_home")
+    @field_validator("home", "cache_dir", "neo4j_home", "agents")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path.expanduser().absolute() if path is not None else None

@@ -14,15 +14,24 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from celery import signals
+from pydantic import SecretStr
 
+import checkpoints.tasks
 import credibility.tasks
 import journal.tasks
+from cache.client import Client
+from cache.snapshots import SnapshotStore
+from cache.store import WorkingStore
+from checkpoints.cleanup import Cleanup
+from checkpoints.definitions import Definitions
+from checkpoints.deliverables import checks
 from credibility.settle import ACTOR
 from imem.celery_app import make_app
 from imem.logs import configure
 from imem.notify import tell_ready
 from imem.stores import know_metrics
 from journal.bell import Ringer
+from journal.clock import SystemClock
 from journal.database import Database
 from journal.gateway import Gateway
 from journal.settings import Settings
@@ -38,11 +47,12 @@ POOL_SIZE = 4
 
 class LoopThread:
     """
-    The event loop of a worker process, and what lives in it; see :class:`credibility.tasks.Runtime`.
+    The event loop of a worker process, and what lives in it; see the ``Runtime`` of each module of tasks.
 
     Attributes:
         database, gateway: the journal, and the way in.
         halflife_years: for agents whose record names none.
+        cleanup: of checkpoints.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -53,6 +63,23 @@ class LoopThread:
         self.database = Database(settings.postgres_url.get_secret_value(), size=POOL_SIZE)
         self._ringer = Ringer(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
         self.gateway = Gateway(self.database, ACTOR, self._ringer.ring if self._ringer else None)
+        self._clients: list[Client] = []
+        working, durable = self._client(settings.valkey_working_url), self._client(settings.valkey_durable_url)
+        clock = SystemClock()
+        self.cleanup = Cleanup(
+            self.database,
+            Definitions.read(settings.agents),
+            checks(self.database, self._client(settings.valkey_cache_url)),
+            durable=SnapshotStore(durable, clock) if durable else None,
+            working=WorkingStore(working, clock) if working else None,
+        )
+
+    def _client(self, url: SecretStr | None) -> Client | None:
+        """Return a client of the Valkey at *url*, closed at the end; None where none is set."""
+        if url is None:
+            return None
+        self._clients.append(Client(url.get_secret_value(), size=POOL_SIZE))
+        return self._clients[-1]
 
     def start(self) -> None:
         """Start the thread."""
@@ -71,6 +98,8 @@ class LoopThread:
         self.run(self.database.close)
         if self._ringer is not None:
             self.run(self._ringer.close)
+        for client in self._clients:
+            self.run(client.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -79,6 +108,8 @@ class LoopThread:
 def run(settings: Settings, *, concurrency: int = 1) -> int:
     """Serve tasks until SIGTERM; running ones are finished first."""
     know_metrics(settings)
+    # A wrong file is said at once and in a sentence, not by every child anew.
+    Definitions.read(settings.agents)
     app = make_app(settings)
     started: list[LoopThread] = []
 
@@ -86,11 +117,13 @@ def run(settings: Settings, *, concurrency: int = 1) -> int:
         os.nice(NICENESS)
         runtime = LoopThread(settings)
         runtime.start()
+        checkpoints.tasks.lent.install(runtime)
         credibility.tasks.lent.install(runtime)
         journal.tasks.lent.install(runtime)
         started.append(runtime)
 
     def end(**_: Any) -> None:
+        checkpoints.tasks.lent.install(None)
         credibility.tasks.lent.install(None)
         journal.tasks.lent.install(None)
         while started:

@@ -68,6 +68,7 @@ class Recovered:
         meta: how the working memory stands.
         dirty: whether it holds writes after the checkpoint, of a subtask that may be entered again.
         rolled_back: whether writes of a subtask that may not were left out.
+        migrated: whether *checkpoint* was saved by an earlier version of the program.
         refused: why each tier above was not good enough, in words.
     """
 
@@ -76,6 +77,7 @@ class Recovered:
     meta: Meta
     dirty: bool = False
     rolled_back: bool = False
+    migrated: bool = False
     refused: Mapping[Tier, str]
 
     @property
@@ -172,7 +174,12 @@ class Recovery:
         if wanted.of.clean:
             meta = await self._working.open(wanted.identity, lease.epoch, replace=True, deadline=deadline)
             recovered = Recovered(
-                tier=Tier.CLEAN, checkpoint=wanted.present, meta=meta, rolled_back=wanted.rolled_back, refused={}
+                tier=Tier.CLEAN,
+                checkpoint=wanted.present,
+                meta=meta,
+                rolled_back=wanted.rolled_back,
+                migrated=wanted.migrated,
+                refused={},
             )
         else:
             recovered = await self._from_tiers(wanted, deadline)
@@ -234,6 +241,7 @@ class Recovery:
                     meta=meta,
                     dirty=dirty,
                     rolled_back=wanted.rolled_back,
+                    migrated=wanted.migrated,
                     refused=refused,
                 )
         await self._alarm.unrecoverable(wanted.latest, refused, deadline=deadline)

@@ -58,7 +58,7 @@ async def raw(client: Any, *words: Any) -> Any:
     import redis.asyncio
 
     bare = redis.asyncio.Redis(connection_pool=client._pool)
-    return await bare.execute_command(*words)
+    return await bare.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
 Damage = Callable[[World], Awaitable[None]]

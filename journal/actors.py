@@ -71,6 +71,7 @@ class Action(StrEnum):
     RESUME = "resume"
     EXTEND = "extend"
     CANCEL = "cancel"
+    ACKNOWLEDGE = "acknowledge"
 
 
 class Scope(StrEnum):
@@ -143,7 +144,10 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     ),
     # human admin
     **_cells(_R.HUMAN_ADMIN, _T.WORKING_MEMORY, Scope.ALL, _A.READ),
-    **_cells(_R.HUMAN_ADMIN, _T.WORKFLOW, Scope.ALL, _A.READ, _A.PAUSE, _A.RESUME, _A.EXTEND, _A.CANCEL),
+    **_cells(
+        _R.HUMAN_ADMIN, _T.WORKFLOW, Scope.ALL,
+        _A.READ, _A.PAUSE, _A.RESUME, _A.EXTEND, _A.CANCEL, _A.ACKNOWLEDGE,
+    ),
     **_cells(_R.HUMAN_ADMIN, _T.AGENT_CACHE, Scope.ALL, _A.READ),
     **_cells(_R.HUMAN_ADMIN, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE, _A.DELETE),
     **_cells(

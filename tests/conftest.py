@@ -28,6 +28,9 @@ from imem.local.supervisor import ALL, LocalStack
 from journal.settings import TEST_VARIABLES, Settings
 from tests.servers import migrated_template
 
+OPTIONAL = frozenset({"summary_url", "webhook_url"})
+"""Servers that are nobody's by default."""
+
 KEPT = ("IMEM_CACHE_DIR", "IMEM_MAVEN_REPOSITORY", "IMEM_NEO4J_HOME")
 """What tests take from the environment: where jars come from."""
 
@@ -120,7 +123,7 @@ class _Given:
     """Servers that run already."""
 
     def __init__(self, settings: Settings) -> None:
-        names = [name for name in Settings.model_fields if name.endswith("_url")]
+        names = [name for name in Settings.model_fields if name.endswith("_url") and name not in OPTIONAL]
         missing = [f"IMEM_{name.upper()}" for name in names if getattr(settings, name) is None]
         if missing:
             raise pytest.UsageError(f"IMEM_TEST_STACK=urls needs {', '.join(missing)}.")

@@ -87,7 +87,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         CREDIBILITY: {"read": ALL, "write": ALL},
         AUDIT: {"read": ALL, "drop_expired": ALL},
         JOURNAL: {"append": ALL, "import": ALL, "append_gates": ALL, "append_postmortem": ALL},
-        WORKFLOW: {"read": ALL, "pause": ALL, "resume": ALL, "extend": ALL, "cancel": ALL},
+        WORKFLOW: {"read": ALL, "pause": ALL, "resume": ALL, "extend": ALL, "cancel": ALL, "acknowledge": ALL},
     },
 }  # fmt: skip
 """The specification's table, written out by hand: role → resource → action → whose. What is not here is denied."""

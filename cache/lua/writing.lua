@@ -18,29 +18,24 @@
 -- when that is an hour ago; outside active mode the moment in meta, exactly.
 
 -- changes --
--- The closed list of operations: what each needs to hold, how many bytes it adds, and what it does.
+-- The closed list of operations: how many bytes each adds, and what it does. Their names begin with the type of the key
+-- that they work on, but for those of whole values. A function for each type, not one for each operation: a server
+-- makes them anew for every call.
+--
+-- All take (operation, key, suffix, kind, first, last): kind is what the key holds now, ARGV[first..last] are the
+-- arguments. check returns the bytes that the change adds, or nil and why it is refused; effect applies it and returns
+-- its result.
 local MOST = 9007199254740992 -- 2^53: a whole number that every client reads alike
-local WORKS_ON = {
-  string_add = 'string',
-  list_append = 'list', list_prepend = 'list', list_pop = 'list', list_pop_first = 'list', list_set = 'list',
-  list_trim = 'list', list_remove = 'list',
-  hash_put = 'hash', hash_remove = 'hash', hash_add = 'hash',
-  set_add = 'set', set_remove = 'set',
-  zset_add = 'zset', zset_remove = 'zset', zset_increment = 'zset',
-}
 local HOLDS = {none = true, string = true, list = true, hash = true, set = true, zset = true}
 
--- Each takes (key, suffix, kind, first, last): kind is what the key holds now, ARGV[first..last] are the arguments.
--- check returns the bytes that the change adds, or nil and why it is refused; effect applies it and returns its result.
-local check, effect = {}, {}
-
-local function key_bytes(suffix)
-  return KEY_BYTES + #suffix
+-- Returns what items and, if they were all, their key counted for.
+local function taken(suffix, removed, all)
+  return -removed - (all and KEY_BYTES + #suffix or 0)
 end
 
--- Returns what an item and, if it was the last, its key counted for.
-local function taken(suffix, removed, all)
-  return -removed - (all and key_bytes(suffix) or 0)
+-- Returns what the key itself will count for, if it is not there yet.
+local function begun(suffix, kind)
+  return kind == 'none' and KEY_BYTES + #suffix or 0
 end
 
 local function summed(old, by)
@@ -55,134 +50,73 @@ local function summed(old, by)
   return int(a + b)
 end
 
--- Whole values
-
-function check.put(key, suffix, kind, first, last)
-  return put_size(suffix, ARGV[first], first + 1, last) - size_of(key, suffix, kind)
+-- Runs *command* with the arguments in pieces; returns the sum of its answers.
+local function in_pieces(command, key, first, last)
+  local count = 0
+  for from = first, last, CHUNK do
+    count = count + redis.call(command, key, unpack(ARGV, from, math.min(from + CHUNK - 1, last)))
+  end
+  return count
 end
 
-function effect.put(key, suffix, kind, first, last)
-  if kind ~= 'none' then
+-- Whole values: put, default (where there is none; otherwise the result is what there is), delete, take (the result is
+-- what there was).
+
+local function check_whole(operation, key, suffix, kind, first, last)
+  if operation == 'put' then
+    return put_size(suffix, ARGV[first], first + 1, last) - size_of(key, suffix, kind)
+  elseif operation == 'default' then
+    return kind == 'none' and put_size(suffix, ARGV[first], first + 1, last) or 0
+  elseif operation == 'delete' or operation == 'take' then
+    return -size_of(key, suffix, kind)
+  end
+  return nil, {'operation', suffix, operation}
+end
+
+local function effect_whole(operation, key, suffix, kind, first, last)
+  if operation == 'put' or (operation == 'default' and kind == 'none') then
+    if kind ~= 'none' and ARGV[first] ~= 'string' then
+      redis.call('UNLINK', key) -- SET replaces whatever there is
+    end
+    put_leaves(key, ARGV[first], first + 1, last)
+    return false
+  elseif operation == 'delete' then
+    return redis.call('UNLINK', key)
+  end
+  local found = kind ~= 'none' and {kind, leaves_of(key, kind)}
+  if operation == 'take' then
     redis.call('UNLINK', key)
   end
-  put_leaves(key, ARGV[first], first + 1, last)
-  return false
-end
-
--- Puts the value only where there is none, and otherwise returns what there is.
-function check.default(key, suffix, kind, first, last)
-  return kind == 'none' and put_size(suffix, ARGV[first], first + 1, last) or 0
-end
-
-function effect.default(key, suffix, kind, first, last)
-  if kind ~= 'none' then
-    return {kind, leaves_of(key, kind)}
-  end
-  put_leaves(key, ARGV[first], first + 1, last)
-  return false
-end
-
-function check.delete(key, suffix, kind)
-  return -size_of(key, suffix, kind)
-end
-
-function effect.delete(key)
-  return redis.call('UNLINK', key)
-end
-
-check.take = check.delete
-
-function effect.take(key, suffix, kind)
-  if kind == 'none' then
-    return false
-  end
-  local found = {kind, leaves_of(key, kind)}
-  redis.call('UNLINK', key)
   return found
 end
 
-function check.string_add(key, suffix, kind, first)
+-- Texts: string_add by.
+
+local function check_string(operation, key, suffix, kind, first)
   local old = redis.call('GET', key)
   local sum = summed(old, ARGV[first])
   if not sum then
     return nil, {'integer', suffix}
   end
-  return old and #sum - #old or key_bytes(suffix) + ITEM_BYTES + #sum
+  return old and #sum - #old or KEY_BYTES + #suffix + ITEM_BYTES + #sum
 end
 
-function effect.string_add(key, suffix, kind, first)
+local function effect_string(operation, key, suffix, kind, first)
   local sum = summed(redis.call('GET', key), ARGV[first])
   redis.call('SET', key, sum)
   return sum
 end
 
--- Lists
+-- Lists: list_append item…, list_prepend item… (each before the one that was given before it), list_pop, list_pop_first,
+-- list_set index item, list_trim first last, list_remove count item.
 
-function check.list_append(key, suffix, kind, first, last)
-  local total = kind == 'none' and key_bytes(suffix) or 0
-  for i = first, last do
-    total = total + ITEM_BYTES + #ARGV[i]
-  end
-  return total
-end
-
-function effect.list_append(key, suffix, kind, first, last)
-  push('RPUSH', key, first, last)
-  return redis.call('LLEN', key)
-end
-
-check.list_prepend = check.list_append
-
-function effect.list_prepend(key, suffix, kind, first, last)
-  push('LPUSH', key, first, last)
-  return redis.call('LLEN', key)
-end
-
-local function end_taken(key, suffix, kind, place)
-  if kind == 'none' then
-    return 0
-  end
-  return taken(suffix, ITEM_BYTES + #redis.call('LINDEX', key, place), redis.call('LLEN', key) == 1)
-end
-
-function check.list_pop(key, suffix, kind)
-  return end_taken(key, suffix, kind, -1)
-end
-
-function effect.list_pop(key)
-  return redis.call('RPOP', key)
-end
-
-function check.list_pop_first(key, suffix, kind)
-  return end_taken(key, suffix, kind, 0)
-end
-
-function effect.list_pop_first(key)
-  return redis.call('LPOP', key)
-end
-
-function check.list_set(key, suffix, kind, first)
-  local old = kind ~= 'none' and redis.call('LINDEX', key, ARGV[first])
-  if not old then
-    return nil, {'index', suffix, redis.call('LLEN', key)}
-  end
-  return #ARGV[first + 1] - #old
-end
-
-function effect.list_set(key, suffix, kind, first)
-  redis.call('LSET', key, ARGV[first], ARGV[first + 1])
-  return false
-end
-
-function check.list_trim(key, suffix, kind, first)
-  local length = redis.call('LLEN', key)
-  local from, to = tonumber(ARGV[first]), tonumber(ARGV[first + 1])
+local function trimmed(key, suffix, kind, from, to)
+  local length, removed = redis.call('LLEN', key), 0
   from = math.max(from < 0 and length + from or from, 0)
   to = math.min(to < 0 and length + to or to, length - 1)
   if from > to then
     return -size_of(key, suffix, kind)
   end
-  local removed = 0
   for _, part in ipairs({
     from > 0 and redis.call('LRANGE', key, 0, from - 1) or {},
     to < length - 1 and redis.call('LRANGE', key, to + 1, -1) or {},
@@ -194,42 +128,71 @@ function check.list_trim(key, suffix, kind, first)
   return -removed
 end
 
-function effect.list_trim(key, suffix, kind, first)
-  redis.call('LTRIM', key, ARGV[first], ARGV[first + 1])
-  return redis.call('LLEN', key)
-end
-
-function check.list_remove(key, suffix, kind, first)
-  local count, value = math.abs(tonumber(ARGV[first])), ARGV[first + 1]
-  local matches = kind ~= 'none' and #redis.call('LPOS', key, value, 'COUNT', 0) or 0
+local function check_list(operation, key, suffix, kind, first, last)
+  if operation == 'list_append' or operation == 'list_prepend' then
+    local total = begun(suffix, kind)
+    for i = first, last do
+      total = total + ITEM_BYTES + #ARGV[i]
+    end
+    return total
+  elseif operation == 'list_pop' or operation == 'list_pop_first' then
+    local item = kind ~= 'none' and redis.call('LINDEX', key, operation == 'list_pop' and -1 or 0)
+    return item and taken(suffix, ITEM_BYTES + #item, redis.call('LLEN', key) == 1) or 0
+  elseif operation == 'list_set' then
+    local old = kind ~= 'none' and redis.call('LINDEX', key, ARGV[first])
+    if not old then
+      return nil, {'index', suffix, redis.call('LLEN', key)}
+    end
+    return #ARGV[first + 1] - #old
+  elseif operation == 'list_trim' then
+    return trimmed(key, suffix, kind, tonumber(ARGV[first]), tonumber(ARGV[first + 1]))
+  end
+  local count, item = math.abs(tonumber(ARGV[first])), ARGV[first + 1]
+  local matches = kind ~= 'none' and #redis.call('LPOS', key, item, 'COUNT', 0) or 0
   if count ~= 0 then
     matches = math.min(matches, count)
   end
-  return taken(suffix, matches * (ITEM_BYTES + #value), matches > 0 and matches == redis.call('LLEN', key))
+  return taken(suffix, matches * (ITEM_BYTES + #item), matches > 0 and matches == redis.call('LLEN', key))
 end
 
-function effect.list_remove(key, suffix, kind, first)
-  return redis.call('LREM', key, ARGV[first], ARGV[first + 1])
-end
-
--- Hashes
-
-function check.hash_put(key, suffix, kind, first, last)
-  local total = kind == 'none' and key_bytes(suffix) or 0
-  for i = first, last, 2 do
-    local old = kind ~= 'none' and redis.call('HGET', key, ARGV[i])
-    total = total + #ARGV[i + 1] + (old and -#old or ITEM_BYTES + #ARGV[i])
+local function effect_list(operation, key, suffix, kind, first, last)
+  if operation == 'list_append' then
+    push('RPUSH', key, first, last)
+  elseif operation == 'list_prepend' then
+    push('LPUSH', key, first, last)
+  elseif operation == 'list_pop' then
+    return redis.call('RPOP', key)
+  elseif operation == 'list_pop_first' then
+    return redis.call('LPOP', key)
+  elseif operation == 'list_set' then
+    redis.call('LSET', key, ARGV[first], ARGV[first + 1])
+    return false
+  elseif operation == 'list_trim' then
+    redis.call('LTRIM', key, ARGV[first], ARGV[first + 1])
+  else
+    return redis.call('LREM', key, ARGV[first], ARGV[first + 1])
   end
-  return total
+  return redis.call('LLEN', key)
 end
 
-function effect.hash_put(key, suffix, kind, first, last)
-  local before = redis.call('HLEN', key)
-  push('HSET', key, first, last)
-  return redis.call('HLEN', key) - before
-end
+-- Hashes: hash_put {field value}…, hash_remove field…, hash_add field by.
 
-function check.hash_remove(key, suffix, kind, first, last)
+local function check_hash(operation, key, suffix, kind, first, last)
+  if operation == 'hash_put' then
+    local total = begun(suffix, kind)
+    for i = first, last, 2 do
+      local old = kind ~= 'none' and redis.call('HGET', key, ARGV[i])
+      total = total + #ARGV[i + 1] + (old and -#old or ITEM_BYTES + #ARGV[i])
+    end
+    return total
+  elseif operation == 'hash_add' then
+    local old = kind ~= 'none' and redis.call('HGET', key, ARGV[first])
+    local sum = summed(old, ARGV[first + 1])
+    if not sum then
+      return nil, {'integer', suffix}
+    end
+    return old and #sum - #old or begun(suffix, kind) + ITEM_BYTES + #ARGV[first] + #sum
+  end
   local removed, count = 0, 0
   for i = first, last do
     local old = kind ~= 'none' and redis.call('HGET', key, ARGV[i])
@@ -240,83 +203,57 @@ function check.hash_remove(key, suffix, kind, first, last)
   return taken(suffix, removed, count > 0 and count == redis.call('HLEN', key))
 end
 
-local function remove(command, key, first, last)
-  local count = 0
-  for from = first, last, CHUNK do
-    count = count + redis.call(command, key, unpack(ARGV, from, math.min(from + CHUNK - 1, last)))
+local function effect_hash(operation, key, suffix, kind, first, last)
+  if operation == 'hash_put' then
+    return in_pieces('HSET', key, first, last)
+  elseif operation == 'hash_add' then
+    local sum = summed(redis.call('HGET', key, ARGV[first]), ARGV[first + 1])
+    redis.call('HSET', key, ARGV[first], sum)
+    return sum
   end
-  return count
+  return in_pieces('HDEL', key, first, last)
 end
 
-function effect.hash_remove(key, suffix, kind, first, last)
-  return remove('HDEL', key, first, last)
-end
+-- Sets: set_add member…, set_remove member….
 
-function check.hash_add(key, suffix, kind, first)
-  local old = kind ~= 'none' and redis.call('HGET', key, ARGV[first])
-  local sum = summed(old, ARGV[first + 1])
-  if not sum then
-    return nil, {'integer', suffix}
-  end
-  if old then
-    return #sum - #old
-  end
-  return (kind == 'none' and key_bytes(suffix) or 0) + ITEM_BYTES + #ARGV[first] + #sum
-end
-
-function effect.hash_add(key, suffix, kind, first)
-  local sum = summed(redis.call('HGET', key, ARGV[first]), ARGV[first + 1])
-  redis.call('HSET', key, ARGV[first], sum)
-  return sum
-end
-
--- Sets
-
-function check.set_add(key, suffix, kind, first, last)
-  local total = kind == 'none' and key_bytes(suffix) or 0
+local function check_set(operation, key, suffix, kind, first, last)
+  local bytes, count = 0, 0
+  local there = operation == 'set_remove' and 1 or 0
   for i = first, last do
-    if kind == 'none' or redis.call('SISMEMBER', key, ARGV[i]) == 0 then
-      total = total + ITEM_BYTES + #ARGV[i]
+    if (kind == 'none' and 0 or redis.call('SISMEMBER', key, ARGV[i])) == there then
+      bytes, count = bytes + ITEM_BYTES + #ARGV[i], count + 1
     end
   end
-  return total
-end
-
-function effect.set_add(key, suffix, kind, first, last)
-  return remove('SADD', key, first, last) -- counts likewise
-end
-
-function check.set_remove(key, suffix, kind, first, last)
-  local removed, count = 0, 0
-  for i = first, last do
-    if kind ~= 'none' and redis.call('SISMEMBER', key, ARGV[i]) == 1 then
-      removed, count = removed + ITEM_BYTES + #ARGV[i], count + 1
-    end
+  if operation == 'set_add' then
+    return begun(suffix, kind) + bytes
   end
-  return taken(suffix, removed, count > 0 and count == redis.call('SCARD', key))
+  return taken(suffix, bytes, count > 0 and count == redis.call('SCARD', key))
 end
 
-function effect.set_remove(key, suffix, kind, first, last)
-  return remove('SREM', key, first, last)
+local function effect_set(operation, key, suffix, kind, first, last)
+  return in_pieces(operation == 'set_add' and 'SADD' or 'SREM', key, first, last)
 end
 
--- Sorted sets: scores stand before their members, as the servers take them.
+-- Sorted sets: zset_add {score member}…, zset_remove member…, zset_increment by member. Scores stand before their
+-- members, as the servers take them.
 
-function check.zset_add(key, suffix, kind, first, last)
-  local total = kind == 'none' and key_bytes(suffix) or 0
-  for i = first + 1, last, 2 do
-    if kind == 'none' or not redis.call('ZSCORE', key, ARGV[i]) then
-      total = total + ITEM_BYTES + SCORE_BYTES + #ARGV[i]
+local function check_zset(operation, key, suffix, kind, first, last)
+  if operation == 'zset_add' then
+    local total = begun(suffix, kind)
+    for i = first + 1, last, 2 do
+      if kind == 'none' or not redis.call('ZSCORE', key, ARGV[i]) then
+        total = total + ITEM_BYTES + SCORE_BYTES + #ARGV[i]
+      end
     end
+    return total
+  elseif operation == 'zset_increment' then
+    local by, member = ARGV[first], ARGV[first + 1]
+    local old = kind ~= 'none' and redis.call('ZSCORE', key, member)
+    if old and ((old == 'inf' and by == '-inf') or (old == '-inf' and by == 'inf')) then
+      return nil, {'nan', suffix}
+    end
+    return old and 0 or begun(suffix, kind) + ITEM_BYTES + SCORE_BYTES + #member
   end
-  return total
-end
-
-function effect.zset_add(key, suffix, kind, first, last)
-  return remove('ZADD', key, first, last)
-end
-
-function check.zset_remove(key, suffix, kind, first, last)
   local removed, count = 0, 0
   for i = first, last do
     if kind ~= 'none' and redis.call('ZSCORE', key, ARGV[i]) then
@@ -326,30 +263,20 @@ function check.zset_remove(key, suffix, kind, first, last)
   return taken(suffix, removed, count > 0 and count == redis.call('ZCARD', key))
 end
 
-function effect.zset_remove(key, suffix, kind, first, last)
-  return remove('ZREM', key, first, last)
+local function effect_zset(operation, key, suffix, kind, first, last)
+  if operation == 'zset_increment' then
+    return redis.call('ZINCRBY', key, ARGV[first], ARGV[first + 1])
+  end
+  return in_pieces(operation == 'zset_add' and 'ZADD' or 'ZREM', key, first, last)
 end
 
-function check.zset_increment(key, suffix, kind, first)
-  local by, member = ARGV[first], ARGV[first + 1]
-  local old = kind ~= 'none' and redis.call('ZSCORE', key, member)
-  if old and ((old == 'inf' and by == '-inf') or (old == '-inf' and by == 'inf')) then
-    return nil, {'nan', suffix}
-  end
-  if old then
-    return 0
-  end
-  return (kind == 'none' and key_bytes(suffix) or 0) + ITEM_BYTES + SCORE_BYTES + #member
-end
-
-function effect.zset_increment(key, suffix, kind, first)
-  return redis.call('ZINCRBY', key, ARGV[first], ARGV[first + 1])
-end
+local CHECKS = {string = check_string, list = check_list, hash = check_hash, set = check_set, zset = check_zset}
+local EFFECTS = {string = effect_string, list = effect_list, hash = effect_hash, set = effect_set, zset = effect_zset}
 
 -- The batch
 
--- Returns the changes as {operation, suffix, first, last}, how often each suffix is touched, and whether all keys are
--- cleared first.
+-- Returns the changes as {operation, suffix, first, last, type worked on}, how often each suffix is touched, and
+-- whether all keys are cleared first.
 local function batch_from(i)
   local plan, touches, cleared = {}, {}, false
   while i <= #ARGV do
@@ -357,7 +284,7 @@ local function batch_from(i)
     if operation == 'clear' then
       cleared = true
     else
-      plan[#plan + 1] = {operation, suffix, i + 3, last}
+      plan[#plan + 1] = {operation, suffix, i + 3, last, string.match(operation, '^(%a+)_')}
       touches[suffix] = (touches[suffix] or 0) + 1
     end
     i = last + 1
@@ -377,16 +304,11 @@ local function write()
   local plan, touches, cleared = batch_from(7)
   local size, results = cleared and 0 or held.size, {}
   local copies, copied = {}, 0 -- suffix → its copy
-  local function unchanged(why)
-    for _, copy in pairs(copies) do
-      redis.call('UNLINK', copy)
-    end
-    return why
-  end
+  local kinds = {} -- suffix → what a key held that is changed where it is
   -- Check everything; what is tried on copies has its effect there.
   for number, change in ipairs(plan) do
-    local operation, suffix, first, last = unpack(change)
-    local key = prefix .. suffix
+    local operation, suffix, first, last, works_on = unpack(change)
+    local key, growth, why = prefix .. suffix, nil, nil
     if cleared or touches[suffix] > 1 then
       if not copies[suffix] then
         copied = copied + 1
@@ -398,20 +320,27 @@ local function write()
       key = copies[suffix]
     end
     local kind = kind_of(key)
-    if not HOLDS[kind] or (WORKS_ON[operation] and kind ~= 'none' and kind ~= WORKS_ON[operation]) then
-      return unchanged({'kind', suffix, kind, WORKS_ON[operation] or ''})
+    if not HOLDS[kind] or (works_on and kind ~= 'none' and kind ~= works_on) then
+      why = {'kind', suffix, kind, works_on or ''}
+    else
+      growth, why = (CHECKS[works_on] or check_whole)(operation, key, suffix, kind, first, last)
     end
-    local growth, why = check[operation](key, suffix, kind, first, last)
-    if not growth then
-      return unchanged(why)
+    if growth then
+      size = size + growth
+      if growth > 0 and size > cap then
+        why = {'large', suffix, size}
+      end
     end
-    size = size + growth
-    if growth > 0 and size > cap then
-      return unchanged({'large', suffix, size})
+    if why then
+      for _, copy in pairs(copies) do
+        redis.call('UNLINK', copy)
+      end
+      return why
     end
-    change[5] = kind
     if copies[suffix] then
-      results[number] = effect[operation](key, suffix, kind, first, last)
+      results[number] = (EFFECTS[works_on] or effect_whole)(operation, key, suffix, kind, first, last)
+    else
+      kinds[suffix] = kind
     end
   end
   -- Apply everything.
@@ -422,9 +351,11 @@ local function write()
     redis.call('UNLINK', index)
   end
   for number, change in ipairs(plan) do
-    local operation, suffix, first, last, kind = unpack(change)
-    if not copies[suffix] then
-      results[number] = effect[operation](prefix .. suffix, suffix, kind, first, last)
+    local operation, suffix, first, last, works_on = unpack(change)
+    local kind = kinds[suffix]
+    if kind then
+      local effect = EFFECTS[works_on] or effect_whole
+      results[number] = effect(operation, prefix .. suffix, suffix, kind, first, last)
     end
   end
   for suffix, copy in pairs(copies) do
@@ -435,23 +366,22 @@ local function write()
     end
   end
   -- Index, expiry, meta.
-  local moment = expiry(held, now)
-  local at, rev = int(moment), held.rev + 1
+  local at, rev = int(expiry(held, now)), held.rev + 1
   for suffix in pairs(touches) do
-    if redis.call('PEXPIREAT', prefix .. suffix, at) == 1 then
-      redis.call('SADD', index, suffix)
-    else
+    if redis.call('PEXPIREAT', prefix .. suffix, at) == 0 then
       redis.call('SREM', index, suffix)
+    elseif not kinds[suffix] or kinds[suffix] == 'none' then
+      redis.call('SADD', index, suffix)
     end
   end
   if held.mode == 'active' and now - held.renewed_at > HOUR_MS then
     move_expiry(meta, index, prefix, at)
-    redis.call('HSET', meta, 'renewed_at', int(now))
+    redis.call('HSET', meta, 'rev', int(rev), 'size', int(size), 'expires_at', at, 'renewed_at', int(now))
   else
+    redis.call('HSET', meta, 'rev', int(rev), 'size', int(size), 'expires_at', at)
     redis.call('PEXPIREAT', index, at)
     redis.call('PEXPIREAT', meta, at)
   end
-  redis.call('HSET', meta, 'rev', int(rev), 'size', int(size), 'expires_at', at)
   return {'ok', rev, size, results}
 end
 

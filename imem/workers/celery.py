@@ -1,8 +1,8 @@
 """
 The Celery worker.
 
-Tasks run in child processes. Each owns one event loop in a thread of its own, with the stores'
-connections, made after the fork and never shared across it.
+Tasks run in child processes. Each owns one event loop in a thread of its own, with the stores' connections, made after
+the fork and never shared across it.
 """
 
 from __future__ import annotations

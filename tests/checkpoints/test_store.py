@@ -301,7 +301,10 @@ async def test_a_valkey_that_is_away_is_counted_and_costs_no_save(world: World, 
     assert await checkpoints.load(world.analysis, "filer", deadline=soon()) == saved
     assert world.metrics.save_errors.total(store="durable") == 1
     assert world.metrics.save_errors.total(store="postgres") == 0
-    assert (world.metrics.save_latency.count(store="postgres"), world.metrics.save_latency.count(store="durable")) == (1, 0)
+    assert (world.metrics.save_latency.count(store="postgres"), world.metrics.save_latency.count(store="durable")) == (
+        1,
+        0,
+    )
     await client.close()
 
 
@@ -314,7 +317,12 @@ async def test_without_postgres_nothing_is_saved_and_no_copy_believed(world: Wor
 
     with pytest.raises(PostgresUnavailable):
         await checkpoints.save(
-            lease, kind=Kind.SUBTASK, subtask="parse", document=document, digest=digest, deadline=Deadline.after_ms(2000)
+            lease,
+            kind=Kind.SUBTASK,
+            subtask="parse",
+            document=document,
+            digest=digest,
+            deadline=Deadline.after_ms(2000),
         )
     with pytest.raises(PostgresUnavailable):
         await checkpoints.load(world.analysis, "filer", deadline=Deadline.after_ms(2000))

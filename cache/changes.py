@@ -12,10 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cache.document import CAP_BYTES, ITEM_BYTES, KEY_BYTES, score_text
+from cache.document import CAP_BYTES, ITEM_BYTES, KEY_BYTES, Type, score_text
 from cache.keys import suffix_of
 from cache.values import LARGEST_WHOLE, Text, Value, entry_of, leaf_of, members_of, pairs_of, score_of, scored_of
 from journal.errors import BadInput, TooLarge, UnsupportedType
+
+LARGEST_WRITE_BYTES: Final = 2 * CAP_BYTES
+"""What the changes of one write may bring along together, in bytes."""
+
+_TYPES: Final = {kind: kind.value.encode("ascii") for kind in Type}
 
 FREEING: Final = frozenset(
     {"delete", "take", "clear", "list_pop", "list_pop_first", "list_trim", "list_remove"}
@@ -59,7 +64,7 @@ class Change:
 
 def _change(operation: str, key: str, arguments: Iterable[bytes] = ()) -> Change:
     change = Change(operation, key, suffix_of(key), tuple(arguments))
-    if change.size_bytes > 2 * CAP_BYTES:
+    if change.size_bytes > LARGEST_WRITE_BYTES:
         raise TooLarge(key, f"is larger than the {CAP_BYTES:,} bytes that working memory holds.")
     return change
 
@@ -82,11 +87,10 @@ def default(key: str, value: Value) -> Change:
 
 
 def _whole(operation: str, key: str, value: Value) -> Change:
-    suffix_of(key)
-    entry = entry_of(key, value)
-    if KEY_BYTES + entry.size_bytes > CAP_BYTES:
+    suffix, entry = suffix_of(key), entry_of(key, value)
+    if KEY_BYTES + len(suffix) + entry.size_bytes > CAP_BYTES:
         raise TooLarge(key, f"takes {entry.size_bytes:,} bytes; working memory holds {CAP_BYTES:,}.")
-    return _change(operation, key, (entry.type.value.encode("ascii"), *entry.flat()))
+    return Change(operation, key, suffix, (_TYPES[entry.type], *entry.flat()))
 
 
 def delete(key: str) -> Change:

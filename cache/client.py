@@ -8,10 +8,10 @@ have been changed; from then on a lost answer to a writing script means that nob
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any, Final, Self
 
+import hiredis
 import redis.asyncio
 import redis.exceptions
 from redis.asyncio.retry import Retry
@@ -48,9 +48,11 @@ _REFUSALS: Final[dict[str, tuple[str, str]]] = {
 
 class Client:
     """
-    A bounded pool of connections of one process and one event loop to one server.
+    A bounded number of connections of one process and one event loop to one server.
 
     Opens lazily: making one touches no network, so that a server that is down is an error of the call.
+
+    It keeps the driver's connections itself: the driver's own pool takes as long as the rest of a call.
 
     Attributes:
         name: what errors call the server.
@@ -59,8 +61,9 @@ class Client:
     def __init__(self, url: str, *, name: str = "Valkey", size: int = 8) -> None:
         self.name = name
         self._slots = asyncio.Semaphore(size)
+        self._idle: list[Any] = []
         # Limits of time are the callers'; the driver's own would end a connection that another call still waits on.
-        self._pool: Any = redis.asyncio.ConnectionPool.from_url(
+        self._made_by: Any = redis.asyncio.ConnectionPool.from_url(
             url,
             protocol=2,
             socket_timeout=None,
@@ -70,8 +73,9 @@ class Client:
         )
 
     async def close(self) -> None:
-        """Close every connection."""
-        await self._pool.disconnect()
+        """Close every connection that no call is using."""
+        while self._idle:
+            await self._idle.pop().disconnect()
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,8 +96,7 @@ class Client:
             OutcomeUnknown: the connection broke, or *deadline* passed, while it may have written.
             StatementRejected: the server refused the script.
         """
-        async with self._connection(deadline, writes=script.writes) as call:
-            return await _evaluated(call, script, keys, arguments)
+        return (await self._run(script, keys, arguments, deadline, flush=False))[0]
 
     async def run_flushed(
         self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], *, deadline: Deadline
@@ -103,40 +106,54 @@ class Client:
 
         A server before 7.2, or one without such a file, cannot tell: then not.
         """
-        async with self._connection(deadline, writes=script.writes) as call:
-            answer = await _evaluated(call, script, keys, arguments)
-            left_ms = max(1, int(min(deadline.left_s(), BACKGROUND_TIMEOUT_S) * 900))
-            try:
-                local, _ = await call("WAITAOF", 1, 0, left_ms)
-            except redis.exceptions.ResponseError:
-                return answer, False
-            return answer, bool(local)
+        return await self._run(script, keys, arguments, deadline, flush=True)
 
-    @asynccontextmanager
-    async def _connection(self, deadline: Deadline, *, writes: bool) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-        """Lend a way to send one command and read its answer, on one connection, until *deadline*."""
-        deadline.check(f"a call of {self.name}")
-        sent = False
+    async def _run(
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Sequence[Argument],
+        deadline: Deadline,
+        *,
+        flush: bool,
+    ) -> tuple[Any, bool]:
+        deadline.check("a call of a server")
+        connection: Any = None
+        whole = False
         try:
             async with asyncio.timeout(min(deadline.left_s(), BACKGROUND_TIMEOUT_S)), self._slots:
-                connection = await self._pool.get_connection()
-
-                async def call(*command: Argument) -> Any:
-                    nonlocal sent
-                    sent = True
-                    await connection.send_command(*command)
-                    return await connection.read_response()
-
                 try:
-                    yield call
+                    connection = await self._connected()
+                    answer = await _evaluated(connection, script, keys, arguments)
+                    flushed = flush and await _flushed(connection, deadline)
+                    whole = True
+                except redis.exceptions.ResponseError:
+                    whole = True  # That is an answer as well: the connection is in order.
+                    raise
                 finally:
-                    await self._pool.release(connection)
+                    if whole:
+                        self._idle.append(connection)
+                    elif connection is not None:
+                        await connection.disconnect(nowait=True)
         except TimeoutError as error:
-            raise self._late(deadline, unknown=sent and writes) from error
+            raise self._late(deadline, unknown=connection is not None and script.writes) from error
         except redis.exceptions.RedisError as error:
-            raise self._translated(error, unknown=sent and writes) from error
+            raise self._translated(error, unknown=connection is not None and script.writes) from error
         except OSError as error:
-            raise self._lost(unknown=sent and writes) from error
+            raise self._lost(unknown=connection is not None and script.writes) from error
+        return answer, flushed
+
+    async def _connected(self) -> Any:
+        """Return a connection that the server has not closed: the one used last, or a new one."""
+        while self._idle:
+            connection = self._idle.pop()
+            # What has arrived without being asked for is the end, or nothing that belongs here.
+            if connection.is_connected and not await _has_news(connection):
+                return connection
+            await connection.disconnect(nowait=True)
+        connection = self._made_by.make_connection()
+        await connection.connect()
+        return connection
 
     def _late(self, deadline: Deadline, *, unknown: bool) -> ImemError:
         if unknown:
@@ -182,11 +199,35 @@ class Client:
         return StatementRejected(f"{self.name} refused a statement ({code[:40]}).")
 
 
-async def _evaluated(
-    call: Callable[..., Awaitable[Any]], script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]
-) -> Any:
+async def _evaluated(connection: Any, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]) -> Any:
     """Run *script* by its hash, and by its text where the server has not seen it; then it has done nothing."""
     try:
-        return await call("EVALSHA", script.sha1, len(keys), *keys, *arguments)
+        return await _asked(connection, b"EVALSHA", script.sha1, len(keys), *keys, *arguments)
     except redis.exceptions.NoScriptError:
-        return await call("EVAL", script.text, len(keys), *keys, *arguments)
+        return await _asked(connection, b"EVAL", script.text, len(keys), *keys, *arguments)
+
+
+async def _flushed(connection: Any, deadline: Deadline) -> bool:
+    """Wait until the server's file holds what this connection wrote; return whether it does."""
+    left_ms = max(1, int(min(deadline.left_s(), BACKGROUND_TIMEOUT_S) * 900))
+    try:
+        local, _ = await _asked(connection, b"WAITAOF", 1, 0, left_ms)
+    except redis.exceptions.ResponseError:
+        return False
+    return bool(local)
+
+
+async def _asked(connection: Any, *command: Argument) -> Any:
+    """Send one command and return its answer."""
+    words: Any = command  # Its stub takes tuples of one.
+    await connection.send_packed_command([hiredis.pack_command(words)], check_health=False)
+    return await connection.read_response()
+
+
+async def _has_news(connection: Any) -> bool:
+    """Return whether something arrived on an idle connection; the driver's name for it has changed with 8.0."""
+    look = getattr(connection, "can_read", None) or connection.can_read_destructive
+    try:
+        return bool(await look())
+    except (redis.exceptions.RedisError, OSError):
+        return True

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from journal.errors import BadInput, ConsistencyError
@@ -57,6 +58,7 @@ class SnapshotKeys:
     meta: bytes
 
 
+@lru_cache(maxsize=1024)
 def working(agent_id: str) -> WorkingKeys:
     """
     Return the keys of the working memory of *agent_id*.
@@ -99,7 +101,7 @@ def suffix_of(key: object) -> bytes:
     Raises:
         BadInput: it is no text of 1 to 200 characters without NUL.
     """
-    return _checked_text("key", key, LONGEST_KEY).encode()
+    return _encoded("key", key, LONGEST_KEY)
 
 
 def name_of(suffix: bytes) -> str:
@@ -139,24 +141,28 @@ def checked_agent_type(agent_type: object) -> str:
     return agent_type
 
 
-def checked_analysis_id(analysis_id: object) -> str:
+def checked_analysis_id(analysis_id: str) -> str:
     """
     Return *analysis_id*.
 
     Raises:
         BadInput: it is no text of 1 to 200 characters without NUL.
     """
-    return _checked_text("analysis_id", analysis_id, LONGEST_ID)
+    _encoded("analysis_id", analysis_id, LONGEST_ID)
+    return analysis_id
 
 
-def _checked_text(field: str, text: object, longest: int) -> str:
+def _encoded(field: str, text: object, longest: int) -> bytes:
     if not isinstance(text, str):
         raise BadInput(field, f"must be text, not {type(text).__name__}.")
     if not 1 <= len(text) <= longest:
         raise BadInput(field, f"must have 1 to {longest} characters, not {len(text)}.")
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise BadInput(field, "must not hold NUL or half of a surrogate pair.")
-    return text
+    if "\0" in text:
+        raise BadInput(field, "must not hold NUL.")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(field, "must not hold half of a surrogate pair.") from error
 
 
 def _shown(value: object) -> str:

@@ -147,7 +147,8 @@ def ms_of(moment: datetime) -> int:
     """
     if moment.tzinfo is None:
         raise BadInput("at", "must name its zone.")
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 
 def refusal(

@@ -19,9 +19,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from cache import keys
-from cache.changes import Change
+from cache.changes import LARGEST_WRITE_BYTES, Change
 from cache.client import Argument, Client
-from cache.document import CAP_BYTES, Contents, Entry, digest, size_of
+from cache.document import CAP_BYTES, Contents, Entry, digest, same, size_of
 from cache.scripts import script
 from cache.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Identity, Meta, Mode, State, moment_of, ms_of, refusal
 from cache.values import entry_from
@@ -31,6 +31,30 @@ from journal.errors import BadInput, ConsistencyError, NotOpen, StaleEpoch, TooL
 
 _NONE: Final = b"none"
 """What servers call the type of a key that is not there."""
+
+_WHOLE: Final = ("put", "default", "delete", "take")
+_WRITING: Final = {
+    "": "write",
+    "clear": "write",
+    **dict.fromkeys(_WHOLE, "one_whole"),
+    "string": "one_string",
+    "list": "one_list",
+    "hash": "one_hash",
+    "set": "one_set",
+    "zset": "one_zset",
+}
+"""What a single change works on → the script for it; that for several has no name."""
+
+_FREEING: Final = {
+    "": "free",
+    "clear": "free",
+    **dict.fromkeys(_WHOLE, "free_whole"),
+    "list": "free_list",
+    "hash": "free_hash",
+    "set": "free_set",
+    "zset": "free_zset",
+}
+"""The same for changes that only remove."""
 
 _TYPES: Final = frozenset({b"string", b"list", b"hash", b"set", b"zset"})
 
@@ -213,16 +237,14 @@ class WorkingStore:
         """
         if not changes:
             raise BadInput("changes", "names nothing to do.")
-        total = 0
-        for change in changes:
-            total += change.size_bytes
-            if total > 2 * CAP_BYTES:
-                raise TooLarge(change.key, f"brings one write to more than {2 * CAP_BYTES:,} bytes.")
+        if len(changes) > 1:
+            _bounded(changes)
         its = keys.working(agent_id)
         arguments: list[Argument] = [its.prefix, its.scratch, epoch, least_rev, self._now_ms(), CAP_BYTES]
         for change in changes:
             arguments += change.words()
-        name = "free" if all(change.frees for change in changes) else "write"
+        names = _FREEING if all(change.frees for change in changes) else _WRITING
+        name = names[changes[0].operation.partition("_")[0]] if len(changes) == 1 else names[""]
         answer = await self._client.run(script(name), (its.meta, its.index), arguments, deadline=deadline)
         if answer[0] != b"ok":
             raise refusal(agent_id, answer, epoch=epoch, names={change.suffix: change.key for change in changes})
@@ -341,7 +363,7 @@ class WorkingStore:
             raise TooLarge("contents", f"take {size:,} bytes; working memory holds {CAP_BYTES:,}.")
         its, agent_id, mark = keys.working(identity.agent_id), identity.agent_id, secrets.token_hex(16)
         arguments: list[Argument] = [its.prefix, identity.analysis_id, identity.agent_type, epoch, self._now_ms()]
-        arguments += [mark, seq, digest, int(replace)]
+        arguments += [mark, seq, digest, int(replace), size]
         for suffix, entry in contents.items():
             flat = entry.flat()
             arguments += [suffix, entry.type.value, len(flat), *flat]
@@ -350,7 +372,7 @@ class WorkingStore:
         try:
             meta, restored = await self.read(agent_id, deadline=deadline)
             if (meta.identity, meta.epoch, meta.state) == (identity, epoch, State.RESTORING):
-                _compare(restored, digest, "What was restored")
+                _equal(restored, contents, agent_id)
         except ConsistencyError:
             await self._settle(agent_id, epoch, mark, "clear", deadline=deadline)
             raise
@@ -426,6 +448,19 @@ class WorkingStore:
 
     def _now_ms(self) -> int:
         return ms_of(self._clock.now())
+
+
+def _bounded(changes: Sequence[Change]) -> None:
+    total = 0
+    for change in changes:
+        total += change.size_bytes
+        if total > LARGEST_WRITE_BYTES:
+            raise TooLarge(change.key, f"brings one write to more than {LARGEST_WRITE_BYTES:,} bytes.")
+
+
+def _equal(restored: Contents, wanted: Contents, agent_id: str) -> None:
+    if not same(restored, wanted):
+        raise ConsistencyError(f"What was restored as {agent_id} is not what was given.")
 
 
 def _compare(contents: Contents, wanted: str, whose: str) -> None:

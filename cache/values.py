@@ -27,7 +27,7 @@ class SortedSet(dict[Any, float]):
     """
     A set whose members have scores: member → score, a double, infinities included.
 
-    Members are unordered here; :meth:`cache.collections.SortedHandle.ranked` reads them by score.
+    Members are unordered here; :meth:`cache.handles.SortedHandle.ranked` reads them by score.
     """
 
     def __repr__(self) -> str:

@@ -33,12 +33,8 @@
 -- memory, move expiries, or overwrite a field of meta.
 
 -- common --
--- Reading meta, and who may go on.
+-- Reading meta, and who may go on. Servers write whole numbers below 10^17 that scripts hand them in all their digits.
 local DAY_MS, HOUR_MS = 86400000, 3600000
-
-local function int(number)
-  return string.format('%.0f', number)
-end
 
 -- Returns meta as a table; nil where there is none.
 local function held_by(meta)
@@ -138,7 +134,8 @@ local function size_of(key, suffix, kind)
 end
 
 -- putting --
--- Writing a whole value from ARGV[first] to ARGV[last] to a key that does not exist, and what it counts for.
+-- Writing a whole value from ARGV[first] to ARGV[last], and what it counts for. A text replaces what is there and takes
+-- its expiry along; other values need a key that does not exist, and their expiry is set afterwards.
 local CHUNK = 4000 -- arguments of one command: unpack takes fewer than 8,000
 local PUTS = {list = 'RPUSH', hash = 'HSET', set = 'SADD', zset = 'ZADD'}
 
@@ -148,9 +145,9 @@ local function push(command, key, first, last)
   end
 end
 
-local function put_leaves(key, kind, first, last)
+local function put_leaves(key, kind, first, last, at)
   if kind == 'string' then
-    redis.call('SET', key, ARGV[first])
+    redis.call('SET', key, ARGV[first], 'PXAT', at)
   else
     push(PUTS[kind], key, first, last)
   end

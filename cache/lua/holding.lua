@@ -26,16 +26,16 @@ if held then
       return {'restoring'}
     end
     local at = expiry(held, now)
-    move_expiry(meta, index, prefix, int(at))
-    redis.call('HSET', meta, 'epoch', int(epoch), 'expires_at', int(at), 'renewed_at', int(now))
+    move_expiry(meta, index, prefix, at)
+    redis.call('HSET', meta, 'epoch', epoch, 'expires_at', at, 'renewed_at', now)
     return {'ok', standing(meta, index)}
   end
 end
 -- Keys without a meta that says whose they are belong to nobody.
 wipe(meta, index, prefix)
-local at = int(now + DAY_MS)
-redis.call('HSET', meta, 'analysis', analysis, 'type', kind, 'epoch', int(epoch), 'rev', 0, 'state', 'OPEN',
-  'restoring', '', 'mode', 'active', 'expires_at', at, 'renewed_at', int(now), 'size', 0,
+local at = now + DAY_MS
+redis.call('HSET', meta, 'analysis', analysis, 'type', kind, 'epoch', epoch, 'rev', 0, 'state', 'OPEN',
+  'restoring', '', 'mode', 'active', 'expires_at', at, 'renewed_at', now, 'size', 0,
   'seq', '', 'digest', '', 'clean_rev', '')
 redis.call('PEXPIREAT', meta, at)
 if redis.call('EXISTS', meta) == 0 then
@@ -66,7 +66,7 @@ end
 if epoch < held.epoch then
   return {'stale', held.epoch}
 end
-redis.call('HSET', KEYS[1], 'epoch', int(epoch))
+redis.call('HSET', KEYS[1], 'epoch', epoch)
 return {'ok'}
 
 -- mark --
@@ -83,7 +83,7 @@ end
 if seq < (tonumber(redis.call('HGET', KEYS[1], 'seq')) or -1) then
   return {'ok', 0}
 end
-redis.call('HSET', KEYS[1], 'seq', int(seq), 'digest', ARGV[3], 'clean_rev', ARGV[4])
+redis.call('HSET', KEYS[1], 'seq', seq, 'digest', ARGV[3], 'clean_rev', ARGV[4])
 return {'ok', 1}
 
 -- expire --
@@ -106,14 +106,14 @@ end
 if epoch and epoch > held.epoch then
   return {'behind', held.epoch}
 end
-redis.call('SET', scratch, '', 'PXAT', int(at))
+redis.call('SET', scratch, '', 'PXAT', at)
 local over = redis.call('EXISTS', scratch) == 0
 redis.call('UNLINK', scratch)
 if over then
   return {'past'}
 end
-move_expiry(meta, index, prefix, int(at))
-redis.call('HSET', meta, 'mode', mode, 'expires_at', int(at), 'renewed_at', int(now))
+move_expiry(meta, index, prefix, at)
+redis.call('HSET', meta, 'mode', mode, 'expires_at', at, 'renewed_at', now)
 return {'ok'}
 
 -- heartbeat --
@@ -128,9 +128,9 @@ local refused = refusal(held, epoch, 0)
 if refused then
   return refused
 end
-local at = int(expiry(held, now))
+local at = expiry(held, now)
 move_expiry(meta, index, prefix, at)
-redis.call('HSET', meta, 'expires_at', at, 'renewed_at', int(now))
+redis.call('HSET', meta, 'expires_at', at, 'renewed_at', now)
 return {'ok', at}
 
 -- clear --

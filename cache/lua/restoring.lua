@@ -34,8 +34,8 @@ return {'ok', redis.call('HGETALL', meta), #suffixes, found}
 #!lua
 -- with: common, leaves, putting, wiping
 -- Removes what is there, writes what is given, and leaves it RESTORING; everything expires in 24 hours.
---   restore(meta, index; prefix, analysis, type, epoch, now, mark, seq, digest, replace, {suffix, type, n, leaf × n}…)
---     → {'ok', rev}
+--   restore(meta, index; prefix, analysis, type, epoch, now, mark, seq, digest, replace, size,
+--     {suffix, type, n, leaf × n}…) → {'ok', rev}
 -- What belongs to another analysis stands in the way unless *replace* is 1.
 local meta, index = KEYS[1], KEYS[2]
 local prefix, analysis, owner_type, epoch, now = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -52,19 +52,20 @@ if held then
   end
 end
 wipe(meta, index, prefix)
-local at, size, i = int(now + DAY_MS), 0, 10
+local at, i = now + DAY_MS, 11
 while i <= #ARGV do
   local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
   local key = prefix .. suffix
-  put_leaves(key, kind, i + 3, last)
-  size = size + put_size(suffix, kind, i + 3, last)
-  redis.call('PEXPIREAT', key, at)
+  put_leaves(key, kind, i + 3, last, at)
+  if kind ~= 'string' then
+    redis.call('PEXPIREAT', key, at)
+  end
   redis.call('SADD', index, suffix)
   i = last + 1
 end
-redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', int(epoch), 'rev', int(rev),
-  'state', 'RESTORING', 'restoring', ARGV[6], 'mode', 'active', 'expires_at', at, 'renewed_at', int(now),
-  'size', int(size), 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', int(rev))
+redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', epoch, 'rev', rev,
+  'state', 'RESTORING', 'restoring', ARGV[6], 'mode', 'active', 'expires_at', at, 'renewed_at', now,
+  'size', ARGV[10], 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', rev)
 redis.call('PEXPIREAT', index, at)
 redis.call('PEXPIREAT', meta, at)
 if redis.call('EXISTS', meta) == 0 then

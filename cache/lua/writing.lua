@@ -1,8 +1,11 @@
--- One write: a batch of changes, all or none. The keys and the refusals are explained in common.lua.
+-- One write: a batch of changes, all or none. The keys and the refusals are explained in common.lua; what the changes do
+-- in changing.lua.
 --
 --   write(meta, index; prefix, scratch prefix, epoch, least rev, now, cap, {operation, suffix, n, argument × n}…)
 --     → {'ok', rev, size, {result of each change}}
--- *free* is the same for batches that only remove, which a full server has to take.
+-- *free* is the same for batches that only remove, which a full server has to take. A write of a single change has a
+-- script for the type that it works on, called alike, *one_whole(…)* and so on, and *free_whole(…)* where it only
+-- removes: servers make all functions of a script anew for each call, so that a short one is worth having.
 --
 -- Everything is checked before the first change is applied: epoch, state, types, bounds. A key that one change alone
 -- touches is checked where it is. One that several touch, or any after *clear*, is tried on a copy, whose name begins
@@ -17,263 +20,71 @@
 -- Writes: keys of changes, index, meta (rev, size, expiry). Expiry: 24 hours for what was touched, and for everything
 -- when that is an hour ago; outside active mode the moment in meta, exactly.
 
--- changes --
--- The closed list of operations: how many bytes each adds, and what it does. Their names begin with the type of the key
--- that they work on, but for those of whole values. A function for each type, not one for each operation: a server
--- makes them anew for every call.
---
--- All take (operation, key, suffix, kind, first, last): kind is what the key holds now, ARGV[first..last] are the
--- arguments. check returns the bytes that the change adds, or nil and why it is refused; effect applies it and returns
--- its result.
-local MOST = 9007199254740992 -- 2^53: a whole number that every client reads alike
+-- keeping --
+-- What every write leaves: index, expiry, meta.
 local HOLDS = {none = true, string = true, list = true, hash = true, set = true, zset = true}
 
--- Returns what items and, if they were all, their key counted for.
-local function taken(suffix, removed, all)
-  return -removed - (all and KEY_BYTES + #suffix or 0)
+-- Whether a key that holds *kind* may be changed by what works on *works_on*, or on anything.
+local function fits(kind, works_on)
+  return HOLDS[kind] and (not works_on or kind == 'none' or kind == works_on)
 end
 
--- Returns what the key itself will count for, if it is not there yet.
-local function begun(suffix, kind)
-  return kind == 'none' and KEY_BYTES + #suffix or 0
+-- *lasts* says that the key is there and has its expiry already.
+local function keep_key(index, prefix, suffix, at, was_there, lasts)
+  if not lasts and redis.call('PEXPIREAT', prefix .. suffix, at) == 0 then
+    redis.call('SREM', index, suffix)
+  elseif not was_there then
+    redis.call('SADD', index, suffix)
+  end
 end
 
-local function summed(old, by)
-  if old and not string.match(old, '^-?%d+$') then
-    return nil
-  end
-  local a, b = tonumber(old or '0'), tonumber(by)
-  -- Not by the sum: past 2^53 it is rounded, and may come out as 2^53.
-  if math.abs(a) > MOST or math.abs(b) > MOST or (a >= 0 and b > MOST - a) or (a < 0 and b < -MOST - a) then
-    return nil
-  end
-  return int(a + b)
-end
-
--- Runs *command* with the arguments in pieces; returns the sum of its answers.
-local function in_pieces(command, key, first, last)
-  local count = 0
-  for from = first, last, CHUNK do
-    count = count + redis.call(command, key, unpack(ARGV, from, math.min(from + CHUNK - 1, last)))
-  end
-  return count
-end
-
--- Whole values: put, default (where there is none; otherwise the result is what there is), delete, take (the result is
--- what there was).
-
-local function check_whole(operation, key, suffix, kind, first, last)
-  if operation == 'put' then
-    return put_size(suffix, ARGV[first], first + 1, last) - size_of(key, suffix, kind)
-  elseif operation == 'default' then
-    return kind == 'none' and put_size(suffix, ARGV[first], first + 1, last) or 0
-  elseif operation == 'delete' or operation == 'take' then
-    return -size_of(key, suffix, kind)
-  end
-  return nil, {'operation', suffix, operation}
-end
-
-local function effect_whole(operation, key, suffix, kind, first, last)
-  if operation == 'put' or (operation == 'default' and kind == 'none') then
-    if kind ~= 'none' and ARGV[first] ~= 'string' then
-      redis.call('UNLINK', key) -- SET replaces whatever there is
-    end
-    put_leaves(key, ARGV[first], first + 1, last)
-    return false
-  elseif operation == 'delete' then
-    return redis.call('UNLINK', key)
-  end
-  local found = kind ~= 'none' and {kind, leaves_of(key, kind)}
-  if operation == 'take' then
-    redis.call('UNLINK', key)
-  end
-  return found
-end
-
--- Texts: string_add by.
-
-local function check_string(operation, key, suffix, kind, first)
-  local old = redis.call('GET', key)
-  local sum = summed(old, ARGV[first])
-  if not sum then
-    return nil, {'integer', suffix}
-  end
-  return old and #sum - #old or KEY_BYTES + #suffix + ITEM_BYTES + #sum
-end
-
-local function effect_string(operation, key, suffix, kind, first)
-  local sum = summed(redis.call('GET', key), ARGV[first])
-  redis.call('SET', key, sum)
-  return sum
-end
-
--- Lists: list_append item…, list_prepend item… (each before the one that was given before it), list_pop, list_pop_first,
--- list_set index item, list_trim first last, list_remove count item.
-
-local function trimmed(key, suffix, kind, from, to)
-  local length, removed = redis.call('LLEN', key), 0
-  from = math.max(from < 0 and length + from or from, 0)
-  to = math.min(to < 0 and length + to or to, length - 1)
-  if from > to then
-    return -size_of(key, suffix, kind)
-  end
-  for _, part in ipairs({
-    from > 0 and redis.call('LRANGE', key, 0, from - 1) or {},
-    to < length - 1 and redis.call('LRANGE', key, to + 1, -1) or {},
-  }) do
-    for _, leaf in ipairs(part) do
-      removed = removed + ITEM_BYTES + #leaf
-    end
-  end
-  return -removed
-end
-
-local function check_list(operation, key, suffix, kind, first, last)
-  if operation == 'list_append' or operation == 'list_prepend' then
-    local total = begun(suffix, kind)
-    for i = first, last do
-      total = total + ITEM_BYTES + #ARGV[i]
-    end
-    return total
-  elseif operation == 'list_pop' or operation == 'list_pop_first' then
-    local item = kind ~= 'none' and redis.call('LINDEX', key, operation == 'list_pop' and -1 or 0)
-    return item and taken(suffix, ITEM_BYTES + #item, redis.call('LLEN', key) == 1) or 0
-  elseif operation == 'list_set' then
-    local old = kind ~= 'none' and redis.call('LINDEX', key, ARGV[first])
-    if not old then
-      return nil, {'index', suffix, redis.call('LLEN', key)}
-    end
-    return #ARGV[first + 1] - #old
-  elseif operation == 'list_trim' then
-    return trimmed(key, suffix, kind, tonumber(ARGV[first]), tonumber(ARGV[first + 1]))
-  end
-  local count, item = math.abs(tonumber(ARGV[first])), ARGV[first + 1]
-  local matches = kind ~= 'none' and #redis.call('LPOS', key, item, 'COUNT', 0) or 0
-  if count ~= 0 then
-    matches = math.min(matches, count)
-  end
-  return taken(suffix, matches * (ITEM_BYTES + #item), matches > 0 and matches == redis.call('LLEN', key))
-end
-
-local function effect_list(operation, key, suffix, kind, first, last)
-  if operation == 'list_append' then
-    push('RPUSH', key, first, last)
-  elseif operation == 'list_prepend' then
-    push('LPUSH', key, first, last)
-  elseif operation == 'list_pop' then
-    return redis.call('RPOP', key)
-  elseif operation == 'list_pop_first' then
-    return redis.call('LPOP', key)
-  elseif operation == 'list_set' then
-    redis.call('LSET', key, ARGV[first], ARGV[first + 1])
-    return false
-  elseif operation == 'list_trim' then
-    redis.call('LTRIM', key, ARGV[first], ARGV[first + 1])
+-- Returns the new rev.
+local function keep_meta(meta, index, prefix, held, now, at, size)
+  local rev = held.rev + 1
+  if held.mode == 'active' and now - held.renewed_at > HOUR_MS then
+    move_expiry(meta, index, prefix, at)
+    redis.call('HSET', meta, 'rev', rev, 'size', size, 'expires_at', at, 'renewed_at', now)
   else
-    return redis.call('LREM', key, ARGV[first], ARGV[first + 1])
+    redis.call('HSET', meta, 'rev', rev, 'size', size, 'expires_at', at)
+    redis.call('PEXPIREAT', index, at)
+    redis.call('PEXPIREAT', meta, at)
   end
-  return redis.call('LLEN', key)
+  return rev
 end
 
--- Hashes: hash_put {field value}…, hash_remove field…, hash_add field by.
-
-local function check_hash(operation, key, suffix, kind, first, last)
-  if operation == 'hash_put' then
-    local total = begun(suffix, kind)
-    for i = first, last, 2 do
-      local old = kind ~= 'none' and redis.call('HGET', key, ARGV[i])
-      total = total + #ARGV[i + 1] + (old and -#old or ITEM_BYTES + #ARGV[i])
-    end
-    return total
-  elseif operation == 'hash_add' then
-    local old = kind ~= 'none' and redis.call('HGET', key, ARGV[first])
-    local sum = summed(old, ARGV[first + 1])
-    if not sum then
-      return nil, {'integer', suffix}
-    end
-    return old and #sum - #old or begun(suffix, kind) + ITEM_BYTES + #ARGV[first] + #sum
+-- one --
+-- A write of a single change, by the functions of its type; *works_on* is nil for whole values.
+local function one(works_on, check, effect)
+  local meta, index, prefix, now = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[5])
+  local held = held_by(meta)
+  local refused = refusal(held, tonumber(ARGV[3]), tonumber(ARGV[4]))
+  if refused then
+    return refused
   end
-  local removed, count = 0, 0
-  for i = first, last do
-    local old = kind ~= 'none' and redis.call('HGET', key, ARGV[i])
-    if old then
-      removed, count = removed + ITEM_BYTES + #ARGV[i] + #old, count + 1
-    end
+  local operation, suffix, first, last = ARGV[7], ARGV[8], 10, #ARGV
+  local key = prefix .. suffix
+  local kind = kind_of(key)
+  if not fits(kind, works_on) then
+    return {'kind', suffix, kind, works_on or ''}
   end
-  return taken(suffix, removed, count > 0 and count == redis.call('HLEN', key))
+  local growth, why = check(operation, key, suffix, kind, first, last)
+  if not growth then
+    return why
+  end
+  local size = held.size + growth
+  if growth > 0 and size > tonumber(ARGV[6]) then
+    return {'large', suffix, size}
+  end
+  local at = expiry(held, now)
+  local result = effect(operation, key, suffix, kind, first, last, at)
+  keep_key(index, prefix, suffix, at, kind ~= 'none', operation == 'put' and ARGV[first] == 'string')
+  return {'ok', keep_meta(meta, index, prefix, held, now, at, size), size, {result}}
 end
 
-local function effect_hash(operation, key, suffix, kind, first, last)
-  if operation == 'hash_put' then
-    return in_pieces('HSET', key, first, last)
-  elseif operation == 'hash_add' then
-    local sum = summed(redis.call('HGET', key, ARGV[first]), ARGV[first + 1])
-    redis.call('HSET', key, ARGV[first], sum)
-    return sum
-  end
-  return in_pieces('HDEL', key, first, last)
-end
-
--- Sets: set_add member…, set_remove member….
-
-local function check_set(operation, key, suffix, kind, first, last)
-  local bytes, count = 0, 0
-  local there = operation == 'set_remove' and 1 or 0
-  for i = first, last do
-    if (kind == 'none' and 0 or redis.call('SISMEMBER', key, ARGV[i])) == there then
-      bytes, count = bytes + ITEM_BYTES + #ARGV[i], count + 1
-    end
-  end
-  if operation == 'set_add' then
-    return begun(suffix, kind) + bytes
-  end
-  return taken(suffix, bytes, count > 0 and count == redis.call('SCARD', key))
-end
-
-local function effect_set(operation, key, suffix, kind, first, last)
-  return in_pieces(operation == 'set_add' and 'SADD' or 'SREM', key, first, last)
-end
-
--- Sorted sets: zset_add {score member}…, zset_remove member…, zset_increment by member. Scores stand before their
--- members, as the servers take them.
-
-local function check_zset(operation, key, suffix, kind, first, last)
-  if operation == 'zset_add' then
-    local total = begun(suffix, kind)
-    for i = first + 1, last, 2 do
-      if kind == 'none' or not redis.call('ZSCORE', key, ARGV[i]) then
-        total = total + ITEM_BYTES + SCORE_BYTES + #ARGV[i]
-      end
-    end
-    return total
-  elseif operation == 'zset_increment' then
-    local by, member = ARGV[first], ARGV[first + 1]
-    local old = kind ~= 'none' and redis.call('ZSCORE', key, member)
-    if old and ((old == 'inf' and by == '-inf') or (old == '-inf' and by == 'inf')) then
-      return nil, {'nan', suffix}
-    end
-    return old and 0 or begun(suffix, kind) + ITEM_BYTES + SCORE_BYTES + #member
-  end
-  local removed, count = 0, 0
-  for i = first, last do
-    if kind ~= 'none' and redis.call('ZSCORE', key, ARGV[i]) then
-      removed, count = removed + ITEM_BYTES + SCORE_BYTES + #ARGV[i], count + 1
-    end
-  end
-  return taken(suffix, removed, count > 0 and count == redis.call('ZCARD', key))
-end
-
-local function effect_zset(operation, key, suffix, kind, first, last)
-  if operation == 'zset_increment' then
-    return redis.call('ZINCRBY', key, ARGV[first], ARGV[first + 1])
-  end
-  return in_pieces(operation == 'zset_add' and 'ZADD' or 'ZREM', key, first, last)
-end
-
+-- batch --
+-- A write of any number of changes.
 local CHECKS = {string = check_string, list = check_list, hash = check_hash, set = check_set, zset = check_zset}
 local EFFECTS = {string = effect_string, list = effect_list, hash = effect_hash, set = effect_set, zset = effect_zset}
-
--- The batch
 
 -- Returns the changes as {operation, suffix, first, last, type worked on}, how often each suffix is touched, and
 -- whether all keys are cleared first.
@@ -305,6 +116,7 @@ local function write()
   local size, results = cleared and 0 or held.size, {}
   local copies, copied = {}, 0 -- suffix → its copy
   local kinds = {} -- suffix → what a key held that is changed where it is
+  local at = expiry(held, now)
   -- Check everything; what is tried on copies has its effect there.
   for number, change in ipairs(plan) do
     local operation, suffix, first, last, works_on = unpack(change)
@@ -320,7 +132,7 @@ local function write()
       key = copies[suffix]
     end
     local kind = kind_of(key)
-    if not HOLDS[kind] or (works_on and kind ~= 'none' and kind ~= works_on) then
+    if not fits(kind, works_on) then
       why = {'kind', suffix, kind, works_on or ''}
     else
       growth, why = (CHECKS[works_on] or check_whole)(operation, key, suffix, kind, first, last)
@@ -338,7 +150,7 @@ local function write()
       return why
     end
     if copies[suffix] then
-      results[number] = (EFFECTS[works_on] or effect_whole)(operation, key, suffix, kind, first, last)
+      results[number] = (EFFECTS[works_on] or effect_whole)(operation, key, suffix, kind, first, last, at)
     else
       kinds[suffix] = kind
     end
@@ -355,7 +167,7 @@ local function write()
     local kind = kinds[suffix]
     if kind then
       local effect = EFFECTS[works_on] or effect_whole
-      results[number] = effect(operation, prefix .. suffix, suffix, kind, first, last)
+      results[number] = effect(operation, prefix .. suffix, suffix, kind, first, last, at)
     end
   end
   for suffix, copy in pairs(copies) do
@@ -365,32 +177,73 @@ local function write()
       redis.call('UNLINK', prefix .. suffix)
     end
   end
-  -- Index, expiry, meta.
-  local at, rev = int(expiry(held, now)), held.rev + 1
   for suffix in pairs(touches) do
-    if redis.call('PEXPIREAT', prefix .. suffix, at) == 0 then
-      redis.call('SREM', index, suffix)
-    elseif not kinds[suffix] or kinds[suffix] == 'none' then
-      redis.call('SADD', index, suffix)
-    end
+    keep_key(index, prefix, suffix, at, kinds[suffix] and kinds[suffix] ~= 'none')
   end
-  if held.mode == 'active' and now - held.renewed_at > HOUR_MS then
-    move_expiry(meta, index, prefix, at)
-    redis.call('HSET', meta, 'rev', int(rev), 'size', int(size), 'expires_at', at, 'renewed_at', int(now))
-  else
-    redis.call('HSET', meta, 'rev', int(rev), 'size', int(size), 'expires_at', at)
-    redis.call('PEXPIREAT', index, at)
-    redis.call('PEXPIREAT', meta, at)
-  end
-  return {'ok', rev, size, results}
+  return {'ok', keep_meta(meta, index, prefix, held, now, at, size), size, results}
 end
+
+-- one_whole --
+#!lua
+-- with: common, lasting, leaves, putting, whole, keeping, one
+return one(nil, check_whole, effect_whole)
+
+-- one_string --
+#!lua
+-- with: common, lasting, leaves, counting, strings, keeping, one
+return one('string', check_string, effect_string)
+
+-- one_list --
+#!lua
+-- with: common, lasting, leaves, putting, items, lists, keeping, one
+return one('list', check_list, effect_list)
+
+-- one_hash --
+#!lua
+-- with: common, lasting, leaves, putting, counting, items, hashes, keeping, one
+return one('hash', check_hash, effect_hash)
+
+-- one_set --
+#!lua
+-- with: common, lasting, leaves, putting, items, sets, keeping, one
+return one('set', check_set, effect_set)
+
+-- one_zset --
+#!lua
+-- with: common, lasting, leaves, putting, items, sorted, keeping, one
+return one('zset', check_zset, effect_zset)
+
+-- free_whole --
+#!lua flags=allow-oom
+-- with: common, lasting, leaves, putting, whole, keeping, one
+return one(nil, check_whole, effect_whole)
+
+-- free_list --
+#!lua flags=allow-oom
+-- with: common, lasting, leaves, putting, items, lists, keeping, one
+return one('list', check_list, effect_list)
+
+-- free_hash --
+#!lua flags=allow-oom
+-- with: common, lasting, leaves, putting, counting, items, hashes, keeping, one
+return one('hash', check_hash, effect_hash)
+
+-- free_set --
+#!lua flags=allow-oom
+-- with: common, lasting, leaves, putting, items, sets, keeping, one
+return one('set', check_set, effect_set)
+
+-- free_zset --
+#!lua flags=allow-oom
+-- with: common, lasting, leaves, putting, items, sorted, keeping, one
+return one('zset', check_zset, effect_zset)
 
 -- write --
 #!lua
--- with: common, lasting, leaves, putting, changes
+-- with: common, lasting, leaves, putting, whole, counting, strings, items, lists, hashes, sets, sorted, keeping, batch
 return write()
 
 -- free --
 #!lua flags=allow-oom
--- with: common, lasting, leaves, putting, changes
+-- with: common, lasting, leaves, putting, whole, counting, strings, items, lists, hashes, sets, sorted, keeping, batch
 return write()

@@ -192,18 +192,19 @@ async def whole(bench: Bench, contents: Contents, count: int) -> Whole:
         await bench.store.restore(identity, contents_of(found[1]), found[0].digest, 1, 1, deadline=NEVER)
 
     async def bare_snapshot() -> None:
-        found = await bench.working.mget(list(texts))
+        found: Any = await bench.working.mget(list(texts))
         body = orjson.dumps([text.decode() for text in found])
         await bench.durable.set("bare:body", body)
 
     async def bare_restore() -> None:
-        found = orjson.loads(await bench.durable.get("bare:body"))
+        body: Any = await bench.durable.get("bare:body")
+        found = orjson.loads(body)
         async with bench.working.pipeline(transaction=True) as pipe:
             for key, text in zip(texts, found, strict=True):
                 pipe.set(key, text)
             await pipe.execute()
 
-    await bench.working.mset(texts)  # type: ignore[arg-type]
+    await bench.working.mset(texts)
     for nth in range(count + 3):
         for call, times in (
             (snapshot, taken.snapshot), (restore, taken.restore),
@@ -224,10 +225,7 @@ async def test_all_of_it_at_once(bench: Bench, table: Table, data: str) -> None:
 
     100 keys and 100 KB have bars: each within 100 ms, and both together within 10 ms at p95.
     """
-    if data in SIZES:
-        contents = content(*SIZES[data])
-    else:
-        contents = content(2_000, CAP_BYTES * 100 // 133)
+    contents = content(*SIZES[data]) if data in SIZES else content(2000, CAP_BYTES * 100 // 133)
     assert size_of(contents) <= CAP_BYTES
     asked = data == "100 keys / 100 KB"
     count = COUNTS[table.scale]["whole"]

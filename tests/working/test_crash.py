@@ -136,6 +136,9 @@ async def test_a_restorer_killed_at_any_step(world: World, lives: Lives) -> None
 @pytest.mark.spec("CK-23")
 async def test_a_server_killed_under_a_restorer(harsh: World, server: OwnServer) -> None:
     """At any moment, its file cut off wherever it was: after its restart there is the old, the new, or remains."""
+    # So that what it acknowledged is what is expected of it.
+    server.settings = ("appendfsync always",)
+    harsh.bare.config_set("appendfsync", "always")
     identity, left, chance = somebody(), Counter[str](), random.Random(11)
     standing, epoch, took_s = content(0, LEAVES), 1, 0.0
     await harsh.store.restore(identity, standing, digest(standing), 1, 1, deadline=NEVER)

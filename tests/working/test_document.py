@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.document import CAP_BYTES, Entry, Type, contents_of, digest, document_of, score_text, size_of
+from cache.document import CAP_BYTES, Entry, Type, contents_of, digest, document_of, same, score_text, size_of
 from journal.errors import ConsistencyError
 
 from .conftest import EXAMPLES
@@ -125,6 +125,7 @@ def test_expiry_and_order_of_sets_are_no_part_of_it(
             chance.shuffle(leaves)
         other[suffix] = Entry(entry.type, tuple(leaves), ttl_ms)
 
+    assert same(other, contents)
     assert digest(other) == digest(contents)
     assert digest(contents_of(document_of(other))) == digest(contents)
 
@@ -200,6 +201,7 @@ def test_every_single_change_is_seen(
     if key.encode() not in contents:
         others.append({**contents, key.encode(): entry})
 
+    assert [other for other in others if same(other, contents) != (digest(other) == digest(contents))] == []
     assert [other for other in others if digest(other) == digest(contents) and normal(other) != normal(contents)] == []
     assert len({digest(other) for other in others}) > 1
 

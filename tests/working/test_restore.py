@@ -196,7 +196,7 @@ async def test_what_is_read_back_wrong_is_cleared(world: World) -> None:
         return await original(*arguments, **named)
 
     world.store.read = read  # type: ignore[method-assign]
-    with pytest.raises(ConsistencyError, match="What was restored is not what its digest says"):
+    with pytest.raises(ConsistencyError, match="is not what was given"):
         await world.store.restore(memory.identity, CONTENT, digest(CONTENT), 2, 1, deadline=NEVER)
     assert world.image(agent_id) == {}
 

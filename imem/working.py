@@ -7,14 +7,15 @@ the ways to them that take one are here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from cache.changes import Change
 from cache.client import Argument, Client
 from cache.document import Contents
+from cache.keys import checked_agent_id
 from cache.memory import WorkingMemory
 from cache.snapshots import SnapshotStore
 from cache.state import Meta
@@ -31,56 +32,63 @@ from journal.actors import Action, Resource, ResourceType
 from journal.clock import SystemClock
 from journal.deadline import Deadline
 from journal.errors import BadInput, NotOpen
-from journal.gateway import Gateway
+
+T = TypeVar("T")
 
 ASK_MS: Final = 2_000
 """How long a look at checkpoints or memories may take, in milliseconds: eight megabytes travel a while."""
 
 
 class GuardedMemory(WorkingMemory):
-    """A :class:`~cache.memory.WorkingMemory` every call of which passes the gateway."""
+    """
+    A :class:`~cache.memory.WorkingMemory` every call of which passes the gateway.
 
-    def __init__(self, store: WorkingStore, meta: Meta, gateway: Gateway, owner: str | None) -> None:
-        super().__init__(store, meta)
-        self._gateway = gateway
-        self._resource = Resource(ResourceType.WORKING_MEMORY, meta.identity.agent_id, owner)
+    It joins whoever has the memory open when it is first used. From then on it keeps that epoch: when the agent changes
+    hands it is told so, like the holder of old.
+    """
+
+    def __init__(self, work: Work, agent_id: str) -> None:
+        self._work = work
+        self._agent_id = checked_agent_id(agent_id)
+        self._joined = False
+        self._owner: str | None = None
+
+    async def _allowed(self, action: Action, deadline: Deadline, operation: Callable[[], Awaitable[T]]) -> T:
+        if not self._joined:
+            self._owner = await self._work.owner(self._agent_id, deadline=deadline)
+
+        async def joined() -> T:
+            if not self._joined:
+                meta = await self._work.memories.meta(self._agent_id, deadline=deadline)
+                if meta is None:
+                    raise NotOpen(f"The working memory of {self._agent_id} does not exist.", mend="A session opens it.")
+                WorkingMemory.__init__(self, self._work.memories, meta)
+                self._joined = True
+            return await operation()
+
+        resource = Resource(ResourceType.WORKING_MEMORY, self._agent_id, self._owner)
+        return await self._work.gateway.authorize_and_execute(resource, action, joined, deadline=deadline)
 
     async def write(self, *batch: Change, deadline: Deadline | None = None) -> Written:
         """Make all changes, or none, if the actor may write here."""
-        due = deadline or Deadline.after_ms(ASK_MS)
-
-        async def work() -> Written:
-            return await WorkingMemory.write(self, *batch, deadline=due)
-
-        return await self._gateway.authorize_and_execute(self._resource, Action.WRITE, work, deadline=due)
+        due, proper = deadline or Deadline.after_ms(ASK_MS), super().write
+        return await self._allowed(Action.WRITE, due, lambda: proper(*batch, deadline=due))
 
     async def look(
         self, key: str, part: str, *arguments: Argument, kind: str = "", deadline: Deadline | None = None
     ) -> Found:
         """Read a part of *key*, if the actor may read here."""
-        due = deadline or Deadline.after_ms(ASK_MS)
-
-        async def work() -> Found:
-            return await WorkingMemory.look(self, key, part, *arguments, kind=kind, deadline=due)
-
-        return await self._gateway.authorize_and_execute(self._resource, Action.READ, work, deadline=due)
+        due, proper = deadline or Deadline.after_ms(ASK_MS), super().look
+        return await self._allowed(Action.READ, due, lambda: proper(key, part, *arguments, kind=kind, deadline=due))
 
     async def items(self, *, raw: bool = False, deadline: Deadline | None = None) -> dict[str, Any]:
         """Return everything as it stood at one moment, if the actor may read here."""
-        due = deadline or Deadline.after_ms(ASK_MS)
-
-        async def work() -> dict[str, Any]:
-            return await WorkingMemory.items(self, raw=raw, deadline=due)
-
-        return await self._gateway.authorize_and_execute(self._resource, Action.READ, work, deadline=due)
+        due, proper = deadline or Deadline.after_ms(ASK_MS), super().items
+        return await self._allowed(Action.READ, due, lambda: proper(raw=raw, deadline=due))
 
     async def _suffixes(self, deadline: Deadline | None) -> list[bytes]:
-        due = deadline or Deadline.after_ms(ASK_MS)
-
-        async def work() -> list[bytes]:
-            return await WorkingMemory._suffixes(self, due)  # noqa: SLF001 - its own, behind the gateway
-
-        return await self._gateway.authorize_and_execute(self._resource, Action.READ, work, deadline=due)
+        due, proper = deadline or Deadline.after_ms(ASK_MS), super()._suffixes
+        return await self._allowed(Action.READ, due, lambda: proper(due))
 
 
 class Work:
@@ -93,7 +101,7 @@ class Work:
 
     def __init__(self, stores: Stores) -> None:
         settings, clock = stores.settings, SystemClock()
-        self._gateway = stores.gateway
+        self.gateway = stores.gateway
         self._clients = (
             Client(secret(settings, "valkey_working_url"), name="The working Valkey"),
             Client(secret(settings, "valkey_durable_url"), name="The durable Valkey"),
@@ -131,10 +139,10 @@ class Work:
         Raises:
             PermissionDenied: the instance is somebody else's, or the role runs no agents; a denial row was written.
         """
-        actor = self._gateway.actor
-        owner = await self._owner(agent_id, deadline) or actor.id
+        actor = self.gateway.actor
+        owner = await self.owner(agent_id, deadline=deadline) or actor.id
         for kind in (ResourceType.WORKFLOW, ResourceType.WORKING_MEMORY):
-            await self._gateway.authorize_and_execute(
+            await self.gateway.authorize_and_execute(
                 Resource(kind, agent_id, owner), Action.WRITE, _nothing, deadline=deadline
             )
         async with self.desk.begin(
@@ -148,25 +156,9 @@ class Work:
         ) as session:
             yield session
 
-    async def memory(self, agent_id: str, *, deadline: Deadline) -> GuardedMemory:
-        """
-        Return the working memory of an instance as it is open now.
-
-        Raises:
-            PermissionDenied: the actor may not even read it.
-            NotOpen: nobody has it open.
-        """
-        owner = await self._owner(agent_id, deadline)
-
-        async def work() -> Meta | None:
-            return await self.memories.meta(agent_id, deadline=deadline)
-
-        meta = await self._gateway.authorize_and_execute(
-            Resource(ResourceType.WORKING_MEMORY, agent_id, owner), Action.READ, work, deadline=deadline
-        )
-        if meta is None:
-            raise NotOpen(f"The working memory of {agent_id} does not exist.", mend="A session opens it.")
-        return GuardedMemory(self.memories, meta, self._gateway, owner)
+    def memory(self, agent_id: str) -> GuardedMemory:
+        """Return the working memory of an instance, as it is open when it is first used."""
+        return GuardedMemory(self, agent_id)
 
     async def look(self, agent_id: str, *, deadline: Deadline) -> tuple[Meta, Contents, bool] | None:
         """
@@ -174,8 +166,8 @@ class Work:
 
         Who may look at the agent, but not read its memory, may be shown names, types and sizes of what is in it.
         """
-        owner = await self._owner(agent_id, deadline)
-        readable = self._gateway.may(Resource(ResourceType.WORKING_MEMORY, agent_id, owner), Action.READ)
+        owner = await self.owner(agent_id, deadline=deadline)
+        readable = self.gateway.may(Resource(ResourceType.WORKING_MEMORY, agent_id, owner), Action.READ)
 
         async def work() -> tuple[Meta, Contents, bool] | None:
             meta = await self.memories.meta(agent_id, deadline=deadline)
@@ -186,7 +178,7 @@ class Work:
 
         kind = ResourceType.WORKING_MEMORY if readable else ResourceType.WORKFLOW
         resource = Resource(kind, agent_id, owner)
-        return await self._gateway.authorize_and_execute(resource, Action.READ, work, deadline=deadline)
+        return await self.gateway.authorize_and_execute(resource, Action.READ, work, deadline=deadline)
 
     async def history(self, analysis_id: str, agent_type: str | None = None, *, deadline: Deadline) -> list[Summary]:
         """Return the checkpoints of an analysis, oldest first, as far as the actor may see them."""
@@ -194,11 +186,11 @@ class Work:
         shown: list[tuple[Summary, Resource]] = []
         denied: list[tuple[Summary, Resource]] = []
         for one in found:
-            resource = Resource(ResourceType.WORKFLOW, one.agent_id, await self._owner(one.agent_id, deadline))
-            (shown if self._gateway.may(resource, Action.READ) else denied).append((one, resource))
+            resource = Resource(ResourceType.WORKFLOW, one.agent_id, await self.owner(one.agent_id, deadline=deadline))
+            (shown if self.gateway.may(resource, Action.READ) else denied).append((one, resource))
         if denied and not shown:
             # Nothing of it may be seen: that is a denial, which leaves its row, and no empty list.
-            await self._gateway.authorize_and_execute(denied[0][1], Action.READ, _nothing, deadline=deadline)
+            await self.gateway.authorize_and_execute(denied[0][1], Action.READ, _nothing, deadline=deadline)
         return [one for one, _ in shown]
 
     async def checkpoint(self, checkpoint_id: UUID, *, deadline: Deadline) -> Checkpoint:
@@ -212,11 +204,14 @@ class Work:
         found = await self.checkpoints.get(checkpoint_id, deadline=deadline)
         if found is None:
             raise BadInput("checkpoint", f"there is none with the id {checkpoint_id}.")
-        resource = Resource(ResourceType.WORKING_MEMORY, found.agent_id, await self._owner(found.agent_id, deadline))
-        await self._gateway.authorize_and_execute(resource, Action.READ, _nothing, deadline=deadline)
+        resource = Resource(
+            ResourceType.WORKING_MEMORY, found.agent_id, await self.owner(found.agent_id, deadline=deadline)
+        )
+        await self.gateway.authorize_and_execute(resource, Action.READ, _nothing, deadline=deadline)
         return found
 
-    async def _owner(self, agent_id: str, deadline: Deadline) -> str | None:
+    async def owner(self, agent_id: str, *, deadline: Deadline) -> str | None:
+        """Return the actor whose instance it is; None where it was never opened."""
         instance = await self.leases.instance(agent_id, deadline=deadline)
         return instance.owner if instance is not None else None
 

@@ -95,12 +95,12 @@ async def test_an_agent_reads_and_writes_its_own_memory_alone(reader: World) -> 
     """Another agent gets a denial for every way in, each with its row; a person may look, and not write."""
     agent_id = reader.agent("reader")
     async with at(reader, Role.AGENT, "ann") as own:
-        memory = await own.memory(agent_id, deadline=soon())
+        memory = own.memory(agent_id)
         await memory.set("more", "ann's")
         assert await memory.get("more") == "ann's"
     async with at(reader, Role.AGENT, "bob") as other:
         with pytest.raises(PermissionDenied):
-            await other.memory(agent_id, deadline=soon())
+            await other.memory(agent_id).get("secret")
         with pytest.raises(PermissionDenied):
             async with other.session(
                 analysis_id=reader.analysis, agent_type="reader", agent_id=agent_id, subject_id="company:MU",
@@ -113,7 +113,7 @@ async def test_an_agent_reads_and_writes_its_own_memory_alone(reader: World) -> 
             await other.look(agent_id, deadline=soon())
     assert await denials(reader) == 4
     async with at(reader, Role.HUMAN_ADMIN, "boss") as person:
-        looked_at = await person.memory(agent_id, deadline=soon())
+        looked_at = person.memory(agent_id)
         assert (await looked_at.items(raw=True))["secret"] == b"what ann knows"
         with pytest.raises(PermissionDenied):
             await looked_at.set("more", "a word from above")
@@ -125,9 +125,9 @@ async def test_an_agent_reads_and_writes_its_own_memory_alone(reader: World) -> 
 async def test_a_handle_is_guarded_whatever_it_is_asked(reader: World) -> None:
     """Every method of a memory goes through the gateway: taken out of the handle's hands, none works."""
     async with at(reader, Role.HUMAN_ADMIN, "boss") as person:
-        memory = await person.memory(reader.agent("reader"), deadline=soon())
-        memory._resource = replace(memory._resource, owner="somebody")
-        memory._gateway.actor = replace(memory._gateway.actor, role=Role.AGENT, id="bob")
+        memory = person.memory(reader.agent("reader"))
+        assert await memory.get("secret") == "what ann knows"
+        person.gateway.actor = replace(person.gateway.actor, role=Role.AGENT, id="bob")
         for asked in (
             memory.get("secret"), memory.items(), memory.keys(), memory.len(), memory.contains("secret"),
             memory.hash("fetch:hash").get("k"), memory.set("a", "b"), memory.delete("secret"), memory.clear(),
@@ -141,7 +141,7 @@ async def test_what_is_not_there_is_said_in_a_sentence(reader: World) -> None:
     """An unknown instance has no memory, an unknown checkpoint is refused by its field."""
     async with at(reader, Role.HUMAN_ADMIN, "boss") as person:
         with pytest.raises(NotOpen, match="does not exist"):
-            await person.memory("nobody", deadline=soon())
+            await person.memory("nobody").get("plan")
         with pytest.raises(BadInput, match="checkpoint"):
             await person.checkpoint(reader_id(reader), deadline=soon())
 

@@ -79,7 +79,7 @@ def _list(found: list[Summary]) -> Iterator[str]:
     for one in found:
         what = f" {one.subtask}" if one.subtask else ""
         yield (
-            f"{one.agent_type} #{one.seq}  {one.checkpoint_time:%Y-%m-%d %H:%M:%S} UTC  {one.kind.value}{what}"
+            f"{one.agent_type} {one.seq}  {one.checkpoint_time:%Y-%m-%d %H:%M:%S} UTC  {one.kind.value}{what}"
             f"  {one.progress_pct:.0f} %  {one.stored_bytes:,} bytes{'  kept' if one.preserve else ''}"
         )
         if one.failure_reason:
@@ -110,7 +110,7 @@ async def _checkpoints_of(*checkpoints: UUID) -> list[Checkpoint]:
 
 def _show(found: Checkpoint) -> Iterator[str]:
     yield f"{found.agent_type} ({found.agent_id}) in {_shown(found.analysis_id)}, about {_shown(found.subject_id)}"
-    yield f"#{found.seq} of run {found.run}, {found.kind.value}, {found.checkpoint_time:%Y-%m-%d %H:%M:%S} UTC"
+    yield f"checkpoint {found.seq}, run {found.run}, {found.kind.value}, {found.checkpoint_time:%Y-%m-%d %H:%M:%S} UTC"
     yield f"done: {', '.join(found.completed_subtasks) or 'nothing'}"
     yield f"left: {', '.join(found.pending_subtasks) or 'nothing'}"
     if found.failure_reason:

@@ -173,7 +173,7 @@ async def test_the_command_line_shows_where_agents_stand(reader: World) -> None:
     assert changes["removed"] == changes["changed"] == []
 
     code, text, _ = run(reader, "checkpoints", "list", reader.analysis)
-    assert "reader #1" in text
+    assert "reader 1  " in text
 
     code, _, complaint = run(reader, "checkpoints", "show", fetched["id"], role=Role.AGENT, actor="bob")
     assert code == 1

@@ -151,10 +151,10 @@ async def test_an_analysis_that_is_wrong_is_not_taken_in(
 # Running
 
 
-async def work(world: World, run: AgentRun) -> None:
+async def work(run: AgentRun) -> None:
     """Do every subtask that is left, with a checkpoint after each."""
-    for name in run.pending:
-        await world.complete(run.lease, name)
+    for name in run.session.pending:
+        await run.session.complete(name)
         await run.safe_point()
 
 
@@ -164,7 +164,7 @@ async def test_a_whole_analysis_runs_to_its_end(world: World) -> None:
 
     async def run(given: AgentRun) -> None:
         order.append(given.started.agent_type)
-        await work(world, given)
+        await work(given)
 
     for name in AGENTS:
         program(name)(run)
@@ -186,8 +186,8 @@ async def test_an_agent_stops_at_its_safe_point_and_goes_on_after_the_resume(wor
     paused = asyncio.Event()
 
     async def run(given: AgentRun) -> None:
-        for name in given.pending:
-            await world.complete(given.lease, name)
+        for name in given.session.pending:
+            await given.session.complete(name)
             done.append(name)
             if len(done) == 2:
                 order = asyncio.create_task(
@@ -215,7 +215,7 @@ async def test_an_agent_that_fails_pauses_its_analysis(world: World, trouble: Ex
     """By an error, or by ending with subtasks left; nothing that waits for it starts."""
 
     async def run(given: AgentRun) -> None:
-        await world.complete(given.lease, given.pending[0])
+        await given.session.complete(given.session.pending[0])
         if trouble is not None:
             raise trouble
 

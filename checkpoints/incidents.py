@@ -10,15 +10,16 @@ crash between the two is made up for by the manager.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
 from checkpoints import transitions
+from checkpoints.alerts import close_alerts
 from checkpoints.batches import Member
 from checkpoints.correlation import LEAST, WINDOW, Occurrence, correlated, signature_of
-from checkpoints.failures import Failure, class_of, wait_s
+from checkpoints.failures import LONGEST_MESSAGE, Failure, class_of, wait_s
 from checkpoints.lifecycle import FailureClass, Trigger
 from checkpoints.pause_rows import (
     SYSTEM,
@@ -26,7 +27,6 @@ from checkpoints.pause_rows import (
     alert,
     audit,
     checked_id,
-    checked_reason,
     do,
     hold,
     id_of,
@@ -41,6 +41,9 @@ from journal.connection import Connection
 from journal.database import Database, Row
 from journal.deadline import Deadline
 from journal.errors import BadInput
+
+LONGEST_ENDPOINT: Final = 200
+"""Characters of what was asked that are kept."""
 
 JOINS_FOR: Final = timedelta(days=14)
 """How long a late failure joins a correlation that nobody resolved."""
@@ -167,7 +170,8 @@ class Incidents:
                 )
             values = {"signature": found[0]["signature"], "by": who(by)}
             await do(conn, "cause_resolve", values)
-            await do(conn, "correlation_resolve", {"signature": found[0]["signature"]})
+            for row in await rows(conn, "correlation_resolve", {"signature": found[0]["signature"]}):
+                await close_alerts(conn, row["id"])
             await audit(conn, by, "resolve", found[0]["signature"], found[0]["pattern"])
         return str(found[0]["pattern"])
 
@@ -181,7 +185,11 @@ async def _recorded(
     failure_id: UUID,
     details: Mapping[str, Any],
 ) -> Row:
-    message = failure.message.replace("\x00", "�")
+    failure = replace(
+        failure,
+        message=_storable(failure.message)[:LONGEST_MESSAGE].strip() or failure.kind.value,
+        endpoint=_storable(failure.endpoint)[:LONGEST_ENDPOINT] if failure.endpoint else None,
+    )
     signature = signature_of(failure, agent_type)
     shown = await rows(conn, "pause_newest_checkpoint", {"analysis_id": analysis.analysis_id, "agent_type": agent_type})
     values = {
@@ -191,7 +199,7 @@ async def _recorded(
         "agent_type": checked_id("agent_type", agent_type),
         "kind": failure.kind.value,
         "class": class_of(failure).value,
-        "message": checked_reason(message[:2000], "message"),
+        "message": failure.message,
         "endpoint": failure.endpoint,
         "attempt": failure.attempt,
         "signature": signature.hash,
@@ -202,6 +210,11 @@ async def _recorded(
     }
     found = await rows(conn, "failure_insert", values)
     return found[0] if found else (await rows(conn, "failure_by_id", {"id": failure_id}))[0]
+
+
+def _storable(text: str) -> str:
+    """Return *text* without what no store can hold; whatever else an error says is kept."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 async def _effect(conn: Connection, analysis: Analysis, failure: Row) -> None:
@@ -224,7 +237,8 @@ async def _effect(conn: Connection, analysis: Analysis, failure: Row) -> None:
         )
         await alert(
             conn, id_of("failure", failure["id"]), "AGENT_FAILURE", "HIGH", pause=None, analysis=analysis,
-            about=failure["id"], waits_for="gate", day=0, **stand(shown[0] if shown else None), **said(failure),
+            about=_pause_of(failure), waits_for="gate",
+            **{**stand(shown[0] if shown else None), **said(failure), "reason": reason, "day": 0},
         )  # fmt: skip
         return
     correlation = await rows(conn, "correlation_open", {"signature": failure["signature"]})
@@ -232,11 +246,15 @@ async def _effect(conn: Connection, analysis: Analysis, failure: Row) -> None:
         trigger=Trigger.AUTO_TIER2,
         reason=reason,
         failure=failure,
-        # Always the same one, so that a failure that is settled twice pauses once.
-        pause_id=id_of("pause of failure", failure["id"]),
+        pause_id=_pause_of(failure),
         batch_id=correlation[0]["batch_id"] if correlation else None,
     )
     await transitions.begin(conn, analysis, cause)
+
+
+def _pause_of(failure: Row) -> UUID:
+    """Return the id of the pause that a failure leads to, always the same: what is settled twice pauses once."""
+    return id_of("pause of failure", failure["id"])
 
 
 # Failures with one cause

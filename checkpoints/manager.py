@@ -38,9 +38,6 @@ log = structlog.get_logger()
 ROWS: Final = 200
 """Rows of each kind that one round looks at."""
 
-AT_ONCE: Final = 5
-"""Analyses that one manager works on at a time."""
-
 GRACE: Final = timedelta(seconds=35)
 """How long after its start an agent that nobody holds a lease of counts as dead: a lease's length, and a little."""
 
@@ -121,14 +118,8 @@ class Manager:
 
     async def _sagas(self, deadline: Deadline) -> int:
         found = await self._database.named("sagas_due", {"limit": ROWS}, deadline=deadline)
-        places = asyncio.Semaphore(AT_ONCE)
-
-        async def one(analysis_id: str) -> None:
-            async with places:
-                await self._saga.advance(analysis_id)
-
         names = [row["analysis_id"] for row in found]
-        results = await asyncio.gather(*map(one, names), return_exceptions=True)
+        results = await asyncio.gather(*map(self._saga.advance, names), return_exceptions=True)
         # One whose step meets what nobody thought of must not keep the rest of the round back, every few seconds anew.
         for name, result in zip(names, results, strict=True):
             if isinstance(result, Exception):

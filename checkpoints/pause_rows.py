@@ -17,8 +17,10 @@ import orjson
 import uuid_utils
 
 from checkpoints import timers
+from checkpoints.alerts import NewAlert, Severity, raise_alert
 from checkpoints.failures import LONGEST_MESSAGE
 from checkpoints.lifecycle import OPEN, By, Status, Trigger
+from checkpoints.model import LONGEST_ID, checked_text
 from checkpoints.plan import Plan, plan_of
 from journal.actors import Actor
 from journal.connection import Connection
@@ -34,9 +36,6 @@ DRAIN: Final = timedelta(seconds=60)
 
 LONGEST_REASON: Final = 2_000
 """Characters of a reason."""
-
-LONGEST_ID: Final = 200
-"""Characters of the id of an analysis or a stock."""
 
 _NAMES: Final = uuid5(NAMESPACE_URL, "imem:workflow")
 
@@ -264,19 +263,16 @@ async def alert(
     about: UUID | None = None, **payload: Any,
 ) -> None:  # fmt: skip
     """Raise an alert with the transaction; the last thing that it does, for it holds the journal's cursor."""
-    await rows(
-        conn,
-        "raise_alert",
-        {
-            "alert_id": alert_id,
-            "kind": kind,
-            "severity": severity,
-            "subject": analysis.stock_id,
-            "analysis_id": analysis.analysis_id,
-            "about": about or (pause.id if pause is not None else None),
-            "payload": json({**payload, **({"pause_id": str(pause.id)} if pause is not None else {})}),
-        },
+    new = NewAlert(
+        alert_id=alert_id,
+        kind=kind,
+        severity=Severity(severity),
+        subject=analysis.stock_id,
+        analysis_id=analysis.analysis_id,
+        about=about or (pause.id if pause is not None else None),
+        payload={**payload, **({"pause_id": str(pause.id)} if pause is not None else {})},
     )
+    await raise_alert(conn, new)
 
 
 async def audit(conn: Connection, by: Actor | None, action: str, analysis_id: str, reason: str, **context: Any) -> None:
@@ -316,9 +312,7 @@ def checked_id(field: str, value: object) -> str:
     Raises:
         BadInput: it is none; names *field*.
     """
-    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_ID or "\x00" in value:
-        raise BadInput(field, f"is a text of 1 to {LONGEST_ID} characters.")
-    return value
+    return checked_text(field, value, LONGEST_ID)
 
 
 def checked_reason(value: object, field: str = "reason") -> str:
@@ -328,9 +322,10 @@ def checked_reason(value: object, field: str = "reason") -> str:
     Raises:
         BadInput: nothing is said, too much, or what cannot be stored.
     """
-    if not isinstance(value, str) or not value.strip() or len(value) > LONGEST_REASON or "\x00" in value:
-        raise BadInput(field, f"is a text of 1 to {LONGEST_REASON} characters.")
-    return value.strip()
+    text = checked_text(field, value, LONGEST_REASON).strip()
+    if not text:
+        raise BadInput(field, "says nothing.")
+    return text
 
 
 def checked_uuid(field: str, value: object) -> UUID:

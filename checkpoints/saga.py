@@ -69,6 +69,9 @@ STEP_BUDGET_MS: Final = 20_000
 MEMORY_MS: Final = 3_000
 """How long one step waits for the working server at most, in milliseconds: a pause must get over one that is silent."""
 
+AT_ONCE: Final = 4
+"""Steps of one process at a time. Each holds a connection and reads on another: half of the smallest pool."""
+
 LOOK_S: Final = 0.05
 """Between two looks whether agents have stopped, while a caller waits, in seconds."""
 
@@ -139,6 +142,7 @@ class Saga:
 
     def __init__(self, stores: Stores) -> None:
         self._s = stores
+        self._places = asyncio.Semaphore(AT_ONCE)
         self._steps: Mapping[tuple[Status, int], Callable[[Connection, Analysis, Pause, Deadline], Awaitable[Went]]] = {
             (Status.PAUSING, 1): self._drain,
             (Status.PAUSING, 2): self._fence,
@@ -173,6 +177,10 @@ class Saga:
 
     async def step(self, analysis_id: str) -> Went:
         """Do one step, if there is one and nobody else is at it."""
+        async with self._places:
+            return await self._one(analysis_id)
+
+    async def _one(self, analysis_id: str) -> Went:
         deadline = Deadline.after_ms(STEP_BUDGET_MS)
         pause: Pause | None = None
         try:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from checkpoints import timers
+from checkpoints.alerts import Situation, close_alerts
 from checkpoints.lifecycle import By, Facts, FailureClass, Gate, Status, Trigger, check
 from checkpoints.pause_rows import (
     DRAIN,
@@ -154,22 +155,23 @@ async def _announce(
     alert_id = id_of("failure", failure["id"]) if failure is not None else id_of("pause", pause.id)
     await alert(
         conn, alert_id, "AGENT_FAILURE" if failed else "ANALYSIS_PAUSED", SEVERITY[pause.trigger], pause=pause,
-        analysis=analysis, reason=pause.reason, trigger=pause.trigger.value, day=0, **stand(shown), **said(failure),
+        analysis=analysis, **{**stand(shown), **said(failure), "reason": pause.reason, "day": 0},
+        trigger=pause.trigger.value,
     )  # fmt: skip
 
 
 def stand(shown: Row | None) -> dict[str, Any]:
     """Return what an alert says of how far an agent had come."""
     if shown is None:
-        return {"checkpoint_id": None, "progress_pct": None, "completed": [], "pending": [], "phase": None}
-    return {
-        "checkpoint_id": str(shown["id"]),
-        "agent_type": shown["agent_type"],
-        "progress_pct": float(shown["progress_pct"]),
-        "completed": shown["completed_subtasks"],
-        "pending": shown["pending_subtasks"],
-        "phase": shown["current_subtask"],
-    }
+        return Situation().to_payload()
+    return Situation(
+        checkpoint_id=shown["id"],
+        progress_pct=float(shown["progress_pct"]),
+        completed=shown["completed_subtasks"],
+        pending=shown["pending_subtasks"],
+        phase=shown["current_subtask"],
+        agent=shown["agent_type"],
+    ).to_payload()
 
 
 def said(failure: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -313,7 +315,7 @@ async def finish(conn: Connection, analysis: Analysis, pause: Pause) -> Pause:
     await do(conn, "plan_end", {"pause_id": pause.id, "status": "COMPLETED", "trouble": None})
     await do(conn, "timers_forget", {"pause_id": pause.id})
     await _batches(conn, pause, "resume", "DONE")
-    await rows(conn, "close_alerts", {"about": pause.id})
+    await close_alerts(conn, pause.id)
     if pause.notify or pause.automatic:
         await alert(
             conn, id_of("resumed", pause.id), "ANALYSIS_RESUMED", "NORMAL", pause=pause, analysis=analysis,
@@ -383,7 +385,7 @@ async def expire(
     await rows(conn, "analysis_end", {"analysis_id": pause.analysis_id, "reason": reason})
     await do(conn, "tasks_end", {"analysis_id": pause.analysis_id})
     await archived(conn, pause, "EXPIRED")
-    await rows(conn, "close_alerts", {"about": pause.id})
+    await close_alerts(conn, pause.id)
     await audit(conn, by, "cancel" if by is not None else "expire", pause.analysis_id, reason, pause_id=str(pause.id))
     await alert(
         conn, id_of("expired", pause.id), "PAUSE_EXPIRED", "NORMAL" if by is not None else "HIGH", pause=pause,
@@ -421,7 +423,7 @@ async def fail(
         for operation in ("pause", "resume"):
             await _batches(conn, pause, operation, "FAILED", reason)
         await archived(conn, pause, "FAILED")
-        await rows(conn, "close_alerts", {"about": pause.id})
+        await close_alerts(conn, pause.id)
     await audit(conn, by, "fail", analysis.analysis_id, reason)
     if announce:
         await alert(

@@ -49,8 +49,8 @@ NICENESS = 10
 CONCURRENCY = 3
 """Tasks at once: settling and the nightly recomputation take minutes, and alerts and pauses must not wait for them."""
 
-POOL_SIZE = 12
-"""Most connections to Postgres of one worker process: five pauses at a time, each a step and a read beside it."""
+POOL_SIZE = 8
+"""Most connections to Postgres of one worker process: four steps of pauses at a time, each with a read beside it."""
 
 
 class LoopThread:

@@ -92,7 +92,7 @@ ON CONFLICT (signature) DO UPDATE SET resolved_at = excluded.resolved_at, resolv
 -- correlation_resolve --
 -- The open correlation of a cause that is over ends.
 UPDATE workflow.failure_correlations SET resolved_at = imem_now()
-WHERE signature = %(signature)s AND resolved_at IS NULL AND archived_at IS NULL
+WHERE signature = %(signature)s AND resolved_at IS NULL AND archived_at IS NULL RETURNING id
 
 -- pauses_resolved --
 -- Paused analyses of which every failure came from outside and is over, and that no batch is about to resume.

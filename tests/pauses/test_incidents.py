@@ -291,3 +291,16 @@ async def test_a_cause_within_is_for_a_person(world: World) -> None:
     (row,) = await world.rows("SELECT signature FROM workflow.agent_failures")
     with pytest.raises(BadInput, match="no cause from outside"):
         await world.incidents.cause_resolved(row["signature"], by=PERSON, deadline=soon())
+
+
+@pytest.mark.parametrize("message", ["", " ", "nul \x00", "half \ud800 a pair", "x" * 100_000, "\x1b[2J"])
+async def test_whatever_a_failure_says_it_pauses(world: World, message: str) -> None:
+    """A text that no store can hold, or none at all, must not keep an analysis running."""
+    lease = await world.begin("a-1")
+
+    report = await world.incidents.report(
+        "a-1", lease.agent_type, Failure(kind=Kind.CRASH, message=message, endpoint=message), deadline=soon()
+    )
+
+    assert report.pause_id is not None
+    assert await world.alerts() == ["AGENT_FAILURE"]

@@ -51,11 +51,9 @@ class Connection(psycopg.AsyncConnection[dict[str, Any]]):
 
     Attributes:
         limit: when whoever holds the connection wants an end; set anew by each.
-        server_limit_ms: after how long the server stops a statement, as it was told last; 0 before that.
     """
 
     limit: Deadline = Deadline.never()
-    server_limit_ms: int = 0
 
     async def wait(
         self,

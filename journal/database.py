@@ -40,12 +40,6 @@ _LONGEST_WAIT_S = 30.0
 _LONGEST_CLOSE_S = 1.0
 """How long the end waits for a connection that is just being made, in seconds."""
 
-_TOLD_OF_LEFT = 0.98
-"""Which part of what is left the server is told, so that it holds for a caller with the same budget, a moment later."""
-
-_LEAST_OF_LEFT = 0.95
-"""Which part of what is left the server's limit is at least: it may stop a statement so much too early."""
-
 _ATTEMPTS = 4
 """How often a statement is tried of which Postgres says that nothing was written."""
 
@@ -227,18 +221,9 @@ class Database:
 
 
 async def _limit(conn: Connection, deadline: Deadline) -> None:
-    """
-    Tell both sides when to stop; whoever borrowed the connection before had another limit.
-
-    The server is told a little less than what is left, and what it was told last may stand while it is nearly that and
-    no more: who calls again and again with the same budget does not pay for a round trip each time.
-    """
+    """Tell both sides when to stop; whoever borrowed the connection before had another limit."""
     deadline.check("a statement")
     conn.limit = deadline
     # Not below the client's own grace: the next borrower sets a limit of its own under this one.
-    left_ms = max(GRACE_S, min(deadline.left_s(), BACKGROUND_TIMEOUT_S)) * 1000.0
-    if _LEAST_OF_LEFT * left_ms <= conn.server_limit_ms <= left_ms:
-        return
-    told_ms = int(max(GRACE_S * 1000.0, _TOLD_OF_LEFT * left_ms))
-    await conn.execute(sql("limit_statement"), (str(told_ms),))
-    conn.server_limit_ms = told_ms
+    left_s = max(GRACE_S, min(deadline.left_s(), BACKGROUND_TIMEOUT_S))
+    await conn.execute(sql("limit_statement"), (str(int(left_s * 1000.0)),))

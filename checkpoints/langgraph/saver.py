@@ -60,11 +60,11 @@ class Saver(BaseCheckpointSaver[str]):
         self._threads: Threads | None = None
         self._tasks: Tasks | None = None
         if isinstance(pool, ConnectionPool):
-            self._threads = Threads(pool, owned=False)
+            self._threads = Threads(pool)
         else:
             async_pool = pool
         if async_pool is not None:
-            self._tasks = Tasks(async_pool, owned=False)
+            self._tasks = Tasks(async_pool)
 
     @classmethod
     def on(cls, threads: Threads | None, tasks: Tasks | None, *, serde: SerializerProtocol | None = None) -> Self:

@@ -24,6 +24,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from checkpoints.langgraph.work import Call
+from journal.cancelling import heed_cancellation
 from journal.connection import BACKGROUND_TIMEOUT_S, GRACE_S, Connection, SilentServer
 from journal.database import Row, translated
 from journal.deadline import Deadline
@@ -45,7 +46,13 @@ CHECK_MS: Final = 2000.0
 """How long the server may take to say so, in milliseconds."""
 
 POOL_TIMEOUT_S: Final = 30.0
-"""Longest wait for a connection, in seconds."""
+"""Longest wait for a connection that others hold, in seconds."""
+
+DOWN_S: Final = 3.0
+"""How long one waits for a server that lets nobody in, in seconds: it may just be starting again."""
+
+ASKING_S: Final = 0.25
+"""How often one asks for a connection anew, in seconds: the pool tells nobody that it gave up making one."""
 
 _UNMADE: Final = (
     psycopg.errors.InvalidSchemaName,
@@ -167,23 +174,45 @@ def _options(url: str) -> dict[str, Any]:
     }
 
 
+class _Patience:
+    """
+    How long to go on asking a pool for a connection.
+
+    Attributes:
+        failed_at_s: when the pool last failed to make one, on the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self.failed_at_s = 0.0
+
+    def failed(self, _pool: object) -> None:
+        """Hear from the pool that it failed."""
+        self.failed_at_s = time.monotonic()
+
+    def over(self, since_s: float) -> bool:
+        """Whether to give up what one has asked for *since_s*."""
+        waited_s = time.monotonic() - since_s
+        return waited_s > POOL_TIMEOUT_S or (waited_s > DOWN_S and self.failed_at_s > since_s)
+
+
 class Threads:
     """Runs statements for whichever thread calls, each on a connection of its own."""
 
-    def __init__(self, pool: ConnectionPool[Any], *, owned: bool) -> None:
+    def __init__(self, pool: ConnectionPool[Any], patience: _Patience | None = None) -> None:
         self._pool = pool
-        self._owned = owned
+        self._patience = patience
         self._opening = threading.Lock()
-        self._opened = not owned
+        self._opened = patience is None
 
     @classmethod
     def to(cls, url: str, size: int) -> Threads:
         """Return runners on a pool of at most *size* connections to *url*; nothing is opened before it is needed."""
+        patience = _Patience()
         pool = ConnectionPool(
             url, connection_class=Patient, kwargs=_options(url), min_size=0, max_size=size, open=False, check=_check,
-            timeout=POOL_TIMEOUT_S, reconnect_timeout=0.0, name="imem-langgraph",
+            reconnect_timeout=0.0, reconnect_failed=patience.failed, name="imem-langgraph",
         )  # fmt: skip
-        return cls(pool, owned=True)
+        return cls(pool, patience)
 
     def run(self, call: Call) -> list[Row]:
         """
@@ -197,38 +226,54 @@ class Threads:
             with self._opening:
                 self._pool.open(wait=False)
                 self._opened = True
-        with judged(call) as lent, self._pool.connection(timeout=POOL_TIMEOUT_S) as conn:
+        with judged(call) as lent:
+            conn = self._lent()
             lent.append(conn)
-            with conn.cursor(binary=True, row_factory=dict_row) as cursor:
-                rows: list[Row] = cursor.execute(_text(call.statement), call.parameters).fetchall()
-            if isinstance(conn, Patient):
-                conn.used_at_s = time.monotonic()
-            return rows
+            try:
+                with conn, conn.cursor(binary=True, row_factory=dict_row) as cursor:
+                    rows: list[Row] = cursor.execute(_text(call.statement), call.parameters).fetchall()
+                if isinstance(conn, Patient):
+                    conn.used_at_s = time.monotonic()
+                return rows
+            finally:
+                self._pool.putconn(conn)
+
+    def _lent(self) -> psycopg.Connection[Any]:
+        if self._patience is None:
+            return self._pool.getconn()
+        since_s = time.monotonic()
+        while True:
+            try:
+                return self._pool.getconn(timeout=ASKING_S)
+            except PoolTimeout:
+                if self._patience.over(since_s):
+                    raise
 
     def close(self) -> None:
         """Close the connections, unless the pool is somebody else's."""
-        if self._owned and self._opened:
+        if self._patience is not None and self._opened:
             self._pool.close(timeout=CLOSING_S)
 
 
 class Tasks:
     """Runs statements for the tasks of one event loop."""
 
-    def __init__(self, pool: AsyncConnectionPool[Any], *, owned: bool) -> None:
+    def __init__(self, pool: AsyncConnectionPool[Any], patience: _Patience | None = None) -> None:
         self._pool = pool
-        self._owned = owned
+        self._patience = patience
         self._opening = asyncio.Lock()
-        self._opened = not owned
+        self._opened = patience is None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
     def to(cls, url: str, size: int) -> Tasks:
         """Return runners on a pool of at most *size* connections to *url*; nothing is opened before it is needed."""
+        patience = _Patience()
         pool = AsyncConnectionPool(
             url, connection_class=Timed, kwargs=_options(url), min_size=0, max_size=size, open=False, check=_acheck,
-            timeout=POOL_TIMEOUT_S, reconnect_timeout=0.0, name="imem-langgraph",
+            reconnect_timeout=0.0, reconnect_failed=patience.failed, name="imem-langgraph",
         )  # fmt: skip
-        return cls(pool, owned=True)
+        return cls(pool, patience)
 
     @property
     def here(self) -> bool:
@@ -246,18 +291,33 @@ class Tasks:
                     await self._pool.open(wait=False)
                     self._opened = True
         with judged(call) as lent:
-            async with self._pool.connection(timeout=POOL_TIMEOUT_S) as conn:
-                lent.append(conn)
-                async with conn.cursor(binary=True, row_factory=dict_row) as cursor:
+            conn = await self._lent()
+            lent.append(conn)
+            try:
+                async with conn, conn.cursor(binary=True, row_factory=dict_row) as cursor:
                     await cursor.execute(_text(call.statement), call.parameters)
                     rows: list[Row] = await cursor.fetchall()
                 if isinstance(conn, Timed):
                     conn.used_at_s = time.monotonic()
                 return rows
+            finally:
+                await self._pool.putconn(conn)
+
+    async def _lent(self) -> psycopg.AsyncConnection[Any]:
+        if self._patience is None:
+            return await self._pool.getconn()
+        since_s = time.monotonic()
+        while True:
+            try:
+                return await self._pool.getconn(timeout=ASKING_S)
+            except PoolTimeout:
+                heed_cancellation()
+                if self._patience.over(since_s):
+                    raise
 
     async def close(self) -> None:
         """Close the connections, unless the pool is somebody else's."""
-        if self._owned and self._opened:
+        if self._patience is not None and self._opened:
             await self._pool.close(timeout=CLOSING_S)
 
 

@@ -117,7 +117,7 @@ def main(thread_id: str) -> None:
     with MemorySaver.open() as saver, started(thread_id, "--hang") as first:
         assert first.stdout is not None
         begun = [first.stdout.readline().strip() for _ in range(3)]
-        print("first process began:", ", ".join(begun))
+        print("first process began:", ", ".join([begun[0], *sorted(begun[1:])]))
         wait_for_prices(saver, thread_id)
         os.kill(first.pid, signal.SIGKILL)
         print("killed while it worked on: filings")

@@ -41,7 +41,7 @@ class Base:
         """Look, or change something, behind the application's back."""
         with psycopg.connect(self.admin_url, autocommit=True, row_factory=dict_row) as conn:
             cursor = conn.execute(query, parameters)
-            return cursor.fetchall() if cursor.description else []
+            return cursor.fetchall() if cursor.description is not None else []
 
     def count(self, thread_id: str) -> dict[str, int]:
         """Return how many rows of each table a thread has."""

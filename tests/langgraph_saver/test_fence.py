@@ -13,6 +13,11 @@ from imem.langgraph import MemorySaver
 from journal.errors import BadInput, StaleEpoch
 from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, listed, metadata, thread
 
+PATIENCE_S = 30.0
+
+WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+"""Who waits for another transaction."""
+
 
 def leased(base: Base, epoch: int) -> tuple[str, str]:
     """Make a lease as if an agent of an analysis had taken it that often."""
@@ -103,12 +108,12 @@ async def test_who_takes_over_waits_for_a_write_under_way(base: Base, asaver: Me
     }[by]
 
     async with await psycopg.AsyncConnection.connect(base.admin_url) as rival:
-        await rival.execute(*[raising[0], raising[1:]])
+        await rival.execute(raising[0], raising[1:])
         where = config(thread_id, first["configurable"]["checkpoint_id"], **fence)
         writing = asyncio.create_task(asaver.aput(where, checkpoint(), metadata(1), {}))
-        while not base.rows("SELECT FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database "
-                            "WHERE datname = current_database()) OR NOT granted AND locktype = 'transactionid'"):
-            await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE_S):
+            while not base.rows(WAITING):
+                await asyncio.sleep(0)
         assert not writing.done()
         await rival.commit()
 

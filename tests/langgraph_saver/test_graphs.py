@@ -60,12 +60,11 @@ def code_block(name: str) -> str:
 
 
 @pytest.mark.usefixtures("environment")
-@pytest.mark.parametrize(("word", "outcome"), [("yes", "published"), ("no", "not published")])
-def test_question_and_answer_in_two_programs(word: str, outcome: str) -> None:
+def test_question_and_answer_in_two_programs() -> None:
     thread_id = thread()
 
     assert "Publish this?" in ran("approval.py", "ask", thread_id)
-    assert ran("approval.py", "answer", thread_id, word) == f"answered after 0 days: {outcome}\n"
+    assert ran("approval.py", "answer", thread_id, "no") == "answered after 0 days: not published\n"
 
 
 @pytest.mark.usefixtures("environment")

@@ -106,6 +106,7 @@ async def test_pruning_by_age_keeps_the_newest_of_each_namespace(either: Any, ba
     assert base.count(old) == {"checkpoints": 1, "blobs": 2, "writes": 2}
     assert base.count(mixed)["checkpoints"] == 2
     assert await either.aprune_older(timedelta(days=7)) == 0
+    await either.aprune([old, mixed], strategy="delete")
 
 
 async def test_pruning_by_age_can_remove_threads_that_nobody_goes_on_with(
@@ -125,7 +126,7 @@ async def test_pruning_by_age_can_remove_threads_that_nobody_goes_on_with(
     await either.adelete_thread(mixed)
 
 
-async def test_pruning_by_age_goes_over_many_pages_of_threads(either: Any, base: Base, shifted: Any) -> None:
+async def test_pruning_by_age_goes_over_many_pages_of_threads(either: Any, shifted: Any) -> None:
     threads = [f"{uuid4()}" for _ in range(THREADS + 5)] + [""]
     for one in threads:
         await chain(either, one, 1)
@@ -142,7 +143,7 @@ def test_age_is_measured_by_the_clock_of_sql(saver: MemorySaver, base: Base) -> 
     first = saver.put(config(thread_id), checkpoint(), metadata(), {})
     saver.put(first, checkpoint(), metadata(1), {})
 
-    with MemorySaver.from_conn_string(f"{base.admin_url}?options=-c%20imem.clock_shift=8days") as later:
+    with MemorySaver.from_conn_string(f"{base.admin_url}?options=-c%20imem.clock_shift%3D8days") as later:
         assert saver.prune_older(timedelta(days=7)) == 0
         assert later.prune_older(timedelta(days=7)) >= 1
 

@@ -14,6 +14,7 @@ from psycopg import sql as composed
 from psycopg_pool import ConnectionPool
 from pydantic import SecretStr
 
+from checkpoints.langgraph import waiting
 from imem.langgraph import MemorySaver
 from journal.errors import PostgresUnavailable, SchemaError, SettingsError, StackError, StatementRejected
 from tests.langgraph_saver.conftest import Base, chain, config, thread
@@ -53,7 +54,9 @@ def test_the_serializer_is_langgraphs_with_its_present_limits(saver: MemorySaver
         saver.serde.loads_typed(("pickle", b"cos\nsystem\n(S'false'\ntR."))
 
 
-def test_a_server_that_is_down(base: Base) -> None:
+def test_a_server_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is waited for as long as one needs to start again, and no longer."""
+    monkeypatch.setattr(waiting, "DOWN_S", 0.5)
     with MemorySaver.from_conn_string("postgresql://a:b@127.0.0.1:1/c") as saver, pytest.raises(PostgresUnavailable):
         saver.get_tuple(config(thread()))
 
@@ -92,7 +95,7 @@ def test_who_may_not_make_tables_is_told(base: Base, empty: str) -> None:
         pytest.raises(StatementRejected, match="does not allow"),
     ):
         saver.setup()
-    with ConnectionPool(base.url, min_size=0, open=False) as pool, pytest.raises(SettingsError, match="imem migrate"):
+    with ConnectionPool(base.url, min_size=0, max_size=1, open=False) as pool, pytest.raises(SettingsError, match="imem migrate"):
         MemorySaver(pool).setup()
 
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from imem.local.state import with_local_endpoints
 from imem.stores import secret
@@ -50,12 +51,19 @@ class MemorySaver(Saver):
     Made by :meth:`open`, by :meth:`from_conn_string`, or from pools of psycopg's.
     """
 
-    _owners: _Owner | None = None
+    def __init__(
+        self,
+        pool: ConnectionPool[Any] | AsyncConnectionPool[Any] | Threads,
+        async_pool: AsyncConnectionPool[Any] | Tasks | None = None,
+        *,
+        serde: SerializerProtocol | None = None,
+        address: Address | None = None,
+    ) -> None:
+        super().__init__(pool, async_pool, serde=serde)
+        self._address = address
 
     @classmethod
-    def open(
-        cls, settings: Settings | None = None, *, serde: SerializerProtocol | None = None
-    ) -> Opening[Self]:
+    def open(cls, settings: Settings | None = None, *, serde: SerializerProtocol | None = None) -> Opening[Self]:
         """
         Return what ``with`` and ``async with`` make a saver of, for the Postgres that *settings* name.
 
@@ -66,12 +74,12 @@ class MemorySaver(Saver):
             StackError: no server is named and no local stack runs.
         """
 
-        def found() -> _Owner:
+        def found() -> Address:
             given = settings or Settings.read()
             if given.postgres_url is None:
                 given = with_local_endpoints(given)
             admin = given.postgres_admin_url
-            return _Owner(
+            return Address(
                 url=secret(given, "postgres_url"),
                 admin_url=admin.get_secret_value() if admin is not None else None,
                 size=given.postgres_pool_size,
@@ -89,7 +97,7 @@ class MemorySaver(Saver):
         Args:
             pool_size: most connections of threads, and as many of the event loop.
         """
-        return Opening(cls, lambda: _Owner(url=conn_string, admin_url=None, size=pool_size), serde)
+        return Opening(cls, lambda: Address(url=conn_string, admin_url=None, size=pool_size), serde)
 
     def setup(self) -> Ready:
         """
@@ -102,17 +110,17 @@ class MemorySaver(Saver):
             SettingsError: the saver was made from a pool, which says nothing of an owner.
             StatementRejected: the user may not make tables.
         """
-        if self._owners is None:
+        if self._address is None:
             raise SettingsError(
                 "A saver made from a pool cannot make its tables.",
                 mend="Run `imem migrate` once, or MemorySaver.from_conn_string with the owner's URL.",
             )
-        self._owners.setup()
+        self._address.setup()
         return Ready()
 
 
 @dataclass(frozen=True, slots=True)
-class _Owner:
+class Address:
     """
     Where a saver's tables are.
 
@@ -139,27 +147,24 @@ class Ready:
 
     def __await__(self) -> Generator[Any, None, None]:
         """Return at once."""
-        return
-        yield
+        yield from ()
 
 
 class Opening(Generic[S]):
     """A saver to be: ``with`` gives one to threads, ``async with`` one to the tasks of the running loop as well."""
 
-    def __init__(self, kind: type[S], find: Callable[[], _Owner], serde: SerializerProtocol | None) -> None:
+    def __init__(self, kind: type[S], find: Callable[[], Address], serde: SerializerProtocol | None) -> None:
         self._kind = kind
         self._find = find
         self._serde = serde
         self._made: list[tuple[Threads, Tasks | None]] = []
 
     def _make(self, *, loop: bool) -> S:
-        owner = self._find()
-        threads = Threads.to(owner.url, owner.size)
-        tasks = Tasks.to(owner.url, owner.size) if loop else None
+        address = self._find()
+        threads = Threads.to(address.url, address.size)
+        tasks = Tasks.to(address.url, address.size) if loop else None
         self._made.append((threads, tasks))
-        saver = self._kind.on(threads, tasks, serde=self._serde)
-        saver._owners = owner
-        return saver
+        return self._kind(threads, tasks, serde=self._serde, address=address)
 
     def __enter__(self) -> S:
         return self._make(loop=False)

@@ -25,7 +25,7 @@ def read(
     serde: SerializerProtocol, config: RunnableConfig, channels: Sequence[str]
 ) -> Work[Mapping[str, DeltaChannelHistory]]:
     """
-    Return, of each channel, what it held at the nearest ancestor that holds a value, and its writes since, oldest first.
+    Return, of each channel, the value of the nearest ancestor that holds one, and its writes since, oldest first.
 
     Writes of the checkpoint itself are none of its past. Those of the ancestor with the value are: a value is what the
     channel held before the writes that were stored after its checkpoint.
@@ -66,7 +66,9 @@ def _histories(serde: SerializerProtocol, channels: Sequence[str], rows: Rows) -
 
 def _values(serde: SerializerProtocol, row: Row) -> dict[str, Any]:
     values: dict[str, Any] = dict(serde.loads_typed((row["kind"], row["body"]))["channel_values"])
-    for channel, kind, blob in zip(row["blob_channels"] or [], row["blob_kinds"] or [], row["blobs"] or [], strict=True):
+    for channel, kind, blob in zip(
+        row["blob_channels"] or [], row["blob_kinds"] or [], row["blobs"] or [], strict=True
+    ):
         values[read_name(channel)] = serde.loads_typed((kind, blob))
     return values
 

@@ -114,7 +114,9 @@ def _lease(configurable: Mapping[str, Any]) -> tuple[str, str] | None:
             return None
         case str() | bytes():
             pass
-        case Sequence() as found if len(found) == 2 and all(isinstance(one, str) and "\x00" not in one for one in found):
+        case Sequence() as found if len(found) == 2 and all(
+            isinstance(one, str) and "\x00" not in one for one in found
+        ):
             return found[0], found[1]
         case _:
             pass

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -51,29 +51,21 @@ class Saver(BaseCheckpointSaver[str]):
 
     def __init__(
         self,
-        pool: ConnectionPool[Any] | AsyncConnectionPool[Any],
-        async_pool: AsyncConnectionPool[Any] | None = None,
+        pool: ConnectionPool[Any] | AsyncConnectionPool[Any] | Threads,
+        async_pool: AsyncConnectionPool[Any] | Tasks | None = None,
         *,
         serde: SerializerProtocol | None = None,
     ) -> None:
         super().__init__(serde=serde)
         self._threads: Threads | None = None
-        self._tasks: Tasks | None = None
-        if isinstance(pool, ConnectionPool):
-            self._threads = Threads(pool)
-        else:
-            async_pool = pool
-        if async_pool is not None:
-            self._tasks = Tasks(async_pool)
-
-    @classmethod
-    def on(cls, threads: Threads | None, tasks: Tasks | None, *, serde: SerializerProtocol | None = None) -> Self:
-        """Return a saver on these connections."""
-        saver = cls.__new__(cls)
-        BaseCheckpointSaver.__init__(saver, serde=serde)
-        saver._threads = threads
-        saver._tasks = tasks
-        return saver
+        match pool:
+            case Threads():
+                self._threads = pool
+            case ConnectionPool():
+                self._threads = Threads(pool)
+            case _:
+                async_pool = pool
+        self._tasks = Tasks(async_pool) if isinstance(async_pool, AsyncConnectionPool) else async_pool
 
     # Who waits
 

@@ -170,7 +170,9 @@ def _options(url: str) -> dict[str, Any]:
         **{name: value for name, value in defaults.items() if name not in given},
         "autocommit": True,
         "prepare_threshold": 0,
-        "options": f"{given.get('options') or ''} -c timezone=UTC -c statement_timeout={int(LIMIT_S * 1000)}".strip(),
+        # Every statement finds its rows by a key. Planning one anew for its values copies them, which may be large.
+        "options": f"{given.get('options') or ''} -c timezone=UTC -c statement_timeout={int(LIMIT_S * 1000)} "
+        "-c plan_cache_mode=force_generic_plan".strip(),
     }
 
 
@@ -240,14 +242,17 @@ class Threads:
 
     def _lent(self) -> psycopg.Connection[Any]:
         if self._patience is None:
-            return self._pool.getconn()
+            found: psycopg.Connection[Any] = self._pool.getconn()
+            return found
         since_s = time.monotonic()
         while True:
             try:
-                return self._pool.getconn(timeout=ASKING_S)
+                found = self._pool.getconn(timeout=ASKING_S)
             except PoolTimeout:
                 if self._patience.over(since_s):
                     raise
+            else:
+                return found
 
     def close(self) -> None:
         """Close the connections, unless the pool is somebody else's."""
@@ -305,15 +310,18 @@ class Tasks:
 
     async def _lent(self) -> psycopg.AsyncConnection[Any]:
         if self._patience is None:
-            return await self._pool.getconn()
+            found: psycopg.AsyncConnection[Any] = await self._pool.getconn()
+            return found
         since_s = time.monotonic()
         while True:
             try:
-                return await self._pool.getconn(timeout=ASKING_S)
+                found = await self._pool.getconn(timeout=ASKING_S)
             except PoolTimeout:
                 heed_cancellation()
                 if self._patience.over(since_s):
                     raise
+            else:
+                return found
 
     async def close(self) -> None:
         """Close the connections, unless the pool is somebody else's."""

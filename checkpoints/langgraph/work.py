@@ -232,7 +232,8 @@ def decoded(serde: SerializerProtocol, row: Row) -> CheckpointTuple:
     channels = row["blob_channels"] or []
     if len(channels) != row["held"]:
         raise ConsistencyError(
-            f"The checkpoint {row['checkpoint_id']} of thread {row['thread_id']} lacks {row['held'] - len(channels)} values.",
+            f"The checkpoint {row['checkpoint_id']} of the thread {row['thread_id']} lacks "
+            f"{row['held'] - len(channels)} of its values.",
             mend="Something else than the saver removed rows of langgraph.blob: restore them from a backup.",
         )
     checkpoint = serde.loads_typed((row["kind"], row["body"]))
@@ -379,7 +380,8 @@ def delete_for_runs(run_ids: Sequence[str]) -> Work[None]:
     if row["torn"]:
         raise BadInput(
             "run_ids",
-            f"later checkpoints of the thread {read(row['torn'][0])!r} are made of what these runs wrote; nothing was removed.",
+            f"later checkpoints of the thread {read(row['torn'][0])!r} are made of what these runs wrote; "
+            "nothing was removed.",
             mend="Delete the later runs as well, or the whole thread.",
         )
 

@@ -15,7 +15,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypedDict
 from uuid import uuid4
@@ -101,6 +102,11 @@ def started(thread_id: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own program
 
 
+def nodes(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield the nodes that a process begins, as it does."""
+    return (line.strip() for line in process.stdout or ())
+
+
 def wait_for_prices(saver: MemorySaver, thread_id: str) -> None:
     """Wait until what the node ``prices`` found is stored."""
     ends_s = time.monotonic() + PATIENCE_S
@@ -115,8 +121,7 @@ def wait_for_prices(saver: MemorySaver, thread_id: str) -> None:
 def main(thread_id: str) -> None:
     """Kill a process in the middle of a step, and let another one go on."""
     with MemorySaver.open() as saver, started(thread_id, "--hang") as first:
-        assert first.stdout is not None
-        begun = [first.stdout.readline().strip() for _ in range(3)]
+        begun = list(islice(nodes(first), 3))
         print("first process began:", ", ".join([begun[0], *sorted(begun[1:])]))
         wait_for_prices(saver, thread_id)
         os.kill(first.pid, signal.SIGKILL)
@@ -125,8 +130,7 @@ def main(thread_id: str) -> None:
         state = build(saver, lambda _: None).get_state(config_of(thread_id))
         print("to be done next:", ", ".join(task.name for task in state.tasks if not task.result))
         with started(thread_id) as second:
-            assert second.stdout is not None
-            print("second process began:", ", ".join(second.stdout.read().split()))
+            print("second process began:", ", ".join(nodes(second)))
         state = build(saver, lambda _: None).get_state(config_of(thread_id))
         print("verdict:", state.values["verdict"])
 

@@ -1,17 +1,18 @@
 -- langgraph_put --
--- Stores a checkpoint with its new values; commits itself. Columns: outcome, missing.
+-- Stores a checkpoint with its new values; commits itself. Columns: outcome, missing. Blobs go as they are (b): as text,
+-- as psycopg sends lists unless told, a large value would take longer to write down than to store.
 SELECT p.outcome, p.missing FROM langgraph.put_v1(
     %(thread_id)s::text, %(checkpoint_ns)s::text, %(checkpoint_id)s::text, %(parent_id)s::text,
     %(kind)s::text, %(body)s::bytea, %(metadata_kind)s::text, %(metadata)s::bytea, %(filter)s::jsonb, %(run_id)s::text,
     %(ancestors)s::integer, %(held)s::text[], %(held_versions)s::text[],
-    %(channels)s::text[], %(versions)s::text[], %(kinds)s::text[], %(blobs)s::bytea[],
+    %(channels)s::text[], %(versions)s::text[], %(kinds)s::text[], %(blobs)b::bytea[],
     %(epoch)s::bigint, %(analysis_id)s::text, %(agent_type)s::text) AS p
 
 -- langgraph_put_writes --
 -- Stores what a task wrote; commits itself. Column: outcome.
 SELECT p.outcome FROM langgraph.put_writes_v1(
     %(thread_id)s::text, %(checkpoint_ns)s::text, %(checkpoint_id)s::text, %(task_id)s::text, %(task_path)s::text,
-    %(idxs)s::integer[], %(channels)s::text[], %(kinds)s::text[], %(blobs)s::bytea[],
+    %(idxs)s::integer[], %(channels)s::text[], %(kinds)s::text[], %(blobs)b::bytea[],
     %(epoch)s::bigint, %(analysis_id)s::text, %(agent_type)s::text) AS p (outcome)
 
 -- langgraph_get --
@@ -93,7 +94,7 @@ WITH RECURSIVE target AS (
       AND (%(checkpoint_id)s::text IS NULL OR c.checkpoint_id = %(checkpoint_id)s::text)
     ORDER BY c.stamp DESC, c.nth DESC, c.checkpoint_id DESC LIMIT 1
 ), chain AS (
-    SELECT 0 AS n, NULL::text AS checkpoint_id, t.parent_id, NULL::text AS kind, NULL::bytea AS body,
+    SELECT 0 AS n, NULL::text COLLATE "C" AS checkpoint_id, t.parent_id, NULL::text AS kind, NULL::bytea AS body,
         NULL::text[] AS channels, NULL::text[] AS versions, %(channels)s::text[] AS wanted
     FROM target AS t
     UNION ALL

@@ -162,7 +162,8 @@ def checkpoint(
 
 
 def metadata(step: int = 0, **more: Any) -> CheckpointMetadata:
-    made: Any = {"source": "loop", "step": step, "parents": {}, **more}
+    made: CheckpointMetadata = {"source": "loop", "step": step, "parents": {}}
+    made.update(more)  # type: ignore[typeddict-item] # keys of one's own are allowed
     return made
 
 

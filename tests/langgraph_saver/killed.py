@@ -1,5 +1,5 @@
 """
-A program whose writers are killed: ``python -m tests.langgraph_saver.killed OPERATION COUNT``, the URL on standard input.
+A program whose writers are killed: ``python -m tests.langgraph_saver.killed OPERATION COUNT``; it reads the URL.
 
 It forks one writer after the other. Each says on standard output what was acknowledged to it, and kills itself with
 SIGKILL at the point whose turn it is: before a statement is sent, when it is sent and not answered, or when it is
@@ -16,10 +16,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import ChannelVersions
 from langgraph.checkpoint.base.id import uuid6
 from psycopg.waiting import Wait
 
 from checkpoints.langgraph import waiting
+from checkpoints.langgraph.work import Call
 from imem.langgraph import MemorySaver
 
 POINTS: Final = ("before", "sent", "answered")
@@ -39,7 +41,7 @@ def make_deadly() -> None:
     """Put the points into the code that waits."""
     run, until = waiting.Threads.run, waiting._until
 
-    def deadly_run(self: waiting.Threads, call: waiting.Call) -> Any:
+    def deadly_run(self: waiting.Threads, call: Call) -> Any:
         die("before")
         rows = run(self, call)
         die("answered")
@@ -72,7 +74,7 @@ def writes(thread_id: str, task: int) -> list[tuple[str, Any]]:
 def put(saver: MemorySaver, thread_id: str, step: int, parent: RunnableConfig | None) -> RunnableConfig:
     """Put the checkpoint of a step."""
     held = values(thread_id, step)
-    versions = {name: "1" if name == "lasting" else f"{step}" for name in held}
+    versions: ChannelVersions = {name: "1" if name == "lasting" else f"{step}" for name in held}
     where: RunnableConfig = parent or {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
     new = versions if step == 0 else {name: one for name, one in versions.items() if name != "lasting"}
     made: Any = {

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
 import pytest
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from imem.langgraph import MemorySaver
 from journal.errors import BadInput

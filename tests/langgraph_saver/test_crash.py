@@ -135,7 +135,7 @@ async def test_the_server_is_killed_while_many_put(own: LocalStack) -> None:
             await persistent(lambda: saver.aget_tuple(config(threads[0])))
             running = [asyncio.create_task(run(one)) for one in threads]
             heard = len(acknowledged)
-            while len(acknowledged) < heard + 20:
+            while len(acknowledged) < heard + 20:  # noqa: ASYNC110 - any moment will do
                 await asyncio.sleep(0)
             pid = own.state.children["postgres"].pid
             assert pid is not None

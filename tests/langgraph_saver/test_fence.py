@@ -23,7 +23,8 @@ def leased(base: Base, epoch: int) -> tuple[str, str]:
     """Make a lease as if an agent of an analysis had taken it that often."""
     analysis_id, agent_id = f"a-{uuid4()}", f"i-{uuid4()}"
     base.rows(
-        "INSERT INTO workflow.analysis (analysis_id, subject_id, began_at) VALUES (%s, 'company:MU', now())", analysis_id
+        "INSERT INTO workflow.analysis (analysis_id, subject_id, began_at) VALUES (%s, 'company:MU', now())",
+        analysis_id,
     )
     base.rows(
         "INSERT INTO workflow.agent_instance (agent_id, analysis_id, agent_type, owner, opened_at) "
@@ -112,7 +113,7 @@ async def test_who_takes_over_waits_for_a_write_under_way(base: Base, asaver: Me
         where = config(thread_id, first["configurable"]["checkpoint_id"], **fence)
         writing = asyncio.create_task(asaver.aput(where, checkpoint(), metadata(1), {}))
         async with asyncio.timeout(PATIENCE_S):
-            while not base.rows(WAITING):
+            while not base.rows(WAITING):  # noqa: ASYNC110 - the server has no event of ours
                 await asyncio.sleep(0)
         assert not writing.done()
         await rival.commit()

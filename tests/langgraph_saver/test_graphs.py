@@ -105,7 +105,7 @@ def graph_of(saver: Any, failing: list[str] | None = None) -> Any:
     """Return a graph that sends tasks out, asks a person in a subgraph, and ends."""
     failing = failing if failing is not None else []
 
-    def one(state: State) -> State:
+    def one(state: State) -> State:  # noqa: ARG001 - the name is LangGraph's
         return {"log": ["one"], "odd": {"nul": "\x00", "nan": float("nan")}}
 
     def task(state: State) -> State:
@@ -113,7 +113,7 @@ def graph_of(saver: Any, failing: list[str] | None = None) -> Any:
             raise RuntimeError(failing.pop())
         return {"log": [f"task {state['answer']}"]}
 
-    def ask(state: State) -> State:
+    def ask(state: State) -> State:  # noqa: ARG001 - the name is LangGraph's
         return {"log": [f"asked, heard {interrupt('well?')}"]}
 
     inner = StateGraph(State)

@@ -95,7 +95,10 @@ def test_who_may_not_make_tables_is_told(base: Base, empty: str) -> None:
         pytest.raises(StatementRejected, match="does not allow"),
     ):
         saver.setup()
-    with ConnectionPool(base.url, min_size=0, max_size=1, open=False) as pool, pytest.raises(SettingsError, match="imem migrate"):
+    with (
+        ConnectionPool(base.url, min_size=0, max_size=1, open=False) as pool,
+        pytest.raises(SettingsError, match="imem migrate"),
+    ):
         MemorySaver(pool).setup()
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 import pytest_asyncio
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 import journal.connection
 from checkpoints.langgraph import waiting
@@ -118,9 +119,13 @@ async def test_connections_that_the_server_ended_are_not_lent(either: Any, base:
 async def test_long_unused_connections_are_asked_first(base: Base, monkeypatch: pytest.MonkeyPatch, half: str) -> None:
     """A network that vanished without a word leaves no trace on the socket."""
     asked: list[Any] = []
-    for pool in (waiting.ConnectionPool, waiting.AsyncConnectionPool):
-        original = pool.check_connection
-        monkeypatch.setattr(pool, "check_connection", lambda conn, of=original: asked.append(conn) or of(conn))
+    for pool in (ConnectionPool, AsyncConnectionPool):
+
+        def check(conn: Any, original: Any = pool.check_connection) -> Any:
+            asked.append(conn)
+            return original(conn)
+
+        monkeypatch.setattr(pool, "check_connection", check)
     async with MemorySaver.from_conn_string(base.url, pool_size=1) as saver:
         through = ThroughThreads(saver) if half == "threads" else saver
         await chain(through, thread(), 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -96,7 +96,7 @@ class Runner:
     saver: Any
     size: int
     where: RunnableConfig = field(
-        default_factory=lambda: {"configurable": {"thread_id": f"t-{uuid4()}", "checkpoint_ns": ""}}
+        default_factory=lambda: RunnableConfig(configurable={"thread_id": f"t-{uuid4()}", "checkpoint_ns": ""})
     )
     before: Checkpoint | None = None
     taken_ms: dict[str, list[float]] = field(default_factory=lambda: {"aput": [], "aput_writes": [], "aget_tuple": []})
@@ -114,7 +114,8 @@ class Runner:
         written = [("messages", words(self.size, n + 1)), ("branch:to:node", None)]
         self.where = await self.timed("aput", lambda: self.saver.aput(self.where, made, metadata, new))
         await self.timed("aput_writes", lambda: self.saver.aput_writes(self.where, written, f"task-{n}"))
-        newest: RunnableConfig = {"configurable": {**self.where["configurable"], "checkpoint_id": None}}
+        place = self.where["configurable"]
+        newest: RunnableConfig = {"configurable": {"thread_id": place["thread_id"], "checkpoint_ns": ""}}
         found = await self.timed("aget_tuple", lambda: self.saver.aget_tuple(newest))
         assert found.checkpoint["channel_values"] == made["channel_values"]
         assert len(found.pending_writes) == 2
@@ -148,7 +149,7 @@ async def test_calls_beside_langgraphs_own_saver(
 
 
 @pytest.fixture
-def database_size(base: Base) -> Iterator[Callable[[str, tuple[str, ...]], int]]:
+def database_size(base: Base) -> Callable[[str, tuple[str, ...]], int]:
     """Measure what tables take on disk, with their indexes, in some database."""
 
     def measure(name: str, tables: tuple[str, ...]) -> int:

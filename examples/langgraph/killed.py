@@ -84,7 +84,8 @@ def work(thread_id: str, *, hang: bool) -> None:
     """Run the thread to its end, from its beginning or from where it stands; *hang*: until the node ``filings``."""
 
     def begun(node: str) -> None:
-        print(node, flush=True)
+        # In one piece: two nodes may begin at once.
+        print(f"{node}\n", end="", flush=True)
         while hang and node == "filings":
             signal.pause()
 

@@ -140,8 +140,12 @@ BEGIN
         RETURN 'open';
     END IF;
     IF p_analysis IS NULL THEN
-        INSERT INTO langgraph.thread_epoch AS t (thread_id, epoch) VALUES (p_thread, p_epoch)
-        ON CONFLICT (thread_id) DO UPDATE SET epoch = excluded.epoch WHERE t.epoch < excluded.epoch;
+        -- Looked at before it is raised: raising locks out every other writer of the thread, sharing does not.
+        SELECT t.epoch INTO v_epoch FROM langgraph.thread_epoch AS t WHERE t.thread_id = p_thread;
+        IF v_epoch IS NULL OR v_epoch < p_epoch THEN
+            INSERT INTO langgraph.thread_epoch AS t (thread_id, epoch) VALUES (p_thread, p_epoch)
+            ON CONFLICT (thread_id) DO UPDATE SET epoch = excluded.epoch WHERE t.epoch < excluded.epoch;
+        END IF;
         SELECT t.epoch INTO v_epoch FROM langgraph.thread_epoch AS t WHERE t.thread_id = p_thread FOR SHARE;
         RETURN CASE WHEN v_epoch = p_epoch THEN 'open' ELSE 'stale' END;
     END IF;

@@ -121,3 +121,30 @@ async def test_who_takes_over_waits_for_a_write_under_way(base: Base, asaver: Me
     with pytest.raises(StaleEpoch):
         await writing
     assert len(await listed(asaver, config(thread_id))) == 1
+
+
+@pytest.mark.parametrize("by", ["lease", "thread"])
+async def test_a_write_under_way_holds_up_who_takes_over(base: Base, asaver: MemorySaver, by: str) -> None:
+    """The epoch that it has seen does not rise before it is stored."""
+    thread_id, lease = thread(), leased(base, 1)
+    await chain(asaver, thread_id, 1, imem_epoch=1)
+    given = lease if by == "lease" else (None, None)
+
+    async with (
+        await psycopg.AsyncConnection.connect(base.url) as writing,
+        await psycopg.AsyncConnection.connect(base.admin_url) as rival,
+    ):
+        cursor = await writing.execute("SELECT langgraph.fence_v1(%s, 1, %s, %s)", (thread_id, *given))
+        assert await cursor.fetchone() == ("open",)
+        taking = asyncio.create_task(
+            rival.execute("UPDATE workflow.agent_leases SET epoch = 2 WHERE analysis_id = %s", (lease[0],))
+            if by == "lease"
+            else rival.execute("SELECT langgraph.fence_v1(%s, 2, NULL, NULL)", (thread_id,))
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            while not base.rows(WAITING):  # noqa: ASYNC110 - the server has no event of ours
+                await asyncio.sleep(0)
+        assert not taking.done()
+        await writing.commit()
+        await taking
+        await rival.rollback()

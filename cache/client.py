@@ -62,6 +62,7 @@ class Client:
         self.name = name
         self._slots = asyncio.Semaphore(size)
         self._idle: list[Any] = []
+        self._closed = False
         # Limits of time are the callers'; the driver's own would end a connection that another call still waits on.
         self._made_by: Any = redis.asyncio.ConnectionPool.from_url(
             url,
@@ -73,7 +74,8 @@ class Client:
         )
 
     async def close(self) -> None:
-        """Close every connection that no call is using."""
+        """Close every connection; one that a call is using, when the call ends."""
+        self._closed = True
         while self._idle:
             await self._idle.pop().disconnect()
 
@@ -131,10 +133,8 @@ class Client:
                     whole = True  # That is an answer as well: the connection is in order.
                     raise
                 finally:
-                    if whole:
-                        self._idle.append(connection)
-                    elif connection is not None:
-                        await connection.disconnect(nowait=True)
+                    if connection is not None:
+                        await self._taken_back(connection, whole=whole)
         except TimeoutError as error:
             raise self._late(deadline, unknown=connection is not None and script.writes) from error
         except redis.exceptions.RedisError as error:
@@ -152,8 +152,19 @@ class Client:
                 return connection
             await connection.disconnect(nowait=True)
         connection = self._made_by.make_connection()
-        await connection.connect()
+        try:
+            await connection.connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
         return connection
+
+    async def _taken_back(self, connection: Any, *, whole: bool) -> None:
+        """Keep *connection* for the next call if its last answer came *whole*; drop it otherwise."""
+        if whole and not self._closed:
+            self._idle.append(connection)
+        else:
+            await connection.disconnect(nowait=True)
 
     def _late(self, deadline: Deadline, *, unknown: bool) -> ImemError:
         if unknown:

@@ -2,8 +2,9 @@
 Working memory on its server: one script for each operation (``cache/lua``), and nothing but scripts.
 
 A script is atomic: a caller that crashes has either run it whole or not at all, and a server that is killed comes back
-with all of it or nothing, and at most the last second of its acknowledged writes missing (``appendfsync everysec``).
-Who can tell that such writes are missing is the caller: it passes the last revision that was acknowledged to it.
+with all of it or nothing. At most the last two seconds of its acknowledged writes are missing then (``appendfsync
+everysec``, which writes late while the disk is busy). Who can tell that they are is the caller: it passes the last
+revision that was acknowledged to it.
 
 Only a restore takes two scripts; between them the memory is ``RESTORING``, which everything else refuses.
 

@@ -8,6 +8,7 @@ from typing import Any
 from cache.client import Client
 from cache.snapshots import SnapshotStore
 from cache.store import WorkingStore
+from checkpoints.alarm import AlertAlarm
 from checkpoints.batch_runs import Batches, Capacity
 from checkpoints.cleanup import Cleanup
 from checkpoints.definitions import Definitions
@@ -16,10 +17,11 @@ from checkpoints.leases import Leases
 from checkpoints.manager import Manager
 from checkpoints.orchestrator import CeleryOrchestrator, Orchestrator, Send
 from checkpoints.pauses import Pauses
+from checkpoints.recovery import Recovery
 from checkpoints.runs import Runner
-from checkpoints.saga import Recovery, Saga, Stores
+from checkpoints.saga import Saga, Stores
+from checkpoints.session import Desk
 from checkpoints.store import Checkpoints
-from checkpoints.third_tier import ThirdTier
 from journal.clock import Clock, SystemClock
 from journal.database import Database
 
@@ -77,7 +79,7 @@ def assemble(
     leases = Leases(database, definitions)
     memories, snapshots = WorkingStore(working, clock), SnapshotStore(durable, clock)
     checkpoints = Checkpoints(database, definitions, snapshots)
-    recovery = recovery or ThirdTier(checkpoints, memories)
+    recovery = recovery or Recovery(checkpoints, memories, snapshots, definitions, AlertAlarm(database))
     celery = CeleryOrchestrator(database, definitions, send)
     stores = Stores(
         database, leases, checkpoints, memories, snapshots, definitions, orchestrator or celery, recovery, clock
@@ -94,6 +96,8 @@ def assemble(
         saga=saga,
         manager=Manager(database, saga, incidents, batches, cleanup),
         orchestrator=celery,
-        runner=Runner(celery, leases, checkpoints, recovery, pauses, incidents, tools),
+        runner=Runner(
+            celery, Desk(leases, checkpoints, memories, snapshots, recovery, clock), pauses, incidents, tools
+        ),
         stores=stores,
     )

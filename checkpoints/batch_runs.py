@@ -193,7 +193,7 @@ class Batches:
             found = {row["analysis_id"]: row for row in await rows(conn, "analyses_named", {"names": names})}
             members = [(one, found[one]["subject_id"], None) for one in names]
             batch_id = await _written(conn, "pause", name=name, reason=reason, limit=limit, members=members, by=by)
-        await self._launch_all(batch_id, deadline)
+        await self.carry_out(batch_id, deadline)
         return await self.get_batch_status(batch_id, deadline=deadline)
 
     async def resume_batch(
@@ -223,7 +223,7 @@ class Batches:
             batch_id = await _written(
                 conn, "resume", name=name, reason="Resumed together.", limit=limit, members=_in_order(found), by=by
             )
-        await self._launch_all(batch_id, deadline)
+        await self.carry_out(batch_id, deadline)
         return await self.get_batch_status(batch_id, deadline=deadline)
 
     async def resume_resolved(self, *, deadline: Deadline) -> UUID | None:
@@ -366,7 +366,7 @@ class Batches:
         await transitions.order_resume(conn, analysis, pause, graph=self._graph, by=by, automatic=batch["automatic"])
         return pause.id
 
-    async def _launch_all(self, batch_id: UUID, deadline: Deadline) -> None:
+    async def carry_out(self, batch_id: UUID, deadline: Deadline) -> None:
         """Launch and carry out as much as the deadline allows; the manager does the rest."""
         try:
             while not deadline.passed:

@@ -8,10 +8,10 @@ killed leaves the rest to the next. Time comes from the database.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import structlog
@@ -29,9 +29,9 @@ from checkpoints.saga import Saga
 from checkpoints.timers import Timer
 from checkpoints.transitions import Cause
 from journal.connection import Connection
-from journal.database import Database
+from journal.database import Database, Row
 from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
+from journal.errors import BudgetExceeded, ImemError, StoreUnavailable
 
 log = structlog.get_logger()
 
@@ -109,7 +109,7 @@ class Manager:
                 break
             try:
                 done = await step(deadline)
-            except (StoreUnavailable, BudgetExceeded, OutcomeUnknown, TransitionRefused) as error:
+            except ImemError as error:
                 told.troubles[name] = error.message
                 log.warning("round_troubled", work=name, error=error.message)
                 continue
@@ -127,43 +127,45 @@ class Manager:
             async with places:
                 await self._saga.advance(analysis_id)
 
-        results = await asyncio.gather(*(one(row["analysis_id"]) for row in found), return_exceptions=True)
-        _raise_first(results)
+        names = [row["analysis_id"] for row in found]
+        results = await asyncio.gather(*map(one, names), return_exceptions=True)
+        # One whose step meets what nobody thought of must not keep the rest of the round back, every few seconds anew.
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, Exception):
+                log.error("saga_broken", analysis_id=name, exc_info=result)
         return len(found)
 
     async def _kept(self, deadline: Deadline) -> int:
         """Let memories live as long as their pause whose server was away when they were paused or extended."""
         found = await self._database.named("pauses_not_kept", {"limit": ROWS}, deadline=deadline)
-        for row in found:
-            await self._saga.keep(row["analysis_id"], deadline=deadline)
-        return len(found)
+        return await _each(found, lambda row: self._saga.keep(row["analysis_id"], deadline=deadline))
 
     # Failures
 
     async def _crashed(self, deadline: Deadline) -> int:
         """Find agents whose process is dead: their row says that they run, and nobody holds their lease."""
         found = await self._database.named("tasks_dead", {"grace": GRACE, "limit": ROWS}, deadline=deadline)
-        for row in found:
-            failure = Failure(kind=Kind.CRASH, message="Its process ended without a word.", attempt=1)
-            await self._incidents.report(
-                row["analysis_id"], row["agent_type"], failure,
+        failure = Failure(kind=Kind.CRASH, message="Its process ended without a word.", attempt=1)
+        return await _each(
+            found,
+            lambda row: self._incidents.report(
+                row["analysis_id"],
+                row["agent_type"],
+                failure,
                 # The same death is found once, however many managers look.
-                failure_id=id_of("crash", row["analysis_id"], row["agent_type"], row["dispatch"]), deadline=deadline,
-            )  # fmt: skip
-        return len(found)
+                failure_id=id_of("crash", row["analysis_id"], row["agent_type"], row["dispatch"]),
+                deadline=deadline,
+            ),
+        )
 
     async def _failures(self, deadline: Deadline) -> int:
         found = await self._database.named("failures_open", {"limit": ROWS}, deadline=deadline)
-        for row in found:
-            await self._incidents.settle(row["id"], row["analysis_id"], deadline=deadline)
-        return len(found)
+        return await _each(found, lambda row: self._incidents.settle(row["id"], row["analysis_id"], deadline=deadline))
 
     async def _correlations(self, deadline: Deadline) -> int:
         values = {"since": 2 * WINDOW, "least": LEAST, "limit": ROWS}
         found = await self._database.named("signatures_to_compare", values, deadline=deadline)
-        for row in found:
-            await self._incidents.compare(row["signature"], deadline=deadline)
-        return len(found)
+        return await _each(found, lambda row: self._incidents.compare(row["signature"], deadline=deadline))
 
     async def _resolved(self, deadline: Deadline) -> int:
         return int(await self._batches.resume_resolved(deadline=deadline) is not None)
@@ -172,13 +174,7 @@ class Manager:
 
     async def _gates(self, deadline: Deadline) -> int:
         found = await self._database.named("gates_due", {"limit": ROWS}, deadline=deadline)
-        for row in found:
-            try:
-                await self._gate(row["analysis_id"], row["gate"], deadline)
-            except TransitionRefused as error:
-                # Another gate of the analysis waits, or it is paused already; it is looked at again.
-                log.info("gate_waits", analysis_id=row["analysis_id"], gate=row["gate"], why=str(error))
-        return len(found)
+        return await _each(found, lambda row: self._gate(row["analysis_id"], row["gate"], deadline))
 
     async def _gate(self, analysis_id: str, gate: int, deadline: Deadline) -> None:
         """Give a gate's timeout or decision its effect."""
@@ -207,9 +203,9 @@ class Manager:
 
     async def _timers(self, deadline: Deadline) -> int:
         found = await self._database.named("timers_due", {"limit": ROWS}, deadline=deadline)
-        for row in found:
-            await self._timer(row["pause_id"], row["analysis_id"], Timer(row["kind"]), deadline)
-        return len(found)
+        return await _each(
+            found, lambda row: self._timer(row["pause_id"], row["analysis_id"], Timer(row["kind"]), deadline)
+        )
 
     async def _timer(self, pause_id: UUID, analysis_id: str, kind: Timer, deadline: Deadline) -> None:
         agents: dict[str, int] = {}
@@ -242,24 +238,24 @@ class Manager:
 
     async def _launches(self, deadline: Deadline) -> int:
         found = await self._database.named("batches_under_way", {"limit": ROWS}, deadline=deadline)
-        for row in found:
-            await self._batches.launch(row["id"], deadline=deadline)
-        return len(found)
+        return await _each(found, lambda row: self._batches.launch(row["id"], deadline=deadline))
 
     async def _started(self, deadline: Deadline) -> int:
         return await self._saga.start_ready(deadline=deadline)
 
     async def _completed(self, deadline: Deadline) -> int:
         """End analyses all of whose agents have completed; one whose results are not all there is told of, once."""
-        if self._cleanup is None:
+        cleanup = self._cleanup
+        if cleanup is None:
             return 0
         values = {"analysis_id": None, "limit": ROWS}
         found = await self._database.named("tasks_all_completed", values, deadline=deadline)
-        for row in found:
-            cleaned = await self._cleanup.cleanup_success(row["analysis_id"], deadline=deadline)
-            if cleaned.missing:
-                await self._incomplete(row["analysis_id"], [str(one) for one in cleaned.missing], deadline)
-        return len(found)
+        return await _each(found, lambda row: self._end(cleanup, row["analysis_id"], deadline))
+
+    async def _end(self, cleanup: Cleanup, analysis_id: str, deadline: Deadline) -> None:
+        cleaned = await cleanup.cleanup_success(analysis_id, deadline=deadline)
+        if cleaned.missing:
+            await self._incomplete(analysis_id, [str(one) for one in cleaned.missing], deadline)
 
     async def _incomplete(self, analysis_id: str, missing: list[str], deadline: Deadline) -> None:
         async with self._database.transaction(deadline) as conn:
@@ -309,8 +305,18 @@ async def _pause(conn: Connection, pause_id: UUID) -> Pause | None:
     return pause_of(found[0]) if found else None
 
 
-def _raise_first(results: list[Any]) -> None:
-    """Raise the first error among results, after all of them are there."""
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+async def _each(found: Sequence[Row], work: Callable[[Row], Awaitable[object]]) -> int:
+    """
+    Do *work* for each row and return how many there were; one that refuses does not keep the others back.
+
+    Raises:
+        StoreUnavailable, BudgetExceeded: the others would meet the same; the next round goes on.
+    """
+    for row in found:
+        try:
+            await work(row)
+        except (StoreUnavailable, BudgetExceeded):
+            raise
+        except ImemError as error:
+            log.warning("row_troubled", row={name: str(value) for name, value in row.items()}, error=str(error))
+    return len(found)

@@ -12,7 +12,7 @@ None is the system itself.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -110,6 +110,31 @@ class ResumeResult:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureOnFile:
+    """
+    A failure that is a reason of a pause.
+
+    Attributes:
+        agent_type, kind, message: whose, and what.
+        pattern, signature: by which it is compared; the signature names its cause when that is over.
+        external: whether the cause lies outside.
+        failed_at: when it was reported.
+    """
+
+    agent_type: str
+    kind: str
+    message: str
+    pattern: str
+    signature: str
+    external: bool
+    failed_at: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {**asdict(self), "failed_at": self.failed_at.isoformat()}
+
+
+@dataclass(frozen=True, slots=True)
 class PauseState:
     """
     Whether an analysis is paused.
@@ -119,6 +144,7 @@ class PauseState:
         status: of its pause; None while it runs, or ended without one.
         outcome: how the analysis ended; None while it is under way.
         pause: the open pause, or else the newest one; None if it never was paused.
+        failures: of that pause, oldest first.
     """
 
     analysis_id: str
@@ -126,6 +152,7 @@ class PauseState:
     status: Status | None
     outcome: str | None
     pause: Pause | None
+    failures: tuple[FailureOnFile, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -134,6 +161,7 @@ class PauseState:
             "stock_id": self.stock_id,
             "status": self.status.value if self.status is not None else (self.outcome or "RUNNING"),
             "pause": self.pause.to_dict() if self.pause is not None else None,
+            "failures": [one.to_dict() for one in self.failures],
         }
 
 
@@ -382,16 +410,22 @@ class Pauses:
 
     async def _state(self, analysis_id: str, stock_id: str, outcome: str | None, deadline: Deadline) -> PauseState:
         found = await self._database.named("pause_newest", {"analysis_id": analysis_id}, deadline=deadline)
-        if found:
-            pause = pause_of(found[0])
-            return PauseState(analysis_id, stock_id, pause.status if pause.open else None, outcome, pause)
         past = await self._database.named("pause_past", {"analysis_id": analysis_id}, deadline=deadline)
-        if not past:
+        newest = pause_of(found[0]) if found else None
+        ended = past_of(past[0]) if past else None
+        if newest is not None and (newest.open or ended is None or newest.paused_at > ended.paused_at):
+            found = await self._database.named("failures_of_pause", {"pause_id": newest.id}, deadline=deadline)
+            failures = tuple(FailureOnFile(**row) for row in found)
+            return PauseState(analysis_id, stock_id, newest.status if newest.open else None, outcome, newest, failures)
+        if ended is None:
             return PauseState(analysis_id, stock_id, None, outcome, None)
-        pause = past_of(past[0])
-        return PauseState(
-            analysis_id, stock_id, Status.EXPIRED if past[0]["outcome"] == "EXPIRED" else None, outcome, pause
-        )
+        expired = Status.EXPIRED if past[0]["outcome"] == Status.EXPIRED.value else None
+        return PauseState(analysis_id, stock_id, expired, outcome, ended)
+
+    async def known(self, analysis_id: str, *, deadline: Deadline) -> bool:
+        """Return whether there is an analysis of that id, over or not."""
+        found = await self._database.named("task_state", {"analysis_id": analysis_id}, deadline=deadline)
+        return bool(found)
 
     async def pauses(self, *, everything: bool = False, limit: int = LISTED, deadline: Deadline) -> list[Pause]:
         """Return the open pauses, or all that are on file, oldest first."""

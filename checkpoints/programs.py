@@ -7,8 +7,10 @@ The programs of agents: a Python callable for each agent type, registered by a m
 
     @program("business_research")
     async def research(run: AgentRun) -> None:
-        for subtask in run.pending:
+        for subtask in run.session.pending:
+            await run.session.memory.set("stage", subtask)
             ...
+            await run.session.complete(subtask)
             await run.safe_point()
 
 A program ends when its agent has completed. One that is told to stop lets the exception of :meth:`AgentRun.safe_point`
@@ -22,9 +24,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
-from checkpoints.model import Checkpoint, Lease
 from checkpoints.orchestrator import Started
-from checkpoints.plan import Begin
+from checkpoints.session import Session
 from journal.errors import BadInput, ImemError, SettingsError
 
 
@@ -39,27 +40,15 @@ class AgentRun:
 
     Attributes:
         started: which agent of which analysis; the gates that it passes.
-        lease: its right to run; what it writes bears the lease's epoch.
-        checkpoint: where it goes on; its working memory is open and proven.
+        session: its working memory, proven, and its checkpoints.
         wanted: says why the agent shall stop, or None.
         tools: whatever the worker lends to programs beside.
     """
 
     started: Started
-    lease: Lease
-    checkpoint: Checkpoint
+    session: Session
     wanted: Callable[[], Awaitable[str | None]]
     tools: Any = field(default=None, repr=False)
-
-    @property
-    def clean(self) -> bool:
-        """Whether it begins, rather than goes on."""
-        return self.started.begin is Begin.CLEAN or self.checkpoint.clean
-
-    @property
-    def pending(self) -> tuple[str, ...]:
-        """The subtasks that are left, in their order."""
-        return self.checkpoint.pending_subtasks
 
     async def safe_point(self) -> None:
         """

@@ -1,39 +1,32 @@
 """
 Running one agent: from the message that names it to the row that says how it ended.
 
-The lease comes first, then the recovery, then the program, which is cancelled when the lease is lost. Whatever ends the
-run, the row is told, if it can be; a process that is killed tells nothing, and the manager finds the lease run out.
+The session holds the lease and the recovered memory, and is cancelled when the lease is lost. Whatever ends the run,
+the row is told, if it can be, before the lease is given up: whoever sees no lease finds a row that says why. A process
+that is killed tells nothing, and the manager finds the lease run out.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
-from uuid import uuid4
 
 import structlog
 
 from checkpoints.failures import failure_of
 from checkpoints.incidents import Incidents
-from checkpoints.leases import Leases
-from checkpoints.model import Lease
 from checkpoints.orchestrator import CeleryOrchestrator, Message, Started
 from checkpoints.pauses import Pauses
 from checkpoints.programs import AgentRun, Stopped, program_of
-from checkpoints.saga import Recovery
-from checkpoints.store import Checkpoints
+from checkpoints.session import Desk, Session
 from journal.deadline import Deadline
-from journal.errors import BadInput, LeaseHeld, LeaseLost, TransitionRefused
+from journal.errors import ImemError, LeaseHeld, LeaseLost, StoreUnavailable, TransitionRefused
 
 log = structlog.get_logger()
 
 CALL_BUDGET_MS: Final = 10_000
 """How long one call of a run to a store may take, in milliseconds; programs have budgets of their own."""
-
-RECOVERY_BUDGET_MS: Final = 40_000
-"""How long a recovery may take, in milliseconds: the slowest tier has 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +36,14 @@ class Runner:
 
     Attributes:
         orchestrator: says which may run, and is told how they ended.
-        leases, checkpoints, recovery: the right to run, and where to go on.
+        desk: gives sessions.
         pauses: says whether to stop.
         incidents: is told of failures.
         tools: lent to programs.
     """
 
     orchestrator: CeleryOrchestrator
-    leases: Leases
-    checkpoints: Checkpoints
-    recovery: Recovery
+    desk: Desk
     pauses: Pauses
     incidents: Incidents
     tools: Any = None
@@ -68,73 +59,67 @@ class Runner:
         if started is None:
             return "dropped"
         try:
-            lease = await self._lease(started)
+            async with self.desk.begin(
+                analysis_id=started.analysis_id,
+                agent_type=started.agent_type,
+                agent_id=started.agent_id,
+                subject_id=started.stock_id,
+                owner=started.agent_type,
+            ) as session:
+                return await self._worked(started, session)
         except LeaseHeld:
             # Whoever had it died a moment ago: the agent is sent again when the lease has run out.
             return await self._ended(started, "WAITING")
         except TransitionRefused:
             return await self._ended(started, "STOPPED")
-        except BadInput as error:
-            return await self._failed(started, None, error)
-        try:
-            async with self.leases.kept(lease):
-                await self._program(started, lease)
-        except Stopped:
-            return await self._ended(started, "STOPPED", lease)
         except LeaseLost:
             # Somebody else is responsible for the agent now, and for what its row says.
             return "superseded"
-        except asyncio.CancelledError:
-            await self._ended(started, "STOPPED", lease)
+        except StoreUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - a program may raise anything, and all of it is a failure of its agent
-            return await self._failed(started, lease, error)
-        return await self._ended(started, "COMPLETED", lease)
+        except ImemError as error:
+            return await self._failed(started, None, error)
 
-    async def _lease(self, started: Started) -> Lease:
-        return await self.leases.acquire(
-            analysis_id=started.analysis_id,
-            agent_type=started.agent_type,
-            agent_id=started.agent_id,
-            subject_id=started.stock_id,
-            holder=f"run-{uuid4().hex}",
-            owner=started.agent_type,
-            deadline=_soon(),
-        )
-
-    async def _program(self, started: Started, lease: Lease) -> None:
-        program = program_of(started.agent_type)
-        await self.recovery.recover(lease, deadline=Deadline.after_ms(RECOVERY_BUDGET_MS))
-        checkpoint = await self.checkpoints.load(started.analysis_id, started.agent_type, deadline=_soon())
-        if checkpoint is None:
-            raise BadInput("checkpoint", f"{started.agent_type} has none, though its lease was given.")
-
+    async def _worked(self, started: Started, session: Session) -> str:
         async def wanted() -> str | None:
             return await self.pauses.stop_wanted(started.analysis_id, deadline=_soon())
 
-        await program(AgentRun(started, lease, checkpoint, wanted, self.tools))
-        latest = await self.checkpoints.load(started.analysis_id, started.agent_type, deadline=_soon())
+        try:
+            await program_of(started.agent_type)(AgentRun(started, session, wanted, self.tools))
+            await self._refuse_unfinished(started)
+        except Stopped:
+            return await self._ended(started, "STOPPED")
+        except LeaseLost:
+            return "superseded"
+        except Exception as error:  # noqa: BLE001 - a program may raise anything, and all of it is a failure of its agent
+            return await self._failed(started, session, error)
+        return await self._ended(started, "COMPLETED")
+
+    async def _refuse_unfinished(self, started: Started) -> None:
+        latest = await self.desk.checkpoints.load(started.analysis_id, started.agent_type, deadline=_soon())
         if latest is None or latest.pending_subtasks:
             left = ", ".join(latest.pending_subtasks) if latest is not None else "everything"
             raise RuntimeError(f"The program of {started.agent_type} ended with subtasks left: {left}.")
 
-    async def _ended(self, started: Started, state: str, lease: Lease | None = None) -> str:
-        """Tell the row, then give the lease up: whoever sees no lease finds a row that says why."""
+    async def _ended(self, started: Started, state: str) -> str:
         await self.orchestrator.end(started, state, deadline=_soon())
-        if lease is not None:
-            await self.leases.release(lease, deadline=_soon())
         log.info("agent_ended", analysis_id=started.analysis_id, agent=started.agent_type, state=state)
         return state
 
-    async def _failed(self, started: Started, lease: Lease | None, error: Exception) -> str:
-        log.warning(
-            "agent_failed", analysis_id=started.analysis_id, agent=started.agent_type, error=type(error).__name__
-        )
-        details: Mapping[str, Any] = {"error": type(error).__name__, "dispatch": started.dispatch}
+    async def _failed(self, started: Started, session: Session | None, error: Exception) -> str:
+        """Save where the agent stands, report why it failed, and tell its row."""
+        name = type(error).__name__
+        log.warning("agent_failed", analysis_id=started.analysis_id, agent=started.agent_type, error=name)
+        failure = failure_of(error)
+        if session is not None:
+            # What was completed is saved; this only says more.
+            with suppress(ImemError):
+                await session.failed(failure.message, details={"kind": failure.kind.value})
         await self.incidents.report(
-            started.analysis_id, started.agent_type, failure_of(error), details=details, deadline=_soon()
-        )
-        return await self._ended(started, "FAILED", lease)
+            started.analysis_id, started.agent_type, failure, details={"error": name, "dispatch": started.dispatch},
+            deadline=_soon(),
+        )  # fmt: skip
+        return await self._ended(started, "FAILED")
 
 
 def _soon() -> Deadline:

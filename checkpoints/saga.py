@@ -26,11 +26,11 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 import structlog
+
 from cache.document import Contents, contents_of, digest, document_of
 from cache.snapshots import SnapshotMeta, SnapshotStore
 from cache.state import ACTIVE_TTL, Identity, Mode
 from cache.store import WorkingStore
-
 from checkpoints import transitions
 from checkpoints.correlation import signature_of
 from checkpoints.definitions import Definitions
@@ -66,6 +66,9 @@ log = structlog.get_logger()
 STEP_BUDGET_MS: Final = 20_000
 """How long one step may take, in milliseconds: less than a manager may stand still."""
 
+MEMORY_MS: Final = 3_000
+"""How long one step waits for the working server at most, in milliseconds: a pause must get over one that is silent."""
+
 LOOK_S: Final = 0.05
 """Between two looks whether agents have stopped, while a caller waits, in seconds."""
 
@@ -100,9 +103,9 @@ class Went(Enum):
     ON = "on"
     """A step is done; there may be another."""
     WAITS = "waits"
-    """For agents to stop, or for the next attempt."""
+    """For agents to stop, for the next attempt, or for whoever has the analysis just now."""
     OVER = "over"
-    """Nothing is to be done, or another manager is at it."""
+    """Nothing is to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +180,10 @@ class Saga:
                 analysis = await claim(conn, analysis_id)
                 pause = await open_pause(conn, analysis_id) if analysis is not None else None
                 step = self._steps.get((pause.status, pause.step)) if pause is not None else None
-                if analysis is None or pause is None or step is None:
-                    return Went.OVER
-                if pause.rests:
+                if analysis is None or (pause is not None and pause.rests):
                     return Went.WAITS
+                if pause is None or step is None:
+                    return Went.OVER
                 went = await step(conn, analysis, pause, deadline)
         except ImemError as error:
             if pause is None:
@@ -226,11 +229,12 @@ class Saga:
         return Went.ON
 
     async def _fence(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+        patience = deadline.within_ms(MEMORY_MS)
         for lease in await self._s.leases.raise_epoch(analysis.analysis_id, deadline=deadline, conn=conn):
             agent = {"agent_type": lease.agent_type, "agent_id": lease.agent_id, "epoch": lease.epoch}
             await do(conn, "pause_agent_fenced", {"pause_id": pause.id, **agent})
             try:
-                await self._s.working.fence(lease.agent_id, lease.epoch, deadline=deadline)
+                await self._s.working.fence(lease.agent_id, lease.epoch, deadline=patience)
             except (*PASSING, LeaseLost) as error:
                 # A pause is needed most while that server is away. What it holds when it comes back is behind the
                 # epoch of Postgres, and is proven before anybody uses it.
@@ -299,7 +303,9 @@ class Saga:
         be entered twice.
         """
         try:
-            meta, contents = await self._s.working.read(agent["agent_id"], epoch=agent["epoch"], deadline=deadline)
+            meta, contents = await self._s.working.read(
+                agent["agent_id"], epoch=agent["epoch"], deadline=deadline.within_ms(MEMORY_MS)
+            )
         except (*PASSING, NotOpen, ConsistencyError, LeaseLost) as error:
             log.warning("memory_lost", agent_id=agent["agent_id"], error=error.message)
             return _of_checkpoint(latest), "checkpoint", None
@@ -342,7 +348,7 @@ class Saga:
         try:
             await self._s.working.mark(
                 agent["agent_id"], agent["epoch"], seq=kept.seq, digest=agent["digest"], rev=agent["rev"],
-                deadline=deadline,
+                deadline=deadline.within_ms(MEMORY_MS),
             )  # fmt: skip
         except (*PASSING, NotOpen, LeaseLost) as error:
             # It is lost since; the other tiers are proven.
@@ -357,13 +363,14 @@ class Saga:
         """Let the memories live as long as the pause; of those that cannot be reached the row says so."""
         mode = Mode.EXTENDED if pause.extended_until is not None else Mode.PAUSED
         at = self._lives_until(pause)
+        patience = deadline.within_ms(2 * MEMORY_MS)
         for agent in await rows(conn, "pause_agents", {"pause_id": pause.id, "analysis_id": pause.analysis_id}):
             if agent["memory_kept"]:
                 continue
             kept = True
             try:
-                await self._s.snapshots.expire(agent["agent_id"], at, deadline=deadline)
-                await self._s.working.expire(agent["agent_id"], mode, at, epoch=agent["epoch"], deadline=deadline)
+                await self._s.snapshots.expire(agent["agent_id"], at, deadline=patience)
+                await self._s.working.expire(agent["agent_id"], mode, at, epoch=agent["epoch"], deadline=patience)
             except (NotOpen, LeaseLost) as error:
                 # Nothing is there that this pause could keep.
                 log.warning("memory_not_there", agent_id=agent["agent_id"], error=error.message)

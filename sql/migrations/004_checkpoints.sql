@@ -1,4 +1,4 @@
--- Leases, execution checkpoints, deliverables, workflow checkpoints: schema workflow.
+-- Leases, execution checkpoints, deliverables: schema workflow.
 --
 -- Postgres is the commit point of a checkpoint; what Valkey holds beside is a copy. What fences one process off from
 -- another (leases, checkpoints, deliverables) the application's role writes through the functions below alone: each
@@ -124,45 +124,6 @@ CREATE TABLE workflow.agent_deliverable (
 COMMENT ON TABLE workflow.agent_deliverable IS 'What a subtask was run for, one row for each store that its definition names. A rerun replaces it.';
 COMMENT ON COLUMN workflow.agent_deliverable.reference IS 'postgres: a name; graph: kind/key of a record; cache: the key in the cache Valkey; message: id of the journal''s event.';
 
-CREATE TABLE workflow.workflow_thread (
-    workflow_id text NOT NULL CHECK (length(workflow_id) BETWEEN 1 AND 200),
-    thread_id   varchar(255) NOT NULL CHECK (thread_id <> ''),
-    seq         bigint NOT NULL,
-    failed_at   timestamptz,
-    PRIMARY KEY (workflow_id, thread_id)
-) WITH (fillfactor = 70);
-CREATE INDEX workflow_thread_failed ON workflow.workflow_thread (failed_at) WHERE failed_at IS NOT NULL;
-COMMENT ON TABLE workflow.workflow_thread IS 'The last seq of each thread; its row lock orders the saves of one thread.';
-
-CREATE TABLE workflow.workflow_checkpoints (
-    id            uuid PRIMARY KEY,
-    workflow_id   text NOT NULL,
-    thread_id     varchar(255) NOT NULL,
-    step_name     varchar(100) NOT NULL CHECK (step_name <> ''),
-    seq           bigint NOT NULL,
-    parent_seq    bigint,
-    state         jsonb NOT NULL,
-    state_version integer NOT NULL CHECK (state_version > 0),
-    created_at    timestamptz NOT NULL,
-    UNIQUE (workflow_id, thread_id, step_name),
-    UNIQUE (workflow_id, thread_id, seq)
-);
--- Of a workflow alone: the unique keys begin with it and serve.
-CREATE INDEX workflow_checkpoints_of_thread ON workflow.workflow_checkpoints (thread_id);
-COMMENT ON TABLE workflow.workflow_checkpoints IS 'The state after each step of a workflow''s thread; the highest seq is where it stands.';
-COMMENT ON COLUMN workflow.workflow_checkpoints.parent_seq IS 'The step before it, as its seq was then; NULL of the first.';
-
-CREATE TABLE workflow.workflow_pending_writes (
-    workflow_id text NOT NULL,
-    thread_id   varchar(255) NOT NULL,
-    seq         bigint NOT NULL,
-    task_id     varchar(255) NOT NULL CHECK (task_id <> ''),
-    payload     jsonb NOT NULL,
-    created_at  timestamptz NOT NULL,
-    PRIMARY KEY (workflow_id, thread_id, seq, task_id)
-);
-COMMENT ON TABLE workflow.workflow_pending_writes IS 'What parallel branches have finished after the step seq: a resume runs only the others. Gone with the next step.';
-
 -- What pauses say to checkpoints. Both are replaced by the migration that brings pauses.
 CREATE VIEW workflow.open_pause_reference (checkpoint_id) AS SELECT NULL::uuid WHERE false;
 COMMENT ON VIEW workflow.open_pause_reference IS 'Checkpoints that a pause refers to which is not over: no clean-up removes them.';
@@ -201,9 +162,9 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON workflow.agent
 
 CREATE FUNCTION workflow.acquire_lease_v1(
     p_analysis_id text, p_agent_type text, p_agent_id text, p_subject_id text, p_holder text, p_owner text,
-    p_lasts interval, p_checkpoint_id uuid, p_subtasks text[], p_agent_config jsonb, p_agent_version text
-) RETURNS TABLE (status text, epoch bigint, expires_at timestamptz, detail text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
+    p_lasts interval, p_checkpoint_id uuid, p_subtasks text[], p_agent_config jsonb, p_agent_version text,
+    OUT status text, OUT epoch bigint, OUT expires_at timestamptz, OUT detail text
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
 -- status: taken (the epoch is new), kept (it was the holder's and is renewed), and, with nothing changed: held (detail:
 -- by whom), ended and halted (detail: how), subject, instance and agent (detail: what it is instead).
@@ -213,13 +174,13 @@ DECLARE
     v_instance workflow.agent_instance;
     v_lease workflow.agent_leases;
     v_now timestamptz;
-    v_halted text;
+    v_live boolean;
 BEGIN
     -- Asked first, so that a refusal leaves no analysis behind that nobody has begun.
     SELECT * INTO v_instance FROM agent_instance AS i WHERE i.agent_id = p_agent_id;
     IF FOUND AND (v_instance.analysis_id, v_instance.agent_type) IS DISTINCT FROM (p_analysis_id, p_agent_type::varchar) THEN
-        RETURN QUERY SELECT 'instance', NULL::bigint, NULL::timestamptz,
-            v_instance.agent_type || ' in ' || v_instance.analysis_id;
+        status := 'instance';
+        detail := v_instance.agent_type || ' in ' || v_instance.analysis_id;
         RETURN;
     END IF;
     INSERT INTO analysis (analysis_id, subject_id, began_at) VALUES (p_analysis_id, p_subject_id, imem_now())
@@ -227,43 +188,42 @@ BEGIN
     -- Whoever ends or halts the analysis waits for those who start in it, and the other way round: no agent starts in
     -- between, unseen by both.
     SELECT * INTO v_analysis FROM analysis AS a WHERE a.analysis_id = p_analysis_id FOR SHARE;
+    detail := halted_v1(p_analysis_id);
     IF v_analysis.subject_id <> p_subject_id THEN
-        RETURN QUERY SELECT 'subject', NULL::bigint, NULL::timestamptz, v_analysis.subject_id;
-        RETURN;
+        status := 'subject';
+        detail := v_analysis.subject_id;
     ELSIF v_analysis.outcome IS NOT NULL THEN
-        RETURN QUERY SELECT 'ended', NULL::bigint, NULL::timestamptz, v_analysis.outcome;
-        RETURN;
+        status := 'ended';
+        detail := v_analysis.outcome;
+    ELSIF detail IS NOT NULL THEN
+        status := 'halted';
     END IF;
-    v_halted := halted_v1(p_analysis_id);
-    IF v_halted IS NOT NULL THEN
-        RETURN QUERY SELECT 'halted', NULL::bigint, NULL::timestamptz, v_halted;
+    IF status IS NOT NULL THEN
         RETURN;
     END IF;
 
     INSERT INTO agent_instance (agent_id, analysis_id, agent_type, owner, opened_at)
     VALUES (p_agent_id, p_analysis_id, p_agent_type, p_owner, imem_now()) ON CONFLICT DO NOTHING;
-    SELECT * INTO v_instance FROM agent_instance AS i
-    WHERE i.analysis_id = p_analysis_id AND i.agent_type = p_agent_type;
+    SELECT * INTO v_instance FROM agent_instance AS i WHERE i.analysis_id = p_analysis_id AND i.agent_type = p_agent_type;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'somebody opened % meanwhile', p_agent_id USING ERRCODE = 'serialization_failure';
     ELSIF v_instance.agent_id <> p_agent_id THEN
-        RETURN QUERY SELECT 'agent', NULL::bigint, NULL::timestamptz, v_instance.agent_id;
+        status := 'agent';
+        detail := v_instance.agent_id;
         RETURN;
     END IF;
 
     INSERT INTO agent_leases AS l (analysis_id, agent_type, agent_id, holder, epoch, expires_at)
     VALUES (p_analysis_id, p_agent_type, p_agent_id, p_holder, 1, imem_now() + p_lasts)
-    ON CONFLICT (analysis_id, agent_type) DO NOTHING RETURNING l.* INTO v_lease;
+    ON CONFLICT (analysis_id, agent_type) DO NOTHING RETURNING 'taken', l.epoch, l.expires_at INTO status, epoch, expires_at;
     IF FOUND THEN
-        v_now := imem_now();
         INSERT INTO agent_checkpoints (
             id, subject_id, agent_type, analysis_id, agent_id, run, seq, epoch, kind, checkpoint_time, created_at,
             progress_pct, current_subtask, completed_subtasks, pending_subtasks, working_memory, interim_results,
             agent_config, agent_version)
-        VALUES (
-            p_checkpoint_id, p_subject_id, p_agent_type, p_analysis_id, p_agent_id, 1, 0, 1, 'start', v_now, v_now,
-            0, p_subtasks[1], '{}', p_subtasks, '{}', '{}', p_agent_config, p_agent_version);
-        RETURN QUERY SELECT 'taken', v_lease.epoch, v_lease.expires_at, NULL::text;
+        SELECT p_checkpoint_id, p_subject_id, p_agent_type, p_analysis_id, p_agent_id, 1, 0, 1, 'start', now, now,
+            0, p_subtasks[1], '{}', p_subtasks, '{}', '{}', p_agent_config, p_agent_version
+        FROM imem_now() AS now;
         RETURN;
     END IF;
 
@@ -273,21 +233,17 @@ BEGIN
     v_now := imem_now();
     -- A lease that runs out later than any that is given now was given before the clock was set back. It counts as run
     -- out: waiting for it could take days, and taking over from somebody who lives costs that process its work at most.
-    IF v_lease.holder IS NOT NULL AND NOT v_lease.released
-        AND v_lease.expires_at > v_now AND v_lease.expires_at <= v_now + 2 * p_lasts THEN
-        IF v_lease.holder <> p_holder THEN
-            RETURN QUERY SELECT 'held', v_lease.epoch, v_lease.expires_at, v_lease.holder;
-            RETURN;
-        END IF;
-        RETURN QUERY UPDATE agent_leases AS l SET expires_at = v_now + p_lasts
-            WHERE l.analysis_id = p_analysis_id AND l.agent_type = p_agent_type
-            RETURNING 'kept', l.epoch, l.expires_at, NULL::text;
+    v_live := v_lease.holder IS NOT NULL AND NOT v_lease.released
+        AND v_lease.expires_at > v_now AND v_lease.expires_at <= v_now + 2 * p_lasts;
+    IF v_live AND v_lease.holder <> p_holder THEN
+        status := 'held';
+        detail := v_lease.holder;
         RETURN;
     END IF;
-    RETURN QUERY UPDATE agent_leases AS l
-        SET epoch = l.epoch + 1, holder = p_holder, expires_at = v_now + p_lasts, released = false
-        WHERE l.analysis_id = p_analysis_id AND l.agent_type = p_agent_type
-        RETURNING 'taken', l.epoch, l.expires_at, NULL::text;
+    UPDATE agent_leases AS l
+    SET epoch = l.epoch + CASE WHEN v_live THEN 0 ELSE 1 END, holder = p_holder, expires_at = v_now + p_lasts, released = false
+    WHERE l.analysis_id = p_analysis_id AND l.agent_type = p_agent_type
+    RETURNING CASE WHEN v_live THEN 'kept' ELSE 'taken' END, l.epoch, l.expires_at INTO status, epoch, expires_at;
 END
 $$;
 
@@ -412,45 +368,41 @@ $$;
 
 CREATE FUNCTION workflow.deliver_v1(
     p_analysis_id text, p_agent_type text, p_epoch bigint, p_subtask text, p_location text, p_reference text, p_digest text,
-    p_payload jsonb
-) RETURNS TABLE (status text, epoch bigint, delivered_at timestamptz)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
+    p_payload jsonb, OUT status text, OUT epoch bigint, OUT delivered_at timestamptz
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
 -- status: delivered, repeated, and, with nothing written: stale (epoch: the newest), not_begun (the subtask is neither
 -- completed nor the next one). A completed subtask may deliver again: that is how one that was lost is made good.
 #variable_conflict use_column
-DECLARE
-    v_epoch bigint;
-    v_begun boolean;
-    v_same timestamptz;
 BEGIN
-    SELECT l.epoch INTO v_epoch FROM agent_leases AS l
+    SELECT l.epoch INTO epoch FROM agent_leases AS l
     WHERE l.analysis_id = p_analysis_id AND l.agent_type = p_agent_type FOR UPDATE;
-    IF v_epoch IS DISTINCT FROM p_epoch THEN
-        RETURN QUERY SELECT 'stale', v_epoch, NULL::timestamptz;
+    IF epoch IS DISTINCT FROM p_epoch THEN
+        status := 'stale';
         RETURN;
     END IF;
-    SELECT p_subtask = ANY (c.completed_subtasks) OR c.pending_subtasks[1] = p_subtask INTO v_begun
-    FROM agent_checkpoints AS c
-    WHERE c.analysis_id = p_analysis_id AND c.agent_type = p_agent_type ORDER BY c.seq DESC LIMIT 1;
-    IF v_begun IS NOT TRUE THEN
-        RETURN QUERY SELECT 'not_begun', v_epoch, NULL::timestamptz;
+    PERFORM FROM (
+        SELECT c.completed_subtasks, c.pending_subtasks FROM agent_checkpoints AS c
+        WHERE c.analysis_id = p_analysis_id AND c.agent_type = p_agent_type ORDER BY c.seq DESC LIMIT 1
+    ) AS latest
+    WHERE p_subtask = ANY (latest.completed_subtasks) OR p_subtask = latest.pending_subtasks[1];
+    IF NOT FOUND THEN
+        status := 'not_begun';
         RETURN;
     END IF;
-    SELECT d.delivered_at INTO v_same FROM agent_deliverable AS d
+    SELECT 'repeated', d.delivered_at INTO status, delivered_at FROM agent_deliverable AS d
     WHERE d.analysis_id = p_analysis_id AND d.agent_type = p_agent_type AND d.subtask = p_subtask
       AND d.location = p_location AND d.reference = p_reference AND d.digest = p_digest;
-    IF v_same IS NOT NULL THEN
-        RETURN QUERY SELECT 'repeated', v_epoch, v_same;
+    IF FOUND THEN
         RETURN;
     END IF;
-    RETURN QUERY INSERT INTO agent_deliverable AS d (
+    INSERT INTO agent_deliverable AS d (
         analysis_id, agent_type, subtask, location, reference, digest, payload, epoch, delivered_at)
     VALUES (p_analysis_id, p_agent_type, p_subtask, p_location, p_reference, p_digest, p_payload, p_epoch, imem_now())
     ON CONFLICT (analysis_id, agent_type, subtask, location) DO UPDATE SET
         reference = excluded.reference, digest = excluded.digest, payload = excluded.payload, epoch = excluded.epoch,
         delivered_at = excluded.delivered_at
-    RETURNING 'delivered', d.epoch, d.delivered_at;
+    RETURNING 'delivered', d.delivered_at INTO status, delivered_at;
 END
 $$;
 
@@ -545,90 +497,13 @@ $$;
 CREATE FUNCTION workflow.preserve_v1(p_id uuid, p_preserve boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
--- Exempts a checkpoint from clean-up, or no longer; NULL where there is none.
-DECLARE
-    v_analysis text;
+-- Exempts a checkpoint from clean-up, or no longer; whether there is such a one.
 BEGIN
-    SELECT c.analysis_id INTO v_analysis FROM agent_checkpoints AS c WHERE c.id = p_id;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
     -- Clean-up looks again at an analysis that it was done with.
-    UPDATE analysis AS a SET purged_at = NULL
-    WHERE a.analysis_id = v_analysis AND a.purged_at IS NOT NULL AND NOT p_preserve;
-    UPDATE agent_checkpoints AS c SET preserve = p_preserve WHERE c.id = p_id AND c.preserve <> p_preserve;
-    RETURN EXISTS (SELECT FROM agent_checkpoints AS c WHERE c.id = p_id);
-END
-$$;
-
--- Workflows
-
-CREATE FUNCTION workflow.save_step_v1(
-    p_id uuid, p_workflow_id text, p_thread_id text, p_step_name text, p_state jsonb, p_state_version integer
-) RETURNS TABLE (id uuid, seq bigint, parent_seq bigint, created_at timestamptz)
-LANGUAGE plpgsql SET search_path = workflow, public, pg_temp
-AS $$
--- Saves the state after a step under the thread's next seq, in place of what that step left before, and forgets what
--- branches of the step before have finished: it is in the state now.
-#variable_conflict use_column
-DECLARE
-    v_seq bigint;
-BEGIN
-    -- The row lock makes saves of one thread come one after the other.
-    INSERT INTO workflow_thread AS t (workflow_id, thread_id, seq) VALUES (p_workflow_id, p_thread_id, 1)
-    ON CONFLICT (workflow_id, thread_id) DO UPDATE SET seq = t.seq + 1, failed_at = NULL
-    RETURNING t.seq INTO v_seq;
-    DELETE FROM workflow_pending_writes AS p WHERE p.workflow_id = p_workflow_id AND p.thread_id = p_thread_id;
-    RETURN QUERY INSERT INTO workflow_checkpoints AS c (
-        id, workflow_id, thread_id, step_name, seq, parent_seq, state, state_version, created_at)
-    VALUES (
-        p_id, p_workflow_id, p_thread_id, p_step_name, v_seq,
-        (SELECT max(o.seq) FROM workflow_checkpoints AS o
-         WHERE o.workflow_id = p_workflow_id AND o.thread_id = p_thread_id AND o.step_name <> p_step_name),
-        p_state, p_state_version, imem_now())
-    ON CONFLICT (workflow_id, thread_id, step_name) DO UPDATE SET
-        seq = excluded.seq, parent_seq = excluded.parent_seq, state = excluded.state,
-        state_version = excluded.state_version, created_at = excluded.created_at
-    RETURNING c.id, c.seq, c.parent_seq, c.created_at;
-END
-$$;
-
-CREATE FUNCTION workflow.finish_branch_v1(p_workflow_id text, p_thread_id text, p_seq bigint, p_task_id text, p_payload jsonb)
-RETURNS TABLE (status text, seq bigint)
-LANGUAGE plpgsql SET search_path = workflow, public, pg_temp
-AS $$
--- Keeps what a parallel branch finished after the step p_seq. status: kept, repeated (the first result stays), and, with
--- nothing written: behind (the thread stands at another step; seq: which).
-#variable_conflict use_column
-DECLARE
-    v_seq bigint;
-BEGIN
-    SELECT t.seq INTO v_seq FROM workflow_thread AS t
-    WHERE t.workflow_id = p_workflow_id AND t.thread_id = p_thread_id FOR SHARE;
-    IF v_seq IS DISTINCT FROM p_seq THEN
-        RETURN QUERY SELECT 'behind', v_seq;
-        RETURN;
-    END IF;
-    INSERT INTO workflow_pending_writes (workflow_id, thread_id, seq, task_id, payload, created_at)
-    VALUES (p_workflow_id, p_thread_id, p_seq, p_task_id, p_payload, imem_now()) ON CONFLICT DO NOTHING;
-    RETURN QUERY SELECT CASE WHEN FOUND THEN 'kept' ELSE 'repeated' END, v_seq;
-END
-$$;
-
-CREATE FUNCTION workflow.forget_thread_v1(p_workflow_id text, p_thread_id text, p_failed_by timestamptz) RETURNS boolean
-LANGUAGE plpgsql SET search_path = workflow, public, pg_temp
-AS $$
--- Forgets a thread, where p_failed_by is given only if it has failed by then and was not taken up again; whether it did.
-BEGIN
-    -- First, so that a save under way ends before: what it wrote goes too.
-    DELETE FROM workflow_thread AS t WHERE t.workflow_id = p_workflow_id AND t.thread_id = p_thread_id
-      AND (p_failed_by IS NULL OR t.failed_at <= p_failed_by);
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    DELETE FROM workflow_pending_writes AS p WHERE p.workflow_id = p_workflow_id AND p.thread_id = p_thread_id;
-    DELETE FROM workflow_checkpoints AS c WHERE c.workflow_id = p_workflow_id AND c.thread_id = p_thread_id;
-    RETURN true;
+    UPDATE analysis AS a SET purged_at = NULL FROM agent_checkpoints AS c
+    WHERE c.id = p_id AND a.analysis_id = c.analysis_id AND a.purged_at IS NOT NULL AND NOT p_preserve;
+    UPDATE agent_checkpoints AS c SET preserve = p_preserve WHERE c.id = p_id;
+    RETURN FOUND;
 END
 $$;
 
@@ -641,22 +516,25 @@ AS $$
 -- imem_append_v1 alone, and changes only the tables of running work and of derived values. Of the schemas workflow and
 -- langgraph it changes what is neither append-only nor written by functions alone.
 DECLARE
-    v_schema text;
+    v_statement text;
     v_table regclass;
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA public TO %I', p_role);
-    EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA public TO %I', p_role);
-    EXECUTE format('GRANT UPDATE ON delivery TO %I', p_role);
-    EXECUTE format('GRANT INSERT, UPDATE, DELETE ON lease, derive_work, settlement_due TO %I', p_role);
-    EXECUTE format('GRANT INSERT, UPDATE, DELETE ON agent_outcome, track_step, track_due TO %I', p_role);
-    EXECUTE format('GRANT INSERT ON reconciliation_report TO %I', p_role);
-    EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO %I', p_role);
-    EXECUTE format('REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM %I', p_role);
-    FOREACH v_schema IN ARRAY ARRAY['workflow', 'langgraph'] LOOP
-        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', v_schema, p_role);
-        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO %I', v_schema, p_role);
-        EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA %I TO %I', v_schema, p_role);
-        EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %I TO %I', v_schema, p_role);
+    FOREACH v_statement IN ARRAY ARRAY[
+        'GRANT USAGE ON SCHEMA public, workflow, langgraph TO %I',
+        'GRANT SELECT ON ALL TABLES IN SCHEMA public TO %I',
+        'GRANT UPDATE ON delivery TO %I',
+        'GRANT INSERT, UPDATE, DELETE ON lease, derive_work, settlement_due TO %I',
+        'GRANT INSERT, UPDATE, DELETE ON agent_outcome, track_step, track_due TO %I',
+        'GRANT INSERT ON reconciliation_report TO %I',
+        'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA workflow, langgraph TO %I',
+        'GRANT USAGE ON ALL SEQUENCES IN SCHEMA workflow, langgraph TO %I',
+        'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public, workflow, langgraph TO %I',
+        'REVOKE EXECUTE ON FUNCTION imem_grant_application(text) FROM %I',
+        -- What fences processes off from one another is written by functions alone.
+        'REVOKE INSERT, UPDATE, DELETE ON workflow.analysis, workflow.agent_instance, workflow.agent_leases, '
+            'workflow.agent_checkpoints, workflow.agent_checkpoints_archive, workflow.agent_deliverable FROM %I'
+    ] LOOP
+        EXECUTE format(v_statement, p_role);
     END LOOP;
     FOR v_table IN
         SELECT t.tgrelid FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
@@ -664,9 +542,5 @@ BEGIN
     LOOP
         EXECUTE format('REVOKE UPDATE, DELETE ON %s FROM %I', v_table, p_role);
     END LOOP;
-    -- What fences processes off from one another is written by functions alone.
-    EXECUTE format(
-        'REVOKE INSERT, UPDATE, DELETE ON workflow.analysis, workflow.agent_instance, workflow.agent_leases, '
-        'workflow.agent_checkpoints, workflow.agent_checkpoints_archive, workflow.agent_deliverable FROM %I', p_role);
 END
 $$;

@@ -214,6 +214,24 @@ async def test_what_a_channel_does_not_take_is_tried_again_later_each_time(desk:
     assert len(away.got) == 4
 
 
+async def test_a_sender_whose_claim_has_run_out_does_not_disturb_the_next(desk: Desk) -> None:
+    """It was slow, and another has the message by now: what it says about its failure counts no more; success does."""
+    await desk.say(failure(kind="DAY_3"))
+    async with desk.database.transaction(NEVER) as conn:
+        await conn.execute("SELECT workflow.plan_alerts_v1('{one}')")
+    claim = {"channels": ["one"], "seconds": -1.0, "limit": 5}
+    (slow,) = await desk.database.named("claim_sends", claim, deadline=NEVER)
+    (second,) = await desk.database.named("claim_sends", {**claim, "seconds": 60.0}, deadline=NEVER)
+    assert (slow["attempts"], second["attempts"]) == (1, 2)
+    given = {"send_id": slow["send_id"], "attempts": 1, "never": True, "error": "slow", "after_s": 0.0}
+
+    assert await desk.database.named("settle_unsent", given, deadline=NEVER) == []
+
+    assert await desk.database.named("claim_sends", claim, deadline=NEVER) == []
+    assert await desk.one("SELECT state FROM workflow.alert_send") == "due"
+    assert await desk.database.do("settle_sent", {"send_id": slow["send_id"]}, deadline=NEVER) == 1
+
+
 async def test_a_channel_that_wants_no_more_is_not_asked_again(desk: Desk) -> None:
     await desk.say(failure(kind="DAY_3", severity=Severity.MEDIUM))
     gone = Collecting(Attempt(Verdict.NEVER, "Gone."))

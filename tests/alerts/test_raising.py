@@ -17,7 +17,6 @@ from journal.errors import StatementRejected
 from .conftest import NEVER, Desk, failure
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
-KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 100
 
 
 class _UndoneError(Exception):
@@ -177,11 +176,12 @@ async def test_closing_says_how_many(desk: Desk) -> None:
 
 
 @pytest.mark.spec("CK-41")
-async def test_killed_at_every_point_of_a_pause(desk: Desk) -> None:
+@pytest.mark.parametrize("kills", [100, pytest.param(1000, marks=pytest.mark.chaos)])
+async def test_killed_at_every_point_of_a_pause(desk: Desk, kills: int) -> None:
     """Programs die before, between and after their statements, some roll back: pauses and alerts stay one to one."""
     desk.owner("CREATE TABLE workflow.told_pause (id uuid PRIMARY KEY)")
     desk.owner("GRANT ALL ON workflow.told_pause TO PUBLIC")
-    environment = {**os.environ, "ALERT_KILLS": str(KILLS)}
+    environment = {**os.environ, "ALERT_KILLS": str(kills)}
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.alerts.killed", "raise",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
@@ -189,14 +189,14 @@ async def test_killed_at_every_point_of_a_pause(desk: Desk) -> None:
     out, _ = await program.communicate(desk.url.encode() + b"\n")
 
     assert program.returncode == 0
-    assert int(out) == KILLS
+    assert int(out) == kills
     (row,) = await desk.rows(
         "SELECT count(*) FILTER (WHERE a.alert_id IS NULL) AS silent, "
         "count(*) FILTER (WHERE p.id IS NULL) AS false_alarms, count(*) AS found "
         "FROM workflow.told_pause AS p FULL JOIN workflow.alert AS a ON a.about = p.id"
     )
     assert (row["silent"], row["false_alarms"]) == (0, 0)
-    assert row["found"] > KILLS / 4
+    assert row["found"] > kills / 4
     assert await desk.one("SELECT count(*) FROM event") == row["found"]
     assert await desk.one("SELECT count(*) FROM memory_access_audit") == row["found"]
     rows = await desk.rows("SELECT agent_seq FROM event ORDER BY agent_seq")

@@ -63,10 +63,13 @@ async def test_rows_are_append_only_for_the_owner_too(world: World, statement: s
 async def test_the_setting_of_the_clean_up_opens_nothing_to_the_application(world: World) -> None:
     await world.acquire()
 
-    with pytest.raises(StatementRejected):
+    async def go_around() -> None:
         async with world.database.transaction(soon()) as conn:
             await conn.execute("SELECT set_config('imem.purging', 'on', true)")
             await conn.execute("DELETE FROM workflow.agent_checkpoints")
+
+    with pytest.raises(StatementRejected):
+        await go_around()
 
     (row,) = await world.rows("SELECT current_setting('imem.purging', true) AS value")
     assert row["value"] in {None, ""}

@@ -71,13 +71,14 @@ async def test_every_completed_subtask_leaves_one_row_and_seq_has_no_gaps(world:
 
     assert await stored(world) == [
         (0, "start", None), (1, "subtask", "fetch"), (2, "failure", "parse"), (3, "subtask", "parse"),
-        (4, "pause", None), (5, "start", None), (6, "subtask", "fetch"), (7, "subtask", "parse"), (8, "subtask", "rank"),
+        (4, "pause", None), (5, "start", None), (6, "subtask", "fetch"), (7, "subtask", "parse"),
+        (8, "subtask", "rank"),
     ]  # fmt: skip
     assert (first.run, failed.run, again.run, last.run) == (1, 1, 2, 2)
     assert (failed.current_subtask, failed.completed_subtasks) == ("parse", ("fetch",))
     assert (paused.current_subtask, paused.progress_pct) == ("rank", Decimal("66.67"))
     assert (again.completed_subtasks, again.pending_subtasks) == ((), SUBTASKS)
-    assert (last.current_subtask, last.completed_subtasks, last.progress_pct) == (None, SUBTASKS, 100)
+    assert (last.current_subtask, last.completed_subtasks, last.progress_pct) == (None, SUBTASKS, Decimal(100))
 
 
 @pytest.mark.spec("CK-5")
@@ -150,7 +151,7 @@ async def test_the_subtask_saved_is_the_first_pending_one(world: World) -> None:
             await world.save(lease, subtask)
         assert refused.value.field == "subtask"
     await world.save(lease, "fetch")
-    with pytest.raises(BadInput, match="the next one .* is parse"):
+    with pytest.raises(BadInput, match=r"the next one .* is parse"):
         await world.save(lease, "rank", kind=Kind.FAILURE, failure=Failure(reason="x"))
     document, digest = memory(after="something else")
     with pytest.raises(BadInput, match="completed already"):
@@ -367,10 +368,13 @@ async def test_a_save_may_be_part_of_the_callers_transaction(world: World) -> No
     document, digest = memory(a="b")
     wish: dict[str, Any] = {"kind": Kind.PAUSE, "document": document, "digest": digest, "deadline": soon()}
 
-    with pytest.raises(KeyError):
+    async def roll_back() -> None:
         async with world.database.transaction(soon()) as conn:
             await world.checkpoints.save(lease, **wish, conn=conn)
             raise KeyError
+
+    with pytest.raises(KeyError):
+        await roll_back()
     assert await stored(world) == [(0, "start", None)]
 
     async with world.database.transaction(soon()) as conn:

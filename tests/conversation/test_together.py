@@ -18,7 +18,6 @@ from journal.deadline import Deadline
 from .conftest import Counting, Talk
 
 NEVER = Deadline.never()
-KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 100
 
 
 class Meeting:
@@ -88,6 +87,23 @@ async def test_a_summary_of_what_was_summarised_otherwise_meanwhile_is_not_place
     assert await talk.said() == list(range(1, 50))
 
 
+@pytest.mark.spec("CK-44")
+async def test_a_summary_of_which_one_message_does_not_stand_any_more_is_not_placed(talk: Talk) -> None:
+    """All of what it stands for, or nothing: the others are neither marked nor hidden behind it."""
+    conversations = talk.with_summariser(Counting())
+    for number in range(1, 22):
+        await conversations.add("w", "t", said(number), deadline=NEVER)
+    late = {"workflow_id": "w", "thread_id": "t", "ids": ["m15", "m16"], "id": "late", "content": "x", "metadata": "{}"}
+
+    assert await talk.database.named("supersede_messages", late, deadline=NEVER) == [{"seq": None}]
+
+    window = await conversations.window("w", "t", deadline=NEVER)
+    assert [message.seq for message in window] == [1, *range(16, 22)]
+    assert (await talk.rows("SELECT superseded_by FROM workflow.conversation_messages WHERE id = 'm15'"))[0] == {
+        "superseded_by": window[0].id
+    }
+
+
 @pytest.mark.spec("CK-44", "CK-46")
 async def test_many_who_talk_at_once_leave_no_gap(talk: Talk) -> None:
     """Twelve talk into one thread, each message twice: numbers have no gap, nothing is lost or there twice."""
@@ -146,13 +162,14 @@ async def test_whoever_adds_while_a_summary_is_made_does_not_pay_for_another(tal
 
 
 @pytest.mark.spec("CK-44")
-async def test_killed_at_every_point(talk: Talk) -> None:
+@pytest.mark.parametrize("kills", [100, pytest.param(1000, marks=pytest.mark.chaos)])
+async def test_killed_at_every_point(talk: Talk, kills: int) -> None:
     """
     A program that talks dies before or after any of its statements, again and again.
 
     What it was told is stored, is stored once; numbers have no gap; every summary stands for messages that are there.
     """
-    environment = {**os.environ, "TALK_KILLS": str(KILLS)}
+    environment = {**os.environ, "TALK_KILLS": str(kills)}
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.conversation.killed",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
@@ -161,7 +178,7 @@ async def test_killed_at_every_point(talk: Talk) -> None:
 
     assert program.returncode == 0
     killed, told = map(int, out.split())
-    assert killed == KILLS
+    assert killed == kills
     said_ = await talk.said()
     assert said_ == list(range(1, len(said_) + 1))
     (row,) = await talk.rows(

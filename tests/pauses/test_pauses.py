@@ -81,9 +81,7 @@ async def test_pausing_one_of_four_leaves_the_others_alone(world: World) -> None
         for name in world.definitions.of_type("business_research").names[1:]:
             await world.complete(lease, name)
 
-    order = asyncio.create_task(
-        world.pauses.pause_analysis("company:0", "Only this one.", by=PERSON, deadline=soon())
-    )
+    order = asyncio.create_task(world.pauses.pause_analysis("company:0", "Only this one.", by=PERSON, deadline=soon()))
     await asyncio.gather(*(work(lease) for lease in leases[1:]))
     result = await order
 

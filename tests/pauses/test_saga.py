@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from cache.changes import put
 from cache.document import contents_of, digest
 from cache.state import Mode
 from checkpoints.model import Kind
-
 from checkpoints.orchestrator import CeleryOrchestrator
 from journal.deadline import Deadline
-from journal.errors import ConsistencyError, NotResumable, StaleEpoch, ValkeyUnavailable
+from journal.errors import ConsistencyError, NotResumable, StaleEpoch
 
 from .world import FOUR, PERSON, World, soon
 
@@ -92,10 +91,7 @@ async def test_paused_means_proven_for_every_begun_agent(world: World) -> None:
         assert meta is not None
         assert meta.mode is Mode.PAUSED
         assert abs(meta.expires_at - pause.stale_at) < timedelta(seconds=1)
-        expiries = {
-            await world.working_redis.pexpiretime(key)
-            for key in await world.working_redis.keys(f"L1:{agent['agent_id']}:*")
-        }
+        expiries = {await world.working_redis.pexpiretime(key) for key in await world.keys(agent["agent_id"])}
         assert len(expiries) == 1
 
 
@@ -157,91 +153,6 @@ async def test_resumed_long_after_with_its_memory_lost_nothing_repeats(world: Wo
     assert latest is not None
     assert latest.pending_subtasks == world.definitions.of_type("business_research").names[4:]
     assert again.epoch > lease.epoch
-
-
-class Away:
-    """A store that cannot be reached."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, _: str) -> Any:
-        async def refuse(*_args: Any, **_named: Any) -> Any:
-            raise ValkeyUnavailable(f"{self._name} cannot be reached.")
-
-        return refuse
-
-
-@contextlib.contextmanager
-def without(world: World, name: str) -> Any:
-    """Take one of the saga's parts away for a while."""
-    kept = getattr(world.stores, name)
-    object.__setattr__(world.stores, name, Away(name))
-    try:
-        yield
-    finally:
-        object.__setattr__(world.stores, name, kept)
-
-
-async def test_a_pause_without_the_working_server_rests_on_the_last_checkpoint(world: World) -> None:
-    """That is when pauses are needed most; the memory's expiry follows when the server is back."""
-    lease = await world.begin("a-1")
-    latest = await world.checkpoints.load("a-1", "business_research", deadline=soon())
-    await world.release(lease)
-
-    with without(world, "working"):
-        assert (await order(world)).status == "PAUSED"
-
-    (agent,) = await world.rows("SELECT * FROM workflow.pause_agent_checkpoints")
-    assert latest is not None
-    assert (agent["source"], agent["digest"], agent["memory_kept"]) == ("checkpoint", latest.working_memory_hash, False)
-    await world.manager.round(deadline=soon())
-    (agent,) = await world.rows("SELECT * FROM workflow.pause_agent_checkpoints")
-    assert agent["memory_kept"]
-
-
-async def test_a_pause_waits_for_the_durable_server(world: World) -> None:
-    """PAUSED means two proven snapshots: without the second it is PAUSING, says why, and tells people once."""
-    await world.release(await world.begin("a-1"))
-
-    with without(world, "snapshots"):
-        assert (await order(world, ms=500)).status == "PAUSING"
-        row = await world.pause_row("a-1")
-        assert (row["step"], row["last_trouble"]) == (3, "snapshots cannot be reached.")
-        for _ in range(7):
-            world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
-            await world.manager.round(deadline=soon())
-    assert (await world.pause_row("a-1"))["status"] == "PAUSING"
-    world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
-    await world.manager.round(deadline=soon())
-
-    assert (await world.pause_row("a-1"))["status"] == "PAUSED"
-    assert sorted(await world.alerts()) == ["ANALYSIS_PAUSED", "PAUSE_STUCK"]
-    assert len(await world.rows("SELECT FROM workflow.agent_checkpoints WHERE kind = 'pause'")) == 1
-
-
-async def test_a_resume_whose_servers_are_away_is_paused_again(world: World) -> None:
-    """Three attempts, then it is PAUSED as before: nothing started, one checkpoint, a failed plan, people know."""
-    lease = await world.paused("a-1")
-    before = await world.rows("SELECT id FROM workflow.agent_checkpoints ORDER BY seq")
-
-    with without(world, "recovery"):
-        result = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon(400))
-        assert result.status == "RESUMING"
-        for _ in range(3):
-            world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
-            await world.manager.round(deadline=soon())
-
-    row = await world.pause_row("a-1")
-    assert row["status"] == "PAUSED"
-    assert await world.rows("SELECT id FROM workflow.agent_checkpoints ORDER BY seq") == before
-    (plan,) = await world.rows("SELECT execution_status, trouble FROM workflow.resume_plans")
-    assert plan == {"execution_status": "FAILED", "trouble": "recovery cannot be reached."}
-    assert sorted(await world.alerts()) == ["ANALYSIS_PAUSED", "RESUME_FAILED"]
-    assert world.sent == []
-    again = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
-    assert again.status == "RESUMED"
-    assert await world.memory(lease) != {}
 
 
 @pytest.mark.parametrize("error", [NotResumable, ConsistencyError])
@@ -319,3 +230,30 @@ async def test_a_manager_that_stood_still_does_nothing_more(world: World) -> Non
     meta = await world.working.meta(lease.agent_id, deadline=soon())
     assert meta is not None
     assert meta.mode is not Mode.PAUSED
+
+
+@pytest.mark.spec("CK-34")
+@pytest.mark.parametrize("column", ["l1_snapshot", "l1_snapshot_hash"])
+async def test_a_snapshot_that_is_not_what_its_digest_says_is_never_paused_on(world: World, column: str) -> None:
+    """Damaged between its commit and its proof: PAUSING, with the reason, however often it is tried."""
+    await world.release(await world.begin("a-1"))
+    stop = world.saga.step
+    object.__setattr__(world.saga, "drive", _nothing)
+    await order(world)
+    while not await world.rows("SELECT FROM workflow.pause_agent_checkpoints WHERE checkpoint_id IS NOT NULL"):
+        await stop("a-1")
+    world.owner("ALTER TABLE workflow.agent_checkpoints DISABLE TRIGGER append_only")
+    damage = "jsonb_set(l1_snapshot, '{calls,value,0}', '\"x\"')" if column == "l1_snapshot" else "repeat('0', 64)"
+    world.owner(f"UPDATE workflow.agent_checkpoints SET {column} = {damage} WHERE kind = 'pause'")
+
+    for _ in range(3):
+        world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
+        await world.manager.round(deadline=soon())
+
+    row = await world.pause_row("a-1")
+    assert (row["status"], row["step"], row["troubles"]) == ("PAUSING", 3, 3)
+    assert "is not what its digest says" in row["last_trouble"]
+
+
+async def _nothing(*_: Any, **__: Any) -> None:
+    """Stand for a driver that is killed before its first step."""

@@ -20,6 +20,7 @@ from cache.state import Identity
 from cache.store import WorkingStore
 from checkpoints.assembly import Pausing, assemble
 from checkpoints.batch_runs import Batches
+from checkpoints.cleanup import Cleanup
 from checkpoints.definitions import Definitions
 from checkpoints.incidents import Incidents
 from checkpoints.leases import Leases
@@ -99,6 +100,10 @@ class World:
         return self.parts.orchestrator
 
     @property
+    def cleanup(self) -> Cleanup:
+        return Cleanup(self.database, self.definitions, {}, durable=self.snapshots, working=self.working)
+
+    @property
     def saga(self) -> Saga:
         return self.parts.saga
 
@@ -172,6 +177,11 @@ class World:
         _, contents = await self.working.read(lease.agent_id, deadline=soon())
         return {suffix: entry.leaves for suffix, entry in contents.items()}
 
+    async def keys(self, agent_id: str) -> list[str]:
+        """Return the keys of an agent's working memory, as they are called on the server."""
+        found = await self.working_redis.keys(f"L1:{agent_id}:*")
+        return [key.decode() for key in found if isinstance(key, bytes)]
+
     async def pause_row(self, analysis_id: str) -> Row:
         (row,) = await self.rows(
             "SELECT * FROM workflow.paused_analyses WHERE analysis_id = %s ORDER BY pause_timestamp DESC LIMIT 1",
@@ -203,7 +213,8 @@ class World:
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
                 (name,),
             )
-        await self.database._pool.check()
+        if self.database._opened:
+            await self.database._pool.check()
 
 
 def make_world(settings: Any, url: str, admin_url: str, *, orchestrator: Any = None) -> World:

@@ -21,13 +21,11 @@ from cache.memory import WorkingMemory
 from cache.state import Identity, State
 from journal.errors import NotOpen, OutcomeUnknown, ValkeyUnavailable
 
-from .conftest import CHAOS, NEVER, World, somebody, url_of
+from .conftest import NEVER, World, somebody, url_of
 from .servers import OwnServer
 
 TOP = Path(__file__).resolve().parents[2]
 
-KILLS = 1_000 if CHAOS else 100
-SERVER_KILLS = 200 if CHAOS else 20
 LEAVES = 1_500
 """So many in each of four collections that a server takes a while over them."""
 
@@ -107,13 +105,14 @@ async def found_after(world: World, identity: Identity, old: str, new: str, epoc
 
 
 @pytest.mark.spec("CK-23")
-async def test_a_restorer_killed_at_any_step(world: World, lives: Lives) -> None:
+@pytest.mark.parametrize("kills", [100, pytest.param(1_000, marks=pytest.mark.chaos)])
+async def test_a_restorer_killed_at_any_step(world: World, lives: Lives, kills: int) -> None:
     """Before and after each of its scripts, again and again: the next recovery never takes remains for a memory."""
     identity, left = somebody(), Counter[str]()
     standing = content(0)
     await world.store.restore(identity, standing, digest(standing), 1, 1, deadline=NEVER)
     epoch = 1
-    for number in range(1, KILLS + 1):
+    for number in range(1, kills + 1):
         wanted, epoch = content(number), epoch + 1
         ended = await lives.one(identity, wanted, epoch, number % STEPS + 1)
         assert ended == -signal.SIGKILL
@@ -125,16 +124,17 @@ async def test_a_restorer_killed_at_any_step(world: World, lives: Lives) -> None
             await world.store.restore(identity, wanted, digest(wanted), epoch, epoch, deadline=NEVER)
             standing = wanted
         await world.store.verify(identity.agent_id, digest(standing), key_count=len(standing), deadline=NEVER)
-    assert left.total() == KILLS
+    assert left.total() == kills
     # One step is before anything was sent, one after everything was done; the rest leaves remains.
-    assert left["old"] >= KILLS // STEPS
-    assert left["new"] >= KILLS // STEPS
-    assert left["restoring"] >= KILLS // 2
+    assert left["old"] >= kills // STEPS
+    assert left["new"] >= kills // STEPS
+    assert left["restoring"] >= kills // 2
     assert await lives.one(identity, standing, epoch + 1, 0) == 0
 
 
 @pytest.mark.spec("CK-23")
-async def test_a_server_killed_under_a_restorer(harsh: World, server: OwnServer) -> None:
+@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.chaos)])
+async def test_a_server_killed_under_a_restorer(harsh: World, server: OwnServer, kills: int) -> None:
     """At any moment, its file cut off wherever it was: after its restart there is the old, the new, or remains."""
     # So that what it acknowledged is what is expected of it.
     server.settings = ("appendfsync always",)
@@ -147,7 +147,7 @@ async def test_a_server_killed_under_a_restorer(harsh: World, server: OwnServer)
         time.sleep(after_s)  # In a thread: the loop is busy with what is killed.
         server.kill()
 
-    for number in range(1, SERVER_KILLS + 1):
+    for number in range(1, kills + 1):
         wanted, epoch = content(number, LEAVES), epoch + 1
         killing = asyncio.create_task(asyncio.to_thread(kill, took_s * chance.random() * 1.2))
         restoring = asyncio.create_task(
@@ -164,5 +164,5 @@ async def test_a_server_killed_under_a_restorer(harsh: World, server: OwnServer)
         epoch, begun = epoch + 1, time.monotonic()
         await harsh.store.restore(identity, wanted, digest(wanted), epoch, epoch, deadline=NEVER)
         standing, took_s = wanted, time.monotonic() - begun
-    assert left.total() == SERVER_KILLS
+    assert left.total() == kills
     assert len(left) >= 2, left

@@ -8,9 +8,13 @@ where the agent is paused.
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
-from collections.abc import Callable
-from datetime import timedelta
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,14 +23,17 @@ from hypothesis import strategies as st
 
 from cache import changes
 from cache.changes import Change
+from cache.client import Client
 from cache.document import Type, contents_of, digest, document_of, size_of
 from cache.keys import working
 from cache.memory import WorkingMemory
 from cache.state import Mode, ms_of
-from cache.values import SortedSet, entry_of
+from cache.store import WorkingStore
+from cache.values import SortedSet, entry_from, entry_of, value_of
+from journal.clock import ManualClock
 from journal.errors import BadInput
 
-from .conftest import DAY, EXAMPLES, NEVER, World
+from .conftest import DAY, EXAMPLES, NEVER, World, bare_client, url_of
 from .strategies import LEAVES, SCORES, VALUES, normal
 
 KEYS = st.sampled_from(["a", "b", "*", "k:1"])
@@ -64,10 +71,10 @@ def held(model: Model, key: str, kind: type) -> Any:
 
 
 def number_of(text: bytes | None) -> int:
-    digits = (text or b"0").removeprefix(b"-")
-    if not digits.isdigit() or abs(int(text or b"0")) > 2**53:
+    text = b"0" if text is None else text
+    if not text.removeprefix(b"-").isdigit() or abs(int(text)) > 2**53:
         raise Refused
-    return int(text or b"0")
+    return int(text)
 
 
 def summed(text: bytes | None, by: int) -> bytes:
@@ -85,7 +92,7 @@ def apply(model: Model, change: Change) -> Any:
             model.clear()
             return Refused
         case "put" | "default" | "delete" | "take":
-            before = model.get(key)
+            before = copy.copy(model.get(key))  # Later changes of the batch change the original.
             if operation == "delete":
                 return int(model.pop(key, None) is not None)
             if operation == "take":
@@ -246,8 +253,6 @@ def stated(change: Change, result: Any) -> Any:
         return result
     if change.operation == "zset_increment":
         return float(result)
-    from cache.values import entry_from, value_of
-
     return value_of("k", entry_from(*result), raw=True)
 
 
@@ -270,38 +275,43 @@ async def check(world: World, memory: WorkingMemory, model: Model) -> None:
         assert max(expiries) <= world.now_ms + DAY / timedelta(milliseconds=1)
 
 
-async def live(world: World, steps: list[Any]) -> None:
-    memory, model = await world.memory(), dict[str, Any]()
+async def step_of(world: World, memory: WorkingMemory, model: Model, step: Any) -> tuple[WorkingMemory, Model]:
+    """Take one step, compare everything, and return what goes on."""
     store, agent_id = world.store, memory.identity.agent_id
-    for step in steps:
-        if isinstance(step, list):
-            expected = applied(model, step)
-            if expected is None:
-                before = world.image(agent_id)
-                with pytest.raises(BadInput):
-                    await memory.write(*step)
-                assert world.image(agent_id) == before
-                continue
-            written = await memory.write(*step)
-            model = expected[0]
-            kept = [change for change in step if change.operation != "clear"]
-            results = [stated(change, found) for change, found in zip(kept, written.results, strict=True)]
-            assert results == expected[1]
-        elif step == "reopen":
-            memory = await world.memory(memory.identity, epoch=memory.epoch + 1)
-        elif step == "pause":
-            await store.expire(agent_id, Mode.PAUSED, deadline=NEVER)
-        elif step == "resume":
-            await store.expire(agent_id, Mode.RESUMED, deadline=NEVER)
-        elif step == "restore":
-            _, contents = await store.read(agent_id, deadline=NEVER)
-            meta = await store.restore(memory.identity, contents, digest(contents), memory.epoch + 1, 1, deadline=NEVER)
-            memory = WorkingMemory(store, meta)
-        else:
-            await store.heartbeat(agent_id, memory.epoch, deadline=NEVER)
-        await check(world, memory, model)
-    await store.clear(agent_id, memory.epoch, deadline=NEVER)
-    assert world.image(agent_id) == {}
+    if isinstance(step, list):
+        expected = applied(model, step)
+        if expected is None:
+            before = world.image(agent_id)
+            with pytest.raises(BadInput):
+                await memory.write(*step)
+            assert world.image(agent_id) == before
+            return memory, model
+        written = await memory.write(*step)
+        model = expected[0]
+        kept = [change for change in step if change.operation != "clear"]
+        results = [stated(change, found) for change, found in zip(kept, written.results, strict=True)]
+        assert results == expected[1]
+    elif step == "reopen":
+        memory = await world.memory(memory.identity, epoch=memory.epoch + 1)
+    elif step in {"pause", "resume"}:
+        await store.expire(agent_id, Mode.PAUSED if step == "pause" else Mode.RESUMED, deadline=NEVER)
+    elif step == "restore":
+        _, contents = await store.read(agent_id, deadline=NEVER)
+        meta = await store.restore(memory.identity, contents, digest(contents), memory.epoch + 1, 1, deadline=NEVER)
+        memory = WorkingMemory(store, meta)
+    else:
+        await store.heartbeat(agent_id, memory.epoch, deadline=NEVER)
+    await check(world, memory, model)
+    return memory, model
+
+
+@asynccontextmanager
+async def alone(light_stack: Any) -> AsyncIterator[World]:
+    """Lend a world to a loop of its own."""
+    url, clock = url_of(light_stack, "working"), ManualClock(datetime.now(UTC))
+    with bare_client(url) as bare:
+        async with Client(url) as client:
+            yield World(WorkingStore(client, clock), client, bare, clock)
 
 
 @pytest.mark.spec("CK-18", "CK-19")
@@ -309,18 +319,89 @@ async def live(world: World, steps: list[Any]) -> None:
 @given(steps=st.lists(STEPS, min_size=1, max_size=12))
 def test_it_holds_what_a_dict_holds(light_stack: Any, steps: list[Any]) -> None:
     """Whatever is done to it: accepted changes are made whole, refused ones leave every byte as it was."""
-    from datetime import UTC, datetime
-
-    from cache.client import Client
-    from cache.store import WorkingStore
-    from journal.clock import ManualClock
-
-    from .conftest import bare_client, url_of
 
     async def run() -> None:
-        url, clock = url_of(light_stack, "working"), ManualClock(datetime.now(UTC))
-        with bare_client(url) as bare:
-            async with Client(url) as client:
-                await live(World(WorkingStore(client, clock), client, bare, clock), steps)
+        async with alone(light_stack) as world:
+            memory, model = await world.memory(), dict[str, Any]()
+            for step in steps:
+                memory, model = await step_of(world, memory, model, step)
+            await world.store.clear(memory.identity.agent_id, memory.epoch, deadline=NEVER)
+            assert world.image(memory.identity.agent_id) == {}
 
     asyncio.run(run())
+
+
+# A long walk
+
+
+POOL = (b"", b"x", b"y", b"7", b"-3", b"\xff\0", b"9007199254740991", b"long" * 30)
+NUMBERS = (0.0, -0.0, 1.5, -1.5, 1 / 3, math.inf, -math.inf, 5e-324, 1e300)
+
+
+def walk(chance: random.Random, model: Model) -> Change:
+    """Return a change that fits what a key holds, most of the time."""
+    key = chance.choice(["a", "b", "*", "k:1"])
+    found = model.get(key)
+
+    def some() -> list[bytes]:
+        return chance.sample(POOL, chance.randint(1, 4))
+
+    def scores() -> dict[bytes, float]:
+        return {member: chance.choice(NUMBERS) for member in some()}
+
+    values: list[Any] = [chance.choice(POOL), some(), set(some()), dict.fromkeys(some(), b"v"), SortedSet(scores())]
+    fitting: dict[type, list[Callable[[], Change]]] = {
+        bytes: [lambda: changes.string_add(key, chance.choice([1, -9, 2**53, 3]))],
+        list: [
+            lambda: changes.list_append(key, some()),
+            lambda: changes.list_prepend(key, some()),
+            lambda: changes.list_pop(key, first=chance.random() < 0.5),
+            lambda: changes.list_set(key, chance.randint(-2, 1), chance.choice(POOL)),
+            lambda: changes.list_trim(key, chance.randint(-4, 4), chance.randint(-4, 4)),
+            lambda: changes.list_remove(key, chance.choice(POOL), chance.randint(-2, 2)),
+        ],
+        dict: [
+            lambda: changes.hash_put(key, {field: chance.choice(POOL) for field in some()}),
+            lambda: changes.hash_remove(key, some()),
+            lambda: changes.hash_add(key, chance.choice(POOL), chance.choice([1, -9, 2**53])),
+        ],
+        set: [lambda: changes.set_add(key, some()), lambda: changes.set_remove(key, some())],
+        SortedSet: [
+            lambda: changes.sorted_add(key, scores()),
+            lambda: changes.sorted_remove(key, some()),
+            lambda: changes.sorted_increment(key, chance.choice(POOL), chance.choice(NUMBERS)),
+        ],
+    }
+    if chance.random() < 0.15:
+        build = chance.choice([changes.put, changes.default])
+        change = whole(build, key, chance.choice(values))
+    elif chance.random() < 0.1:
+        change = chance.choice([changes.delete, changes.take])(key)
+    else:
+        kind = chance.choice(list(fitting)) if found is None or chance.random() < 0.05 else type(found)
+        change = chance.choice(fitting[kind])()
+    KEPT.append(change)
+    return change
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(one, marks=pytest.mark.chaos) for one in range(6, 60))])
+async def test_long_walks(world: World, seed: int) -> None:
+    """Hundreds of changes that mostly fit: every operation is accepted many times, alone and among others."""
+    chance, memory, model, accepted = random.Random(seed), await world.memory(), dict[str, Any](), Counter[str]()
+    for number in range(600):
+        step: Any = [walk(chance, model) for _ in range(chance.choice([1, 1, 1, 2, 4]))]
+        if number % 40 == 39:
+            step = chance.choice(["reopen", "pause", "resume", "restore", "later", [changes.clear(), *step]])
+        before = model
+        memory, model = await step_of(world, memory, model, step)
+        if isinstance(step, list) and (model is not before):
+            accepted.update(change.operation for change in step)
+    rare = {operation: accepted[operation] for operation in OPERATIONS if not accepted[operation]}
+    assert rare == {}
+
+
+OPERATIONS = (
+    "put", "default", "delete", "take", "string_add", "list_append", "list_prepend", "list_pop", "list_pop_first",
+    "list_set", "list_trim", "list_remove", "hash_put", "hash_remove", "hash_add", "set_add", "set_remove", "zset_add",
+    "zset_remove", "zset_increment",
+)  # fmt: skip

@@ -272,8 +272,14 @@ async def test_the_cap_is_exact(world: World, memory: WorkingMemory) -> None:
         assert caught.value.field == change.key
     with pytest.raises(TooLarge):
         await memory.set("full", b"x" * (room + 1))
+    # One byte is enough, alone and among others.
+    await memory.write(changes.put("full", b"x" * (room - 84)), changes.put("few", ["a"]))
+    for batch in ([changes.list_set("few", 0, "ab")], [changes.delete("none"), changes.list_set("few", 0, "ab")]):
+        with pytest.raises(TooLarge, match="to 8,388,609 bytes"):
+            await memory.write(*batch)
+    await memory.write(changes.list_set("few", 0, "b"))
     await memory.write(changes.delete("full"), changes.put("more", "x"))
-    assert await memory.items() == {"more": "x"}
+    assert await memory.items() == {"few": ["b"], "more": "x"}
 
 
 async def test_a_batch_has_a_bound_before_it_is_sent(memory: WorkingMemory) -> None:

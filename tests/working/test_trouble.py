@@ -38,7 +38,7 @@ from journal.errors import (
 from tests.graph_proofs.proxy import Proxy
 from tests.stack.programs import small_disk
 
-from .conftest import CHAOS, NEVER, World, snapshot_meta, somebody
+from .conftest import NEVER, World, snapshot_meta, somebody
 from .servers import OwnServer, own_server
 
 LATE_S = 0.25
@@ -267,7 +267,8 @@ async def test_lost_writes_are_noticed(harsh: World, server: OwnServer, tmp_path
     assert await found.items() == {"a": "1"}
 
 
-async def test_acknowledged_writes_outlive_the_server(harsh: World, server: OwnServer) -> None:
+@pytest.mark.parametrize("kills", [12, pytest.param(200, marks=pytest.mark.chaos)])
+async def test_acknowledged_writes_outlive_the_server(harsh: World, server: OwnServer, kills: int) -> None:
     """
     Killed again and again while it writes batches: every batch is whole; what was acknowledged is there, or its holder
     is told that it is not (the server may write to its file up to two seconds late, while the disk is busy).
@@ -283,7 +284,7 @@ async def test_acknowledged_writes_outlive_the_server(harsh: World, server: OwnS
             await memory.update({f"k{one}": str(number) for one in range(8)}, deadline=NEVER)
             acknowledged = number
 
-    for _ in range(200 if CHAOS else 12):
+    for _ in range(kills):
         task = asyncio.create_task(write())
         await asyncio.sleep(chance.random() * 0.05)
         server.kill()
@@ -386,11 +387,16 @@ async def test_a_server_busy_with_somebody_elses_script(harsh: World, server: Ow
 
 
 async def test_a_user_who_may_not(harsh: World, server: OwnServer) -> None:
-    """An access list that lacks what is needed is a mistake, not an outage."""
-    harsh.bare.execute_command("ACL", "SETUSER", "guest", "on", ">secret", "~*", "+@connection", "+client")
+    """An access list that lacks what is needed is a mistake, not an outage; neither to connect, nor to run a script."""
+    identity = somebody()
     async with Client(server.url.replace("//", "//guest:secret@")) as client:
-        with pytest.raises(StatementRejected, match="does not allow"):
-            await WorkingStore(client, harsh.clock).open(somebody(), 1, deadline=NEVER)
+        store = WorkingStore(client, harsh.clock)
+        for allowed in ("+hello", "+client", "+client"):
+            harsh.bare.execute_command("ACL", "SETUSER", "guest", "on", ">secret", "~L1:*", allowed)
+            with pytest.raises(StatementRejected, match="does not allow"):
+                await store.open(identity, 1, deadline=NEVER)
+        harsh.bare.execute_command("ACL", "SETUSER", "guest", "+@all")
+        assert (await store.open(identity, 1, deadline=NEVER)).rev == 0
 
 
 async def test_scripts_that_the_server_forgot_are_sent_again(harsh: World) -> None:

@@ -152,7 +152,7 @@ class Summary:
         completed_subtasks, pending_subtasks: disjoint; together they are the definition.
         working_memory_hash: digest of the working memory; None of a start row.
         preserve: exempt from clean-up.
-        stored_bytes: what it takes in Postgres, compressed, about.
+        stored_bytes: what its documents take in Postgres, about.
     """
 
     id: UUID

@@ -90,6 +90,8 @@ CREATE TABLE workflow.agent_checkpoints (
     CHECK ((kind = 'failure') = (failure_reason IS NOT NULL)),
     CHECK ((kind = 'pause') = (l1_snapshot IS NOT NULL) AND (kind = 'pause') = (l1_snapshot_hash IS NOT NULL))
 );
+-- Uncompressed: at 100 kB the server's own compression takes twice as long as all the rest of a save, and the agent waits.
+ALTER TABLE workflow.agent_checkpoints ALTER working_memory SET STORAGE EXTERNAL, ALTER l1_snapshot SET STORAGE EXTERNAL;
 -- Of an analysis alone: the key (analysis_id, agent_type, seq) begins with it and serves.
 CREATE INDEX agent_checkpoints_of_subject ON workflow.agent_checkpoints (subject_id, agent_type);
 CREATE INDEX agent_checkpoints_with_snapshot ON workflow.agent_checkpoints (analysis_id, agent_type) WHERE l1_snapshot IS NOT NULL;

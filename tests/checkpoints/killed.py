@@ -25,8 +25,10 @@ from redis.asyncio.connection import AbstractConnection
 from cache.snapshots import SnapshotStore
 from checkpoints import cleanup, deliverables, leases, store, workflows
 from checkpoints.versions import resumable
+from journal.connection import Connection
 from journal.database import Database
 from journal.settings import Settings
+from journal.statements import sql
 
 from .conftest import DEFINITIONS, World, memory, opened, soon
 
@@ -90,7 +92,7 @@ class Death:
             if when == "before":
                 die()
             if when == "in":
-                self._dies_when_sent()
+                self._dies_when_sent(name)
             answer = await call(database, name, parameters, **named)
             if when == "after":
                 die()
@@ -98,30 +100,28 @@ class Death:
 
         return run
 
-    def _dies_when_sent(self) -> None:
+    def _dies_when_sent(self, statement: str) -> None:
         """Let the process die as soon as the driver has sent everything and waits for the answer."""
-        sent = [0]
+        execute = Connection.execute
 
-        async def wait(gen: Any, fileno: int, interval: float = 0.1) -> Any:
-            sent[0] += 1
-            # The first wait of a call is that of the statement that sets the limit.
-            if sent[0] == 1:
-                return await _wait(gen, fileno, interval=interval)
+        async def wait(gen: Any, *_: Any, **__: Any) -> Any:
             ready = next(gen)
             while ready != waiting.Wait.R:
                 ready = gen.send(waiting.Ready.W)
-            return die()
+            die()
 
-        setattr(waiting, "wait_async", wait)  # noqa: B010 - the driver's own, which it looks up anew each time
+        async def watched(conn: Connection, query: Any, *args: Any, **named: Any) -> Any:
+            if query == sql(statement):
+                setattr(waiting, "wait_async", wait)  # noqa: B010 - the driver's own, which it looks up anew each time
+            return await execute(conn, query, *args, **named)
+
+        setattr(Connection, "execute", watched)  # noqa: B010 - as above
 
     def _dies_when_sent_to_valkey(self) -> None:
         async def read(*_: Any, **__: Any) -> Any:
             die()
 
         AbstractConnection.read_response = read  # type: ignore[method-assign]
-
-
-_wait = waiting.wait_async
 
 
 async def lease(world: World) -> None:

@@ -47,6 +47,10 @@ STALL_S: Final = 60.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 _LOOK_S: Final = 0.2
+"""Between two looks at what is still on its way into the graph, in seconds; more where looking itself takes long."""
+
+_LOOK_SHARE: Final = 20.0
+"""How many times as long as a look took the next one is waited for."""
 
 
 @dataclass(slots=True)
@@ -227,7 +231,9 @@ class Loader:
         least, moved = None, time.monotonic()
         while True:
             heed_cancellation()
+            begun = time.monotonic()
             self.counts.waiting, self.counts.dead = await _undelivered(self._gateway.database, self.counts)
+            took_s = time.monotonic() - begun
             self.counts.seconds = time.monotonic() - self._began
             self._told.waiting(self.counts)
             if not self.counts.waiting:
@@ -236,7 +242,8 @@ class Loader:
                 least, moved = self.counts.waiting, time.monotonic()
             elif time.monotonic() - moved > stall_s:
                 return False
-            await asyncio.sleep(_LOOK_S)
+            # Counting a long queue shall not slow it down.
+            await asyncio.sleep(min(max(_LOOK_S, took_s * _LOOK_SHARE), _LONGEST_PAUSE_S))
 
 
 async def _undelivered(database: Database, counts: Counts) -> tuple[int, int]:

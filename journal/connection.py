@@ -1,9 +1,10 @@
 """
-A connection to Postgres that does not wait for a server that has gone silent.
+A connection to Postgres that keeps its deadline, and does not wait for a server that has gone silent.
 
-The server is told when to stop, by its statement timeout; but one that is stopped, or whose network is gone, keeps no
-time. So the client keeps the same limit, a little later: at its end the connection is dropped without a word, and the
-pool makes another. The driver's own way out, asking the server to cancel, waits for 10 s if nobody answers.
+At the deadline the client asks the server to end the statement. One that is stopped, or whose network is gone, does not
+answer that either: then the connection is dropped without a word, and the pool makes another. (The driver's own way of
+asking waits for 10 s if nobody answers.) The server's statement timeout is but a ceiling, for statements whose client
+is gone: setting it to each deadline would cost a round trip for every statement.
 
 Everything that the driver waits for on an open connection passes :meth:`Connection.wait`, COMMIT and ROLLBACK included.
 """
@@ -23,7 +24,7 @@ from journal.deadline import Deadline
 T = TypeVar("T")
 
 GRACE_S = 0.05
-"""How much longer than the server the client waits, in seconds: the server's own answer is the better one."""
+"""How long after a deadline the server may take to end a statement, and to roll back, in seconds."""
 
 BACKGROUND_TIMEOUT_S = 60.0
 """
@@ -45,15 +46,24 @@ class SilentServer(psycopg.OperationalError):
         self.in_background = in_background
 
 
+class LateStatement(psycopg.OperationalError):
+    """The server ended a statement at its deadline, because the client asked it to; the connection is in order."""
+
+    def __init__(self) -> None:
+        super().__init__("the statement was ended at its deadline")
+
+
 class Connection(psycopg.AsyncConnection[dict[str, Any]]):
     """
     A connection whose every wait ends, with an answer or without.
 
     Attributes:
         limit: when whoever holds the connection wants an end; set anew by each.
+        ceiling_ms: the server's statement timeout, in milliseconds; 0 where it was not set yet.
     """
 
     limit: Deadline = Deadline.never()
+    ceiling_ms: int = 0
 
     async def wait(
         self,
@@ -62,13 +72,14 @@ class Connection(psycopg.AsyncConnection[dict[str, Any]]):
         timeout: float | None = None,  # noqa: ASYNC109 - the driver's signature
     ) -> T:
         """
-        Wait until the server has answered, at most until the limit and a little.
+        Wait until the server has answered, at most until the limit; then end what is under way.
 
-        Every wait has that little, so that after a statement that the server stopped at the limit there is still time
-        to roll back. A *timeout* in seconds, which the driver itself gives only to those who listen for notifications
-        (nobody here does), is a limit like the other.
+        A wait that begins after the limit has a little, so that there is still time to roll back what was ended. A
+        *timeout* in seconds, which the driver itself gives only to those who listen for notifications (nobody here
+        does), is a limit like the other.
 
         Raises:
+            LateStatement: the server ended the statement when it was asked to; the connection is in order.
             SilentServer: it did not answer; the connection is closed.
             asyncio.CancelledError: the caller is no longer interested. The connection is in order if the server ended
                 the statement at once, and closed otherwise.
@@ -77,29 +88,40 @@ class Connection(psycopg.AsyncConnection[dict[str, Any]]):
         left_s = BACKGROUND_TIMEOUT_S if in_background else self.limit.left_s()
         left_s = left_s if timeout is None else min(left_s, timeout)
         try:
-            async with asyncio.timeout(left_s + GRACE_S):
+            async with asyncio.timeout(max(left_s, GRACE_S)):
                 return await waiting.wait_async(gen, self.pgconn.socket, interval=interval)
         except TimeoutError as error:
-            self.pgconn.finish()
-            raise SilentServer(in_background=in_background) from error
+            if self.pgconn.transaction_status != TransactionStatus.ACTIVE:
+                self.pgconn.finish()
+            elif done := await self._stop(gen):
+                return done[0]
+            if self.closed:
+                raise SilentServer(in_background=in_background) from error
+            raise LateStatement from error
         except asyncio.CancelledError:
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 await self._stop(gen)
             raise
 
-    async def _stop(self, gen: PQGen[Any]) -> None:
-        """Ask the server to end the statement under way, so that it does not run on; drop it if it takes a while."""
+    async def _stop(self, gen: PQGen[T]) -> tuple[T] | None:
+        """
+        Ask the server to end the statement under way, so that it does not run on; drop it if it takes a while.
+
+        Returns:
+            Its result if it was done all the same (a COMMIT that is under way is not called off), else none.
+        """
         try:
             # An older libpq can only ask in a thread, which a silent server would hold for ever.
             if not capabilities.has_cancel_safe():
                 raise psycopg.NotSupportedError("this libpq cannot cancel without blocking")
             async with asyncio.timeout(GRACE_S):
                 await self.cancel_safe(timeout=GRACE_S)
-                await waiting.wait_async(gen, self.pgconn.socket, interval=_INTERVAL_S)
+                return (await waiting.wait_async(gen, self.pgconn.socket, interval=_INTERVAL_S),)
         except psycopg.errors.QueryCanceled:
-            return
+            return None
         except (TimeoutError, psycopg.Error):
             self.pgconn.finish()
+            return None
         except asyncio.CancelledError:
             self.pgconn.finish()
             raise

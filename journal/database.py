@@ -17,7 +17,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
-from journal.connection import BACKGROUND_TIMEOUT_S, GRACE_S, Connection, SilentServer
+from journal.connection import BACKGROUND_TIMEOUT_S, Connection, LateStatement, SilentServer
 from journal.deadline import Deadline
 from journal.errors import (
     BudgetExceeded,
@@ -42,6 +42,9 @@ _LONGEST_CLOSE_S = 1.0
 
 _ATTEMPTS = 4
 """How often a statement is tried of which Postgres says that nothing was written."""
+
+_CEILINGS_MS = (1_000, 2_500, 10_000, int(BACKGROUND_TIMEOUT_S * 1000.0))
+"""What statements may take by the server's own clock, in milliseconds: the first that is not below the deadline."""
 
 _MEND = "Is it running? `imem doctor` checks every server."
 
@@ -70,6 +73,8 @@ def translated(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyRequests
 
 def _unanswered(error: psycopg.Error) -> ImemError:
     match error:
+        case LateStatement():
+            return BudgetExceeded("A statement of Postgres was ended at its deadline.")
         case SilentServer(in_background=True):
             return PostgresUnavailable(f"Postgres did not answer for {BACKGROUND_TIMEOUT_S:.0f} s.", mend=_MEND)
         case SilentServer():
@@ -119,9 +124,10 @@ class Database:
         """
         Lend a connection in autocommit mode, on which nothing is waited for after *deadline*.
 
-        The server stops a statement that takes longer than what is left now, and a server that does not is left alone
+        A statement that is under way then is ended on the server; a server that does not answer to that is left alone
         :data:`~journal.connection.GRACE_S` seconds after *deadline*: the connection is dropped, and the pool makes
-        another. Without a deadline each statement has :data:`~journal.connection.BACKGROUND_TIMEOUT_S` seconds.
+        another. Without a deadline each statement has :data:`~journal.connection.BACKGROUND_TIMEOUT_S` seconds. What
+        a client that was killed leaves behind ends by the server's own clock, seconds later.
 
         Raises:
             BudgetExceeded: *deadline* had passed before one was asked for, or passed while the server worked or was
@@ -221,9 +227,16 @@ class Database:
 
 
 async def _limit(conn: Connection, deadline: Deadline) -> None:
-    """Tell both sides when to stop; whoever borrowed the connection before had another limit."""
+    """
+    Tell both sides when to stop; whoever borrowed the connection before had another limit.
+
+    The client keeps the deadline itself and has the server end what is late. The server's own limit is for statements
+    whose client is gone: it need not be exact, and so is rarely set anew.
+    """
     deadline.check("a statement")
     conn.limit = deadline
-    # Not below the client's own grace: the next borrower sets a limit of its own under this one.
-    left_s = max(GRACE_S, min(deadline.left_s(), BACKGROUND_TIMEOUT_S))
-    await conn.execute(sql("limit_statement"), (str(int(left_s * 1000.0)),))
+    left_ms = min(deadline.left_s(), BACKGROUND_TIMEOUT_S) * 1000.0
+    ceiling_ms = next(step for step in _CEILINGS_MS if step >= left_ms)
+    if conn.ceiling_ms != ceiling_ms:
+        await conn.execute(sql("limit_statement"), (str(ceiling_ms),))
+        conn.ceiling_ms = ceiling_ms

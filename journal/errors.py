@@ -21,7 +21,7 @@ The one error tree. Every class says whether the same call may be repeated.
     ├── LeaseLost                no   another process has taken over the work
     │   └── StaleEpoch           no   the store has seen a later epoch than the caller's; nothing was written
     ├── LeaseHeld                yes  another process holds the lease, and it has not run out
-    ├── NotOpen                  no   the working memory is not open: it was never opened, is being restored, or was lost
+    ├── NotOpen                  no   the working memory is not open: never opened, being restored, or lost
     ├── ConsistencyError         no   stored memory is not what its digest says; it must not be used
     ├── NotResumable             no   no tier holds a state to go on from, or one that this program understands
     ├── TransitionRefused        no   a pause, plan or batch may not go from that state to this one

@@ -70,6 +70,7 @@ class Statement:
         return _HOLE.sub(lambda hole: terms[hole[1]], self.text)
 
 
+@cache
 def root_of(package: str, folder: str) -> Path:
     """
     Return the folder that holds statements: inside *package* when installed, beside it in a checkout.

@@ -1,7 +1,11 @@
+// Statements that find every row by its key keep the plan that was first made of them (replan=skip): it stays the best one
+// however large the graph, and an import that multiplies the graph does not have the server make it anew each time.
+
 // write_core //
 // Facts stated once. All statements of one core are equal; the earliest known one gives the node its clocks, and its
 // content unless a correction stands. Rows: key, subject (subject_id or null), order, position, recorded_at, known_at, occurred_at
 // (text), props, times (pairs of property and text). «label» the kind, «also» a second label or the same, «key» its key property.
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
 SET n:«also», n.subject_id = coalesce(row.subject, n.subject_id), n.stub = null
@@ -19,6 +23,7 @@ FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
 // A property group, whole, where the statement is later than the one that stands by (known_at, actor, agent_seq);
 // a correction of the core likewise. Rows: key, subject, order, props (absent fields null), times (with the group's clocks).
 // «order» names the group's order property. A node that has no core yet is a stub.
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
 ON CREATE SET n:«also», n.subject_id = row.subject, n.stub = true
@@ -29,12 +34,14 @@ FOREACH (time IN row.times | SET n[time[0]] = datetime(time[1]))
 
 // write_stubs //
 // Nodes that are known by name alone: targets of links that others replaced in the same batch. Rows: key, subject.
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
 ON CREATE SET n:«also», n.subject_id = row.subject, n.stub = true
 
 // mark_active_patterns //
 // The second label of patterns that agents may see, exactly while their status is active. Rows: key.
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MATCH (p:Pattern {pattern_id: row.key})
 FOREACH (_ IN CASE WHEN p.status = 'active' THEN [1] ELSE [] END | SET p:ActivePattern)
@@ -55,6 +62,7 @@ SET r.overall_score = c.overall_score, r.sample_size = c.sample_size, r.recent_a
 // Links, one for (type, from, to); an end that does not exist yet becomes a stub. The latest statement gives the properties,
 // the earliest the clocks, the first recorded its position. Rows: from, to, from_stub, to_stub (maps), order, first_order,
 // position, recorded_at, known_at, occurred_at (text), props, times (pairs of property and text).
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (a:«from» {«from_key»: row.from})
 ON CREATE SET a:«from_also», a += row.from_stub
@@ -73,6 +81,7 @@ FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
 
 // write_dated_links //
 // As write_links, for links that one pair may bear often, told apart by the time «identity». Rows: also identity (text).
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (a:«from» {«from_key»: row.from})
 ON CREATE SET a:«from_also», a += row.from_stub
@@ -92,6 +101,7 @@ FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
 // replace_links //
 // Links of which a node has one at a time: the latest statement by (known_at, actor, agent_seq) stands, the journal keeps
 // the others. One row a node in a call. Rows: as write_links.
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (a:«from» {«from_key»: row.from})
 ON CREATE SET a:«from_also», a += row.from_stub
@@ -109,6 +119,7 @@ FOREACH (time IN row.times | SET r[time[0]] = datetime(time[1]))
 
 // mark_applied //
 // That these events' effects are in the graph, written with them. Rows: event_id, position.
+CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (e:AppliedEvent {event_id: row.event_id})
 ON CREATE SET e.position = row.position, e.applied_at = datetime($given.now)

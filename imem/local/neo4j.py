@@ -88,6 +88,9 @@ class Neo4j(Server):
             # The default keeps a plan for 10 s whatever becomes of the graph, and then lets whoever asks wait for a new
             # one: that shall be whoever warms the plans after an import.
             "dbms.cypher.min_replan_interval=1s",
+            # Otherwise the driver gives each read of its socket a timeout of its own, a task each in Python: a fifth of
+            # what a briefing costs its process. Every call here has a deadline anyway.
+            "server.bolt.connection_keep_alive_for_requests=OFF",
             "db.tx_log.rotation.retention_policy=keep_none",
             # Each of these is a fixed pause of 5 s in every stop, for clients that the supervisor knows are gone. The
             # first has two names, by version; the other one is then unknown, which shall not matter.

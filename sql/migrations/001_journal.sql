@@ -57,6 +57,7 @@ CREATE TABLE event (
     CHECK (known_at <= recorded_at)
 );
 CREATE INDEX event_of_debate ON event ((payload -> 'core' ->> 'debate_id')) WHERE kind = 'record.DebateResolution';
+CREATE INDEX event_of_citation ON event ((payload ->> 'from_key')) WHERE kind = 'link.CITES';
 CREATE INDEX event_of_analysis ON event (analysis_id) WHERE analysis_id IS NOT NULL;
 COMMENT ON TABLE event IS 'Every accepted write, immutable, never pruned. Acknowledged means that its row is committed.';
 

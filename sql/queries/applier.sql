@@ -22,22 +22,30 @@ UPDATE lease SET expires_at = imem_now() - interval '1 second' WHERE name = %(na
 
 -- claim_urgent --
 -- Due events of tiers 0 to 2 with the earlier events of the same actors, which take their urgency: an actor's order is kept.
--- An actor whose event waits for another attempt waits behind it.
-WITH urgent AS MATERIALIZED (
-    SELECT actor, max(position) AS upto FROM delivery
-    WHERE state IN ('pending', 'dispatched') AND tier < 3 AND position <> ALL (%(held)s::bigint[])
-    GROUP BY actor
+-- An actor whose event waits for another attempt waits behind it. Parameters: held (positions in hand), limit.
+WITH held AS MATERIALIZED (SELECT h.position FROM unnest(%(held)s::bigint[]) AS h (position)),
+urgent AS MATERIALIZED (
+    SELECT d.actor, max(d.position) AS upto FROM delivery AS d
+    WHERE d.state IN ('pending', 'dispatched') AND d.tier < 3 AND NOT EXISTS (SELECT FROM held AS h WHERE h.position = d.position)
+    GROUP BY d.actor
 ),
 waiting AS MATERIALIZED (
     SELECT actor, min(position) AS since FROM delivery
     WHERE next_attempt_at IS NOT NULL AND next_attempt_at > imem_now() GROUP BY actor
 ),
 due AS MATERIALIZED (
-    SELECT d.position, d.attempts FROM urgent AS u
-    JOIN delivery AS d ON d.actor = u.actor AND d.position <= u.upto AND d.state IN ('pending', 'dispatched')
-    LEFT JOIN waiting AS w ON w.actor = d.actor
-    WHERE d.position <> ALL (%(held)s::bigint[]) AND (w.since IS NULL OR d.position < w.since)
-    ORDER BY d.position LIMIT %(limit)s
+    SELECT o.position, o.attempts FROM urgent AS u
+    LEFT JOIN waiting AS w ON w.actor = u.actor
+    -- One actor after another, oldest first: an import's hundred thousand events are not looked at for somebody else's one.
+    CROSS JOIN LATERAL (
+        SELECT d.position, d.attempts FROM delivery AS d
+        WHERE d.actor = u.actor AND d.position <= u.upto AND (w.since IS NULL OR d.position < w.since)
+          AND d.state IN ('pending', 'dispatched')
+        -- What is in hand is the oldest: so many more have to be looked at.
+        ORDER BY d.position LIMIT %(limit)s + cardinality(%(held)s::bigint[])
+    ) AS o
+    WHERE NOT EXISTS (SELECT FROM held AS h WHERE h.position = o.position)
+    ORDER BY o.position LIMIT %(limit)s
 )
 SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key, due.attempts
 FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position

@@ -11,6 +11,9 @@ import pytest
 from journal.statements import cypher
 from kg import migrations
 from kg.engine import given
+from kg.project import _bound as bound
+from kg.project import _end as end
+from kg.project import _node as node
 from kg.queries import named_queries, names_search, topic_search
 from tests.graph.build import Row, as_of, at
 from tests.graph.conftest import Address, wipe
@@ -117,6 +120,35 @@ def profiled(driver: neo4j.Driver, name: str) -> Plan:
     return Plan(
         driver.execute_query(f"PROFILE {cypher(name).text}", given(asked(name)), database_="neo4j").summary.profile
     )
+
+
+WRITTEN = {
+    "write_core": bound("write_core", **node("Analysis")),
+    "write_group": bound("write_group", order="profile_order", **node("Agent")),
+    "write_stubs": bound("write_stubs", **node("Finding")),
+    "write_links": bound("write_links", type="HAS_FINDING", **end("from", "Analysis"), **end("to", "Finding")),
+    "write_dated_links": bound(
+        "write_dated_links", type="OVERRODE", identity="at", **end("from", "Human"), **end("to", "DebateResolution")
+    ),
+    "replace_links": bound("replace_links", type="RESOLVED_BY", **end("from", "Debate"), **end("to", "Agent")),
+    "mark_active_patterns": bound("mark_active_patterns"),
+    "mark_applied": bound("mark_applied"),
+}
+"""What keeps its first plan, for kinds that stand for all: each has the index of its key."""
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_a_first_plan_made_on_an_empty_graph_finds_rows_by_their_key(
+    address: Address, connection: neo4j.Driver, name: str
+) -> None:
+    """The applier's plans are not made anew when the graph grows: already the first must be one for a large graph."""
+    migrations.migrate(*address)
+    wipe(connection)
+    assert "replan=skip" in WRITTEN[name]
+    explained = connection.execute_query(f"EXPLAIN {WRITTEN[name]}", given(rows=[], now=""), database_="neo4j")
+    plan = Plan(explained.summary.plan)
+    assert plan.uses_index, plan.operators
+    assert plan.those(SCANS | WHOLE) == [], plan.operators
 
 
 NAMES = sorted(named_queries())

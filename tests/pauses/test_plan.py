@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from checkpoints.definitions import Definitions
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoints.definitions import Definitions
 from checkpoints.plan import (
     AgentState,
     Begin,

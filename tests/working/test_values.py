@@ -26,7 +26,7 @@ UNSUPPORTED: tuple[Any, ...] = (
 
 
 @pytest.mark.spec("CK-18")
-@pytest.mark.parametrize("value", UNSUPPORTED, ids=repr)
+@pytest.mark.parametrize("value", UNSUPPORTED, ids=[f"{type(one).__name__}-{at}" for at, one in enumerate(UNSUPPORTED)])
 @pytest.mark.parametrize("build", [changes.put, changes.default])
 def test_what_cannot_be_kept_is_refused_by_its_key(build: Any, value: Any) -> None:
     """Nothing is turned into a text on the way: it would come back as one."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import redis.asyncio
 from psycopg.types.json import Jsonb
 
 from cache.state import Identity
@@ -35,11 +36,11 @@ async def lose_live(world: World) -> None:
 
 async def spoil_live(world: World) -> None:
     """Change a byte behind the scripts' back."""
-    await raw(world.working, "SET", f"L1:{world.agent('reader')}:working:fetch:note", "another")
+    await raw(world, "working", "SET", f"L1:{world.agent('reader')}:working:fetch:note", "another")
 
 
 async def lose_one_key(world: World) -> None:
-    await raw(world.working, "DEL", f"L1:{world.agent('reader')}:working:fetch:set")
+    await raw(world, "working", "DEL", f"L1:{world.agent('reader')}:working:fetch:set")
 
 
 async def lose_snapshot(world: World) -> None:
@@ -48,17 +49,16 @@ async def lose_snapshot(world: World) -> None:
 
 async def spoil_snapshot(world: World) -> None:
     body = f"fas:l1_snapshot:{world.agent('reader')}"
-    text = await raw(world.durable, "GET", body)
+    text = await raw(world, "durable", "GET", body)
     assert b'"v"' in text
-    await raw(world.durable, "SET", body, text.replace(b'"v"', b'"w"'))
+    await raw(world, "durable", "SET", body, text.replace(b'"v"', b'"w"'))
 
 
-async def raw(client: Any, *words: Any) -> Any:
+async def raw(world: World, server: str, *words: Any) -> Any:
     """Do to a server what no part of the product does."""
-    import redis.asyncio
-
-    bare = redis.asyncio.Redis(connection_pool=client._pool)
-    return await bare.execute_command(*words)  # type: ignore[no-untyped-call]
+    url = getattr(world.settings, f"valkey_{server}_url").get_secret_value()
+    async with redis.asyncio.Redis.from_url(url) as bare:
+        return await bare.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
 Damage = Callable[[World], Awaitable[None]]
@@ -133,7 +133,7 @@ async def test_nothing_is_started_when_nothing_is_left(reader: World) -> None:
     alarms = Alarms()
 
     for _ in range(2):
-        await raw(reader.durable, "DEL", f"checkpoint:{reader.analysis}:reader")
+        await raw(reader, "durable", "DEL", f"checkpoint:{reader.analysis}:reader")
         with pytest.raises(NotResumable, match="postgresql_checkpoint: it is not what its digest says"):
             async with desk_of(reader, alarms).begin(**names(reader)):
                 pytest.fail("it began")

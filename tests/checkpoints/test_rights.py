@@ -48,7 +48,7 @@ async def test_the_application_changes_the_plain_tables_of_both_schemas(world: W
         "UPDATE workflow.agent_checkpoints SET agent_version = 'forged'",
         "UPDATE workflow.agent_checkpoints SET preserve = true, progress_pct = 1",
         "DELETE FROM workflow.agent_checkpoints",
-        "TRUNCATE workflow.agent_checkpoints",
+        "TRUNCATE workflow.agent_checkpoints CASCADE",
     ],
 )
 async def test_rows_are_append_only_for_the_owner_too(world: World, statement: str) -> None:

@@ -153,10 +153,11 @@ async def test_a_server_that_does_not_answer(either: Any, base: Base, monkeypatc
     one = checkpoint()
     with psycopg.connect(base.admin_url) as holder:
         holder.execute("SELECT langgraph.lock_v1(ARRAY[%s])", (thread_id,))
-        with pytest.raises(OutcomeUnknown):
+        # A connection of the journal's ends the statement and knows it; another one only stops listening.
+        with pytest.raises((OutcomeUnknown, BudgetExceeded)):
             await either.aput(first, one, metadata(1), {})
         holder.execute("LOCK TABLE langgraph.checkpoint IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(PostgresUnavailable, match="did not answer"):
+        with pytest.raises((PostgresUnavailable, BudgetExceeded)):
             await either.aget_tuple(config(thread_id))
         holder.rollback()
 

@@ -19,7 +19,7 @@ FREEING = {
 LIKE = re.compile("free$|(one|free)_")
 """Called like *write*."""
 
-READING = {"stand", "read", "look", "names", "get_snapshot", "get_copy"}
+READING = {"stand", "read", "look", "names", "get_snapshot", "get_copy", "keys_there"}
 
 
 def test_every_script_says_how_it_is_called() -> None:
@@ -38,7 +38,8 @@ def test_every_script_says_how_it_is_called() -> None:
 
 def test_every_script_is_used_and_every_use_exists(root_folder: Path) -> None:
     """A script that nobody runs is a promise that nobody keeps."""
-    code = "\n".join(path.read_text(encoding="utf-8") for path in sorted((root_folder / "cache").glob("*.py")))
+    paths = [path for package in ("cache", "checkpoints") for path in sorted((root_folder / package).glob("*.py"))]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
     assert {name for name in scripts() if f'"{name}"' not in code} == set()
 

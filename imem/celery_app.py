@@ -8,15 +8,23 @@ everything costs one turn of beat. There is no result backend: results live wher
 
 from __future__ import annotations
 
+from typing import Any
+
 from celery import Celery
 from celery.schedules import crontab
 
+from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S
+from checkpoints.pause_tasks import MANAGE, MANAGE_EVERY_S, RETIRE
+from checkpoints.tasks import CLEANUP
 from credibility.tasks import RECONCILE, SETTLE
 from journal.errors import SettingsError
 from journal.settings import Settings
 from journal.tasks import UPKEEP
 
 QUEUE = "imem"
+
+AGENTS_QUEUE = "imem-agents"
+"""Of agents, which run for hours: a worker of their own serves it."""
 
 SETTLE_EVERY_S = 15.0
 """How often beat asks for a settle run, in seconds; events ask for one at once."""
@@ -66,23 +74,48 @@ def make_app(settings: Settings) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         timezone="UTC",
         enable_utc=True,
-        beat_schedule={
-            "settle": {
-                "task": SETTLE,
-                "schedule": SETTLE_EVERY_S,
-                # Not worth keeping while no worker runs: the next one comes anyway.
-                "options": {"expires": SETTLE_EVERY_S},
-            },
-            "reconcile": {
-                "task": RECONCILE,
-                "schedule": crontab(hour="3", minute="17"),
-                "options": {"expires": 12 * 60 * 60},
-            },
-            "upkeep": {
-                "task": UPKEEP,
-                "schedule": crontab(hour="2", minute="41"),
-                "options": {"expires": 12 * 60 * 60},
-            },
-        },
+        beat_schedule=_schedule(),
     )
     return app
+
+
+def _schedule() -> dict[str, dict[str, Any]]:
+    """Return when beat asks for what."""
+    return {
+        "settle": {
+            "task": SETTLE,
+            "schedule": SETTLE_EVERY_S,
+            # Not worth keeping while no worker runs: the next one comes anyway.
+            "options": {"expires": SETTLE_EVERY_S},
+        },
+        "send_alerts": {
+            "task": SEND_ALERTS,
+            "schedule": SEND_EVERY_S,
+            "options": {"expires": SEND_EVERY_S},
+        },
+        "reconcile": {
+            "task": RECONCILE,
+            "schedule": crontab(hour="3", minute="17"),
+            "options": {"expires": 12 * 60 * 60},
+        },
+        "manage": {
+            "task": MANAGE,
+            "schedule": MANAGE_EVERY_S,
+            "options": {"expires": MANAGE_EVERY_S},
+        },
+        "retire": {
+            "task": RETIRE,
+            "schedule": crontab(hour="2", minute="23"),
+            "options": {"expires": 12 * 60 * 60},
+        },
+        "upkeep": {
+            "task": UPKEEP,
+            "schedule": crontab(hour="2", minute="41"),
+            "options": {"expires": 12 * 60 * 60},
+        },
+        "cleanup": {
+            "task": CLEANUP,
+            "schedule": crontab(hour="2", minute="53"),
+            "options": {"expires": 12 * 60 * 60},
+        },
+    }

@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from imem.commands import ask, data, demo, graph, stack
+from imem.commands import alerts, ask, data, demo, graph, pauses, stack, work
 from journal.errors import ImemError, SettingsError
 
 USAGE = 2
@@ -36,6 +36,9 @@ app.add_typer(data.app)
 app.add_typer(ask.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)
+app.add_typer(work.app)
+app.add_typer(alerts.app)
+app.add_typer(pauses.app)
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of a Typer callback

@@ -154,7 +154,8 @@ class Loader:
             PostgresUnavailable, UnreadableFile: it could not be finished.
         """
         found = 0
-        async with self._gateway.database.connection(Deadline.never()) as conn:
+        # One transaction: what is noted of a load that cannot be finished is forgotten.
+        async with self._gateway.database.transaction(Deadline.never()) as conn:
             await conn.execute(sql("create_seen"))
             before = upto = 0
             for source in sources:

@@ -15,7 +15,7 @@ The methods without ``await`` are generated from this module (``tools/make_sync.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
@@ -58,7 +58,12 @@ from recall.brief import Recall
 from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, Text, TrackRecordsArm
 
 if TYPE_CHECKING:
+    from checkpoints.session import Session
     from imem.sync_memory import SyncMemory
+    from imem.working import GuardedMemory, Work
+
+SESSION_BUDGET_MS: Final = 40_000
+"""How long an agent may take to come back, in milliseconds, where the call does not say: the slowest store has 30 s."""
 
 WRITE_BUDGET_MS: Final = 2000
 """How long a write may take until it is durable, in milliseconds, where the call does not say."""
@@ -145,6 +150,7 @@ class Memory:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
+        self._work: Work | None = None
         self._recall = Recall(stores.gateway, stores.graph, halflife_years=stores.settings.credibility_halflife_years)
 
     @classmethod
@@ -158,7 +164,12 @@ class Memory:
             StackError: a server is not named and no local stack runs.
         """
         async with Stores.open(settings) as stores:
-            yield cls(stores)
+            memory = cls(stores)
+            try:
+                yield memory
+            finally:
+                if memory._work is not None:
+                    await memory._work.close()
 
     @staticmethod
     def sync(settings: Settings | None = None) -> AbstractContextManager[SyncMemory]:
@@ -166,6 +177,65 @@ class Memory:
         from imem.sync_memory import SyncMemory  # noqa: PLC0415 - generated from this module, which it imports
 
         return SyncMemory.open(settings)
+
+    # Working
+
+    @property
+    def work(self) -> Work:
+        """What agents under way need: sessions, working memories, checkpoints; made on first use."""
+        if self._work is None:
+            from imem.working import Work  # noqa: PLC0415 - who only asks needs none of it
+
+            self._work = Work(self._stores)
+        return self._work
+
+    def working(self, agent_id: str) -> GuardedMemory:
+        """
+        Return the working memory of an agent instance: like a dict, of texts, lists, hashes, sets and sorted sets.
+
+        An agent has its own alone; a person may look and not write. It is there while a :meth:`session` of the agent
+        runs, or is paused.
+        """
+        return self.work.memory(agent_id)
+
+    def session(
+        self,
+        agent_id: str,
+        *,
+        analysis_id: str,
+        agent_type: str,
+        subject_id: str,
+        agent_config: Mapping[str, Any] | None = None,
+        deadline_ms: int = SESSION_BUDGET_MS,
+    ) -> AbstractAsyncContextManager[Session]:
+        """
+        Begin or go on with the work of an agent instance: at its next subtask, with exactly what it knew.
+
+        ::
+
+            async with memory.session("mu-valuation", analysis_id=…, agent_type="valuation", subject_id=…) as session:
+                while (subtask := session.current) is not None:
+                    await session.memory.set("stage", subtask)
+                    await session.complete(subtask)
+
+        Args:
+            agent_id: the instance: letters, digits, ``_`` and ``-``, at most 64.
+            agent_type: one that is defined; ``IMEM_AGENTS`` names a file with more.
+            deadline_ms: how long the recovery may take, in milliseconds.
+
+        Raises:
+            NotResumable: nothing that is stored is what it was; an alert was raised, and nothing was started.
+            LeaseHeld: another process runs the agent; retryable.
+            PermissionDenied: the instance is another agent's.
+        """
+        return self.work.session(
+            analysis_id=analysis_id,
+            agent_type=agent_type,
+            agent_id=agent_id,
+            subject_id=subject_id,
+            agent_config=agent_config,
+            deadline=Deadline.after_ms(deadline_ms),
+        )
 
     # Asking
 

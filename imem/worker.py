@@ -1,5 +1,5 @@
 """
-Entry point of the product's own processes: ``python -m imem.worker applier|celery|beat``.
+Entry point of the product's own processes: ``python -m imem.worker applier|celery|beat|agents``.
 
 Addresses and passwords come from the settings and the stack's state file, never from the arguments.
 """
@@ -16,7 +16,7 @@ from imem.logs import configure
 from journal.errors import ImemError
 from journal.settings import Settings
 
-ROLES = ("applier", "celery", "beat")
+ROLES = ("applier", "celery", "beat", "agents")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

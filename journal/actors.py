@@ -43,6 +43,8 @@ class ResourceType(StrEnum):
     CREDIBILITY = "credibility"
     AUDIT = "audit"
     JOURNAL = "journal"
+    WORKFLOW = "workflow"
+    """Leases, checkpoints, pauses and conversations of analyses under way."""
 
 
 class Action(StrEnum):
@@ -65,6 +67,11 @@ class Action(StrEnum):
     APPEND_POSTMORTEM = "append_postmortem"
     APPEND_DEBATES = "append_debates"
     APPEND_GATES = "append_gates"
+    PAUSE = "pause"
+    RESUME = "resume"
+    EXTEND = "extend"
+    CANCEL = "cancel"
+    ACKNOWLEDGE = "acknowledge"
 
 
 class Scope(StrEnum):
@@ -101,6 +108,7 @@ _R, _T, _A = Role, ResourceType, Action
 AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     # agent
     **_cells(_R.AGENT, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.AGENT, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.AGENT, _T.AGENT_CACHE, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.AGENT, _T.GRAPH, Scope.ALL, _A.READ),
     **_cells(_R.AGENT, _T.PATTERNS, Scope.ALL, _A.READ, _A.PROPOSE),
@@ -108,6 +116,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.AGENT, _T.JOURNAL, Scope.OWN, _A.APPEND),
     # knowledge base agent
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.AGENT_CACHE, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.PATTERNS, Scope.ALL, _A.READ, _A.PROPOSE, _A.VALIDATE, _A.ACTIVATE),
@@ -116,6 +125,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS),
     # debate facilitator
     **_cells(_R.DEBATE_FACILITATOR, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.DEBATE_FACILITATOR, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.DEBATE_FACILITATOR, _T.AGENT_CACHE, Scope.ALL, _A.READ),
     **_cells(_R.DEBATE_FACILITATOR, _T.GRAPH, Scope.ALL, _A.READ),
     **_cells(_R.DEBATE_FACILITATOR, _T.PATTERNS, Scope.ALL, _A.READ),
@@ -134,6 +144,10 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     ),
     # human admin
     **_cells(_R.HUMAN_ADMIN, _T.WORKING_MEMORY, Scope.ALL, _A.READ),
+    **_cells(
+        _R.HUMAN_ADMIN, _T.WORKFLOW, Scope.ALL,
+        _A.READ, _A.PAUSE, _A.RESUME, _A.EXTEND, _A.CANCEL, _A.ACKNOWLEDGE,
+    ),
     **_cells(_R.HUMAN_ADMIN, _T.AGENT_CACHE, Scope.ALL, _A.READ),
     **_cells(_R.HUMAN_ADMIN, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE, _A.DELETE),
     **_cells(

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 POSTGRES_SCHEMES: Final = frozenset({"postgresql", "postgres"})
 NEO4J_SCHEMES: Final = frozenset({"bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc"})
 VALKEY_SCHEMES: Final = frozenset({"redis", "rediss", "unix"})
-MAVEN_SCHEMES: Final = frozenset({"http", "https"})
+HTTP_SCHEMES: Final = frozenset({"http", "https"})
 
 _SAME: Final[Mapping[str, str]] = {"valkey": "redis", "valkeys": "rediss"}
 """What servers of that family are called → the scheme that their client knows."""
@@ -93,10 +93,19 @@ def maven(place: str) -> str:
     Raises:
         ValueError: it is a URL that cannot be used; the text shows nothing of it.
     """
-    if "://" in place:
-        _scheme(place, MAVEN_SCHEMES)
-        _host_and_port(place)
-    return place
+    return http(place) if "://" in place else place
+
+
+def http(url: str) -> str:
+    """
+    Return *url*, of somebody else's server.
+
+    Raises:
+        ValueError: it cannot be used; the text shows nothing of it.
+    """
+    _scheme(url, HTTP_SCHEMES)
+    _host_and_port(url)
+    return url
 
 
 CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
@@ -107,6 +116,8 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "valkey_durable_url": broker,
     "valkey_cache_url": valkey,
     "maven_repository": maven,
+    "summary_url": http,
+    "webhook_url": http,
 }
 """Settings that say where something is → what checks and returns their value."""
 

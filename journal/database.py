@@ -40,6 +40,9 @@ _LONGEST_WAIT_S = 30.0
 _LONGEST_CLOSE_S = 1.0
 """How long the end waits for a connection that is just being made, in seconds."""
 
+_ATTEMPTS = 4
+"""How often a statement is tried of which Postgres says that nothing was written."""
+
 _CEILINGS_MS = (1_000, 2_500, 10_000, int(BACKGROUND_TIMEOUT_S * 1000.0))
 """What statements may take by the server's own clock, in milliseconds: the first that is not below the deadline."""
 
@@ -163,6 +166,39 @@ class Database:
             except psycopg.OperationalError as error:
                 if committing and conn.closed:
                     raise OutcomeUnknown("Postgres did not confirm the commit.") from error
+                raise
+
+    async def commit(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> list[Row]:
+        """
+        Run the named writing statement as a transaction of its own, in one round trip, and return its rows.
+
+        What Postgres says was not written is tried again a few times: a pooled connection had gone stale, or another
+        writer was in the way.
+
+        Raises:
+            PostgresUnavailable: nothing was written; retryable.
+            BudgetExceeded: the server stopped at *deadline*; nothing was written.
+            OutcomeUnknown: the connection broke, or the time ran out, before the answer came.
+        """
+        attempts = _ATTEMPTS
+        while True:
+            attempts -= 1
+            try:
+                return await self._commit_once(name, parameters, deadline)
+            except PostgresUnavailable:
+                if not attempts or deadline.passed:
+                    raise
+
+    async def _commit_once(self, name: str, parameters: Parameters | None, deadline: Deadline) -> list[Row]:
+        async with self.connection(deadline) as conn:
+            try:
+                cursor = await conn.execute(sql(name), parameters)
+                return await cursor.fetchall()
+            except psycopg.OperationalError as error:
+                # A server that gave a reason has rolled back. One that gave none may have committed, and said so to
+                # nobody.
+                if conn.closed and error.sqlstate is None:
+                    raise OutcomeUnknown("Postgres did not confirm a write.") from error
                 raise
 
     async def rows(

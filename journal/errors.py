@@ -6,16 +6,25 @@ The one error tree. Every class says whether the same call may be repeated.
     ImemError
     ├── BadInput                 no   the caller must change something; names the field
     │   ├── CoreConflict         no   the record exists with another core; correct it instead
-    │   └── UnknownSubject       no   nothing is known under that name; nearest names given
+    │   ├── UnknownSubject       no   nothing is known under that name; nearest names given
+    │   ├── UnsupportedType      no   working memory cannot hold a value of that type
+    │   └── TooLarge             no   the value, or the memory with it, would pass its bound
     ├── PermissionDenied         no   the actor's role does not allow it; a denial row was written
     ├── StoreUnavailable         yes  a server cannot be reached, or refuses work for now
     │   ├── PostgresUnavailable  yes  nothing was written
     │   ├── GraphUnavailable     yes  nothing was written to the graph
     │   └── ValkeyUnavailable    yes
+    │       └── ServerFull       yes  it has no memory left; nothing was written and nothing evicted
     ├── BudgetExceeded           yes  the deadline passed first
     ├── OutcomeUnknown           no   the connection broke while committing: it may or may not be stored
     ├── StatementRejected        no   a server refused the statement or its data
     ├── LeaseLost                no   another process has taken over the work
+    │   └── StaleEpoch           no   the store has seen a later epoch than the caller's; nothing was written
+    ├── LeaseHeld                yes  another process holds the lease, and it has not run out
+    ├── NotOpen                  no   the working memory is not open: never opened, being restored, or lost
+    ├── ConsistencyError         no   stored memory is not what its digest says; it must not be used
+    ├── NotResumable             no   no tier holds a state to go on from, or one that this program understands
+    ├── TransitionRefused        no   a pause, plan or batch may not go from that state to this one
     ├── SettingsError            no   the settings are wrong; names the setting
     ├── SchemaError              no   a migration was changed, or the schema is newer than the program
     └── StackError               no   the local stack cannot do what was asked; says how to mend it
@@ -108,6 +117,14 @@ class UnknownSubject(BadInput):
         self.searched = searched
 
 
+class UnsupportedType(BadInput):
+    """A value is of a type that working memory cannot hold; the field names its key."""
+
+
+class TooLarge(BadInput):
+    """A value, or the memory that would hold it, passes its bound; the field names its key; nothing was written."""
+
+
 class PermissionDenied(ImemError):
     """The actor may not do this; one denial row is in the audit."""
 
@@ -128,6 +145,10 @@ class GraphUnavailable(StoreUnavailable):
 
 class ValkeyUnavailable(StoreUnavailable):
     """Valkey cannot be reached."""
+
+
+class ServerFull(ValkeyUnavailable):
+    """The server has no memory left for this write: nothing was written, and nothing was evicted."""
 
 
 class BudgetExceeded(ImemError):
@@ -151,6 +172,36 @@ class StatementRejected(ImemError):
 
 class LeaseLost(ImemError):
     """Another process holds the lease with a later epoch; this one must stop."""
+
+
+class StaleEpoch(LeaseLost):
+    """The store has seen a later epoch than the caller's: somebody has taken over; nothing was written."""
+
+
+class LeaseHeld(ImemError):
+    """Another process holds the lease, and it has not run out."""
+
+    retryable = True
+
+
+class NotOpen(ImemError):
+    """
+    The working memory cannot be used as it is: never opened, being restored, or behind what was acknowledged.
+
+    Recovery (:mod:`checkpoints.recovery`) opens it again with what is proven, or refuses.
+    """
+
+
+class ConsistencyError(ImemError):
+    """What a store holds is not what its digest, or its count of keys, says: it must not be used."""
+
+
+class NotResumable(ImemError):
+    """No tier holds a state to go on from, or none that this program understands; nothing was started."""
+
+
+class TransitionRefused(ImemError):
+    """A pause, a plan or a batch may not go from the state that it is in to the one asked for; nothing was changed."""
 
 
 class SettingsError(ImemError):

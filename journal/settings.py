@@ -7,6 +7,8 @@ silently the default. Secrets are masked in ``repr``, logs and errors.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 from collections.abc import Mapping
 from enum import StrEnum
@@ -20,6 +22,12 @@ from journal import addresses
 from journal.errors import SettingsError
 
 PREFIX = "IMEM_"
+
+WEBHOOK_SECRET_PREFIX = "whsec_"  # noqa: S105 - how secrets begin, and none
+"""Begins a secret whose key is written in Base64, as the Standard Webhooks specification has it."""
+
+_SECRET_BYTES = 16
+"""Least length of a secret that signs."""
 
 TEST_VARIABLES = frozenset({"IMEM_TEST_STACK", "IMEM_TEST_NEO4J", "IMEM_CHAOS", "IMEM_BENCH_SCALE"})
 """Variables of the test suite, which share the prefix and are no settings."""
@@ -81,8 +89,24 @@ class Settings(BaseSettings):
     graph_concurrency: int = Field(10, ge=1, le=64, description="Concurrent graph queries of one process.")
     apply_batch: int = Field(2000, ge=1, le=5000, description="Most events applied to the graph in one transaction.")
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
+    agents: Path | None = Field(None, description="JSON file that defines agents of your own, beside the shipped ones.")
+    agent_programs: str | None = Field(
+        None, description="Python module that registers the programs of agents (`checkpoints.programs.program`)."
+    )
+    agent_processes: int = Field(4, ge=1, le=64, description="Agents that one machine runs at a time.")
     metrics: str | None = Field(
         None, description="Python module that registers metrics of your own (`kg.metrics.register`)."
+    )
+
+    summary_url: SecretStr | None = Field(
+        None,
+        description="Base URL of an OpenAI-compatible endpoint that summarises conversations; none needs no model.",
+    )
+    summary_model: str | None = Field(None, description="The model to ask there.")
+    summary_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
+    webhook_url: SecretStr | None = Field(None, description="Where alerts are sent, beside the log.")
+    webhook_secret: SecretStr | None = Field(
+        None, description="What they are signed with: whsec_ and Base64, or any text of 16 characters or more."
     )
 
     neo4j_version: str = Field("5.26.30", description="Version of the local Neo4j; one with a jar lock.")
@@ -104,7 +128,7 @@ class Settings(BaseSettings):
         """Take values from :meth:`read` alone, so that a test's environment is the one it passes."""
         return (init_settings,)
 
-    @field_validator("home", "cache_dir", "neo4j_home")
+    @field_validator("home", "cache_dir", "neo4j_home", "agents")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path.expanduser().absolute() if path is not None else None
@@ -117,6 +141,23 @@ class Settings(BaseSettings):
         if isinstance(value, SecretStr):
             return SecretStr(check(value.get_secret_value()))
         return check(value) if value is not None else None
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _strong(cls, value: SecretStr | None) -> SecretStr | None:
+        """Refuse a secret that could be guessed, or that receivers would decode to something else."""
+        if value is None:
+            return None
+        text = value.get_secret_value()
+        key = text.encode()
+        if text.startswith(WEBHOOK_SECRET_PREFIX):
+            try:
+                key = base64.b64decode(text.removeprefix(WEBHOOK_SECRET_PREFIX), validate=True)
+            except binascii.Error:
+                raise ValueError(f"is no Base64 after {WEBHOOK_SECRET_PREFIX}") from None
+        if len(key) < _SECRET_BYTES:
+            raise ValueError(f"is shorter than {_SECRET_BYTES} characters, or bytes after {WEBHOOK_SECRET_PREFIX}")
+        return value
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None, **overrides: Any) -> Self:

@@ -24,9 +24,12 @@ from typing import Any, Protocol
 
 import pytest
 
-from imem.local.supervisor import LocalStack
+from imem.local.supervisor import ALL, LocalStack
 from journal.settings import TEST_VARIABLES, Settings
 from tests.servers import migrated_template
+
+OPTIONAL = frozenset({"summary_url", "webhook_url"})
+"""Servers that are nobody's by default."""
 
 KEPT = ("IMEM_CACHE_DIR", "IMEM_MAVEN_REPOSITORY", "IMEM_NEO4J_HOME")
 """What tests take from the environment: where jars come from."""
@@ -78,13 +81,27 @@ def stack() -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
+def light_stack() -> Iterator[Stack]:
+    """Start a Postgres and three Valkeys once, without a graph: what working memory and checkpoints stand on."""
+    with temporary_home() as folder:
+        yield from _servers(settings_for(folder), servers=frozenset({"postgres", "valkey"}))
+
+
+@pytest.fixture(scope="session")
+def light_template(light_stack: Stack) -> Iterator[str]:
+    """Migrate a database of the light stack once; tests clone theirs from it."""
+    with migrated_template(light_stack.settings) as name:
+        yield name
+
+
+@pytest.fixture(scope="session")
 def template(stack: Stack) -> Iterator[str]:
     """Migrate a database once; tests clone theirs from it."""
     with migrated_template(stack.settings) as name:
         yield name
 
 
-def _servers(settings: Settings) -> Iterator[Stack]:
+def _servers(settings: Settings, servers: frozenset[str] = ALL) -> Iterator[Stack]:
     kind = os.environ.get("IMEM_TEST_STACK", "local")
     if kind == "urls":
         yield _Given(
@@ -96,7 +113,7 @@ def _servers(settings: Settings) -> Iterator[Stack]:
         with Containers(settings) as containers:
             yield containers
     elif kind == "local":
-        with LocalStack(settings, workers=False) as local:
+        with LocalStack(settings, servers=servers, workers=False) as local:
             yield local
     else:
         raise pytest.UsageError(f"IMEM_TEST_STACK={kind} is neither local nor containers nor urls.")
@@ -106,7 +123,7 @@ class _Given:
     """Servers that run already."""
 
     def __init__(self, settings: Settings) -> None:
-        names = [name for name in Settings.model_fields if name.endswith("_url")]
+        names = [name for name in Settings.model_fields if name.endswith("_url") and name not in OPTIONAL]
         missing = [f"IMEM_{name.upper()}" for name in names if getattr(settings, name) is None]
         if missing:
             raise pytest.UsageError(f"IMEM_TEST_STACK=urls needs {', '.join(missing)}.")

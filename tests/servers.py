@@ -45,3 +45,19 @@ def migrated_template(settings: Settings) -> Iterator[str]:
             yield name
         finally:
             conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+
+
+@contextmanager
+def cloned(settings: Settings, template: str) -> Iterator[tuple[str, str]]:
+    """Lend a database of one's own, cloned from *template*: its URL as the application, and as its owner."""
+    assert settings.postgres_admin_url is not None
+    assert settings.postgres_url is not None
+    name = f"{template}_{uuid4().hex[:8]}"
+    admin = settings.postgres_admin_url.get_secret_value()
+    names = composed.Identifier(name), composed.Identifier(template)
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
+        try:
+            yield with_database(settings.postgres_url.get_secret_value(), name), with_database(admin, name)
+        finally:
+            conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(names[0]))

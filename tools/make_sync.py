@@ -125,7 +125,7 @@ def _imports(tree: ast.Module, used: set[str]) -> str:
         if isinstance(target, ast.Name)
     }
     wanted["imem.memory"] |= defined & used
-    ours = ("imem", "journal", "kg", "recall", "credibility")
+    ours = ("imem", "journal", "kg", "cache", "checkpoints", "recall", "credibility")
     blocks: list[list[str]] = [[], [], []]
     for module in sorted(wanted):
         top = module.partition(".")[0]

@@ -15,13 +15,14 @@ EVERY_S: Final = 2.0
 
 
 @contextmanager
-def events_bar(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def events_bar(title: str, *, quiet: bool, what: str = "events") -> Iterator[Callable[[int, int], None]]:
     """
-    Lend what shows how many events are done, of how many: a bar on a terminal, lines elsewhere, on standard error.
+    Lend what shows how many are done, of how many: a bar on a terminal, lines elsewhere, on standard error.
 
     Args:
         title: what is being done.
         quiet: show nothing.
+        what: what is counted.
     """
     console = Console(stderr=True, highlight=False)
     bar = Progress(
@@ -47,7 +48,7 @@ def events_bar(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None
         bar.update(task, completed=done, total=total, rate=note)
         if not quiet and bar.disable and (now - said >= EVERY_S or done == total):
             said = now
-            console.print(f"{title}: {done:,} of {total:,} events, {note or 'begun'}")
+            console.print(f"{title}: {done:,} of {total:,} {what}, {note or 'begun'}")
 
     with bar:
         yield report

@@ -37,7 +37,7 @@ async def supervise(settings: Settings, report: Callable[[State], None]) -> None
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(one, stop.set)
-    await Supervisor(settings, workers=standard(), migrate=_migrate, report=report).run(stop)
+    await Supervisor(settings, workers=standard(settings), migrate=_migrate, report=report).run(stop)
 
 
 def _migrate(settings: Settings) -> list[str]:

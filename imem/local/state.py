@@ -29,8 +29,13 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
 }
 """The setting that says where a server is → the settings that only make sense together with it."""
 
+CARRIED: Mapping[str, tuple[str, ...]] = {"webhook_url": ("webhook_secret",)}
+"""The same for what is no server of the stack: its workers, which get no secret otherwise, need it as well."""
+
 SECRET = frozenset(
     {
+        "webhook_url",
+        "webhook_secret",
         "postgres_url",
         "postgres_admin_url",
         "neo4j_password",
@@ -163,7 +168,7 @@ def running(folders: Folders) -> State | None:
 def fill(settings: Settings, endpoints: Mapping[str, str]) -> Settings:
     """Return *settings* with every server they do not name taken from *endpoints*, each with its own credentials."""
     filled: dict[str, Any] = {}
-    for url, others in SERVERS.items():
+    for url, others in {**SERVERS, **CARRIED}.items():
         if getattr(settings, url) is None and endpoints.get(url):
             filled |= {name: endpoints[name] for name in (url, *others) if endpoints.get(name)}
     return settings.model_copy(

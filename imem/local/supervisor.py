@@ -213,7 +213,7 @@ class Supervisor:
     def _given(self) -> dict[str, str]:
         """Return the endpoints that the settings name: a reader of the state file shall reach the same servers."""
         found = {}
-        for url, others in states.SERVERS.items():
+        for url, others in {**states.SERVERS, **states.CARRIED}.items():
             for name in (url, *others) if getattr(self.settings, url) is not None else ():
                 value = getattr(self.settings, name)
                 if value is not None:
@@ -462,7 +462,7 @@ class LocalStack:
         migrate: Callable[[Settings], Any] | None = None,
         report: Report | None = None,
     ) -> None:
-        chosen = workers if not isinstance(workers, bool) else standard() if workers else ()
+        chosen = workers if not isinstance(workers, bool) else standard(settings) if workers else ()
         self._supervisor = Supervisor(settings, families=servers, workers=chosen, migrate=migrate, report=self._changed)
         self._report = report
         self._thread = threading.Thread(target=self._main, name="local-stack", daemon=True)

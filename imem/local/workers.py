@@ -16,6 +16,10 @@ from imem.notify import VARIABLE
 from journal.settings import PREFIX, Settings
 
 ROLES = ("applier", "celery", "beat")
+
+AGENTS = "agents"
+"""Beside them, where there are programs of agents to run."""
+
 TOP = Path(__file__).resolve().parent.parent.parent
 """Folder that the packages are imported from: the checkout's, or site-packages."""
 
@@ -53,9 +57,10 @@ class Worker:
         )
 
 
-def standard() -> tuple[Worker, ...]:
-    """Return the workers of a whole stack."""
-    return tuple(Worker(role, (sys.executable, "-m", "imem.worker", role), tells=True) for role in ROLES)
+def standard(settings: Settings) -> tuple[Worker, ...]:
+    """Return the workers of a whole stack with *settings*."""
+    roles = ROLES if settings.agent_programs is None else (*ROLES, AGENTS)
+    return tuple(Worker(role, (sys.executable, "-m", "imem.worker", role), tells=True) for role in roles)
 
 
 def environment(settings: Settings) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """
 The Celery worker.
 
-Tasks run in one child process by default. That child owns one event loop in a thread of its own, with the stores'
-connections, made after the fork and never shared across it.
+Tasks run in child processes. Each owns one event loop in a thread of its own, with the stores' connections, made after
+the fork and never shared across it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,29 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from celery import signals
+from pydantic import SecretStr
 
+import checkpoints.alert_tasks
+import checkpoints.pause_tasks
+import checkpoints.tasks
 import credibility.tasks
 import journal.tasks
+from cache.client import Client
+from cache.snapshots import SnapshotStore
+from cache.store import WorkingStore
+from checkpoints.assembly import Pausing, assemble
+from checkpoints.cleanup import Cleanup
+from checkpoints.definitions import Definitions
+from checkpoints.deliverables import checks
+from checkpoints.notifiers import notifiers_of
 from credibility.settle import ACTOR
-from imem.celery_app import make_app
+from imem.celery_app import QUEUE, make_app
 from imem.logs import configure
 from imem.notify import tell_ready
+from imem.pausing import sender
 from imem.stores import know_metrics
 from journal.bell import Ringer
+from journal.clock import SystemClock
 from journal.database import Database
 from journal.gateway import Gateway
 from journal.settings import Settings
@@ -32,27 +46,58 @@ T = TypeVar("T")
 NICENESS = 10
 """How far tasks step back behind whoever writes and asks on the same machine."""
 
-POOL_SIZE = 4
-"""Connections to Postgres of one worker process: a batch, and the gateway beside it."""
+CONCURRENCY = 3
+"""Tasks at once: settling and the nightly recomputation take minutes, and alerts and pauses must not wait for them."""
+
+POOL_SIZE = 8
+"""Most connections to Postgres of one worker process: four steps of pauses at a time, each with a read beside it."""
 
 
 class LoopThread:
     """
-    The event loop of a worker process, and what lives in it; see :class:`credibility.tasks.Runtime`.
+    The event loop of a worker process, and what lives in it; see the ``Runtime`` of each module of tasks.
 
     Attributes:
         database, gateway: the journal, and the way in.
         halflife_years: for agents whose record names none.
+        cleanup: of checkpoints.
+        pausing: pauses and what carries them out; None where a Valkey is not named.
+        notifiers: the channels of alerts.
     """
 
     def __init__(self, settings: Settings) -> None:
         assert settings.postgres_url is not None  # noqa: S101 - with_local_endpoints saw to it
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
+        self.notifiers = notifiers_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.database = Database(settings.postgres_url.get_secret_value(), size=POOL_SIZE)
         self._ringer = Ringer(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
         self.gateway = Gateway(self.database, ACTOR, self._ringer.ring if self._ringer else None)
+        self._clients: list[Client] = []
+        working, durable = self._client(settings.valkey_working_url), self._client(settings.valkey_durable_url)
+        clock = SystemClock()
+        definitions = Definitions.read(settings.agents)
+        self.cleanup = Cleanup(
+            self.database,
+            definitions,
+            checks(self.database, self._client(settings.valkey_cache_url)),
+            durable=SnapshotStore(durable, clock) if durable else None,
+            working=WorkingStore(working, clock) if working else None,
+        )
+        self.pausing: Pausing | None = None
+        if working is not None and durable is not None:
+            send = sender(make_app(settings))
+            self.pausing = assemble(
+                self.database, working, durable, definitions, send, cleanup=self.cleanup, tools=self
+            )
+
+    def _client(self, url: SecretStr | None) -> Client | None:
+        """Return a client of the Valkey at *url*, closed at the end; None where none is set."""
+        if url is None:
+            return None
+        self._clients.append(Client(url.get_secret_value(), size=POOL_SIZE))
+        return self._clients[-1]
 
     def start(self) -> None:
         """Start the thread."""
@@ -71,14 +116,24 @@ class LoopThread:
         self.run(self.database.close)
         if self._ringer is not None:
             self.run(self._ringer.close)
+        for client in self._clients:
+            self.run(client.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-def run(settings: Settings, *, concurrency: int = 1) -> int:
-    """Serve tasks until SIGTERM; running ones are finished first."""
+def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEUE) -> int:
+    """
+    Serve the tasks of *queue* until SIGTERM; running ones are finished first.
+
+    Raises:
+        SettingsError: a setting is wrong that a task would meet only later.
+    """
     know_metrics(settings)
+    # A wrong file is said at once and in a sentence, not by every child anew.
+    Definitions.read(settings.agents)
+    notifiers_of(settings)
     app = make_app(settings)
     started: list[LoopThread] = []
 
@@ -86,11 +141,17 @@ def run(settings: Settings, *, concurrency: int = 1) -> int:
         os.nice(NICENESS)
         runtime = LoopThread(settings)
         runtime.start()
+        checkpoints.tasks.lent.install(runtime)
+        checkpoints.alert_tasks.lent.install(runtime)
+        checkpoints.pause_tasks.lent.install(runtime)
         credibility.tasks.lent.install(runtime)
         journal.tasks.lent.install(runtime)
         started.append(runtime)
 
     def end(**_: Any) -> None:
+        checkpoints.tasks.lent.install(None)
+        checkpoints.alert_tasks.lent.install(None)
+        checkpoints.pause_tasks.lent.install(None)
         credibility.tasks.lent.install(None)
         journal.tasks.lent.install(None)
         while started:
@@ -110,6 +171,7 @@ def run(settings: Settings, *, concurrency: int = 1) -> int:
     worker = app.Worker(
         pool="prefork",
         concurrency=concurrency,
+        queues=[queue],
         loglevel=settings.log_level,
         quiet=True,
         without_gossip=True,

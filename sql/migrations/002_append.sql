@@ -135,7 +135,8 @@ BEGIN
         WHERE actor = p_actor AND EXISTS (SELECT 1 FROM accepted)
     ),
     delivered AS (
-        INSERT INTO delivery (position, actor, tier) SELECT position, p_actor, tier FROM placed
+        -- A notice says something to people; the graph has no place for it, and nothing waits for it to get there.
+        INSERT INTO delivery (position, actor, tier) SELECT position, p_actor, tier FROM placed WHERE kind NOT LIKE 'notice.%'
     ),
     histories AS (
         INSERT INTO record_history (kind, key, grp, order_key, hash, position, known_at, recorded_at, actor, imported)

@@ -15,6 +15,9 @@ import pytest
 import redis.asyncio
 from pydantic import SecretStr
 
+from checkpoints.alert_tasks import SEND_ALERTS
+from checkpoints.pause_tasks import MANAGE, RETIRE
+from checkpoints.tasks import CLEANUP
 from credibility.tasks import RECONCILE, SETTLE
 from imem.celery_app import QUEUE, make_app
 from imem.workers.applier import Asker
@@ -163,4 +166,6 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
     assert [path.name for path in (home / "beat").iterdir()] != []
     assert (home / "beat").stat().st_mode & 0o077 == 0
     schedule = make_app(settings).conf.beat_schedule
-    assert {entry["task"] for entry in schedule.values()} == {SETTLE, RECONCILE, UPKEEP}
+    assert {entry["task"] for entry in schedule.values()} == {
+        SETTLE, RECONCILE, UPKEEP, CLEANUP, SEND_ALERTS, MANAGE, RETIRE,
+    }  # fmt: skip

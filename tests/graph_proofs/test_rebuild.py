@@ -241,3 +241,29 @@ async def test_derived_values_come_back(empty: World, journal: Journal) -> None:
 
     assert (await empty.node("Company", "T1") or {})["analyzed_count"] == 1
     assert (await empty.node("Agent", "trader") or {})["total_decisions"] == 5
+
+
+async def test_notices_are_no_part_of_the_graph(empty: World, journal: Journal, target: Graph) -> None:
+    """Alerts among the events: the graph made anew, beside and in place, says the same and counts none of them."""
+
+    async def raise_one() -> None:
+        await journal.database.rows(
+            "SELECT workflow.raise_alert_v1(gen_random_uuid(), 'AGENT_FAILURE', 'HIGH', 'T1', 'a1', NULL, '{}')",
+            deadline=NEVER,
+        )
+
+    await raise_one()
+    await _applied(empty, journal, history(5))
+    await raise_one()
+    alone = await graph_hash(empty.graph)
+    replacement = Replacement(journal.database, empty.graph, target)
+    await replacement.fill()
+    async with applier_held(journal.database) as lease:
+        done = await replacement.compare(lease)
+
+    assert done.same
+    assert done.before == alone
+    assert (done.events, done.refused, done.left_out) == (25, (), 0)
+    in_place = await rebuild_in_place(journal.database, empty.graph)
+    assert in_place.same
+    assert in_place.events == 25

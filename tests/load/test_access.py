@@ -32,8 +32,8 @@ DENIAL = "SELECT imem_audit_v1('x', 'agent', 'journal', NULL, 'append', false, N
 """Writes an audit row."""
 
 OWN, ALL = "own", "all"
-WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL = (
-    "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal",
+WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW = (
+    "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal", "workflow",
 )  # fmt: skip
 
 TABLE: dict[str, dict[str, dict[str, str]]] = {
@@ -44,6 +44,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         PATTERNS: {"read": ALL, "propose": ALL},
         CREDIBILITY: {"read": OWN},
         JOURNAL: {"append": OWN},
+        WORKFLOW: {"read": OWN, "write": OWN},
     },
     "knowledge_base_agent": {
         WORKING: {"read": OWN, "write": OWN},
@@ -53,6 +54,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         CREDIBILITY: {"read": ALL},
         AUDIT: {"read": ALL},
         JOURNAL: {"append": ALL, "import": ALL, "append_patterns": ALL},
+        WORKFLOW: {"read": OWN, "write": OWN},
     },
     "debate_facilitator": {
         WORKING: {"read": OWN, "write": OWN},
@@ -62,6 +64,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         CREDIBILITY: {"read": ALL},
         AUDIT: {"read": ALL},
         JOURNAL: {"append_debates": ALL},
+        WORKFLOW: {"read": OWN, "write": OWN},
     },
     "learning_engine": {
         CACHE: {"read": ALL},
@@ -84,6 +87,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         CREDIBILITY: {"read": ALL, "write": ALL},
         AUDIT: {"read": ALL, "drop_expired": ALL},
         JOURNAL: {"append": ALL, "import": ALL, "append_gates": ALL, "append_postmortem": ALL},
+        WORKFLOW: {"read": ALL, "pause": ALL, "resume": ALL, "extend": ALL, "cancel": ALL, "acknowledge": ALL},
     },
 }  # fmt: skip
 """The specification's table, written out by hand: role → resource → action → whose. What is not here is denied."""

@@ -1,0 +1,1 @@
+"""Working memory of agents, and what makes reads fast."""

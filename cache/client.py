@@ -1,0 +1,244 @@
+"""
+A Valkey or Redis through redis-py: scripts run within deadlines, and its errors in our words.
+
+A script is one command, so that it either reaches the server or does not. Until it was begun to be sent nothing can
+have been changed; from then on a lost answer to a writing script means that nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+import hiredis
+import redis.asyncio
+import redis.exceptions
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from cache.scripts import Script
+from journal.connection import BACKGROUND_TIMEOUT_S
+from journal.deadline import Deadline
+from journal.errors import (
+    BudgetExceeded,
+    ImemError,
+    OutcomeUnknown,
+    ServerFull,
+    StatementRejected,
+    ValkeyUnavailable,
+)
+
+Argument = bytes | str | int
+
+_MEND: Final = "Is it running? `imem doctor` checks every server."
+_NO_LONGER: Final = "Repeat the call when it answers again; nothing was written."
+
+_REFUSALS: Final[dict[str, tuple[str, str]]] = {
+    "MISCONF": ("cannot write to its disk", "Free some space there, or see its log; nothing was written."),
+    "BUSY": ("is busy with a script that does not end", _NO_LONGER),
+    "READONLY": ("is a replica, which takes no writes", "Set the URL of the primary; nothing was written."),
+    "LOADING": ("is still loading its data", _NO_LONGER),
+    "MASTERDOWN": ("is a replica that has lost its primary", _NO_LONGER),
+    "NOREPLICAS": ("has too few replicas to write", _NO_LONGER),
+    "CLUSTERDOWN": ("is part of a cluster that is down", _NO_LONGER),
+}
+"""How a server begins its refusal → what that means, and the mend."""
+
+
+class Client:
+    """
+    A bounded number of connections of one process and one event loop to one server.
+
+    Opens lazily: making one touches no network, so that a server that is down is an error of the call.
+
+    It keeps the driver's connections itself: the driver's own pool takes as long as the rest of a call.
+
+    Attributes:
+        name: what errors call the server.
+    """
+
+    def __init__(self, url: str, *, name: str = "Valkey", size: int = 8) -> None:
+        self.name = name
+        self._slots = asyncio.Semaphore(size)
+        self._idle: list[Any] = []
+        self._closed = False
+        # Limits of time are the callers'; the driver's own would end a connection that another call still waits on.
+        self._made_by: Any = redis.asyncio.ConnectionPool.from_url(
+            url,
+            protocol=2,
+            socket_timeout=None,
+            socket_connect_timeout=None,
+            retry=Retry(NoBackoff(), 0),
+            client_name="imem",
+        )
+
+    async def close(self) -> None:
+        """Close every connection; one that a call is using, when the call ends."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().disconnect()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def run(
+        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], *, deadline: Deadline
+    ) -> Any:
+        """
+        Run *script* and return its answer, in bytes.
+
+        Raises:
+            ValkeyUnavailable: the server cannot be reached, or refuses work for now; nothing was written.
+            ServerFull: it has no memory left; nothing was written.
+            BudgetExceeded: *deadline* passed before the script was sent, or while it read.
+            OutcomeUnknown: the connection broke, or *deadline* passed, while it may have written.
+            StatementRejected: the server refused the script.
+        """
+        return (await self._run(script, keys, arguments, deadline, flush=False))[0]
+
+    async def run_flushed(
+        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], *, deadline: Deadline
+    ) -> tuple[Any, bool]:
+        """
+        Run *script* like :meth:`run`, then wait until its file holds what it wrote; return its answer and whether.
+
+        A server before 7.2, or one without such a file, cannot tell: then not.
+        """
+        return await self._run(script, keys, arguments, deadline, flush=True)
+
+    async def _run(
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Sequence[Argument],
+        deadline: Deadline,
+        *,
+        flush: bool,
+    ) -> tuple[Any, bool]:
+        deadline.check("a call of a server")
+        connection: Any = None
+        whole = False
+        try:
+            async with asyncio.timeout(min(deadline.left_s(), BACKGROUND_TIMEOUT_S)), self._slots:
+                try:
+                    connection = await self._connected()
+                    answer = await _evaluated(connection, script, keys, arguments)
+                    flushed = flush and await _flushed(connection, deadline)
+                    whole = True
+                except redis.exceptions.ResponseError:
+                    whole = True  # That is an answer as well: the connection is in order.
+                    raise
+                finally:
+                    if connection is not None:
+                        await self._taken_back(connection, whole=whole)
+        except TimeoutError as error:
+            raise self._late(deadline, unknown=connection is not None and script.writes) from error
+        except redis.exceptions.RedisError as error:
+            raise self._translated(error, unknown=connection is not None and script.writes) from error
+        except OSError as error:
+            raise self._lost(unknown=connection is not None and script.writes) from error
+        return answer, flushed
+
+    async def _connected(self) -> Any:
+        """Return a connection that the server has not closed: the one used last, or a new one."""
+        while self._idle:
+            connection = self._idle.pop()
+            # What has arrived without being asked for is the end, or nothing that belongs here.
+            if connection.is_connected and not await _has_news(connection):
+                return connection
+            await connection.disconnect(nowait=True)
+        connection = self._made_by.make_connection()
+        try:
+            await connection.connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def _taken_back(self, connection: Any, *, whole: bool) -> None:
+        """Keep *connection* for the next call if its last answer came *whole*; drop it otherwise."""
+        if whole and not self._closed:
+            self._idle.append(connection)
+        else:
+            await connection.disconnect(nowait=True)
+
+    def _late(self, deadline: Deadline, *, unknown: bool) -> ImemError:
+        if unknown:
+            return OutcomeUnknown(f"{self.name} did not confirm a write in time.")
+        if deadline.at_s == float("inf"):
+            return ValkeyUnavailable(f"{self.name} did not answer for {BACKGROUND_TIMEOUT_S:.0f} s.", mend=_MEND)
+        return BudgetExceeded(f"{self.name} did not answer before the deadline.")
+
+    def _lost(self, *, unknown: bool) -> ImemError:
+        if unknown:
+            return OutcomeUnknown(f"The connection to {self.name} broke before it confirmed a write.")
+        return ValkeyUnavailable(f"{self.name} cannot be reached.", mend=_MEND)
+
+    def _translated(self, error: redis.exceptions.RedisError, *, unknown: bool) -> ImemError:
+        """Return *error* in our words; *unknown* if what was sent may have written."""
+        match error:
+            case redis.exceptions.OutOfMemoryError():
+                return ServerFull(
+                    f"{self.name} has no memory left.",
+                    mend="Nothing was written or evicted; clear what is no longer needed, or raise its maxmemory.",
+                )
+            case redis.exceptions.AuthenticationError():
+                return ValkeyUnavailable(
+                    f"{self.name} refused the password.", mend="Check the URL's user and password."
+                )
+            case redis.exceptions.NoPermissionError():
+                return StatementRejected(f"{self.name} does not allow this user to do that.")
+            case redis.exceptions.BusyLoadingError():
+                return self._refusal("LOADING")
+            case redis.exceptions.ReadOnlyError():
+                return self._refusal("READONLY")
+            case redis.exceptions.MasterDownError():
+                return self._refusal("MASTERDOWN")
+            case redis.exceptions.ConnectionError() | redis.exceptions.TimeoutError():
+                return self._lost(unknown=unknown)
+            case _:
+                return self._refusal(str(error).partition(" ")[0])
+
+    def _refusal(self, code: str) -> ImemError:
+        if code in _REFUSALS:
+            what, mend = _REFUSALS[code]
+            return ValkeyUnavailable(f"{self.name} {what}.", mend=mend)
+        return StatementRejected(f"{self.name} refused a statement ({code[:40]}).")
+
+
+async def _evaluated(connection: Any, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]) -> Any:
+    """Run *script* by its hash, and by its text where the server has not seen it; then it has done nothing."""
+    try:
+        return await _asked(connection, b"EVALSHA", script.sha1, len(keys), *keys, *arguments)
+    except redis.exceptions.NoScriptError:
+        return await _asked(connection, b"EVAL", script.text, len(keys), *keys, *arguments)
+
+
+async def _flushed(connection: Any, deadline: Deadline) -> bool:
+    """Wait until the server's file holds what this connection wrote; return whether it does."""
+    left_ms = max(1, int(min(deadline.left_s(), BACKGROUND_TIMEOUT_S) * 900))
+    try:
+        local, _ = await _asked(connection, b"WAITAOF", 1, 0, left_ms)
+    except redis.exceptions.ResponseError:
+        return False
+    return bool(local)
+
+
+async def _asked(connection: Any, *command: Argument) -> Any:
+    """Send one command and return its answer."""
+    words: Any = command  # Its stub takes tuples of one.
+    await connection.send_packed_command([hiredis.pack_command(words)], check_health=False)
+    return await connection.read_response()
+
+
+async def _has_news(connection: Any) -> bool:
+    """Return whether something arrived on an idle connection; the driver's name for it has changed with 8.0."""
+    look = getattr(connection, "can_read", None) or connection.can_read_destructive
+    try:
+        return bool(await look())
+    except (redis.exceptions.RedisError, OSError):
+        return True

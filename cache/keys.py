@@ -1,0 +1,171 @@
+"""
+The one place where keys are built, from names that were checked here.
+
+Every key of working memory begins with ``L1:{agent_id}:``. An ``agent_id`` holds no colon and no character that a
+pattern could mean something by, so that no two agents ever share a key, and none can name another's. What users call
+their keys is the end of a key (its *suffix*): it is never looked at and never part of a pattern, so that it may be
+any text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from journal.errors import BadInput, ConsistencyError
+
+LONGEST_KEY: Final = 200
+"""Characters of a user's key, at most."""
+
+LONGEST_ID: Final = 200
+"""Characters of the id of an analysis, at most."""
+
+_AGENT_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_AGENT_TYPE: Final = re.compile(r"[A-Za-z0-9_-]{1,50}")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingKeys:
+    """
+    The keys of one instance's working memory, on the *working* server.
+
+    Attributes:
+        meta: hash: whose it is, epoch, revision, state, expiry, size.
+        index: set: the suffixes of the working keys that there are.
+        prefix: what each working key begins with; its suffix follows.
+        scratch: what the names of copies begin with on which a script tries a batch; none outlives its script.
+    """
+
+    meta: bytes
+    index: bytes
+    prefix: bytes
+    scratch: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotKeys:
+    """
+    The keys of one instance's snapshot, on the *durable* server.
+
+    Attributes:
+        body: string: the document as JSON.
+        meta: hash: whose it is, epoch and seq, digest, count of keys.
+    """
+
+    body: bytes
+    meta: bytes
+
+
+@lru_cache(maxsize=1024)
+def working(agent_id: str) -> WorkingKeys:
+    """
+    Return the keys of the working memory of *agent_id*.
+
+    Raises:
+        BadInput: it is not 1 to 64 letters, digits, ``_`` and ``-``.
+    """
+    start = f"L1:{checked_agent_id(agent_id)}:".encode("ascii")
+    return WorkingKeys(start + b"meta", start + b"keys", start + b"working:", start + b"scratch:")
+
+
+def snapshot(agent_id: str) -> SnapshotKeys:
+    """
+    Return the keys of the snapshot of *agent_id*.
+
+    Raises:
+        BadInput: as :func:`working`.
+    """
+    name = checked_agent_id(agent_id).encode("ascii")
+    return SnapshotKeys(b"fas:l1_snapshot:" + name, b"fas:l1_snapshot_meta:" + name)
+
+
+def checkpoint(analysis_id: str, agent_type: str) -> bytes:
+    """
+    Return the key of the copy of the latest checkpoint of *agent_type* in *analysis_id*, on the *durable* server.
+
+    The type holds no colon, so that the last one separates the two whatever the id of the analysis holds.
+
+    Raises:
+        BadInput: one of them is no such name.
+    """
+    analysis, kind = checked_analysis_id(analysis_id), checked_agent_type(agent_type)
+    return f"checkpoint:{analysis}:{kind}".encode()
+
+
+def suffix_of(key: object) -> bytes:
+    """
+    Return what the key that users call *key* ends with.
+
+    Raises:
+        BadInput: it is no text of 1 to 200 characters without NUL.
+    """
+    return _encoded("key", key, LONGEST_KEY)
+
+
+def name_of(suffix: bytes) -> str:
+    """
+    Return what users call the key that ends with *suffix*.
+
+    Raises:
+        ConsistencyError: it is no text, so that something else than this product wrote it.
+    """
+    try:
+        return suffix.decode()
+    except UnicodeDecodeError as error:
+        raise ConsistencyError(f"Working memory holds a key whose name is no text: {suffix[:80]!r}.") from error
+
+
+def checked_agent_id(agent_id: object) -> str:
+    """
+    Return *agent_id*.
+
+    Raises:
+        BadInput: it is not 1 to 64 letters, digits, ``_`` and ``-``.
+    """
+    if not isinstance(agent_id, str) or not _AGENT_ID.fullmatch(agent_id):
+        raise BadInput("agent_id", f"must be 1 to 64 letters, digits, '_' and '-', not {_shown(agent_id)}.")
+    return agent_id
+
+
+def checked_agent_type(agent_type: object) -> str:
+    """
+    Return *agent_type*.
+
+    Raises:
+        BadInput: it is not 1 to 50 letters, digits, ``_`` and ``-``.
+    """
+    if not isinstance(agent_type, str) or not _AGENT_TYPE.fullmatch(agent_type):
+        raise BadInput("agent_type", f"must be 1 to 50 letters, digits, '_' and '-', not {_shown(agent_type)}.")
+    return agent_type
+
+
+def checked_analysis_id(analysis_id: str) -> str:
+    """
+    Return *analysis_id*.
+
+    Raises:
+        BadInput: it is no text of 1 to 200 characters without NUL.
+    """
+    _encoded("analysis_id", analysis_id, LONGEST_ID)
+    return analysis_id
+
+
+def _encoded(field: str, text: object, longest: int) -> bytes:
+    if not isinstance(text, str):
+        raise BadInput(field, f"must be text, not {type(text).__name__}.")
+    if not 1 <= len(text) <= longest:
+        raise BadInput(field, f"must have 1 to {longest} characters, not {len(text)}.")
+    if "\0" in text:
+        raise BadInput(field, "must not hold NUL.")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(field, "must not hold half of a surrogate pair.") from error
+
+
+def _shown(value: object) -> str:
+    """Return what stood there, cut to what a message can show."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -1,0 +1,178 @@
+-- What the scripts on working memory share. These parts are no scripts: each script names those that stand before it
+-- in a line "-- with: …" (cache/scripts.py).
+--
+-- The keys of one agent's working memory, all on one server, built by cache/keys.py:
+--   L1:{agent}:meta              hash, at most 1 KB: whose it is and how it stands; fields below
+--   L1:{agent}:keys              set of suffixes, at most 8 MiB: which working keys there are
+--   L1:{agent}:working:{suffix}  string, list, hash, set or zset; together at most 8 MiB, counted as size_of counts
+--   L1:{agent}:scratch:{n}       copies on which a batch is tried; none outlives its script
+-- Expiry of all of them: absolute milliseconds, from the caller's clock. Active: 86,400 s, renewed by writes and by the
+-- heartbeat. Gated, paused, extended: the moment in meta, exactly, for every key.
+--
+-- Fields of meta:
+--   analysis, type     whose it is
+--   epoch              of the holder; a lower one is refused
+--   rev                how many writes it has seen
+--   state              OPEN, or RESTORING while a restore has not been compared and opened
+--   restoring          the mark of that restore; empty otherwise
+--   mode               active, gated, paused or extended
+--   expires_at         when meta expires; outside active mode, when everything does
+--   renewed_at         when the expiry of the whole was last renewed
+--   size               what size_of counts for all keys together
+--   seq, digest, clean_rev   the checkpoint, its digest, and the rev whose content it was; empty before the first
+--
+-- Scripts answer {'ok', …}, or say why they refused and have changed nothing:
+--   {'absent'}             there is no such memory
+--   {'stale', epoch}       it has seen that later epoch
+--   {'behind', epoch}      it has seen that earlier epoch alone
+--   {'restoring'}          a restore was begun and not ended
+--   {'lost', rev}          it has seen fewer writes than were acknowledged
+--   {'other', analysis, type}   it is that analysis'
+--   {'past'}               the moment of expiry is over by the server's clock
+-- A script that writes and has no allow-oom is refused by a full server before it begins; those that have it free
+-- memory, move expiries, or overwrite a field of meta.
+
+-- common --
+-- Reading meta, and who may go on. Servers write whole numbers below 10^17 that scripts hand them in all their digits.
+local DAY_MS, HOUR_MS = 86400000, 3600000
+
+-- Returns meta as a table; nil where there is none.
+local function held_by(meta)
+  local f = redis.call('HMGET', meta, 'epoch', 'rev', 'state', 'mode', 'expires_at', 'renewed_at', 'size')
+  if not f[1] then
+    return nil
+  end
+  return {
+    epoch = tonumber(f[1]), rev = tonumber(f[2]), state = f[3], mode = f[4],
+    expires_at = tonumber(f[5]), renewed_at = tonumber(f[6]), size = tonumber(f[7]),
+  }
+end
+
+-- Returns why a holder of *epoch* may not go on, or nil; *least_rev* is the last rev that it knows of.
+local function refusal(held, epoch, least_rev)
+  if not held then
+    return {'absent'}
+  end
+  if epoch < held.epoch then
+    return {'stale', held.epoch}
+  end
+  if held.state ~= 'OPEN' then
+    return {'restoring'}
+  end
+  if epoch > held.epoch then
+    return {'behind', held.epoch}
+  end
+  if held.rev < least_rev then
+    return {'lost', held.rev}
+  end
+  return nil
+end
+
+-- Returns how meta stands, as the caller reads it, and how many keys there are.
+local function standing(meta, index)
+  return redis.call('HGETALL', meta), redis.call('SCARD', index)
+end
+
+-- lasting --
+-- Expiry. In active mode it never moves back: a clock that jumped back must not end what it has begun.
+local function expiry(held, now)
+  if held.mode == 'active' then
+    return math.max(now + DAY_MS, held.expires_at)
+  end
+  return held.expires_at
+end
+
+local function move_expiry(meta, index, prefix, at)
+  for _, suffix in ipairs(redis.call('SMEMBERS', index)) do
+    redis.call('PEXPIREAT', prefix .. suffix, at)
+  end
+  redis.call('PEXPIREAT', index, at)
+  redis.call('PEXPIREAT', meta, at)
+end
+
+-- leaves --
+-- What a key holds, and what that counts for (cache/document.py counts the same).
+local KEY_BYTES, ITEM_BYTES, SCORE_BYTES = 64, 16, 8
+
+local function kind_of(key)
+  return redis.call('TYPE', key).ok
+end
+
+local function leaves_of(key, kind)
+  if kind == 'string' then
+    return {redis.call('GET', key)}
+  elseif kind == 'list' then
+    return redis.call('LRANGE', key, 0, -1)
+  elseif kind == 'hash' then
+    return redis.call('HGETALL', key)
+  elseif kind == 'set' then
+    return redis.call('SMEMBERS', key)
+  elseif kind == 'zset' then
+    return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  end
+  return {}
+end
+
+local function size_of(key, suffix, kind)
+  if kind == 'none' then
+    return 0
+  end
+  local total = KEY_BYTES + #suffix
+  if kind == 'string' then
+    return total + ITEM_BYTES + redis.call('STRLEN', key)
+  end
+  local each, leaves = ITEM_BYTES, nil
+  if kind == 'zset' then
+    each, leaves = ITEM_BYTES + SCORE_BYTES, redis.call('ZRANGE', key, 0, -1)
+  else
+    each, leaves = (kind == 'hash') and ITEM_BYTES / 2 or ITEM_BYTES, leaves_of(key, kind)
+  end
+  for _, leaf in ipairs(leaves) do
+    total = total + each + #leaf
+  end
+  return total
+end
+
+-- putting --
+-- Writing a whole value from ARGV[first] to ARGV[last], and what it counts for. A text replaces what is there and takes
+-- its expiry along; other values need a key that does not exist, and their expiry is set afterwards.
+local CHUNK = 4000 -- arguments of one command: unpack takes fewer than 8,000
+local PUTS = {list = 'RPUSH', hash = 'HSET', set = 'SADD', zset = 'ZADD'}
+
+local function push(command, key, first, last)
+  for from = first, last, CHUNK do
+    redis.call(command, key, unpack(ARGV, from, math.min(from + CHUNK - 1, last)))
+  end
+end
+
+local function put_leaves(key, kind, first, last, at)
+  if kind == 'string' then
+    redis.call('SET', key, ARGV[first], 'PXAT', at)
+  else
+    push(PUTS[kind], key, first, last)
+  end
+end
+
+local function put_size(suffix, kind, first, last)
+  local total, step, each = KEY_BYTES + #suffix, 1, ITEM_BYTES
+  if kind == 'hash' then
+    each = ITEM_BYTES / 2
+  elseif kind == 'zset' then
+    first, step, each = first + 1, 2, ITEM_BYTES + SCORE_BYTES
+  end
+  for i = first, last, step do
+    total = total + each + #ARGV[i]
+  end
+  return total
+end
+
+-- wiping --
+-- Removes every key that there is; returns how many.
+local function wipe(meta, index, prefix)
+  local suffixes = redis.call('SMEMBERS', index)
+  for _, suffix in ipairs(suffixes) do
+    redis.call('UNLINK', prefix .. suffix)
+  end
+  redis.call('UNLINK', index, meta)
+  return #suffixes
+end

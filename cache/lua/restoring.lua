@@ -1,0 +1,93 @@
+-- A whole memory at once: reading it, and putting it back. The keys and the refusals are explained in common.lua; KEYS
+-- are meta and index in this order, and *prefix* is that of the working keys.
+--
+-- A restore is two scripts with a comparison between them: *restore* leaves RESTORING behind, with the mark of this
+-- restore; *settle* opens or clears what bears that mark. A crash between them leaves RESTORING, which writes, reads
+-- and *open* refuse.
+
+-- read --
+#!lua flags=no-writes
+-- with: common, leaves
+-- Everything at one moment: meta, and each key with its type, its expiry in absolute milliseconds, and its leaves. A
+-- key of the index that is gone has the type none. With an epoch, only for its holder.
+--   read(meta, index; prefix, epoch or '', least rev) → {'ok', {field, value, …}, count, {suffix, type, expiry, {leaf, …}, …}}
+local meta, index, prefix, epoch = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+local held = held_by(meta)
+if not held then
+  return {'absent'}
+end
+local refused = epoch and refusal(held, epoch, tonumber(ARGV[3]))
+if refused then
+  return refused
+end
+local suffixes, found = redis.call('SMEMBERS', index), {}
+for _, suffix in ipairs(suffixes) do
+  local key = prefix .. suffix
+  local kind = kind_of(key)
+  local place = #found
+  found[place + 1], found[place + 2] = suffix, kind
+  found[place + 3], found[place + 4] = redis.call('PEXPIRETIME', key), leaves_of(key, kind)
+end
+return {'ok', redis.call('HGETALL', meta), #suffixes, found}
+
+-- restore --
+#!lua
+-- with: common, leaves, putting, wiping
+-- Removes what is there, writes what is given, and leaves it RESTORING; everything expires in 24 hours.
+--   restore(meta, index; prefix, analysis, type, epoch, now, mark, seq, digest, replace, size,
+--     {suffix, type, n, leaf × n}…) → {'ok', rev}
+-- What belongs to another analysis stands in the way unless *replace* is 1.
+local meta, index = KEYS[1], KEYS[2]
+local prefix, analysis, owner_type, epoch, now = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local held, rev = held_by(meta), 1
+if held then
+  local owner = redis.call('HMGET', meta, 'analysis', 'type')
+  if owner[1] == analysis and owner[2] == owner_type then
+    if epoch < held.epoch then
+      return {'stale', held.epoch}
+    end
+    rev = held.rev + 1
+  elseif ARGV[9] ~= '1' then
+    return {'other', owner[1], owner[2]}
+  end
+end
+wipe(meta, index, prefix)
+local at, i = now + DAY_MS, 11
+while i <= #ARGV do
+  local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
+  local key = prefix .. suffix
+  put_leaves(key, kind, i + 3, last, at)
+  if kind ~= 'string' then
+    redis.call('PEXPIREAT', key, at)
+  end
+  redis.call('SADD', index, suffix)
+  i = last + 1
+end
+redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', epoch, 'rev', rev,
+  'state', 'RESTORING', 'restoring', ARGV[6], 'mode', 'active', 'expires_at', at, 'renewed_at', now,
+  'size', ARGV[10], 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', rev)
+redis.call('PEXPIREAT', index, at)
+redis.call('PEXPIREAT', meta, at)
+if redis.call('EXISTS', meta) == 0 then
+  return {'past'}
+end
+return {'ok', rev}
+
+-- settle --
+#!lua flags=allow-oom
+-- with: common, wiping
+-- Ends a restore: opens what it wrote, or clears it. Only what bears its epoch and its mark; a later restore is another's.
+--   settle(meta, index; prefix, epoch, mark, 'open' or 'clear') → {'ok', {field, value, …}, count of keys}
+local meta, index, prefix, epoch = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+local held = held_by(meta)
+if not held then
+  return {'absent'}
+end
+if epoch ~= held.epoch or redis.call('HGET', meta, 'restoring') ~= ARGV[3] then
+  return {'stale', held.epoch}
+end
+if ARGV[4] ~= 'open' then
+  return {'ok', {}, wipe(meta, index, prefix)}
+end
+redis.call('HSET', meta, 'state', 'OPEN', 'restoring', '')
+return {'ok', standing(meta, index)}

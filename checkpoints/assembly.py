@@ -1,0 +1,103 @@
+"""Pauses put together: one set of parts over a process's connections, for a worker, the command line, or a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cache.client import Client
+from cache.snapshots import SnapshotStore
+from cache.store import WorkingStore
+from checkpoints.alarm import AlertAlarm
+from checkpoints.batch_runs import Batches, Capacity
+from checkpoints.cleanup import Cleanup
+from checkpoints.definitions import Definitions
+from checkpoints.incidents import Incidents
+from checkpoints.leases import Leases
+from checkpoints.manager import Manager
+from checkpoints.orchestrator import CeleryOrchestrator, Orchestrator, Send
+from checkpoints.pauses import Pauses
+from checkpoints.recovery import Recovery
+from checkpoints.runs import Runner
+from checkpoints.saga import Saga, Stores
+from checkpoints.session import Desk
+from checkpoints.store import Checkpoints
+from journal.clock import Clock, SystemClock
+from journal.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Pausing:
+    """
+    Everything that pauses are made of.
+
+    Attributes:
+        pauses, batches: the orders.
+        incidents: failures.
+        saga, manager: what carries them out.
+        orchestrator, runner: what starts agents, and runs them.
+        stores: what all of it works on.
+    """
+
+    pauses: Pauses
+    batches: Batches
+    incidents: Incidents
+    saga: Saga
+    manager: Manager
+    orchestrator: CeleryOrchestrator
+    runner: Runner
+    stores: Stores
+
+
+def assemble(
+    database: Database,
+    working: Client,
+    durable: Client,
+    definitions: Definitions,
+    send: Send,
+    *,
+    recovery: Recovery | None = None,
+    orchestrator: Orchestrator | None = None,
+    cleanup: Cleanup | None = None,
+    capacity: Capacity | None = None,
+    clock: Clock | None = None,
+    tools: Any = None,
+) -> Pausing:
+    """
+    Put the parts together.
+
+    Args:
+        working, durable: the two Valkeys.
+        send: puts the message that starts an agent on its way.
+        recovery: how memories are brought back.
+        orchestrator: who starts agents instead of Celery.
+        cleanup: ends analyses all of whose agents have completed; without, somebody else does.
+        capacity: whether there is room for one more resume.
+        tools: lent to the programs of agents.
+    """
+    clock = clock or SystemClock()
+    leases = Leases(database, definitions)
+    memories, snapshots = WorkingStore(working, clock), SnapshotStore(durable, clock)
+    checkpoints = Checkpoints(database, definitions, snapshots)
+    recovery = recovery or Recovery(checkpoints, memories, snapshots, definitions, AlertAlarm(database))
+    celery = CeleryOrchestrator(database, definitions, send)
+    stores = Stores(
+        database, leases, checkpoints, memories, snapshots, definitions, orchestrator or celery, recovery, clock
+    )
+    saga = Saga(stores)
+    graph = {name: definition.after for name, definition in definitions.agents.items()}
+    pauses = Pauses(database, graph, saga)
+    incidents = Incidents(database)
+    batches = Batches(database, pauses, graph, saga, capacity)
+    return Pausing(
+        pauses=pauses,
+        batches=batches,
+        incidents=incidents,
+        saga=saga,
+        manager=Manager(database, saga, incidents, batches, cleanup),
+        orchestrator=celery,
+        runner=Runner(
+            celery, Desk(leases, checkpoints, memories, snapshots, recovery, clock), pauses, incidents, tools
+        ),
+        stores=stores,
+    )

@@ -1,0 +1,259 @@
+"""
+What subtasks were run for: noted under the subtask, and confirmed to be there before checkpoints are cleaned up.
+
+One row stands for each store that the definition names. A rerun after a crash (the result was stored, the checkpoint
+was not) finds the row and replaces it, rather than adding to it. Results in the cache may be evicted: they are kept
+among the interim results of a checkpoint as well, under the subtask's name, and count as there while either has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from cache.client import Client
+from cache.scripts import script
+from checkpoints.calls import call
+from checkpoints.definitions import Definitions, Location
+from checkpoints.model import LONGEST_ID, LONGEST_NAME, Deliverable, Lease, checked_digest, checked_text
+from checkpoints.plain import json_text
+from journal.database import Database
+from journal.deadline import Deadline
+from journal.errors import BadInput, StaleEpoch
+
+LONGEST_REFERENCE: Final = 1000
+"""Characters of a reference, at most."""
+
+
+class Deliverables:
+    """
+    What the agents of all analyses have delivered.
+
+    Args:
+        definitions: which subtasks there are.
+    """
+
+    def __init__(self, database: Database, definitions: Definitions) -> None:
+        self._database = database
+        self._definitions = definitions
+
+    async def store(
+        self, lease: Lease, subtask: str, payload: Any, *, reference: str | None = None, deadline: Deadline
+    ) -> Deliverable:
+        """
+        Keep a result in Postgres itself, in place of what the subtask left before.
+
+        Args:
+            payload: as JSON.
+            reference: a name for it; the subtask's where none is given.
+
+        Raises: as :meth:`note`.
+        """
+        text = json_text(payload, "payload")
+        its = _content(Location.POSTGRES, reference or subtask, _digest(text), text)
+        return await self._deliver(lease, subtask, its, deadline)
+
+    async def note(
+        self, lease: Lease, subtask: str, location: Location, *, reference: str, digest: str, deadline: Deadline
+    ) -> Deliverable:
+        """
+        Note a result that was stored elsewhere, in place of what the subtask left there before; noting it again is one.
+
+        Args:
+            reference: in the graph ``Kind/key`` of the record; in the cache its key; of a message the event's id.
+            digest: SHA-256 of the content, in 64 hexadecimal digits.
+
+        Raises:
+            StaleEpoch: somebody else has taken over; nothing was written.
+            BadInput: something does not fit, such as a subtask that has not begun; names the field.
+            PostgresUnavailable, BudgetExceeded: nothing was written; retryable.
+            OutcomeUnknown: the connection broke before the answer came; repeating the call is safe.
+        """
+        if location is Location.POSTGRES:
+            raise BadInput("location", "what Postgres holds is given as a payload.")
+        return await self._deliver(lease, subtask, _content(location, reference, digest), deadline)
+
+    async def _deliver(self, lease: Lease, subtask: str, content: Mapping[str, Any], deadline: Deadline) -> Deliverable:
+        checked_text("subtask", subtask, LONGEST_NAME)
+        self._definitions.of_type(lease.agent_type).subtask(subtask)
+        whose = {"analysis_id": lease.analysis_id, "agent_type": lease.agent_type, "subtask": subtask}
+        asked = {**whose, **content, "epoch": lease.epoch}
+        row = (await call(self._database, "deliver", asked, deadline=deadline))[0]
+        if row["status"] == "stale":
+            raise StaleEpoch(
+                f"{lease.agent_type} in {lease.analysis_id} is no longer at epoch {lease.epoch}.",
+                mend="Stop: another process goes on from the latest checkpoint.",
+            )
+        if row["status"] == "not_begun":
+            raise BadInput("subtask", f"{subtask} of {lease.agent_type} in {lease.analysis_id} has not begun yet.")
+        stored = {name: content[name] for name in ("location", "reference", "digest")}
+        return Deliverable.from_row({**whose, **stored, "delivered_at": row["delivered_at"]})
+
+    async def of(self, analysis_id: str, *, deadline: Deadline) -> list[Deliverable]:
+        """Return what the agents of an analysis have delivered, by agent, subtask and location."""
+        parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
+        rows = await self._database.named("deliverables_of", parameters, deadline=deadline)
+        return [Deliverable.from_row(row) for row in rows]
+
+    async def payloads(self, analysis_id: str, *, deadline: Deadline) -> dict[tuple[str, str], Any]:
+        """Return what Postgres itself holds of an analysis: agent type and subtask → payload."""
+        parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
+        rows = await self._database.named("payloads_of", parameters, deadline=deadline)
+        return {(row["agent_type"], row["subtask"]): row["payload"] for row in rows}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _content(location: Location, reference: str, digest: str, payload: str | None = None) -> dict[str, Any]:
+    """Return what is delivered, as parameters."""
+    return {
+        "location": location.value,
+        "reference": _checked_reference(location, reference),
+        "digest": checked_digest("digest", digest),
+        "payload": payload,
+    }
+
+
+def _checked_reference(location: Location, reference: str) -> str:
+    checked_text("reference", reference, LONGEST_REFERENCE)
+    if location is Location.GRAPH:
+        kind, _, key = reference.partition("/")
+        if not kind or not key:
+            raise BadInput("reference", "must be Kind/key of a record, such as Finding/f-17.")
+    elif location is Location.MESSAGE:
+        try:
+            UUID(reference)
+        except ValueError as error:
+            raise BadInput("reference", "must be the id of an event.") from error
+    return reference
+
+
+# Whether they are there
+
+
+class DeliverableCheck(Protocol):
+    """Finds out which results are where their rows say."""
+
+    async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
+        """
+        Return those of *wanted*, all of one analysis and of this store, that are there.
+
+        Raises:
+            StoreUnavailable: the store could not be asked; what it holds is not known.
+        """
+
+
+class InPostgres:
+    """Results that are payloads: there while the row is, and unchanged while it has its digest."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
+        """Return those whose payload still has its digest."""
+        if not wanted:
+            return set()
+        rows = await self._database.named("payloads_of", {"analysis_id": wanted[0].analysis_id}, deadline=deadline)
+        sound = {
+            (row["agent_type"], row["subtask"]): row["digest"]
+            for row in rows
+            if _digest(json_text(row["payload"], "payload")) == row["digest"]
+        }
+        return {one for one in wanted if sound.get((one.agent_type, one.subtask)) == one.digest}
+
+
+class InGraph:
+    """Results that are records: there when the journal has accepted them; the graph follows it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
+        """Return those whose record the journal knows."""
+        names = {one: one.reference.partition("/")[::2] for one in wanted}
+        parameters = {"kinds": [kind for kind, _ in names.values()], "keys": [key for _, key in names.values()]}
+        rows = await self._database.named("records_there", parameters, deadline=deadline)
+        known = {(row["kind"], row["key"]) for row in rows}
+        return {one for one, name in names.items() if name in known}
+
+
+class InMessages:
+    """Results that are messages: there when the journal holds the event."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
+        """Return those whose event the journal holds."""
+        ids = {one: UUID(one.reference) for one in wanted}
+        rows = await self._database.named("events_there", {"ids": list(ids.values())}, deadline=deadline)
+        known = {row["event_id"] for row in rows}
+        return {one for one, its in ids.items() if its in known}
+
+
+class InCache:
+    """
+    Results in the shared cache: there while it has not evicted them, or while a checkpoint keeps them.
+
+    Args:
+        client: of the cache; without one, only what checkpoints keep counts.
+    """
+
+    def __init__(self, database: Database, client: Client | None) -> None:
+        self._database = database
+        self._client = client
+
+    async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
+        """Return those that the cache holds, or that the interim results of a checkpoint hold under their subtask."""
+        there: set[Deliverable] = set()
+        if self._client is not None and wanted:
+            keys = [one.reference.encode() for one in wanted]
+            found = await self._client.run(script("keys_there"), keys, (), deadline=deadline)
+            there = {one for one, holds in zip(wanted, found, strict=True) if holds}
+        by_agent: dict[tuple[str, str], list[Deliverable]] = defaultdict(list)
+        for one in wanted:
+            if one not in there:
+                by_agent[one.analysis_id, one.agent_type].append(one)
+        for (analysis_id, agent_type), lost in by_agent.items():
+            parameters = {
+                "analysis_id": analysis_id,
+                "agent_type": agent_type,
+                "subtasks": [one.subtask for one in lost],
+            }
+            rows = await self._database.named("kept_in_interim", parameters, deadline=deadline)
+            kept = {row["subtask"] for row in rows}
+            there.update(one for one in lost if one.subtask in kept)
+        return there
+
+
+def checks(database: Database, cache_client: Client | None) -> dict[Location, DeliverableCheck]:
+    """Return the check of each store."""
+    return {
+        Location.POSTGRES: InPostgres(database),
+        Location.GRAPH: InGraph(database),
+        Location.MESSAGE: InMessages(database),
+        Location.CACHE: InCache(database, cache_client),
+    }
+
+
+async def lost(
+    wanted: Iterable[Deliverable], by_location: Mapping[Location, DeliverableCheck], *, deadline: Deadline
+) -> set[Deliverable]:
+    """
+    Return those of *wanted* that are not there.
+
+    Raises:
+        StoreUnavailable: a store could not be asked.
+    """
+    groups: dict[Location, list[Deliverable]] = defaultdict(list)
+    for one in wanted:
+        groups[one.location].append(one)
+    missing: set[Deliverable] = set()
+    for location, group in sorted(groups.items()):
+        missing |= set(group) - await by_location[location].there(group, deadline=deadline)
+    return missing

@@ -1,0 +1,342 @@
+"""
+Failures as they are reported: recorded, given their effect, and compared with one another.
+
+A report is one transaction: the failure, what it does to its analysis (nothing yet, a pause, the end), and the alert.
+One that cannot have its effect yet, because a gate waits for a person, is announced and stays on file; the manager
+gives it its effect when the gate is answered. Comparing is a transaction of its own, under a lock of the signature; a
+crash between the two is made up for by the manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from checkpoints import transitions
+from checkpoints.alerts import close_alerts
+from checkpoints.batches import Member
+from checkpoints.correlation import LEAST, WINDOW, Occurrence, correlated, signature_of
+from checkpoints.failures import LONGEST_MESSAGE, Failure, class_of, wait_s
+from checkpoints.lifecycle import FailureClass, Trigger
+from checkpoints.pause_rows import (
+    SYSTEM,
+    Analysis,
+    alert,
+    audit,
+    checked_id,
+    do,
+    hold,
+    id_of,
+    new_id,
+    rows,
+    who,
+)
+from checkpoints.plain import object_text
+from checkpoints.transitions import Cause, said, stand
+from journal.actors import Actor
+from journal.connection import Connection
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.errors import BadInput
+
+LONGEST_ENDPOINT: Final = 200
+"""Characters of what was asked that are kept."""
+
+JOINS_FOR: Final = timedelta(days=14)
+"""How long a late failure joins a correlation that nobody resolved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """
+    What became of a failure.
+
+    Attributes:
+        failure_id: under which it is on file.
+        does: what it does: retry, pause or fail.
+        wait_s: of a retry, how long to wait before the next attempt, in seconds.
+        signature: by which it is compared with others, and named when its cause is over.
+        pause_id: the pause that it led to or joined; None while a gate waits, or where it leads to none.
+        batch_id: the batch of failures with one cause that it belongs to.
+    """
+
+    failure_id: UUID
+    does: FailureClass
+    wait_s: float
+    signature: str
+    pause_id: UUID | None
+    batch_id: UUID | None
+
+
+class Incidents:
+    """What fails, and what comes of it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def report(
+        self,
+        analysis_id: str,
+        agent_type: str,
+        failure: Failure,
+        *,
+        failure_id: UUID | None = None,
+        details: Mapping[str, Any] | None = None,
+        deadline: Deadline,
+    ) -> Report:
+        """
+        Record a failure of an agent and let it have its effect.
+
+        An agent reports, gives its lease up and ends; it is not waited for here.
+
+        Args:
+            failure_id: of the caller's choice; the same failure repeated under it is one.
+            details: whatever helps to find out, as JSON.
+
+        Raises:
+            BadInput: there is no such analysis, or the details are no JSON.
+        """
+        does = class_of(failure)
+        failure_id = failure_id or new_id()
+        async with self._database.transaction(deadline) as conn:
+            analysis = await hold(conn, checked_id("analysis_id", analysis_id))
+            row = await _recorded(conn, analysis, agent_type, failure, failure_id=failure_id, details=details or {})
+            await _effect(conn, analysis, row)
+        batch_id = None
+        if does is not FailureClass.FAIL:
+            batch_id = await self.compare(row["signature"], deadline=deadline)
+        now = (await self._database.named("failure_by_id", {"id": failure_id}, deadline=deadline))[0]
+        return Report(failure_id, does, wait_s(failure), row["signature"], now["pause_id"], batch_id)
+
+    async def settle(self, failure_id: UUID, analysis_id: str, *, deadline: Deadline) -> bool:
+        """Give a failure its effect that it could not have when it was reported; return whether it has it now."""
+        async with self._database.transaction(deadline) as conn:
+            analysis = await hold(conn, analysis_id)
+            found = await rows(conn, "failure_unsettled", {"id": failure_id})
+            if not found:
+                return False
+            await _effect(conn, analysis, found[0])
+        return True
+
+    async def compare(self, signature: str, *, deadline: Deadline) -> UUID | None:
+        """
+        Compare the failures of a signature, and return the batch of those that have one cause, if they are.
+
+        Three analyses within five minutes make a batch; later ones join until the cause is resolved. What is paused
+        already is adopted, the rest is paused by the batch.
+        """
+        async with self._database.transaction(deadline) as conn:
+            await rows(conn, "failure_lock", {"signature": signature})
+            known = await rows(conn, "correlation_open", {"signature": signature})
+            # Twice the window without one: who compares may come a while after the failure.
+            since = JOINS_FOR if known else 2 * WINDOW
+            found = await rows(conn, "failures_of_signature", {"signature": signature, "since": since})
+            if known:
+                # Not what failed long before, and was resumed since.
+                begun = known[0]["detected_at"] - WINDOW
+                return await _join(conn, known[0], [row for row in found if row["failed_at"] >= begun])
+            found = [row for row in found if row["correlation_id"] is None]
+            together = _together(found)
+            if len(together) < LEAST:
+                return None
+            return await _correlate(conn, [row for row in found if row["analysis_id"] in together])
+
+    async def cause_resolved(self, signature: str, *, by: Actor, deadline: Deadline) -> str:
+        """
+        Say that a cause outside is over: failures before now no longer hold their analyses back. Return its pattern.
+
+        The manager resumes what waits for nothing else, at most three times a pause, and tells people each time.
+
+        Args:
+            signature: whole, or its first eight characters or more.
+
+        Raises:
+            BadInput: nothing failed with that signature, several did, or its cause does not lie outside.
+        """
+        if not signature:
+            raise BadInput("signature", "is the signature of a failure.")
+        async with self._database.transaction(deadline) as conn:
+            found = await rows(conn, "cause_known", {"signature": signature})
+            if not found:
+                raise BadInput("signature", f"nothing failed with {signature[:64]!r}.")
+            if len(found) > 1:
+                raise BadInput("signature", f"{signature!r} begins several signatures; give more of it.")
+            if not found[0]["external"]:
+                raise BadInput(
+                    "signature", f"{found[0]['pattern']!r} is no cause from outside.", mend="A person resumes those."
+                )
+            values = {"signature": found[0]["signature"], "by": who(by)}
+            await do(conn, "cause_resolve", values)
+            for row in await rows(conn, "correlation_resolve", {"signature": found[0]["signature"]}):
+                await close_alerts(conn, row["id"])
+            await audit(conn, by, "resolve", found[0]["signature"], found[0]["pattern"])
+        return str(found[0]["pattern"])
+
+
+async def _recorded(
+    conn: Connection,
+    analysis: Analysis,
+    agent_type: str,
+    failure: Failure,
+    *,
+    failure_id: UUID,
+    details: Mapping[str, Any],
+) -> Row:
+    failure = replace(
+        failure,
+        message=_storable(failure.message)[:LONGEST_MESSAGE].strip() or failure.kind.value,
+        endpoint=_storable(failure.endpoint)[:LONGEST_ENDPOINT] if failure.endpoint else None,
+    )
+    signature = signature_of(failure, agent_type)
+    shown = await rows(conn, "pause_newest_checkpoint", {"analysis_id": analysis.analysis_id, "agent_type": agent_type})
+    values = {
+        "id": failure_id,
+        "analysis_id": analysis.analysis_id,
+        "stock_id": analysis.stock_id,
+        "agent_type": checked_id("agent_type", agent_type),
+        "kind": failure.kind.value,
+        "class": class_of(failure).value,
+        "message": failure.message,
+        "endpoint": failure.endpoint,
+        "attempt": failure.attempt,
+        "signature": signature.hash,
+        "pattern": signature.pattern,
+        "external": signature.external,
+        "checkpoint_id": shown[0]["id"] if shown else None,
+        "details": object_text(details, "details"),
+    }
+    found = await rows(conn, "failure_insert", values)
+    return found[0] if found else (await rows(conn, "failure_by_id", {"id": failure_id}))[0]
+
+
+def _storable(text: str) -> str:
+    """Return *text* without what no store can hold; whatever else an error says is kept."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+async def _effect(conn: Connection, analysis: Analysis, failure: Row) -> None:
+    """Give a recorded failure its effect, if it has none yet; one that has to wait for a gate is announced."""
+    if failure["settled_at"] is not None:
+        return
+    does = FailureClass(failure["class"])
+    if does is FailureClass.RETRY or analysis.outcome is not None:
+        await do(conn, "failure_settled", {"id": failure["id"], "pause_id": None})
+        return
+    reason = f"{failure['agent_type']}: {failure['message']}"[:2000]
+    if does is FailureClass.FAIL:
+        await transitions.fail(conn, analysis, reason=reason, failure=failure)
+        return
+    if await rows(conn, "gate_waiting", {"analysis_id": analysis.analysis_id}):
+        shown = await rows(
+            conn,
+            "pause_newest_checkpoint",
+            {"analysis_id": analysis.analysis_id, "agent_type": failure["agent_type"]},
+        )
+        await alert(
+            conn, id_of("failure", failure["id"]), "AGENT_FAILURE", "HIGH", pause=None, analysis=analysis,
+            about=_pause_of(failure), waits_for="gate",
+            **{**stand(shown[0] if shown else None), **said(failure), "reason": reason, "day": 0},
+        )  # fmt: skip
+        return
+    correlation = await rows(conn, "correlation_open", {"signature": failure["signature"]})
+    cause = Cause(
+        trigger=Trigger.AUTO_TIER2,
+        reason=reason,
+        failure=failure,
+        pause_id=_pause_of(failure),
+        batch_id=correlation[0]["batch_id"] if correlation else None,
+    )
+    await transitions.begin(conn, analysis, cause)
+
+
+def _pause_of(failure: Row) -> UUID:
+    """Return the id of the pause that a failure leads to, always the same: what is settled twice pauses once."""
+    return id_of("pause of failure", failure["id"])
+
+
+# Failures with one cause
+
+
+def _together(found: Sequence[Row]) -> frozenset[str]:
+    """Return the analyses that failed within one window; the newest window that holds enough of them."""
+    occurrences = [Occurrence(row["analysis_id"], row["signature"], row["failed_at"]) for row in found]
+    for last in reversed(occurrences):
+        together = correlated(occurrences, last)
+        if together:
+            return together
+    return frozenset()
+
+
+async def _correlate(conn: Connection, found: Sequence[Row]) -> UUID:
+    """Say that failures have one cause: a correlation, its batch, and one alert."""
+    first = found[0]
+    correlation_id, batch_id = new_id(), new_id()
+    newest = {row["analysis_id"]: row for row in found}
+    await do(
+        conn,
+        "batch_insert",
+        {
+            "id": batch_id,
+            "name": f"correlated {first['signature'][:12]}",
+            "operation": "pause",
+            "reason": f"Failures with one cause: {first['pattern']}"[:2000],
+            "stock_ids": [row["stock_id"] for row in newest.values()],
+            "limit": 5,
+            "automatic": True,
+            "created_by": SYSTEM,
+        },
+    )
+    await do(
+        conn,
+        "batch_members_insert",
+        {
+            "batch_id": batch_id,
+            "analyses": list(newest),
+            "stocks": [row["stock_id"] for row in newest.values()],
+            "pauses": [row["open_pause"] for row in newest.values()],
+            "states": [member_of(row["pause_status"]).value for row in newest.values()],
+        },
+    )
+    values = {"signature": first["signature"], "pattern": first["pattern"], "external": first["external"]}
+    await do(conn, "correlation_insert", {"id": correlation_id, "batch_id": batch_id, **values})
+    await do(conn, "correlation_joined", {"id": correlation_id, "failures": [row["id"] for row in found]})
+    await _adopt(conn, batch_id, found)
+    analysis = Analysis(first["analysis_id"], first["stock_id"], None)
+    await alert(
+        conn, id_of("correlated", correlation_id), "FAILURES_CORRELATED", "HIGH", pause=None, analysis=analysis,
+        about=correlation_id, batch_id=str(batch_id), analyses=sorted(newest), **values,
+    )  # fmt: skip
+    return batch_id
+
+
+async def _join(conn: Connection, correlation: Row, found: Sequence[Row]) -> UUID | None:
+    """Let failures join the correlation that is open."""
+    batch_id: UUID | None = correlation["batch_id"]
+    late = [row for row in found if row["correlation_id"] is None]
+    if late:
+        await do(conn, "correlation_joined", {"id": correlation["id"], "failures": [row["id"] for row in late]})
+    if batch_id is None:
+        return None
+    for row in late:
+        values = {"analysis_id": row["analysis_id"], "stock_id": row["stock_id"], "pause_id": row["open_pause"]}
+        state = member_of(row["pause_status"]).value
+        await do(conn, "batch_join", {"batch_id": batch_id, "state": state, **values})
+    await _adopt(conn, batch_id, late)
+    return batch_id
+
+
+async def _adopt(conn: Connection, batch_id: UUID, found: Sequence[Row]) -> None:
+    """Put the pauses that are open into the batch."""
+    ids = sorted({row["open_pause"] for row in found if row["open_pause"] is not None})
+    if ids:
+        await do(conn, "pause_adopt", {"batch_id": batch_id, "ids": ids})
+
+
+def member_of(status: str | None) -> Member:
+    """Return where an analysis stands in a batch that pauses, by the state of its pause."""
+    if status is None:
+        return Member.QUEUED
+    return Member.DONE if status in {"PAUSED", "STALE"} else Member.RUNNING

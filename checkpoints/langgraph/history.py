@@ -1,0 +1,86 @@
+"""
+What delta channels are made of: the nearest value in the past and every write since.
+
+A checkpoint of a delta channel holds no value. LangGraph asks for its history and replays it; the default way to find
+that fetches each ancestor whole, this one fetches what the channels need of all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from checkpoints.langgraph.names import read as read_name
+from checkpoints.langgraph.names import written
+from checkpoints.langgraph.places import Place
+from checkpoints.langgraph.work import Call, Rows, Work
+from journal.database import Row
+
+
+def read(
+    serde: SerializerProtocol, config: RunnableConfig, channels: Sequence[str]
+) -> Work[Mapping[str, DeltaChannelHistory]]:
+    """
+    Return, of each channel, the value of the nearest ancestor that holds one, and its writes since, oldest first.
+
+    Writes of the checkpoint itself are none of its past. Those of the ancestor with the value are: a value is what the
+    channel held before the writes that were stored after its checkpoint.
+    """
+    if not channels:
+        return {}
+    place = Place.of(config)
+    rows = yield Call(
+        "langgraph_ancestors",
+        {
+            "thread_id": place.thread_id,
+            "checkpoint_ns": place.checkpoint_ns,
+            "checkpoint_id": place.checkpoint_id,
+            "channels": [written("channel", one) for one in channels],
+        },
+    )
+    return _histories(serde, channels, rows)
+
+
+def _histories(serde: SerializerProtocol, channels: Sequence[str], rows: Rows) -> dict[str, DeltaChannelHistory]:
+    found: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
+    past: dict[str, list[list[PendingWrite]]] = {channel: [] for channel in channels}
+    open_ = set(channels)
+    for row in rows:
+        values = _values(serde, row)
+        writes = _writes(serde, row)
+        for channel in sorted(open_):
+            past[channel].append([write for write in writes if write[1] == channel])
+            if channel in values:
+                found[channel]["seed"] = values[channel]
+                open_.discard(channel)
+        if not open_:
+            break
+    for channel, groups in past.items():
+        found[channel]["writes"] = [write for group in reversed(groups) for write in group]
+    return found
+
+
+def _values(serde: SerializerProtocol, row: Row) -> dict[str, Any]:
+    values: dict[str, Any] = dict(serde.loads_typed((row["kind"], row["body"]))["channel_values"])
+    for channel, kind, blob in zip(
+        row["blob_channels"] or [], row["blob_kinds"] or [], row["blobs"] or [], strict=True
+    ):
+        values[read_name(channel)] = serde.loads_typed((kind, blob))
+    return values
+
+
+def _writes(serde: SerializerProtocol, row: Row) -> list[PendingWrite]:
+    return [
+        (read_name(task), read_name(channel), serde.loads_typed((kind, blob)))
+        for task, channel, kind, blob in zip(
+            row["write_tasks"] or [],
+            row["write_channels"] or [],
+            row["write_kinds"] or [],
+            row["write_blobs"] or [],
+            strict=True,
+        )
+    ]

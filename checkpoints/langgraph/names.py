@@ -1,0 +1,118 @@
+"""
+Ids of any characters, as Postgres can hold them; and metadata, as one can ask for them.
+
+Postgres' text knows neither NUL nor a lone surrogate, and its jsonb refuses NaN as well. Names are written with a
+backslash before what it refuses and before the backslash itself: two names are never written alike, and those without
+any of these stay as they are, so that people can read them in the tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from journal.errors import BadInput, TooLarge
+
+LONGEST: Final[Mapping[str, int]] = {
+    "thread_id": 512,
+    "checkpoint_ns": 1024,
+    "checkpoint_id": 256,
+    "channel": 512,
+    "version": 128,
+    "task_id": 256,
+    "task_path": 100_000,
+    "run_id": 512,
+}
+"""Name of a field → the most bytes that it may have as written: a key of an index holds 2,704 of them all together."""
+
+_REFUSED: Final = re.compile("[\\\\\x00\ud800-\udfff]")
+_WRITTEN: Final = re.compile(r"\\(\\|0|u[0-9a-f]{4})")
+
+
+def _write_one(found: re.Match[str]) -> str:
+    character = found[0]
+    match character:
+        case "\\":
+            return "\\\\"
+        case "\x00":
+            return "\\0"
+        case _:
+            return f"\\u{ord(character):04x}"
+
+
+def _read_one(found: re.Match[str]) -> str:
+    code = found[1]
+    return "\\" if code == "\\" else "\x00" if code == "0" else chr(int(code[1:], 16))
+
+
+def escaped(text: str) -> str:
+    """Return *text* without anything that Postgres refuses."""
+    return _REFUSED.sub(_write_one, text) if _REFUSED.search(text) else text
+
+
+def written(field: str, value: object) -> str:
+    """
+    Return a name as it is stored. What is no text (some use numbers and UUIDs) is taken by its text, as LangGraph does.
+
+    Raises:
+        TooLarge: it is longer than :data:`LONGEST` allows.
+    """
+    text = escaped(value if type(value) is str else str(value))
+    longest = LONGEST[field]
+    if len(text) > longest or (not text.isascii() and len(text.encode()) > longest):
+        raise TooLarge(field, f"is longer than {longest:,} bytes")
+    return text
+
+
+def read(text: str) -> str:
+    """Return the name that was stored as *text*."""
+    return _WRITTEN.sub(_read_one, text) if "\\" in text else text
+
+
+def version(value: object) -> str:
+    """Return a channel's version as it is stored; a number is never taken for the text of it."""
+    match value:
+        case str():
+            return written("version", value)
+        case int() | float():
+            return f"\\n{value!r}"
+        case _:
+            raise BadInput("channel_versions", f"{type(value).__name__} is no type of a version")
+
+
+def searchable(metadata: Mapping[str, Any], serde: SerializerProtocol) -> str:
+    """
+    Return *metadata* as JSON that jsonb holds: equal values become equal JSON, and different ones different JSON.
+
+    What JSON cannot say becomes a text that no text is written as (one backslash): a number that is none, bytes, and
+    for any other object the digest of what the serializer makes of it.
+    """
+    return json.dumps(_askable(metadata, serde), allow_nan=False)
+
+
+def _askable(value: Any, serde: SerializerProtocol) -> Any:
+    match value:
+        case None | bool() | int():
+            return value
+        case str():
+            return escaped(str(value))
+        case float():
+            return value if value - value == 0 else f"\\f{value!r}"
+        case list() | tuple():
+            return [_askable(one, serde) for one in value]
+        case Mapping():
+            return {_key(key): _askable(one, serde) for key, one in value.items()}
+        case bytes():
+            return f"\\b{value.hex()}"
+        case _:
+            kind, body = serde.dumps_typed(value)
+            return f"\\o{kind}:{hashlib.sha256(body).hexdigest()}"
+
+
+def _key(key: object) -> str:
+    return escaped(key) if isinstance(key, str) else f"\\k{escaped(repr(key))}"

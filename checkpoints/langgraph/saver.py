@@ -1,0 +1,260 @@
+"""The checkpointer that LangGraph sees: both halves of every operation of :mod:`checkpoints.langgraph.work`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from checkpoints.langgraph import history, work
+from checkpoints.langgraph.waiting import Tasks, Threads
+from checkpoints.langgraph.work import Call, Rows, Work
+from journal.errors import BadInput
+
+T = TypeVar("T")
+
+
+class Saver(BaseCheckpointSaver[str]):
+    """
+    A checkpointer whose threads survive crashes of any process, and whose writes are there when a call returns.
+
+    Any number of threads and tasks may call it at once. The methods without ``a`` are for threads, the others for tasks
+    of the event loop whose connections these are; called from another loop, or without connections of a loop, they wait
+    in a thread.
+
+    A put and a task's writes are stored whole or not at all, and repeating one is harmless. Writes are refused, with
+    :class:`~journal.errors.StaleEpoch`, only where the config carries an epoch (``imem_epoch``, and ``imem_lease`` to
+    name the lease that gave it) and somebody has a later one.
+
+    Raises of every method: :class:`~journal.errors.PostgresUnavailable` (nothing was written),
+    :class:`~journal.errors.OutcomeUnknown` (repeat the call), :class:`~journal.errors.BadInput`.
+
+    Args:
+        pool: connections of threads, or of one loop; opened and closed by whoever made them.
+        async_pool: connections of one loop, beside those of threads.
+        serde: LangGraph's own serializer by default, with its own limits on what it loads.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool[Any] | AsyncConnectionPool[Any] | Threads,
+        async_pool: AsyncConnectionPool[Any] | Tasks | None = None,
+        *,
+        serde: SerializerProtocol | None = None,
+    ) -> None:
+        super().__init__(serde=serde)
+        self._threads: Threads | None = None
+        match pool:
+            case Threads():
+                self._threads = pool
+            case ConnectionPool():
+                self._threads = Threads(pool)
+            case _:
+                async_pool = pool
+        self._tasks = Tasks(async_pool) if isinstance(async_pool, AsyncConnectionPool) else async_pool
+
+    # Who waits
+
+    def _run(self, call: Call) -> Rows:
+        if self._threads is None:
+            raise BadInput(
+                "pool",
+                "is one of an event loop, which threads cannot use",
+                mend="Give the saver a ConnectionPool too, or use the methods of tasks (ainvoke, aget_tuple).",
+            )
+        return self._threads.run(call)
+
+    async def _arun(self, call: Call) -> Rows:
+        if self._tasks is not None and self._tasks.here:
+            return await self._tasks.run(call)
+        return await asyncio.to_thread(self._run, call)
+
+    def _do(self, todo: Work[T]) -> T:
+        try:
+            call = next(todo)
+            while True:
+                call = todo.send(self._run(call))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _ado(self, todo: Work[T]) -> T:
+        try:
+            call = next(todo)
+            while True:
+                call = todo.send(await self._arun(call))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    # For threads
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return the checkpoint that *config* names, or the newest of its thread and namespace, or None."""
+        return self._do(work.get_tuple(self.serde, config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the name is LangGraph's
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """
+        Yield checkpoints, newest first, fetched as they are asked for.
+
+        Args:
+            config: which thread; its namespace and its checkpoint too where it names them. None: every thread.
+            filter: metadata that they have; of a mapping or a list, what it contains is enough.
+            before: only those older than the checkpoint that this names.
+            limit: at most so many.
+        """
+        for found in work.pages(self._do(work.keys(self.serde, config, wanted=filter, before=before, limit=limit))):
+            yield from self._do(work.page(self.serde, found))
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint whose parent *config* names, and return the config that names it."""
+        return self._do(work.put(self.serde, config, checkpoint, metadata, new_versions))
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """
+        Store what a task wrote after the checkpoint that *config* names.
+
+        A repeat keeps the first value; of errors, interrupts and the like the last counts.
+        """
+        self._do(work.put_writes(self.serde, config, writes, task_id, task_path))
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove everything that is stored of a thread."""
+        self._do(work.delete_thread(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove what these runs put, unless later checkpoints are made of it (delta channels): then BadInput."""
+        self._do(work.delete_for_runs(run_ids))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy everything that is stored of a thread; what the target has already stays."""
+        self._do(work.copy_thread(source_thread_id, target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """
+        Remove checkpoints of these threads, with their writes and the values that only they held.
+
+        Args:
+            strategy: ``keep_latest`` leaves the newest of each namespace (and what its delta channels are made of),
+                ``delete`` leaves nothing.
+        """
+        self._do(work.prune(thread_ids, strategy))
+
+    def prune_older(self, age: timedelta, *, keep_latest: bool = True) -> int:
+        """
+        Remove what was put longer than *age* ago, of every thread, and return how many checkpoints.
+
+        Args:
+            keep_latest: the newest checkpoint of each namespace stays, however old. Otherwise threads that put nothing
+                since go as wholes, and others stay as they are.
+        """
+        return self._do(work.prune_older(age, keep_latest=keep_latest))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what the delta channels of a checkpoint are made of, in two statements however long the history."""
+        return self._do(history.read(self.serde, config, channels))
+
+    # For tasks
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return what :meth:`get_tuple` does."""
+        return await self._ado(work.get_tuple(self.serde, config))
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the name is LangGraph's
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Yield what :meth:`list` does."""
+        keys = await self._ado(work.keys(self.serde, config, wanted=filter, before=before, limit=limit))
+        for found in work.pages(keys):
+            for one in await self._ado(work.page(self.serde, found)):
+                yield one
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint; see :meth:`put`."""
+        return await self._ado(work.put(self.serde, config, checkpoint, metadata, new_versions))
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store what a task wrote; see :meth:`put_writes`."""
+        await self._ado(work.put_writes(self.serde, config, writes, task_id, task_path))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Remove everything that is stored of a thread."""
+        await self._ado(work.delete_thread(thread_id))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove what these runs put; see :meth:`delete_for_runs`."""
+        await self._ado(work.delete_for_runs(run_ids))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread; see :meth:`copy_thread`."""
+        await self._ado(work.copy_thread(source_thread_id, target_thread_id))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Remove checkpoints of these threads; see :meth:`prune`."""
+        await self._ado(work.prune(thread_ids, strategy))
+
+    async def aprune_older(self, age: timedelta, *, keep_latest: bool = True) -> int:
+        """Remove what was put longer than *age* ago; see :meth:`prune_older`."""
+        return await self._ado(work.prune_older(age, keep_latest=keep_latest))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what :meth:`get_delta_channel_history` does."""
+        return await self._ado(history.read(self.serde, config, channels))
+
+    # For both
+
+    def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
+        """
+        Return a version that sorts after *current*.
+
+        A number, and something that two branches of one thread do not both come upon: their values differ, and blobs
+        are known by their versions.
+        """
+        number = int(str(current).partition(".")[0]) if current is not None else 0
+        return f"{number + 1:010}.{secrets.token_hex(6)}"

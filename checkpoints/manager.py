@@ -1,0 +1,313 @@
+"""
+The manager: what has to be done for paused analyses whether or not anybody asks, by rows alone.
+
+Beat asks for a round every few seconds. Any number of managers may run: each row is done by one, and a round that is
+killed leaves the rest to the next. Time comes from the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from checkpoints import transitions
+from checkpoints.batch_runs import Batches
+from checkpoints.cleanup import Cleanup
+from checkpoints.correlation import LEAST, WINDOW
+from checkpoints.failures import Failure, Kind
+from checkpoints.incidents import Incidents
+from checkpoints.lifecycle import Gate, Status, Trigger
+from checkpoints.pause_rows import Pause, alert, archived, claim, do, id_of, open_pause, pause_of, rows
+from checkpoints.pauses import fenced
+from checkpoints.saga import Saga
+from checkpoints.timers import Timer
+from checkpoints.transitions import Cause
+from journal.connection import Connection
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.errors import BudgetExceeded, ImemError, StoreUnavailable
+
+log = structlog.get_logger()
+
+ROWS: Final = 200
+"""Rows of each kind that one round looks at."""
+
+GRACE: Final = timedelta(seconds=35)
+"""How long after its start an agent that nobody holds a lease of counts as dead: a lease's length, and a little."""
+
+SEVERITY: Final = {Timer.REMINDER: "MEDIUM", Timer.WARNING: "HIGH"}
+KINDS: Final = {Timer.REMINDER: "PAUSE_REMINDER", Timer.WARNING: "PAUSE_WARNING"}
+
+
+@dataclass(slots=True)
+class Round:
+    """
+    What a round did, by what it was.
+
+    Attributes:
+        done: name of the work → how many rows.
+        troubles: name of the work → why it could not be done this time.
+    """
+
+    done: dict[str, int] = field(default_factory=dict)
+    troubles: dict[str, str] = field(default_factory=dict)
+
+
+class Manager:
+    """
+    One manager.
+
+    Args:
+        database: where the rows are.
+        saga: carries pauses and resumes out.
+        incidents: gives failures their effect.
+        batches: launches members.
+        cleanup: ends analyses all of whose agents have completed; without, somebody else does.
+    """
+
+    def __init__(
+        self, database: Database, saga: Saga, incidents: Incidents, batches: Batches, cleanup: Cleanup | None = None
+    ) -> None:
+        self._database = database
+        self._saga = saga
+        self._incidents = incidents
+        self._batches = batches
+        self._cleanup = cleanup
+
+    async def round(self, *, deadline: Deadline) -> Round:
+        """
+        Do everything that is due once. What fails for now is left to the next round, and does not keep the rest back.
+
+        Raises:
+            PostgresUnavailable: nothing can be done without it.
+        """
+        told = Round()
+        work: tuple[tuple[str, Callable[[Deadline], Awaitable[int]]], ...] = (
+            ("crashed", self._crashed),
+            ("failures", self._failures),
+            ("correlations", self._correlations),
+            ("gates", self._gates),
+            ("timers", self._timers),
+            ("resolved", self._resolved),
+            ("batches", self._launches),
+            ("sagas", self._sagas),
+            ("started", self._started),
+            ("kept", self._kept),
+            ("completed", self._completed),
+        )
+        for name, step in work:
+            if deadline.passed:
+                break
+            try:
+                done = await step(deadline)
+            except ImemError as error:
+                told.troubles[name] = error.message
+                log.warning("round_troubled", work=name, error=error.message)
+                continue
+            if done:
+                told.done[name] = done
+        return told
+
+    # Sagas
+
+    async def _sagas(self, deadline: Deadline) -> int:
+        found = await self._database.named("sagas_due", {"limit": ROWS}, deadline=deadline)
+        names = [row["analysis_id"] for row in found]
+        results = await asyncio.gather(*map(self._saga.advance, names), return_exceptions=True)
+        # One whose step meets what nobody thought of must not keep the rest of the round back, every few seconds anew.
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, Exception):
+                log.error("saga_broken", analysis_id=name, exc_info=result)
+        return len(found)
+
+    async def _kept(self, deadline: Deadline) -> int:
+        """Let memories live as long as their pause whose server was away when they were paused or extended."""
+        found = await self._database.named("pauses_not_kept", {"limit": ROWS}, deadline=deadline)
+        return await _each(found, lambda row: self._saga.keep(row["analysis_id"], deadline=deadline))
+
+    # Failures
+
+    async def _crashed(self, deadline: Deadline) -> int:
+        """Find agents whose process is dead: their row says that they run, and nobody holds their lease."""
+        found = await self._database.named("tasks_dead", {"grace": GRACE, "limit": ROWS}, deadline=deadline)
+        failure = Failure(kind=Kind.CRASH, message="Its process ended without a word.", attempt=1)
+        return await _each(
+            found,
+            lambda row: self._incidents.report(
+                row["analysis_id"],
+                row["agent_type"],
+                failure,
+                # The same death is found once, however many managers look.
+                failure_id=id_of("crash", row["analysis_id"], row["agent_type"], row["dispatch"]),
+                deadline=deadline,
+            ),
+        )
+
+    async def _failures(self, deadline: Deadline) -> int:
+        found = await self._database.named("failures_open", {"limit": ROWS}, deadline=deadline)
+        return await _each(found, lambda row: self._incidents.settle(row["id"], row["analysis_id"], deadline=deadline))
+
+    async def _correlations(self, deadline: Deadline) -> int:
+        values = {"since": 2 * WINDOW, "least": LEAST, "limit": ROWS}
+        found = await self._database.named("signatures_to_compare", values, deadline=deadline)
+        return await _each(found, lambda row: self._incidents.compare(row["signature"], deadline=deadline))
+
+    async def _resolved(self, deadline: Deadline) -> int:
+        return int(await self._batches.resume_resolved(deadline=deadline) is not None)
+
+    # Gates
+
+    async def _gates(self, deadline: Deadline) -> int:
+        found = await self._database.named("gates_due", {"limit": ROWS}, deadline=deadline)
+        return await _each(found, lambda row: self._gate(row["analysis_id"], row["gate"], deadline))
+
+    async def _gate(self, analysis_id: str, gate: int, deadline: Deadline) -> None:
+        """Give a gate's timeout or decision its effect."""
+        async with self._database.transaction(deadline) as conn:
+            analysis = await claim(conn, analysis_id)
+            found = await rows(conn, "gate_claim", {"analysis_id": analysis_id, "gate": gate}) if analysis else []
+            if analysis is None or not found:
+                return
+            values = {"analysis_id": analysis_id, "gate": gate}
+            state = Gate(found[0]["state"])
+            if state is Gate.WAITING_FOR_HUMAN:
+                await do(conn, "gate_timed_out", values)
+                state = Gate.TIMED_OUT
+            await do(conn, "gate_settled", values)
+            reason = found[0]["reason"] or f"Gate {gate} {_GATE_WORDS[state]}."
+            if analysis.outcome is not None:
+                return
+            if state is Gate.HARD_REJECTED:
+                await transitions.fail(conn, analysis, reason=reason)
+                return
+            trigger = Trigger.GATE_TIMEOUT if state is Gate.TIMED_OUT else Trigger.GATE_REJECTION
+            if await open_pause(conn, analysis_id) is None:
+                await transitions.begin(conn, analysis, Cause(trigger=trigger, reason=reason, gate=state))
+
+    # Timers
+
+    async def _timers(self, deadline: Deadline) -> int:
+        found = await self._database.named("timers_due", {"limit": ROWS}, deadline=deadline)
+        return await _each(
+            found, lambda row: self._timer(row["pause_id"], row["analysis_id"], Timer(row["kind"]), deadline)
+        )
+
+    async def _timer(self, pause_id: UUID, analysis_id: str, kind: Timer, deadline: Deadline) -> None:
+        agents: dict[str, int] = {}
+        async with self._database.transaction(deadline) as conn:
+            analysis = await claim(conn, analysis_id)
+            pause = await open_pause(conn, analysis_id) if analysis is not None else None
+            if analysis is None or pause is None or pause.id != pause_id:
+                return
+            values = {"pause_id": pause_id, "kind": kind.value}
+            if not await rows(conn, "timer_claim", values):
+                return
+            now = (await rows(conn, "pause_now"))[0]["now"]
+            if kind in SEVERITY and pause.status in {Status.PAUSED, Status.STALE}:
+                await do(conn, "timer_fired", values)
+                await do(conn, "pause_noticed", {"id": pause_id, "kind": kind.value})
+                await alert(
+                    conn, id_of(kind.value, pause_id), KINDS[kind], SEVERITY[kind], pause=pause, analysis=analysis,
+                    reason=pause.reason, day=(now - pause.paused_at).days, stale_at=pause.stale_at.isoformat(),
+                )  # fmt: skip
+            elif kind is Timer.STALE and pause.status is Status.PAUSED:
+                await transitions.go_stale(conn, analysis, pause, now)
+            elif kind is Timer.EXPIRE and pause.status is Status.STALE:
+                agents = await fenced(conn, pause)
+                reason = f"Paused since {pause.paused_at:%Y-%m-%d} and not resumed: {pause.reason}"[:2000]
+                await transitions.expire(conn, analysis, pause, now=now, reason=reason)
+        if agents:
+            await self._saga.forget(agents, deadline=deadline)
+
+    # Batches and agents
+
+    async def _launches(self, deadline: Deadline) -> int:
+        found = await self._database.named("batches_under_way", {"limit": ROWS}, deadline=deadline)
+        return await _each(found, lambda row: self._batches.launch(row["id"], deadline=deadline))
+
+    async def _started(self, deadline: Deadline) -> int:
+        return await self._saga.start_ready(deadline=deadline)
+
+    async def _completed(self, deadline: Deadline) -> int:
+        """End analyses all of whose agents have completed; one whose results are not all there is told of, once."""
+        cleanup = self._cleanup
+        if cleanup is None:
+            return 0
+        values = {"analysis_id": None, "limit": ROWS}
+        found = await self._database.named("tasks_all_completed", values, deadline=deadline)
+        return await _each(found, lambda row: self._end(cleanup, row["analysis_id"], deadline))
+
+    async def _end(self, cleanup: Cleanup, analysis_id: str, deadline: Deadline) -> None:
+        cleaned = await cleanup.cleanup_success(analysis_id, deadline=deadline)
+        if cleaned.missing:
+            await self._incomplete(analysis_id, [str(one) for one in cleaned.missing], deadline)
+
+    async def _incomplete(self, analysis_id: str, missing: list[str], deadline: Deadline) -> None:
+        async with self._database.transaction(deadline) as conn:
+            analysis = await claim(conn, analysis_id)
+            if analysis is not None:
+                await alert(
+                    conn, id_of("results missing", analysis_id), "RESULTS_MISSING", "HIGH", pause=None,
+                    analysis=analysis, missing=missing[:50],
+                )  # fmt: skip
+
+    # What is old
+
+    async def retire(self, *, deadline: Deadline) -> dict[str, int]:
+        """
+        Put aside what is old: resumed pauses after 30 days, plans, batches after 90, correlations, failures.
+
+        Repeating it changes nothing; a crash leaves the rest to the next day.
+        """
+        resumed = 0
+        for row in await self._database.named("retire_resumed", {"limit": ROWS}, deadline=deadline):
+            resumed += await self._retired(row["id"], row["analysis_id"], deadline)
+        done = {"pauses": resumed}
+        for name in ("retire_plans", "retire_batches", "retire_correlations", "retire_failures"):
+            done[name.removeprefix("retire_")] = await self._database.do(name, deadline=deadline)
+        return done
+
+    async def _retired(self, pause_id: UUID, analysis_id: str, deadline: Deadline) -> int:
+        async with self._database.transaction(deadline) as conn:
+            if await claim(conn, analysis_id) is None:
+                return 0
+            pause = await _pause(conn, pause_id)
+            if pause is None or pause.status is not Status.RESUMED:
+                return 0
+            await archived(conn, pause, "RESUMED")
+        return 1
+
+
+_GATE_WORDS: Final = {
+    Gate.TIMED_OUT: "was not answered in time",
+    Gate.SOFT_REJECTED: "was rejected, and can be put again",
+    Gate.HARD_REJECTED: "was rejected for good",
+}
+
+
+async def _pause(conn: Connection, pause_id: UUID) -> Pause | None:
+    found = await rows(conn, "pause_locked", {"id": pause_id})
+    return pause_of(found[0]) if found else None
+
+
+async def _each(found: Sequence[Row], work: Callable[[Row], Awaitable[object]]) -> int:
+    """
+    Do *work* for each row and return how many there were; one that refuses does not keep the others back.
+
+    Raises:
+        StoreUnavailable, BudgetExceeded: the others would meet the same; the next round goes on.
+    """
+    for row in found:
+        try:
+            await work(row)
+        except (StoreUnavailable, BudgetExceeded):
+            raise
+        except ImemError as error:
+            log.warning("row_troubled", row={name: str(value) for name, value in row.items()}, error=str(error))
+    return len(found)

@@ -1,0 +1,374 @@
+"""Frozen values: leases, checkpoints, deliverables, and the steps of workflows. Built from rows in one place each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final, Self
+from uuid import UUID
+
+import orjson
+
+from checkpoints.definitions import Location
+from checkpoints.plain import json_text
+from journal.errors import BadInput, ConsistencyError
+
+LONGEST_ID: Final = 200
+"""Characters of the id of an analysis, a subject, a workflow, an owner or a holder, at most."""
+
+LONGEST_THREAD: Final = 255
+"""Characters of the id of a thread or of a branch's task, at most."""
+
+LONGEST_NAME: Final = 100
+"""Characters of the name of a step or a subtask, at most."""
+
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def checked_text(field: str, text: object, longest: int) -> str:
+    """
+    Return *text*.
+
+    Raises:
+        BadInput: it is no text of 1 to *longest* characters without NUL; names *field*.
+    """
+    if not isinstance(text, str):
+        raise BadInput(field, f"must be text, not {type(text).__name__}.")
+    if not 1 <= len(text) <= longest:
+        raise BadInput(field, f"must have 1 to {longest} characters, not {len(text)}.")
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise BadInput(field, "must not hold NUL or half of a surrogate pair.")
+    return text
+
+
+def checked_digest(field: str, digest: object) -> str:
+    """
+    Return *digest*.
+
+    Raises:
+        BadInput: it is no SHA-256 in 64 hexadecimal digits.
+    """
+    if not isinstance(digest, str) or not _HEX.fullmatch(digest):
+        raise BadInput(field, "must be a SHA-256 in 64 hexadecimal digits.")
+    return digest
+
+
+class Kind(StrEnum):
+    """What a checkpoint was saved for."""
+
+    START = "start"
+    """A run begins, with nothing done and nothing known."""
+    SUBTASK = "subtask"
+    """A subtask is completed."""
+    FAILURE = "failure"
+    """A subtask failed, before the agent shut down."""
+    PAUSE = "pause"
+    """The analysis is being paused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """
+    The right of one process to run one agent in one analysis.
+
+    Attributes:
+        analysis_id, agent_type: which agent.
+        agent_id: the instance, under which its working memory stands.
+        subject_id: what the analysis is about.
+        holder: the process; None where everybody was fenced off.
+        epoch: grows whenever the agent changes hands; what bears a lower one is refused everywhere.
+        expires_at: from then on others may take it; until somebody does, it stays the holder's.
+    """
+
+    analysis_id: str
+    agent_type: str
+    agent_id: str
+    subject_id: str
+    holder: str | None
+    epoch: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """
+    One agent of one type in one analysis.
+
+    Attributes:
+        owner: the actor that first opened it; whose working memory it is.
+    """
+
+    agent_id: str
+    analysis_id: str
+    agent_type: str
+    owner: str
+    opened_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """
+    Why a subtask failed.
+
+    Attributes:
+        reason: in one sentence.
+        details: whatever helps to find out, as JSON.
+        retry_count: how often it was tried again before.
+    """
+
+    reason: str
+    details: Mapping[str, Any] | None = None
+    retry_count: int = 0
+
+
+def _typed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of a checkpoint with lists that cannot change."""
+    return {
+        **row,
+        "kind": Kind(row["kind"]),
+        "completed_subtasks": tuple(row["completed_subtasks"]),
+        "pending_subtasks": tuple(row["pending_subtasks"]),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """
+    A checkpoint without what the agent then knew.
+
+    Attributes:
+        id: of the checkpoint.
+        run: counts clean restarts, from 1.
+        seq: its place among the agent's checkpoints in the analysis, from 0 without gaps, over all runs.
+        epoch: of the lease that it was saved under.
+        subtask: of a subtask row the one completed, of a failure row the one that failed.
+        checkpoint_time: strictly increasing with *seq*; *created_at* is what the clock said.
+        progress_pct: 100 × completed ÷ all.
+        completed_subtasks, pending_subtasks: disjoint; together they are the definition.
+        working_memory_hash: digest of the working memory; None of a start row.
+        preserve: exempt from clean-up.
+        stored_bytes: what its documents take in Postgres, about.
+    """
+
+    id: UUID
+    analysis_id: str
+    agent_type: str
+    agent_id: str
+    subject_id: str
+    run: int
+    seq: int
+    epoch: int
+    kind: Kind
+    subtask: str | None
+    checkpoint_time: datetime
+    created_at: datetime
+    progress_pct: Decimal
+    completed_subtasks: tuple[str, ...]
+    pending_subtasks: tuple[str, ...]
+    agent_version: str
+    failure_reason: str | None
+    retry_count: int
+    working_memory_hash: str | None
+    preserve: bool
+    stored_bytes: int
+
+    @property
+    def current_subtask(self) -> str | None:
+        """What is to be run next, or failed; None when all is done."""
+        return self.pending_subtasks[0] if self.pending_subtasks else None
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return a row of ``checkpoints_of`` or ``latest_of_analysis`` as a value."""
+        return cls(**_typed(row))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """
+    Where an agent stands, and all that it then knew.
+
+    Attributes (beside those of :class:`Summary`):
+        working_memory: its typed document; empty of a start row.
+        interim_results: findings that are not in the graph yet.
+        agent_config, agent_version: what it ran with.
+        failure_reason, error_details, retry_count: of a failure row.
+        l1_snapshot, l1_snapshot_hash: of a pause row, the working memory and its digest once more.
+    """
+
+    id: UUID
+    analysis_id: str
+    agent_type: str
+    agent_id: str
+    subject_id: str
+    run: int
+    seq: int
+    epoch: int
+    kind: Kind
+    subtask: str | None
+    checkpoint_time: datetime
+    created_at: datetime
+    progress_pct: Decimal
+    completed_subtasks: tuple[str, ...]
+    pending_subtasks: tuple[str, ...]
+    working_memory: Mapping[str, Any]
+    working_memory_hash: str | None
+    interim_results: Mapping[str, Any]
+    agent_config: Mapping[str, Any]
+    agent_version: str
+    failure_reason: str | None = None
+    error_details: Mapping[str, Any] | None = None
+    retry_count: int = 0
+    l1_snapshot: Mapping[str, Any] | None = None
+    l1_snapshot_hash: str | None = None
+    preserve: bool = False
+
+    @property
+    def current_subtask(self) -> str | None:
+        """What is to be run next, or failed; None when all is done."""
+        return self.pending_subtasks[0] if self.pending_subtasks else None
+
+    @property
+    def clean(self) -> bool:
+        """Whether a run just begins: nothing is to be restored."""
+        return self.kind is Kind.START
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return a row of ``checkpoint`` as a value."""
+        return cls(**_typed(row))
+
+    def body(self) -> bytes:
+        """Return the whole row as JSON: the copy that Valkey holds."""
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        head = orjson.dumps({**plain, "progress_pct": str(self.progress_pct)})
+        parts = [head[:-1]]
+        for name in _DOCUMENTS:
+            parts += [f',"{name}":'.encode(), orjson.dumps(getattr(self, name))]
+        for name in _FREE:
+            parts += [f',"{name}":'.encode(), json_text(getattr(self, name), name).encode()]
+        return b"".join([*parts, b"}"])
+
+    @classmethod
+    def from_body(cls, body: bytes) -> Self:
+        """
+        Return what :meth:`body` made.
+
+        Raises:
+            ConsistencyError: it is something else.
+        """
+        try:
+            row = json.loads(body)
+            row["id"] = UUID(row["id"])
+            row["progress_pct"] = Decimal(row["progress_pct"])
+            for name in ("checkpoint_time", "created_at"):
+                row[name] = datetime.fromisoformat(row[name])
+            return cls.from_row(row)
+        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+            raise ConsistencyError("The copy of a checkpoint is not what was written.") from error
+
+
+_DOCUMENTS: Final = ("working_memory", "l1_snapshot")
+_FREE: Final = ("interim_results", "agent_config", "error_details")
+_PLAIN: Final = tuple(
+    name for name in Checkpoint.__dataclass_fields__ if name not in {*_DOCUMENTS, *_FREE, "progress_pct"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliverable:
+    """
+    What a subtask was run for, in one of the stores that its definition names.
+
+    Attributes:
+        reference: in Postgres a name; in the graph ``Kind/key`` of a record; in the cache its key; of a message the id
+            of the journal's event.
+        digest: SHA-256 of the content, in 64 hexadecimal digits.
+    """
+
+    analysis_id: str
+    agent_type: str
+    subtask: str
+    location: Location
+    reference: str
+    digest: str
+    delivered_at: datetime
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return a row of ``deliverables_of`` as a value."""
+        return cls(**{**row, "location": Location(row["location"])})
+
+
+class Outcome(StrEnum):
+    """How an analysis ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """
+    What is known about an analysis.
+
+    Attributes:
+        outcome, ended_at: None while it is under way, paused included.
+        reason: why it failed.
+        purged_at: when the last of its checkpoints went that nobody wanted kept.
+        cleared_at: when its keys in Valkey were removed.
+    """
+
+    analysis_id: str
+    subject_id: str
+    began_at: datetime
+    outcome: Outcome | None
+    ended_at: datetime | None
+    reason: str | None
+    purged_at: datetime | None
+    cleared_at: datetime | None
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return a row of ``analysis`` as a value."""
+        return cls(**{**row, "outcome": Outcome(row["outcome"]) if row["outcome"] else None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowCheckpoint:
+    """
+    The state of a workflow's thread after a step.
+
+    Attributes:
+        seq: its place among the saves of the thread; the highest is where it stands.
+        parent_seq: of the step before; None of the first.
+        state_version: of the state's form; a program that does not know it must not go on.
+        pending: task → what it has finished since; a resume runs the others alone.
+    """
+
+    id: UUID
+    workflow_id: str
+    thread_id: str
+    step_name: str
+    seq: int
+    parent_seq: int | None
+    state: Any
+    state_version: int
+    created_at: datetime
+    pending: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step of a workflow's thread, without its state."""
+
+    step_name: str
+    seq: int
+    parent_seq: int | None
+    state_version: int
+    created_at: datetime

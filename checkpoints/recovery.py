@@ -1,0 +1,353 @@
+"""
+Three tiers of recovery: an agent goes on with exactly what it knew, or it does not start and somebody is told.
+
+The lease comes first, so that whoever was presumed dead can no longer write; then each tier is asked in turn, and the
+first that proves itself serves:
+
+1. the live working memory, if it is that of the newest checkpoint, whole, and either equal to its snapshot or the
+   subtask under way may be entered again;
+2. the snapshot on the durable server, if it is of the newest checkpoint;
+3. the newest checkpoint's own row in Postgres.
+
+What is proven is proven by digest, against the newest row in Postgres, which decides. An older state is never resumed,
+and neither is an empty one, except by an agent that has completed nothing.
+
+A checkpoint that was saved in the middle of a subtask (a failure, or a pause that could not wait) also holds what that
+subtask had written. Where it may not be entered twice, the memory goes back to the end of the subtask before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+import structlog
+
+from cache.document import Contents, contents_of, digest
+from cache.snapshots import SnapshotStore
+from cache.state import Identity, Meta, State
+from cache.store import WorkingStore
+from checkpoints.definitions import Definitions
+from checkpoints.metrics import METRICS, Metrics
+from checkpoints.model import Checkpoint, Kind, Lease
+from checkpoints.store import Checkpoints
+from checkpoints.versions import MIGRATIONS, Migrations, resumable
+from journal.deadline import Deadline
+from journal.errors import BudgetExceeded, ConsistencyError, NotOpen, NotResumable, OutcomeUnknown, ValkeyUnavailable
+
+log = structlog.get_logger()
+
+PATIENCE_MS: Final = 30_000
+"""How long a recovery may take as a whole, in milliseconds, where the caller does not say."""
+
+SECONDARY_SHARE: Final = 0.4
+"""Share of the time left that the second tier may take: the third has to be asked as well."""
+
+
+class Tier(StrEnum):
+    """Which store served; the names that metrics and answers use."""
+
+    CLEAN = "clean_start"
+    """Nothing was completed yet: the memory begins empty."""
+    LIVE = "l1_existing"
+    SECONDARY = "redis_secondary"
+    POSTGRES = "postgresql_checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """
+    What an agent goes on with.
+
+    Attributes:
+        tier: which store served.
+        checkpoint: the newest one, as the present program reads it; its ``current_subtask`` is what comes next.
+        meta: how the working memory stands.
+        dirty: whether it holds writes after the checkpoint, of a subtask that may be entered again.
+        rolled_back: whether writes of a subtask that may not were left out.
+        migrated: whether *checkpoint* was saved by an earlier version of the program.
+        refused: why each tier above was not good enough, in words.
+    """
+
+    tier: Tier
+    checkpoint: Checkpoint
+    meta: Meta
+    dirty: bool = False
+    rolled_back: bool = False
+    migrated: bool = False
+    refused: Mapping[Tier, str]
+
+    @property
+    def seq(self) -> int:
+        """The checkpoint's place among those of the agent."""
+        return self.checkpoint.seq
+
+
+class Alarm(Protocol):
+    """Who is told when nothing can be recovered; see :mod:`checkpoints.alarm`."""
+
+    async def unrecoverable(self, checkpoint: Checkpoint, reasons: Mapping[Tier, str], *, deadline: Deadline) -> None:
+        """Raise one alert about *checkpoint*, however often it is asked."""
+
+
+class _Refused(Exception):
+    """A tier is not good enough; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """
+    What has to be brought back.
+
+    Attributes:
+        latest: the newest checkpoint: what a tier is compared with.
+        of: the one whose memory it is; an earlier one where a subtask's writes are left out.
+        present: *latest* as the present program reads it.
+    """
+
+    lease: Lease
+    identity: Identity
+    latest: Checkpoint
+    of: Checkpoint
+    present: Checkpoint
+
+    @property
+    def rolled_back(self) -> bool:
+        return self.of is not self.latest
+
+    @property
+    def migrated(self) -> bool:
+        return self.present is not self.latest
+
+
+class Recovery:
+    """
+    Brings an agent's working memory back.
+
+    Args:
+        checkpoints: the newest row decides.
+        working: where the agent works.
+        snapshots: the copy of the newest snapshot.
+        definitions: which subtasks may be entered again.
+        alarm: told when nothing is left.
+        metrics: counts which tier served, and what was inconsistent.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        working: WorkingStore,
+        snapshots: SnapshotStore,
+        definitions: Definitions,
+        alarm: Alarm,
+        *,
+        migrations: Migrations = MIGRATIONS,
+        metrics: Metrics = METRICS,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._working = working
+        self._snapshots = snapshots
+        self._definitions = definitions
+        self._alarm = alarm
+        self._migrations = migrations
+        self._metrics = metrics
+
+    async def recover(self, lease: Lease, *, deadline: Deadline | None = None) -> Recovered:
+        """
+        Bring back the working memory of the agent that holds *lease*.
+
+        A crash at any point leaves a memory that the next recovery either proves or replaces.
+
+        Raises:
+            NotResumable: no tier holds the state of the newest checkpoint, and one alert was raised; or the program
+                does not understand its version. Nothing was started.
+            StaleEpoch: somebody else has taken the lease meanwhile.
+            PostgresUnavailable, ValkeyUnavailable: the newest checkpoint, or the place to work in, cannot be reached;
+                retryable; nothing was started.
+        """
+        deadline = deadline or Deadline.after_ms(PATIENCE_MS)
+        begun = time.monotonic()
+        wanted = await self._wanted(lease, deadline)
+        if wanted.of.clean:
+            meta = await self._working.open(wanted.identity, lease.epoch, replace=True, deadline=deadline)
+            recovered = Recovered(
+                tier=Tier.CLEAN,
+                checkpoint=wanted.present,
+                meta=meta,
+                rolled_back=wanted.rolled_back,
+                migrated=wanted.migrated,
+                refused={},
+            )
+        else:
+            recovered = await self._from_tiers(wanted, deadline)
+        self._metrics.tier_used.add(tier=recovered.tier.value)
+        self._metrics.restore_latency.observe((time.monotonic() - begun) * 1000.0, tier=recovered.tier.value)
+        log.info(
+            "recovery.done", agent_id=lease.agent_id, analysis_id=lease.analysis_id, tier=recovered.tier.value,
+            seq=recovered.seq, keys=recovered.meta.keys, rolled_back=recovered.rolled_back,
+            refused={tier.value: why for tier, why in recovered.refused.items()},
+        )  # fmt: skip
+        return recovered
+
+    async def _wanted(self, lease: Lease, deadline: Deadline) -> _Wanted:
+        latest = await self._checkpoints.load(lease.analysis_id, lease.agent_type, deadline=deadline)
+        if latest is None:
+            raise NotResumable(
+                f"{lease.agent_type} has no checkpoint in the analysis {lease.analysis_id}.",
+                mend="Acquiring its lease writes the first one.",
+            )
+        return _Wanted(
+            lease=lease,
+            identity=Identity(lease.agent_id, lease.analysis_id, lease.agent_type),
+            latest=latest,
+            of=await self._boundary(latest, deadline),
+            present=resumable(latest, self._definitions, self._migrations),
+        )
+
+    def _reentrant(self, checkpoint: Checkpoint) -> bool:
+        """Whether what comes next may be entered on a memory that it has already written to."""
+        name = checkpoint.current_subtask
+        return name is not None and self._definitions.of_type(checkpoint.agent_type).subtask(name).reentrant
+
+    async def _boundary(self, latest: Checkpoint, deadline: Deadline) -> Checkpoint:
+        """Return *latest*, or the checkpoint before it whose memory holds nothing of an unfinished subtask."""
+        if latest.kind in {Kind.START, Kind.SUBTASK} or latest.current_subtask is None or self._reentrant(latest):
+            return latest
+        history = await self._checkpoints.history(latest.analysis_id, latest.agent_type, deadline=deadline)
+        ends = [one for one in history if one.kind in {Kind.START, Kind.SUBTASK} and one.seq < latest.seq]
+        if not ends or ends[-1].working_memory_hash == latest.working_memory_hash:
+            return latest
+        before = await self._checkpoints.get(ends[-1].id, deadline=deadline)
+        return before or latest
+
+    async def _from_tiers(self, wanted: _Wanted, deadline: Deadline) -> Recovered:
+        refused: dict[Tier, str] = {}
+        tiers = ((Tier.LIVE, self._live), (Tier.SECONDARY, self._secondary), (Tier.POSTGRES, self._postgres))
+        for tier, attempt in tiers:
+            try:
+                meta, dirty = await attempt(wanted, deadline)
+            except _Refused as reason:
+                refused[tier] = str(reason)
+            except ConsistencyError as error:
+                refused[tier] = error.message
+                self._metrics.consistency_errors.add(store=tier.value)
+            else:
+                return Recovered(
+                    tier=tier,
+                    checkpoint=wanted.present,
+                    meta=meta,
+                    dirty=dirty,
+                    rolled_back=wanted.rolled_back,
+                    migrated=wanted.migrated,
+                    refused=refused,
+                )
+        await self._alarm.unrecoverable(wanted.latest, refused, deadline=deadline)
+        why = "; ".join(f"{tier.value}: {reason.rstrip('.')}" for tier, reason in refused.items())
+        whose = f"{wanted.lease.agent_id} is what it was at checkpoint {wanted.latest.seq}"
+        raise NotResumable(
+            f"Nothing that is stored of {whose}: {why}.",
+            mend="Nothing was started, and an alert was raised.",
+        )
+
+    async def _live(self, wanted: _Wanted, deadline: Deadline) -> tuple[Meta, bool]:
+        """Prove what is in the working memory, behind the fence of the new epoch."""
+        agent_id, latest = wanted.lease.agent_id, wanted.latest
+        _refuse_what_is_left_out(wanted)
+        _refuse_another(wanted, await self._working.meta(agent_id, deadline=deadline))
+        try:
+            await self._working.open(wanted.identity, wanted.lease.epoch, deadline=deadline)
+            meta, contents = await self._working.read(agent_id, epoch=wanted.lease.epoch, deadline=deadline)
+        except NotOpen as error:
+            raise _Refused(error.message) from error
+        found = digest(contents)
+        if found == meta.digest == latest.working_memory_hash:
+            return meta, False
+        if meta.digest != latest.working_memory_hash:
+            raise ConsistencyError("its snapshot is not that of the newest checkpoint")
+        if meta.clean:
+            raise ConsistencyError("it is not what its digest says, though nobody wrote to it")
+        if not self._reentrant(latest):
+            raise _Refused(f"it holds writes of {latest.current_subtask}, which may not be entered twice")
+        return meta, True
+
+    async def _secondary(self, wanted: _Wanted, deadline: Deadline) -> tuple[Meta, bool]:
+        _refuse_what_is_left_out(wanted)
+        try:
+            found = await self._snapshots.get(
+                wanted.lease.agent_id, deadline=deadline.within_ms(deadline.left_ms() * SECONDARY_SHARE)
+            )
+        except (ValkeyUnavailable, BudgetExceeded, OutcomeUnknown) as error:
+            raise _Refused(error.message) from error
+        if found is None:
+            raise _Refused("there is no snapshot")
+        meta, document = found
+        if meta.identity != wanted.identity:
+            raise _Refused("the snapshot is of another analysis or agent type")
+        if meta.seq != wanted.latest.seq:
+            raise _Refused(f"the snapshot is of checkpoint {meta.seq}, not {wanted.latest.seq}")
+        contents = _proven(document, meta.digest, wanted.latest.working_memory_hash)
+        return await self._restored(wanted, contents, deadline)
+
+    async def _postgres(self, wanted: _Wanted, deadline: Deadline) -> tuple[Meta, bool]:
+        row = await self._checkpoints.get(wanted.of.id, deadline=deadline)
+        if row is None:
+            raise _Refused("its row is gone")
+        try:
+            contents = _proven(row.l1_snapshot, row.l1_snapshot_hash, row.working_memory_hash)
+        except ConsistencyError:
+            contents = _proven(row.working_memory, row.working_memory_hash, row.working_memory_hash)
+        if wanted.migrated:
+            contents = contents_of(resumable(row, self._definitions, self._migrations).working_memory)
+        return await self._restored(wanted, contents, deadline)
+
+    async def _restored(self, wanted: _Wanted, contents: Contents, deadline: Deadline) -> tuple[Meta, bool]:
+        meta = await self._working.restore(
+            wanted.identity,
+            contents,
+            digest(contents),
+            wanted.lease.epoch,
+            wanted.latest.seq,
+            # Whatever is there is of somebody who no longer holds a lease.
+            replace=True,
+            deadline=deadline,
+        )
+        return meta, False
+
+
+def _refuse_what_is_left_out(wanted: _Wanted) -> None:
+    """Pass over a tier that only holds what the newest checkpoint holds, where something else is wanted."""
+    if wanted.rolled_back:
+        raise _Refused("it holds writes of a subtask that may not be entered twice")
+    if wanted.migrated:
+        raise _Refused("it is of an earlier version")
+
+
+def _refuse_another(wanted: _Wanted, meta: Meta | None) -> None:
+    """Pass over a working memory that is not that of the newest checkpoint."""
+    if meta is None:
+        raise _Refused("it is gone")
+    if meta.identity != wanted.identity:
+        raise _Refused("it is of another analysis or agent type")
+    if meta.state is not State.OPEN:
+        raise _Refused("a restore into it was never finished")
+    if meta.checkpoint_seq != wanted.latest.seq:
+        raise _Refused(f"it follows checkpoint {meta.checkpoint_seq}, not {wanted.latest.seq}")
+
+
+def _proven(document: Any, stated: str | None, expected: str | None) -> Contents:
+    """
+    Return the contents of *document* if they are what its own store and the newest checkpoint say.
+
+    Raises:
+        ConsistencyError: they are not.
+    """
+    if stated is None:
+        raise ConsistencyError("it has no digest")
+    contents = contents_of(document)
+    found = digest(contents)
+    if found != stated or (expected is not None and found != expected):
+        raise ConsistencyError("it is not what its digest says")
+    return contents

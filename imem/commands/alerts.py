@@ -1,0 +1,148 @@
+"""``imem alerts``: what people have to look at, and saying that somebody has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from journal.errors import BadInput
+from journal.settings import Settings
+
+if TYPE_CHECKING:
+    from checkpoints.alerts import Alert, Board, Card
+
+BUDGET_MS = 5000
+"""How long the answer may take, in milliseconds."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer()
+alerts_app = typer.Typer(help="What people have to look at.")
+app.add_typer(alerts_app, name="alerts")
+
+
+@alerts_app.callback(invoke_without_command=True)
+def alerts(context: typer.Context, *, as_json: Json = False) -> None:
+    """
+    Show what needs attention: one card for each subject, until what it is about is over.
+
+    Acknowledging stops the reminders; only resuming or cancelling changes a pause.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    board = asyncio.run(_board())
+    typer.echo(json.dumps(board.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(board)))
+
+
+@alerts_app.command()
+def ack(
+    alert: Annotated[UUID, typer.Argument(metavar="ID", help="The alert's id, as `imem alerts` shows it.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Acknowledge an alert in the name of IMEM_ACTOR: it is not sent again; nothing else changes."""
+    found, first = asyncio.run(_acknowledge(alert))
+    if as_json:
+        typer.echo(json.dumps({"acknowledged_now": first, "alert": found.to_dict()}, indent=2, ensure_ascii=False))
+    elif first:
+        typer.echo(f"Acknowledged: {_title(found)}. It is not sent again; what it is about goes on as it was.")
+    else:
+        typer.echo(f"{_shown(found.acknowledged_by or '')} had acknowledged it before: {_title(found)}.")
+
+
+async def _board() -> Board:
+    from checkpoints.alerts import Alerts  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.stores import Stores  # noqa: PLC0415 - as above
+    from journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+
+    async with Stores.open(Settings.read()) as stores:
+        deadline = Deadline.after_ms(BUDGET_MS)
+        return await stores.gateway.authorize_and_execute(
+            Resource(ResourceType.WORKFLOW, "alerts"),
+            Action.READ,
+            lambda: Alerts(stores.database).cards(deadline=deadline),
+            deadline=deadline,
+        )
+
+
+async def _acknowledge(alert: UUID) -> tuple[Alert, bool]:
+    from checkpoints.alerts import Alerts  # noqa: PLC0415 - as above
+    from imem.stores import Stores  # noqa: PLC0415 - as above
+    from journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+
+    async with Stores.open(Settings.read()) as stores:
+        deadline = Deadline.after_ms(BUDGET_MS)
+        try:
+            return await stores.gateway.authorize_and_execute(
+                Resource(ResourceType.WORKFLOW, f"alert {alert}"),
+                Action.ACKNOWLEDGE,
+                lambda: Alerts(stores.database).acknowledge(alert, stores.gateway.actor, deadline=deadline),
+                deadline=deadline,
+            )
+        except BadInput as error:
+            raise typer.BadParameter(f"{error.reason} {error.mend}".strip()) from error
+
+
+def _lines(board: Board) -> Iterator[str]:
+    if not board.cards:
+        yield "Nothing needs attention."
+    if board.banner is not None:
+        yield f"{board.banner.text} {board.banner.action}: {len(board.banner.analyses)} analyses."
+        yield ""
+    for card in board.cards:
+        yield from _card(card)
+    shown = sum(len(card.alerts) for card in board.cards)
+    if board.total > shown:
+        yield f"{board.total - shown:,} more alerts are not shown."
+    for one in board.undelivered:
+        yield (
+            f"The channel {one.channel} did not take everything: {one.waiting} to be tried again, {one.failed} given up"
+            f" since yesterday. {_shown(one.error or '')}".rstrip()
+        )
+
+
+def _card(card: Card) -> Iterator[str]:
+    state = "acknowledged" if card.acknowledged else "escalated" if card.escalated else "new"
+    yield f"{_shown(card.subject)}  {card.severity.value}  {state}"
+    for alert in card.alerts:
+        yield f"  {alert.raised_at:%Y-%m-%d %H:%M} UTC  {_title(alert)}"
+        yield f"    id {alert.alert_id}"
+        if alert.acknowledged_by is not None:
+            yield f"    acknowledged by {_shown(alert.acknowledged_by)}"
+        yield from _situation(alert)
+
+
+def _title(alert: Alert) -> str:
+    of = f" of {_shown(alert.analysis_id)}" if alert.analysis_id is not None else ""
+    return f"{alert.kind}{of}"
+
+
+def _situation(alert: Alert) -> Iterator[str]:
+    payload = alert.payload
+    what = payload.get("reason") or payload.get("message")
+    if what:
+        yield f"    {_shown(str(what))}"
+    known = [
+        f"{payload['progress_pct']} % done" if payload.get("progress_pct") is not None else "",
+        f"phase {_shown(str(payload['phase']))}" if payload.get("phase") else "",
+        f"day {payload['day']}" if payload.get("day") is not None else "",
+        f"checkpoint {_shown(str(payload['checkpoint_id']))}" if payload.get("checkpoint_id") else "",
+    ]
+    if any(known):
+        yield f"    {', '.join(one for one in known if one)}"
+    for name, title in (("completed", "done"), ("pending", "to do")):
+        subtasks = payload.get(name)
+        if isinstance(subtasks, list) and subtasks:
+            yield f"    {title}: {', '.join(_shown(str(one)) for one in subtasks)}"
+
+
+def _shown(text: str) -> str:
+    """Return what somebody stored as a terminal may show it: on one line, and nothing that steers it."""
+    return text if text.isprintable() else repr(text)

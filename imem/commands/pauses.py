@@ -1,0 +1,425 @@
+"""``imem pause``, ``resume``, ``extend`` and ``pauses``: stopping analyses, and letting them go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from journal.errors import BadInput
+from journal.settings import Settings
+
+if TYPE_CHECKING:
+    from checkpoints.assembly import Pausing
+    from checkpoints.batch_runs import BatchState
+    from checkpoints.pause_rows import Pause
+    from imem.stores import Stores
+    from journal.actors import Actor
+    from journal.deadline import Deadline
+
+T = TypeVar("T")
+
+FAILURE = 1
+UNFINISHED = 3
+
+ASK_MS = 5_000
+"""How long looking may take, in milliseconds."""
+
+WAIT_S = 90
+"""How long an order is carried out here before the workers are left alone with it, in seconds."""
+
+ROUND_MS = 1_000
+"""Between two lines of progress, in milliseconds."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+What = Annotated[str, typer.Argument(metavar="ANALYSIS|STOCK", help="An analysis, or a stock such as company:MU.")]
+Several = Annotated[
+    list[str], typer.Argument(metavar="ANALYSIS|STOCK…", help="Analyses or stocks; several make a batch.")
+]
+Wait = Annotated[int, typer.Option("--wait", metavar="SECONDS", help="How long to carry it out here.", min=0, max=3600)]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Analyses at a time, in a batch.", min=1, max=100)]
+
+app = typer.Typer()
+group = typer.Typer(help="What is paused.")
+app.add_typer(group, name="pauses")
+
+
+@app.command()
+def pause(
+    what: Several,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    limit: Limit = 5,
+    wait: Wait = WAIT_S,
+    as_json: Json = False,
+) -> None:
+    """
+    Pause analyses: their agents stop at a safe point, and their memories are kept and proven.
+
+    Exit code 0: everything is paused; 3: it is under way, and the workers go on with it; 1: an analysis refused.
+    """
+    if len(what) > 1:
+        _batch(
+            "Pausing",
+            lambda parts, by, due: _pause_all(parts, what, by, due, reason=reason, limit=limit),
+            wait,
+            as_json=as_json,
+        )
+        return
+
+    async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> Pause:
+        name = await parts.pauses.meant(what[0], paused=False, deadline=deadline)
+        done = await _ordered(
+            stores, "pause", name, deadline,
+            lambda: parts.pauses.pause_analysis(
+                None, reason, analysis_id=name, by=stores.gateway.actor, deadline=deadline
+            ),
+        )  # fmt: skip
+        return done.pause
+
+    found = _run(order, 1_000 * (wait + 5))
+    _tell(found, as_json=as_json, done="PAUSED")
+
+
+@app.command()
+def resume(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ANALYSIS|STOCK…", help="Analyses or stocks; several make a batch."),
+    ] = None,
+    *,
+    plan: Annotated[
+        str | None, typer.Option("--plan", help="What each agent does, as JSON, or @ and the name of a file.")
+    ] = None,
+    cause: Annotated[
+        str | None,
+        typer.Option("--cause", metavar="SIGNATURE", help="Say that this cause is over; what waits for it resumes."),
+    ] = None,
+    notify: Annotated[bool, typer.Option("--notify/--no-notify", help="Tell people when it runs.")] = True,
+    limit: Limit = 5,
+    wait: Wait = WAIT_S,
+    as_json: Json = False,
+) -> None:
+    """
+    Resume paused analyses: each agent goes on where its plan says, once its memory is proven.
+
+    A plan is {"restart": {"AGENT": "checkpoint" or "clean"}, "skip": [...], "wait": [...]}; agents that it does not
+    name do what they would. Exit code 0: everything runs; 3: it is under way, and the workers go on with it; 1: an
+    analysis is paused again, or refused.
+    """
+    names = what or []
+    if (cause is None) == (not names):
+        raise typer.BadParameter("Name analyses or stocks, or a cause with --cause.")
+    if cause is not None:
+        _resolve(cause, as_json=as_json)
+        return
+    if len(names) > 1:
+        if plan is not None:
+            raise typer.BadParameter("--plan is for one analysis.")
+        _batch("Resuming", lambda parts, by, due: _resume_all(parts, names, limit, by, due), wait, as_json=as_json)
+        return
+    given = _plan(plan)
+
+    async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> Pause:
+        name = await parts.pauses.meant(names[0], paused=True, deadline=deadline)
+        done = await _ordered(
+            stores, "resume", name, deadline,
+            lambda: parts.pauses.resume_analysis(
+                None, given, notify, analysis_id=name, by=stores.gateway.actor, deadline=deadline
+            ),
+        )  # fmt: skip
+        return done.pause
+
+    _tell(_run(order, 1_000 * (wait + 5)), as_json=as_json, done="RESUMED")
+
+
+@app.command()
+def extend(
+    what: What,
+    *,
+    until: Annotated[
+        str, typer.Option("--until", metavar="T", help="A time with its zone, or a day (its end in UTC).")
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    as_json: Json = False,
+) -> None:
+    """Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long."""
+    at = _moment(until)
+
+    async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> Pause:
+        name = await parts.pauses.meant(what, paused=True, deadline=deadline)
+        return await _ordered(
+            stores, "extend", name, deadline,
+            lambda: parts.pauses.extend(
+                None, at, reason, analysis_id=name, by=stores.gateway.actor, deadline=deadline
+            ),
+        )  # fmt: skip
+
+    _tell(_run(order, ASK_MS), as_json=as_json, done="PAUSED")
+
+
+@group.callback(invoke_without_command=True)
+def pauses(
+    context: typer.Context,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Those that were resumed of late as well.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List what is paused: since when and why, what happens when nobody does anything, and what keeps it back."""
+    if context.invoked_subcommand is not None:
+        return
+
+    async def ask(parts: Pausing, stores: Stores, deadline: Deadline) -> list[Pause]:
+        return await _ordered(
+            stores, "read", "pauses", deadline, lambda: parts.pauses.pauses(everything=everything, deadline=deadline)
+        )
+
+    found = _run(ask, ASK_MS)
+    if as_json:
+        _print([one.to_dict() for one in found])
+    else:
+        typer.echo("\n".join(line for one in found for line in _lines(one)) or "Nothing is paused.")
+
+
+@group.command()
+def show(what: What, *, as_json: Json = False) -> None:
+    """Show whether an analysis is paused, and how its last pause ended."""
+
+    async def ask(parts: Pausing, stores: Stores, deadline: Deadline) -> Any:
+        # A stock may have a paused analysis, or one that runs.
+        analysis = await parts.pauses.known(what, deadline=deadline)
+        return await _ordered(
+            stores, "read", what, deadline,
+            lambda: parts.pauses.get_pause_state(
+                None if analysis else what, analysis_id=what if analysis else None, deadline=deadline
+            ),
+        )  # fmt: skip
+
+    state = _run(ask, ASK_MS)
+    if as_json:
+        _print(state.to_dict())
+        return
+    typer.echo(f"{_shown(state.analysis_id)} of {_shown(state.stock_id)}: {state.to_dict()['status']}")
+    if state.pause is not None:
+        typer.echo("\n".join(_lines(state.pause)))
+    for one in state.failures:
+        typer.echo(f"  {one.failed_at:%Y-%m-%d %H:%M} UTC  {_shown(one.agent_type)}: {_shown(one.message)}")
+        if one.external:
+            typer.echo(f"    from outside; once it is over: imem resume --cause {one.signature[:12]}")
+
+
+@group.command()
+def cancel(what: What, *, reason: Annotated[str, typer.Option("--reason", help="Why.")], as_json: Json = False) -> None:
+    """Give a paused analysis up: it has failed, its memories go at once, its checkpoints in 30 days."""
+
+    async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> str:
+        name = await parts.pauses.meant(what, paused=True, deadline=deadline)
+        await _ordered(
+            stores, "cancel", name, deadline,
+            lambda: parts.pauses.cancel(
+                None, reason, analysis_id=name, by=stores.gateway.actor, deadline=deadline
+            ),
+        )  # fmt: skip
+        return name
+
+    name = _run(order, ASK_MS)
+    if as_json:
+        _print({"analysis_id": name, "status": "EXPIRED"})
+    else:
+        typer.echo(f"{_shown(name)} is given up.")
+
+
+@group.command()
+def batches(
+    batch: Annotated[str | None, typer.Argument(metavar="[ID]", help="One of them, with its analyses.")] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """List the newest batches, or show one: how many analyses are through, which failed, and why."""
+
+    async def ask(parts: Pausing, stores: Stores, deadline: Deadline) -> list[BatchState]:
+        async def look() -> list[BatchState]:
+            if batch is None:
+                return await parts.batches.batches(deadline=deadline)
+            return [await parts.batches.get_batch_status(batch, deadline=deadline)]
+
+        return await _ordered(stores, "read", "batches", deadline, look)
+
+    found = _run(ask, ASK_MS)
+    if as_json:
+        _print([one.to_dict() for one in found] if batch is None else found[0].to_dict())
+    else:
+        typer.echo("\n".join(line for one in found for line in _batch_lines(one)) or "There is no batch.")
+
+
+# Within
+
+
+def _run(work: Callable[[Pausing, Stores, Deadline], Awaitable[T]], budget_ms: float) -> T:
+    """Run *work* on opened stores; what is wrong with what was asked ends with exit code 2."""
+    from imem.logs import only_errors  # noqa: PLC0415 - as below
+    from imem.pausing import opened  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.stores import Stores  # noqa: PLC0415 - as above
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+
+    only_errors()
+
+    async def run() -> T:
+        async with Stores.open(Settings.read()) as stores, opened(stores) as parts:
+            return await work(parts, stores, Deadline.after_ms(budget_ms))
+
+    try:
+        return asyncio.run(run())
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
+
+
+async def _ordered(
+    stores: Stores, action: str, what: str, deadline: Deadline, operation: Callable[[], Awaitable[T]]
+) -> T:
+    from imem.pausing import ordered  # noqa: PLC0415 - as above
+    from journal.actors import Action  # noqa: PLC0415 - as above
+
+    return await ordered(stores.gateway, Action(action), what, operation, deadline=deadline)
+
+
+def _resolve(cause: str, *, as_json: bool) -> None:
+    async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> str:
+        return await _ordered(
+            stores, "resume", f"cause {cause}", deadline,
+            lambda: parts.incidents.cause_resolved(cause, by=stores.gateway.actor, deadline=deadline),
+        )  # fmt: skip
+
+    pattern = _run(order, ASK_MS)
+    if as_json:
+        _print({"resolved": pattern})
+    else:
+        typer.echo(f"Noted: {_shown(pattern)} is over. What waits for nothing else is resumed by the workers.")
+
+
+async def _pause_all(
+    parts: Pausing, what: Sequence[str], by: Actor, deadline: Deadline, *, reason: str, limit: int
+) -> BatchState:
+    names = [await parts.pauses.meant(one, paused=False, deadline=deadline) for one in what]
+    return await parts.batches.pause_batch([], reason, limit, analysis_ids=names, by=by, deadline=deadline)
+
+
+async def _resume_all(parts: Pausing, what: Sequence[str], limit: int, by: Actor, deadline: Deadline) -> BatchState:
+    names = [await parts.pauses.meant(one, paused=True, deadline=deadline) for one in what]
+    return await parts.batches.resume_batch([], limit, analysis_ids=names, by=by, deadline=deadline)
+
+
+def _batch(
+    title: str, order: Callable[[Pausing, Actor, Deadline], Awaitable[BatchState]], wait_s: int, *, as_json: bool
+) -> None:
+    """Order a batch, show how it goes, and end with the exit code that says how it went."""
+    from imem.commands.progress import events_bar  # noqa: PLC0415 - as above
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+
+    action = "pause" if title == "Pausing" else "resume"
+
+    async def work(parts: Pausing, stores: Stores, deadline: Deadline) -> BatchState:
+        with events_bar(title, quiet=as_json, what="analyses") as report:
+            state = await _ordered(
+                stores, action, "batch", deadline,
+                lambda: order(parts, stores.gateway.actor, Deadline.after_ms(2 * ROUND_MS)),
+            )  # fmt: skip
+            report(state.done, state.total)
+            while state.completed_at is None and not deadline.passed:
+                await parts.batches.carry_out(state.batch_id, deadline.within_ms(ROUND_MS))
+                state = await parts.batches.get_batch_status(state.batch_id, deadline=Deadline.after_ms(ASK_MS))
+                report(state.done, state.total)
+        return state
+
+    state = _run(work, 1_000 * (wait_s + 5))
+    if as_json:
+        _print(state.to_dict())
+    else:
+        typer.echo("\n".join(_batch_lines(state)))
+    if state.failed:
+        raise typer.Exit(FAILURE)
+    if state.completed_at is None:
+        raise typer.Exit(UNFINISHED)
+
+
+def _tell(found: Pause, *, as_json: bool, done: str) -> None:
+    if as_json:
+        _print(found.to_dict())
+    else:
+        typer.echo("\n".join(_lines(found)))
+    if found.status.value == done:
+        return
+    raise typer.Exit(UNFINISHED if found.status.value in {"PAUSING", "RESUMING"} else FAILURE)
+
+
+def _plan(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text)
+    except OSError as error:
+        raise typer.BadParameter(f"--plan: {text[1:]} cannot be read.") from error
+    except ValueError as error:
+        raise typer.BadParameter("--plan is no JSON.") from error
+    if not isinstance(found, dict):
+        raise typer.BadParameter("--plan is an object with the lists restart, skip and wait.")
+    return found
+
+
+def _moment(text: str) -> datetime:
+    from imem.commands.ask import moment  # noqa: PLC0415 - as above
+
+    try:
+        at = moment(text)
+    except BadInput as error:
+        raise typer.BadParameter(f"--until: {error.reason}") from error
+    if at is None:
+        raise typer.BadParameter("--until names a time.")
+    return at
+
+
+def _lines(one: Pause) -> Iterator[str]:
+    days = f"since {one.paused_at:%Y-%m-%d %H:%M} UTC"
+    yield f"{_shown(one.analysis_id)} of {_shown(one.stock_id)}  {one.status.value}  {days}"
+    by = "" if one.created_by == "SYSTEM" else f" by {_shown(one.created_by)}"
+    yield f"  {one.trigger.value}{by}: {_shown(one.reason)}"
+    if one.failed_agent is not None:
+        yield f"  failed: {_shown(one.failed_agent)}"
+    if one.status.value in {"PAUSED", "STALE"}:
+        stale = "" if one.status.value == "STALE" else f"stale {one.stale_at:%Y-%m-%d %H:%M} UTC, "
+        yield f"  if nobody resumes it: {stale}expires {one.expires_at:%Y-%m-%d %H:%M} UTC"
+    if one.last_trouble is not None:
+        yield f"  held up: {_shown(one.last_trouble)}"
+    plan = one.plan.to_dict()
+    if one.status.value in {"RESUMING", "RESUMED"} and any(plan.values()):
+        restart = plan["restart"]
+        how = [f"{name} ({begin})" for name, begin in restart.items()] if isinstance(restart, dict) else []
+        yield f"  restarts: {', '.join(how) or 'nothing'}; kept: {', '.join(plan['skip']) or 'nothing'}"
+    if one.batch_id is not None:
+        yield f"  batch {one.batch_id}"
+
+
+def _batch_lines(state: BatchState) -> Iterator[str]:
+    yield (
+        f"{state.batch_id}  {_shown(state.name)}  {state.status.value}: {state.done} of {state.total} through, "
+        f"{state.failed} failed"
+    )
+    if state.held_back is not None:
+        yield f"  held back: {_shown(state.held_back)}"
+    for name, (member, trouble) in state.members.items():
+        if trouble is not None:
+            yield f"  {_shown(name)} {member.value}: {_shown(trouble)}"
+
+
+def _print(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _shown(text: str) -> str:
+    """Return what somebody stored as a terminal may show it: on one line, and nothing that steers it."""
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,249 @@
+"""``imem checkpoints`` and ``imem working``: where agents stand, and what they know."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from journal.settings import Settings
+
+if TYPE_CHECKING:
+    from cache.document import Contents, Entry
+    from checkpoints.model import Checkpoint, Summary
+    from imem.working import Work
+
+BUDGET_MS = 5000
+"""How long an answer may take, in milliseconds."""
+
+SHOWN_CHARS = 60
+"""Characters of a value that a line shows."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Id = Annotated[UUID, typer.Argument(metavar="ID", help="A checkpoint's id, as `imem checkpoints list` shows it.")]
+
+app = typer.Typer()
+checkpoints_app = typer.Typer(help="Where agents stand.", no_args_is_help=True)
+app.add_typer(checkpoints_app, name="checkpoints")
+
+
+@asynccontextmanager
+async def _work() -> AsyncIterator[Work]:
+    from imem.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.working import Work  # noqa: PLC0415 - as above
+
+    async with Stores.open(Settings.read()) as stores:
+        work = Work(stores)
+        try:
+            yield work
+        finally:
+            await work.close()
+
+
+@checkpoints_app.callback()
+def _checkpoints() -> None:
+    """Where agents stand."""
+
+
+@checkpoints_app.command("list")
+def list_(
+    analysis: Annotated[str, typer.Argument(metavar="ANALYSIS", help="The analysis's id.")],
+    agent_type: Annotated[str | None, typer.Option("--agent", metavar="TYPE", help="One agent type alone.")] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """List the checkpoints of an analysis, oldest first."""
+    found = asyncio.run(_history(analysis, agent_type))
+    if as_json:
+        typer.echo(json.dumps([_plain(asdict(one)) for one in found], indent=2, ensure_ascii=False))
+    elif not found:
+        typer.echo("No agent has begun in it.")
+    else:
+        typer.echo("\n".join(_list(found)))
+
+
+async def _history(analysis: str, agent_type: str | None) -> list[Summary]:
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+
+    async with _work() as work:
+        return await work.history(analysis, agent_type, deadline=Deadline.after_ms(BUDGET_MS))
+
+
+def _list(found: list[Summary]) -> Iterator[str]:
+    for one in found:
+        what = f" {one.subtask}" if one.subtask else ""
+        yield (
+            f"{one.agent_type} {one.seq}  {one.checkpoint_time:%Y-%m-%d %H:%M:%S} UTC  {one.kind.value}{what}"
+            f"  {one.progress_pct:.0f} %  {one.stored_bytes:,} bytes{'  kept' if one.preserve else ''}"
+        )
+        if one.failure_reason:
+            yield f"    {_shown(one.failure_reason)}"
+        yield f"    id {one.id}"
+
+
+@checkpoints_app.command()
+def show(checkpoint: Id, *, as_json: Json = False) -> None:
+    """Show one checkpoint: what was done, what is left, and what the agent then knew."""
+    found = asyncio.run(_checkpoint(checkpoint))
+    if as_json:
+        typer.echo(json.dumps(_plain(asdict(found)), indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(_show(found)))
+
+
+async def _checkpoint(*checkpoints: UUID) -> Checkpoint:
+    return (await _checkpoints_of(*checkpoints))[0]
+
+
+async def _checkpoints_of(*checkpoints: UUID) -> list[Checkpoint]:
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+
+    async with _work() as work:
+        return [await work.checkpoint(one, deadline=Deadline.after_ms(BUDGET_MS)) for one in checkpoints]
+
+
+def _show(found: Checkpoint) -> Iterator[str]:
+    yield f"{found.agent_type} ({found.agent_id}) in {_shown(found.analysis_id)}, about {_shown(found.subject_id)}"
+    yield f"checkpoint {found.seq}, run {found.run}, {found.kind.value}, {found.checkpoint_time:%Y-%m-%d %H:%M:%S} UTC"
+    yield f"done: {', '.join(found.completed_subtasks) or 'nothing'}"
+    yield f"left: {', '.join(found.pending_subtasks) or 'nothing'}"
+    if found.failure_reason:
+        yield f"failed: {_shown(found.failure_reason)} (tried again {found.retry_count} times before)"
+    yield f"digest: {found.working_memory_hash or 'none'}"
+    yield from _memory(_contents(found))
+
+
+def _contents(found: Checkpoint) -> Contents:
+    from cache.document import contents_of  # noqa: PLC0415 - as above
+
+    return contents_of(found.working_memory)
+
+
+def _memory(contents: Contents) -> Iterator[str]:
+    yield f"working memory: {len(contents)} keys"
+    for suffix in sorted(contents):
+        yield f"  {_shown(_name(suffix))}  {_entry(contents[suffix])}"
+
+
+def _name(suffix: bytes) -> str:
+    return suffix.decode("utf-8", "backslashreplace")
+
+
+def _entry(entry: Entry) -> str:
+    leaves = [leaf if isinstance(leaf, tuple) else (leaf,) for leaf in entry.sorted_leaves()]
+    text = ", ".join(": ".join(_leaf(part) for part in leaf) for leaf in leaves[:20])
+    return f"{entry.type.value} of {len(leaves)}, {entry.size_bytes:,} bytes  {_shown(text)}"
+
+
+def _leaf(leaf: bytes | float) -> str:
+    return leaf.decode("utf-8", "backslashreplace") if isinstance(leaf, bytes) else f"{leaf:g}"
+
+
+def _shown(text: str) -> str:
+    """Return what somebody stored as a terminal may show it: one short line, and nothing that steers it."""
+    plain = text if text.isprintable() else repr(text)
+    return plain if len(plain) <= SHOWN_CHARS else f"{plain[: SHOWN_CHARS - 1]}…"
+
+
+@checkpoints_app.command()
+def diff(before: Id, after: Id, *, as_json: Json = False) -> None:
+    """Show what changed from one checkpoint to another: subtasks, and keys of the working memory."""
+    first, second = asyncio.run(_checkpoints_of(before, after))
+    changes = _changes(first, second)
+    if as_json:
+        typer.echo(json.dumps(changes, indent=2, ensure_ascii=False))
+        return
+    lines = [f"{sign} {_shown(name)}" for sign, key in _SIGNS for name in changes[key]]
+    done = changes["completed"]
+    typer.echo("\n".join([f"completed: {', '.join(done) or 'nothing more'}", *(lines or ["The same is known."])]))
+
+
+_SIGNS = (("+", "added"), ("-", "removed"), ("~", "changed"))
+
+
+def _changes(first: Checkpoint, second: Checkpoint) -> dict[str, list[str]]:
+    from cache.document import digest  # noqa: PLC0415 - as above
+
+    old, new = _contents(first), _contents(second)
+    differing = [key for key in old.keys() & new.keys() if digest({key: old[key]}) != digest({key: new[key]})]
+    return {
+        "completed": [name for name in second.completed_subtasks if name not in first.completed_subtasks],
+        "added": sorted(map(_name, new.keys() - old.keys())),
+        "removed": sorted(map(_name, old.keys() - new.keys())),
+        "changed": sorted(map(_name, differing)),
+    }
+
+
+@app.command()
+def working(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The id of an agent instance.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """
+    Show an agent's working memory: sizes, types and expiry; values to whom the gateway lets read it.
+
+    Nothing is changed, and nothing is renewed.
+    """
+    stand, contents = asyncio.run(_working(agent))
+    if as_json:
+        typer.echo(json.dumps({**stand, "keys": contents}, indent=2, ensure_ascii=False))
+        return
+    typer.echo(
+        f"{stand['agent_type']} in {_shown(stand['analysis_id'])}: {stand['state']}, {stand['mode']}, "
+        f"{stand['key_count']} keys, {stand['size_bytes']:,} bytes, until {stand['expires_at']}"
+    )
+    typer.echo(
+        f"epoch {stand['epoch']}, revision {stand['rev']}, "
+        + (f"checkpoint {stand['checkpoint_seq']}" if stand["checkpoint_seq"] is not None else "no checkpoint yet")
+        + (", nothing written since" if stand["clean"] else ", written to since")
+    )
+    for name, one in contents.items():
+        typer.echo(f"  {_shown(name)}  {one['type']}, {one['bytes']:,} bytes{_value(one)}")
+
+
+def _value(one: Mapping[str, Any]) -> str:
+    return f"  {_shown(str(one['value']))}" if "value" in one else ""
+
+
+async def _working(agent: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from journal.errors import NotOpen  # noqa: PLC0415 - as above
+
+    async with _work() as work:
+        found = await work.look(agent, deadline=Deadline.after_ms(BUDGET_MS))
+        if found is None:
+            raise NotOpen(f"The working memory of {agent} does not exist.", mend="A session of its agent opens it.")
+        meta, contents, readable = found
+    stand = {
+        **_plain(asdict(meta)),
+        **_plain(asdict(meta.identity)),
+        "key_count": meta.keys,
+        "clean": meta.clean,
+        "readable": readable,
+    }
+    stand.pop("identity")
+    return stand, {_name(suffix): _described(contents[suffix], readable=readable) for suffix in sorted(contents)}
+
+
+def _described(entry: Entry, *, readable: bool) -> dict[str, Any]:
+    leaves = [
+        [_leaf(part) for part in leaf] if isinstance(leaf, tuple) else _leaf(leaf) for leaf in entry.sorted_leaves()
+    ]
+    told = {"type": entry.type.value, "items": len(leaves), "bytes": entry.size_bytes, "ttl_ms": entry.ttl_ms}
+    return {**told, "value": leaves} if readable else told
+
+
+def _plain(value: Any) -> Any:
+    """Return *value* as JSON can say it."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

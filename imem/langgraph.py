@@ -1,0 +1,189 @@
+"""
+Durable threads for LangGraph, on the Postgres of the stack.
+
+::
+
+    from imem.langgraph import MemorySaver
+
+    with MemorySaver.open() as saver:  # or: async with
+        graph = builder.compile(checkpointer=saver)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from imem.local.state import with_local_endpoints
+from imem.stores import secret
+from journal.errors import SettingsError
+from journal.migrations import applied_migrations, migrate, migrations_in, pending
+from journal.settings import Settings
+from journal.statements import root_of
+
+try:
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from checkpoints.langgraph.saver import Saver
+    from checkpoints.langgraph.waiting import Tasks, Threads
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in {"langgraph", "langchain_core"}:
+        raise
+    raise ImportError(
+        "imem.langgraph needs LangGraph, which is not installed: pip install 'institutional-memory[langgraph]'."
+    ) from error
+
+__all__ = ["MemorySaver"]
+
+S = TypeVar("S", bound="MemorySaver")
+
+
+class MemorySaver(Saver):
+    """
+    LangGraph's checkpointer on the Postgres of the stack; see :class:`checkpoints.langgraph.saver.Saver`.
+
+    Made by :meth:`open`, by :meth:`from_conn_string`, or from pools of psycopg's.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool[Any] | AsyncConnectionPool[Any] | Threads,
+        async_pool: AsyncConnectionPool[Any] | Tasks | None = None,
+        *,
+        serde: SerializerProtocol | None = None,
+        address: Address | None = None,
+    ) -> None:
+        super().__init__(pool, async_pool, serde=serde)
+        self._address = address
+
+    @classmethod
+    def open(cls, settings: Settings | None = None, *, serde: SerializerProtocol | None = None) -> Opening[Self]:
+        """
+        Return what ``with`` and ``async with`` make a saver of, for the Postgres that *settings* name.
+
+        The environment's settings by default; without ``IMEM_POSTGRES_URL`` the local stack's server.
+
+        Raises, on entering:
+            SettingsError: a setting is wrong.
+            StackError: no server is named and no local stack runs.
+        """
+
+        def found() -> Address:
+            given = settings or Settings.read()
+            if given.postgres_url is None:
+                given = with_local_endpoints(given)
+            admin = given.postgres_admin_url
+            return Address(
+                url=secret(given, "postgres_url"),
+                admin_url=admin.get_secret_value() if admin is not None else None,
+                size=given.postgres_pool_size,
+            )
+
+        return Opening(cls, found, serde)
+
+    @classmethod
+    def from_conn_string(
+        cls, conn_string: str, *, serde: SerializerProtocol | None = None, pool_size: int = 8
+    ) -> Opening[Self]:
+        """
+        Return what ``with`` and ``async with`` make a saver of, for any Postgres, named as libpq does.
+
+        Args:
+            pool_size: most connections of threads, and as many of the event loop.
+        """
+        return Opening(cls, lambda: Address(url=conn_string, admin_url=None, size=pool_size), serde)
+
+    def setup(self) -> Ready:
+        """
+        Make the tables where they are missing; ``await`` it or not.
+
+        Nothing to do where ``imem up`` or ``imem migrate`` did it already. Otherwise it brings the database to the
+        schema of this program, which takes the rights of its owner.
+
+        Raises:
+            SettingsError: the saver was made from a pool, which says nothing of an owner.
+            StatementRejected: the user may not make tables.
+        """
+        if self._address is None:
+            raise SettingsError(
+                "A saver made from a pool cannot make its tables.",
+                mend="Run `imem migrate` once, or MemorySaver.from_conn_string with the owner's URL.",
+            )
+        self._address.setup()
+        return Ready()
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """
+    Where a saver's tables are.
+
+    Attributes:
+        url: who reads and writes.
+        admin_url: who may make tables, if somebody else may.
+        size: most connections of each half.
+    """
+
+    url: str = field(repr=False)
+    admin_url: str | None = field(repr=False)
+    size: int
+
+    def setup(self) -> None:
+        admin_url = self.admin_url or self.url
+        if pending(migrations_in(root_of("journal", "sql") / "migrations"), applied_migrations(admin_url)):
+            role = conninfo_to_dict(self.url).get("user")
+            other = role != conninfo_to_dict(admin_url).get("user")
+            migrate(admin_url, application_role=str(role) if role and other else None)
+
+
+class Ready:
+    """What is done already, for those who would wait for it."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Return at once."""
+        yield from ()
+
+
+class Opening(Generic[S]):
+    """A saver to be: ``with`` gives one to threads, ``async with`` one to the tasks of the running loop as well."""
+
+    def __init__(self, kind: type[S], find: Callable[[], Address], serde: SerializerProtocol | None) -> None:
+        self._kind = kind
+        self._find = find
+        self._serde = serde
+        self._made: list[tuple[Threads, Tasks | None]] = []
+
+    def _make(self, *, loop: bool) -> S:
+        address = self._find()
+        threads = Threads.to(address.url, address.size)
+        tasks = Tasks.to(address.url, address.size) if loop else None
+        self._made.append((threads, tasks))
+        return self._kind(threads, tasks, serde=self._serde, address=address)
+
+    def __enter__(self) -> S:
+        return self._make(loop=False)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        threads, _ = self._made.pop()
+        threads.close()
+
+    async def __aenter__(self) -> S:
+        return self._make(loop=True)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        threads, tasks = self._made.pop()
+        try:
+            if tasks is not None:
+                await tasks.close()
+        finally:
+            await asyncio.to_thread(threads.close)

@@ -1,0 +1,23 @@
+"""
+The Celery worker that runs agents: one agent a process, from the module that ``IMEM_AGENT_PROGRAMS`` names.
+
+It has a queue of its own, since an agent may run for hours. It is started where that setting is set.
+"""
+
+from __future__ import annotations
+
+from checkpoints import programs
+from imem.celery_app import AGENTS_QUEUE
+from imem.workers import celery
+from journal.settings import Settings
+
+
+def run(settings: Settings) -> int:
+    """
+    Run agents until SIGTERM.
+
+    Raises:
+        SettingsError: the module of programs cannot be imported.
+    """
+    programs.load(settings.agent_programs)
+    return celery.run(settings, concurrency=settings.agent_processes, queue=AGENTS_QUEUE)

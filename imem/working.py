@@ -1,0 +1,220 @@
+"""
+Working memory, sessions and checkpoints, as the gateway lets an actor at them.
+
+Whose a working memory is, the journal knows: the actor that first opened the instance. The stores below know no actors;
+the ways to them that take one are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from cache.changes import Change
+from cache.client import Argument, Client
+from cache.document import Contents
+from cache.keys import checked_agent_id
+from cache.memory import WorkingMemory
+from cache.snapshots import SnapshotStore
+from cache.state import Meta
+from cache.store import Found, WorkingStore, Written
+from checkpoints.alarm import AlertAlarm
+from checkpoints.definitions import Definitions
+from checkpoints.leases import Leases
+from checkpoints.model import Checkpoint, Summary
+from checkpoints.recovery import Recovery
+from checkpoints.session import Desk, Session
+from checkpoints.store import Checkpoints
+from imem.stores import Stores, secret
+from journal.actors import Action, Resource, ResourceType
+from journal.clock import SystemClock
+from journal.deadline import Deadline
+from journal.errors import BadInput, NotOpen
+
+T = TypeVar("T")
+
+ASK_MS: Final = 2_000
+"""How long a look at checkpoints or memories may take, in milliseconds: eight megabytes travel a while."""
+
+
+class GuardedMemory(WorkingMemory):
+    """
+    A :class:`~cache.memory.WorkingMemory` every call of which passes the gateway.
+
+    It joins whoever has the memory open when it is first used. From then on it keeps that epoch: when the agent changes
+    hands it is told so, like the holder of old.
+    """
+
+    def __init__(self, work: Work, agent_id: str) -> None:
+        self._work = work
+        self._agent_id = checked_agent_id(agent_id)
+        self._joined = False
+        self._owner: str | None = None
+
+    async def _allowed(self, action: Action, deadline: Deadline, operation: Callable[[], Awaitable[T]]) -> T:
+        if not self._joined:
+            self._owner = await self._work.owner(self._agent_id, deadline=deadline)
+
+        async def joined() -> T:
+            if not self._joined:
+                meta = await self._work.memories.meta(self._agent_id, deadline=deadline)
+                if meta is None:
+                    raise NotOpen(f"The working memory of {self._agent_id} does not exist.", mend="A session opens it.")
+                WorkingMemory.__init__(self, self._work.memories, meta)
+                self._joined = True
+            return await operation()
+
+        resource = Resource(ResourceType.WORKING_MEMORY, self._agent_id, self._owner)
+        return await self._work.gateway.authorize_and_execute(resource, action, joined, deadline=deadline)
+
+    async def write(self, *batch: Change, deadline: Deadline | None = None) -> Written:
+        """Make all changes, or none, if the actor may write here."""
+        due, proper = deadline or Deadline.after_ms(ASK_MS), super().write
+        return await self._allowed(Action.WRITE, due, lambda: proper(*batch, deadline=due))
+
+    async def look(
+        self, key: str, part: str, *arguments: Argument, kind: str = "", deadline: Deadline | None = None
+    ) -> Found:
+        """Read a part of *key*, if the actor may read here."""
+        due, proper = deadline or Deadline.after_ms(ASK_MS), super().look
+        return await self._allowed(Action.READ, due, lambda: proper(key, part, *arguments, kind=kind, deadline=due))
+
+    async def items(self, *, raw: bool = False, deadline: Deadline | None = None) -> dict[str, Any]:
+        """Return everything as it stood at one moment, if the actor may read here."""
+        due, proper = deadline or Deadline.after_ms(ASK_MS), super().items
+        return await self._allowed(Action.READ, due, lambda: proper(raw=raw, deadline=due))
+
+    async def _suffixes(self, deadline: Deadline | None) -> list[bytes]:
+        due, proper = deadline or Deadline.after_ms(ASK_MS), super()._suffixes
+        return await self._allowed(Action.READ, due, lambda: proper(due))
+
+
+class Work:
+    """
+    What agents under way need of the stores, for one process and one event loop; connects when first used.
+
+    Args:
+        stores: Postgres, and who calls.
+    """
+
+    def __init__(self, stores: Stores) -> None:
+        settings, clock = stores.settings, SystemClock()
+        self.gateway = stores.gateway
+        self._clients = (
+            Client(secret(settings, "valkey_working_url"), name="The working Valkey"),
+            Client(secret(settings, "valkey_durable_url"), name="The durable Valkey"),
+        )
+        working, durable = self._clients
+        self.definitions = Definitions.read(settings.agents)
+        self.leases = Leases(stores.database, self.definitions)
+        self.memories = WorkingStore(working, clock)
+        self.snapshots = SnapshotStore(durable, clock)
+        self.checkpoints = Checkpoints(stores.database, self.definitions, self.snapshots)
+        self.recovery = Recovery(
+            self.checkpoints, self.memories, self.snapshots, self.definitions, AlertAlarm(stores.database)
+        )
+        self.desk = Desk(self.leases, self.checkpoints, self.memories, self.snapshots, self.recovery, clock)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for client in self._clients:
+            await client.close()
+
+    @asynccontextmanager
+    async def session(
+        self,
+        *,
+        analysis_id: str,
+        agent_type: str,
+        agent_id: str,
+        subject_id: str,
+        agent_config: Mapping[str, Any] | None = None,
+        deadline: Deadline,
+    ) -> AsyncIterator[Session]:
+        """
+        Begin or go on with the work of an agent instance, if the actor may: its own alone.
+
+        Raises:
+            PermissionDenied: the instance is somebody else's, or the role runs no agents; a denial row was written.
+        """
+        actor = self.gateway.actor
+        owner = await self.owner(agent_id, deadline=deadline) or actor.id
+        for kind in (ResourceType.WORKFLOW, ResourceType.WORKING_MEMORY):
+            await self.gateway.authorize_and_execute(
+                Resource(kind, agent_id, owner), Action.WRITE, _nothing, deadline=deadline
+            )
+        async with self.desk.begin(
+            analysis_id=analysis_id,
+            agent_type=agent_type,
+            agent_id=agent_id,
+            subject_id=subject_id,
+            owner=owner,
+            agent_config=agent_config,
+            deadline=deadline,
+        ) as session:
+            yield session
+
+    def memory(self, agent_id: str) -> GuardedMemory:
+        """Return the working memory of an instance, as it is open when it is first used."""
+        return GuardedMemory(self, agent_id)
+
+    async def look(self, agent_id: str, *, deadline: Deadline) -> tuple[Meta, Contents, bool] | None:
+        """
+        Return how a working memory stands, what is in it, and whether the actor may see values; None if there is none.
+
+        Who may look at the agent, but not read its memory, may be shown names, types and sizes of what is in it.
+        """
+        owner = await self.owner(agent_id, deadline=deadline)
+        readable = self.gateway.may(Resource(ResourceType.WORKING_MEMORY, agent_id, owner), Action.READ)
+
+        async def work() -> tuple[Meta, Contents, bool] | None:
+            meta = await self.memories.meta(agent_id, deadline=deadline)
+            if meta is None:
+                return None
+            meta, contents = await self.memories.read(agent_id, deadline=deadline)
+            return meta, contents, readable
+
+        kind = ResourceType.WORKING_MEMORY if readable else ResourceType.WORKFLOW
+        resource = Resource(kind, agent_id, owner)
+        return await self.gateway.authorize_and_execute(resource, Action.READ, work, deadline=deadline)
+
+    async def history(self, analysis_id: str, agent_type: str | None = None, *, deadline: Deadline) -> list[Summary]:
+        """Return the checkpoints of an analysis, oldest first, as far as the actor may see them."""
+        found = await self.checkpoints.history(analysis_id, agent_type, deadline=deadline)
+        shown: list[tuple[Summary, Resource]] = []
+        denied: list[tuple[Summary, Resource]] = []
+        for one in found:
+            resource = Resource(ResourceType.WORKFLOW, one.agent_id, await self.owner(one.agent_id, deadline=deadline))
+            (shown if self.gateway.may(resource, Action.READ) else denied).append((one, resource))
+        if denied and not shown:
+            # Nothing of it may be seen: that is a denial, which leaves its row, and no empty list.
+            await self.gateway.authorize_and_execute(denied[0][1], Action.READ, _nothing, deadline=deadline)
+        return [one for one, _ in shown]
+
+    async def checkpoint(self, checkpoint_id: UUID, *, deadline: Deadline) -> Checkpoint:
+        """
+        Return one checkpoint with everything that the agent then knew.
+
+        Raises:
+            BadInput: there is none with that id.
+            PermissionDenied: what an agent knew is seen by whom may read its working memory.
+        """
+        found = await self.checkpoints.get(checkpoint_id, deadline=deadline)
+        if found is None:
+            raise BadInput("checkpoint", f"there is none with the id {checkpoint_id}.")
+        resource = Resource(
+            ResourceType.WORKING_MEMORY, found.agent_id, await self.owner(found.agent_id, deadline=deadline)
+        )
+        await self.gateway.authorize_and_execute(resource, Action.READ, _nothing, deadline=deadline)
+        return found
+
+    async def owner(self, agent_id: str, *, deadline: Deadline) -> str | None:
+        """Return the actor whose instance it is; None where it was never opened."""
+        instance = await self.leases.instance(agent_id, deadline=deadline)
+        return instance.owner if instance is not None else None
+
+
+async def _nothing() -> None:
+    """Stand for the operation where only the decision is wanted."""

@@ -1,0 +1,356 @@
+-- Conversations: what was said in a thread, and the summaries that stand for its older part.
+--
+-- seq numbers what was said, from 1 without gaps: it is given out under the lock of the thread's row. A summary takes the
+-- seq of the first message that it stands for, one level deeper, so that it sorts where they stood. What it stands for is
+-- marked, never deleted.
+
+CREATE TABLE workflow.conversation_thread (
+    workflow_id      text NOT NULL CHECK (length(workflow_id) BETWEEN 1 AND 200),
+    thread_id        text NOT NULL CHECK (length(thread_id) BETWEEN 1 AND 255),
+    last_seq         bigint NOT NULL DEFAULT 0,
+    summary_failures integer NOT NULL DEFAULT 0,
+    summarise_after  timestamptz,
+    created_at       timestamptz NOT NULL DEFAULT imem_now(),
+    PRIMARY KEY (workflow_id, thread_id)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE workflow.conversation_thread IS 'One row a thread; its lock orders the thread''s messages. Threads of two workflows have nothing in common, whatever they are called.';
+COMMENT ON COLUMN workflow.conversation_thread.summarise_after IS 'Until then nobody else begins a summary unasked: one is being made, or the last attempts failed.';
+
+CREATE TABLE workflow.conversation_messages (
+    id            text NOT NULL CHECK (length(id) BETWEEN 1 AND 200),
+    workflow_id   text NOT NULL,
+    thread_id     text NOT NULL,
+    seq           bigint NOT NULL CHECK (seq > 0),
+    depth         integer NOT NULL DEFAULT 0 CHECK (depth >= 0),
+    role          text NOT NULL CHECK (role IN ('user', 'assistant', 'system', 'tool')),
+    content       text NOT NULL CHECK (octet_length(content) <= 262144),
+    agent_id      text CHECK (length(agent_id) BETWEEN 1 AND 64),
+    tool_call_id  varchar(255),
+    metadata      jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(metadata) = 'object'),
+    pinned        boolean NOT NULL DEFAULT false,
+    superseded_by text,
+    created_at    timestamptz NOT NULL DEFAULT imem_now(),
+    PRIMARY KEY (workflow_id, thread_id, id),
+    UNIQUE (workflow_id, thread_id, seq, depth),
+    FOREIGN KEY (workflow_id, thread_id) REFERENCES workflow.conversation_thread,
+    FOREIGN KEY (workflow_id, thread_id, superseded_by) REFERENCES workflow.conversation_messages (workflow_id, thread_id, id),
+    CHECK (role <> 'tool' OR tool_call_id IS NOT NULL),
+    CHECK (NOT pinned OR (role = 'system' AND superseded_by IS NULL))
+);
+CREATE INDEX conversation_messages_of_workflow ON workflow.conversation_messages (workflow_id, created_at);
+CREATE INDEX conversation_messages_of_thread ON workflow.conversation_messages (thread_id, created_at);
+CREATE INDEX conversation_messages_live ON workflow.conversation_messages (workflow_id, thread_id, pinned, seq) WHERE superseded_by IS NULL;
+COMMENT ON COLUMN workflow.conversation_messages.depth IS '0 for what was said; a summary is one deeper than the deepest of what it stands for.';
+COMMENT ON COLUMN workflow.conversation_messages.superseded_by IS 'The summary that stands for it in the window; NULL while it stands there itself.';
+
+CREATE FUNCTION workflow.add_message_v1(
+    p_workflow_id text, p_thread_id text, p_id text, p_role text, p_content text, p_agent_id text, p_tool_call_id text,
+    p_metadata jsonb, p_pinned boolean, p_most_pinned integer, p_window integer
+) RETURNS TABLE (status text, seq bigint, pinned boolean, created_at timestamptz, over boolean)
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+-- Adds a message to a thread, which begins with its first. status: new; identical (that id with that content stands there
+-- already, nothing was written); conflict (with another content, nothing was written); full (no further one may be
+-- pinned, nothing was written). over: more than a window of messages waits for a summary, and nobody is about to make
+-- one. p_pinned NULL: a system message before all others is pinned, while there is room.
+#variable_conflict use_column
+DECLARE
+    v_last bigint;
+    v_after timestamptz;
+    v_known workflow.conversation_messages;
+    v_pinned boolean;
+    v_room boolean;
+BEGIN
+    INSERT INTO workflow.conversation_thread AS t (workflow_id, thread_id) VALUES (p_workflow_id, p_thread_id)
+    ON CONFLICT (workflow_id, thread_id) DO UPDATE SET last_seq = t.last_seq
+    RETURNING t.last_seq, t.summarise_after INTO v_last, v_after;
+    over := coalesce(v_after, '-infinity') <= imem_now();
+
+    SELECT * INTO v_known FROM workflow.conversation_messages AS m
+    WHERE m.workflow_id = p_workflow_id AND m.thread_id = p_thread_id AND m.id = p_id;
+    IF FOUND THEN
+        status := CASE
+            WHEN (v_known.role, v_known.content, v_known.metadata) = (p_role, p_content, p_metadata)
+                AND v_known.agent_id IS NOT DISTINCT FROM p_agent_id
+                AND v_known.tool_call_id IS NOT DISTINCT FROM p_tool_call_id
+                AND v_known.depth = 0
+            THEN 'identical' ELSE 'conflict' END;
+        seq := v_known.seq;
+        pinned := v_known.pinned;
+        created_at := v_known.created_at;
+    ELSE
+        v_room := (
+            SELECT count(*) < p_most_pinned FROM workflow.conversation_messages AS m
+            WHERE m.workflow_id = p_workflow_id AND m.thread_id = p_thread_id AND m.superseded_by IS NULL AND m.pinned);
+        v_pinned := coalesce(p_pinned, p_role = 'system' AND v_room AND NOT EXISTS (
+            SELECT FROM workflow.conversation_messages AS m
+            WHERE m.workflow_id = p_workflow_id AND m.thread_id = p_thread_id AND m.depth = 0 AND m.role <> 'system'));
+        IF v_pinned AND NOT v_room THEN
+            status := 'full';
+            over := false;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        INSERT INTO workflow.conversation_messages AS m (
+            id, workflow_id, thread_id, seq, role, content, agent_id, tool_call_id, metadata, pinned)
+        VALUES (
+            p_id, p_workflow_id, p_thread_id, v_last + 1, p_role, p_content, p_agent_id, p_tool_call_id, p_metadata, v_pinned)
+        RETURNING m.seq, m.pinned, m.created_at INTO seq, pinned, created_at;
+        UPDATE workflow.conversation_thread AS t SET last_seq = v_last + 1
+        WHERE t.workflow_id = p_workflow_id AND t.thread_id = p_thread_id;
+        status := 'new';
+    END IF;
+    over := over AND p_window < (
+        SELECT count(*) FROM (
+            SELECT FROM workflow.conversation_messages AS m
+            WHERE m.workflow_id = p_workflow_id AND m.thread_id = p_thread_id AND m.superseded_by IS NULL AND NOT m.pinned
+            LIMIT p_window + 1
+        ) AS waiting);
+    RETURN NEXT;
+END
+$$;
+
+CREATE FUNCTION workflow.supersede_messages_v1(
+    p_workflow_id text, p_thread_id text, p_ids text[], p_id text, p_content text, p_metadata jsonb
+) RETURNS bigint
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+-- Puts a summary where the given messages stand and marks them, if every one of them still stands in the window; returns
+-- its seq, or NULL with nothing written when somebody was faster.
+DECLARE
+    v_seq bigint;
+    v_depth integer;
+    v_standing bigint;
+BEGIN
+    PERFORM FROM workflow.conversation_thread AS t
+    WHERE t.workflow_id = p_workflow_id AND t.thread_id = p_thread_id FOR UPDATE;
+    SELECT min(m.seq), max(m.depth) + 1, count(*) INTO v_seq, v_depth, v_standing FROM workflow.conversation_messages AS m
+    WHERE m.workflow_id = p_workflow_id AND m.thread_id = p_thread_id AND m.id = ANY (p_ids)
+      AND m.superseded_by IS NULL AND NOT m.pinned;
+    IF v_standing = 0 OR v_standing <> cardinality(p_ids) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO workflow.conversation_messages (id, workflow_id, thread_id, seq, depth, role, content, metadata)
+    VALUES (p_id, p_workflow_id, p_thread_id, v_seq, v_depth, 'system', p_content, p_metadata);
+    UPDATE workflow.conversation_messages AS m SET superseded_by = p_id
+    WHERE m.workflow_id = p_workflow_id AND m.thread_id = p_thread_id AND m.id = ANY (p_ids);
+    UPDATE workflow.conversation_thread AS t SET summary_failures = 0
+    WHERE t.workflow_id = p_workflow_id AND t.thread_id = p_thread_id;
+    RETURN v_seq;
+END
+$$;
+
+-- Alerts: what people have to be told, and through which channels it has been. Rows say what is due.
+
+CREATE TABLE workflow.alert (
+    alert_id        uuid PRIMARY KEY,
+    kind            text NOT NULL CHECK (kind ~ '^[A-Z][A-Z0-9_]{0,62}$'),
+    severity        text NOT NULL CHECK (severity IN ('NORMAL', 'MEDIUM', 'HIGH', 'CRITICAL')),
+    subject         text CHECK (length(subject) BETWEEN 1 AND 200),
+    analysis_id     text CHECK (length(analysis_id) BETWEEN 1 AND 200),
+    about           uuid,
+    payload         jsonb NOT NULL CHECK (jsonb_typeof(payload) = 'object'),
+    demanding       boolean NOT NULL,
+    raised_at       timestamptz NOT NULL,
+    counts_from     timestamptz NOT NULL,
+    announced_at    timestamptz,
+    resends         smallint NOT NULL DEFAULT 0 CHECK (resends BETWEEN 0 AND 3),
+    next_due_at     timestamptz,
+    escalated_at    timestamptz,
+    acknowledged_at timestamptz,
+    acknowledged_by text,
+    closed_at       timestamptz,
+    CHECK ((acknowledged_at IS NULL) = (acknowledged_by IS NULL))
+);
+CREATE INDEX alert_due ON workflow.alert (next_due_at) WHERE next_due_at IS NOT NULL;
+CREATE INDEX alert_open ON workflow.alert (raised_at) WHERE closed_at IS NULL;
+CREATE INDEX alert_about ON workflow.alert (about) WHERE closed_at IS NULL;
+COMMENT ON TABLE workflow.alert IS 'What people have to be told. Nothing here drives a pause: it only says what was said about one.';
+COMMENT ON COLUMN workflow.alert.demanding IS 'Whether it is sent again until somebody acknowledges it: agent failures, and whatever is critical.';
+COMMENT ON COLUMN workflow.alert.counts_from IS 'From when the half hours count: when it was raised, or first told where that was much later.';
+COMMENT ON COLUMN workflow.alert.next_due_at IS 'When something has to be planned for it; NULL once nothing has.';
+COMMENT ON COLUMN workflow.alert.closed_at IS 'When what it is about was over, or it was acknowledged and nothing else would end it; then it has no card.';
+
+CREATE TABLE workflow.alert_over (
+    about   uuid PRIMARY KEY,
+    over_at timestamptz NOT NULL DEFAULT imem_now()
+);
+COMMENT ON TABLE workflow.alert_over IS 'What alerts were about and is over: nothing but an acknowledgement ends an alert that is raised about it afterwards.';
+
+CREATE TABLE workflow.alert_send (
+    send_id         uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    channel         text NOT NULL,
+    reason          text NOT NULL CHECK (reason IN ('raised', 'resent', 'escalated', 'summary')),
+    number          smallint NOT NULL DEFAULT 0,
+    alert_ids       uuid[] NOT NULL CHECK (cardinality(alert_ids) >= 1),
+    reasons         text[] NOT NULL,
+    state           text NOT NULL DEFAULT 'due' CHECK (state IN ('due', 'sent', 'failed', 'dropped')),
+    attempts        integer NOT NULL DEFAULT 0,
+    next_attempt_at timestamptz NOT NULL,
+    created_at      timestamptz NOT NULL,
+    settled_at      timestamptz,
+    error           text,
+    CHECK (cardinality(alert_ids) = cardinality(reasons))
+);
+CREATE INDEX alert_send_due ON workflow.alert_send (next_attempt_at) WHERE state = 'due';
+CREATE INDEX alert_send_of_channel ON workflow.alert_send (channel, created_at);
+CREATE UNIQUE INDEX alert_send_once ON workflow.alert_send (channel, (alert_ids[1]), reason, number) WHERE reason <> 'summary';
+COMMENT ON TABLE workflow.alert_send IS 'One message to one channel. It is sent at least once, always under the same send_id.';
+COMMENT ON COLUMN workflow.alert_send.reasons IS 'Why each of the alerts is in the message; one entry an alert.';
+
+CREATE FUNCTION workflow.raise_alert_v1(
+    p_alert_id uuid, p_kind text, p_severity text, p_subject text, p_analysis text, p_about uuid, p_payload jsonb
+) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+AS $$
+-- Raises an alert within the caller's transaction: its row, the event notice.<KIND> of the journal, and that event's audit
+-- row. Both become visible, or vanish, with what else the transaction did. Returns whether it is new: an id that stands
+-- there already changes nothing.
+--
+-- It holds the row of service:workflow among the journal's actors until the transaction ends, so that it should be the
+-- last thing that a transaction does: two that wait for one another any other way would have to be repeated.
+DECLARE
+    v_now timestamptz := imem_now();
+    v_payload jsonb := coalesce(p_payload, '{}');
+    v_body text;
+    v_status text;
+BEGIN
+    IF octet_length(v_payload::text) > 32768 THEN
+        -- What it is about must not fail for want of brevity.
+        v_payload := jsonb_build_object(
+            'truncated', true, 'checkpoint_id', v_payload -> 'checkpoint_id', 'progress_pct', v_payload -> 'progress_pct',
+            'phase', left(v_payload ->> 'phase', 200), 'day', v_payload -> 'day');
+    END IF;
+    INSERT INTO workflow.alert (
+        alert_id, kind, severity, subject, analysis_id, about, payload, demanding, raised_at, counts_from, next_due_at, closed_at)
+    VALUES (
+        p_alert_id, p_kind, p_severity, p_subject, p_analysis, p_about, v_payload,
+        p_kind = 'AGENT_FAILURE' OR p_severity = 'CRITICAL', v_now, v_now, v_now,
+        -- That something has ended well is told, and nobody has to look after it.
+        CASE WHEN p_kind <> 'AGENT_FAILURE' AND p_severity = 'NORMAL'
+            AND EXISTS (SELECT FROM workflow.alert_over AS o WHERE o.about = p_about) THEN v_now END)
+    ON CONFLICT (alert_id) DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    v_body := jsonb_build_object('core', jsonb_build_object(
+        'id', p_alert_id, 'kind', p_kind, 'severity', p_severity, 'subject', p_subject, 'analysis_id', p_analysis,
+        'about', p_about, 'payload', v_payload))::text;
+    -- The subject is not among the arguments: heads by subject are for what is known of it, which a notice does not add to.
+    SELECT a.status INTO v_status FROM imem_append_v1(
+        'service:workflow', 'service', false, jsonb_build_object('action', 'raise_alert'),
+        ARRAY[p_alert_id], ARRAY['notice.' || p_kind], ARRAY['notice.' || p_kind], ARRAY[p_alert_id::text], ARRAY[v_body],
+        ARRAY[NULL]::text[], ARRAY[sha256(convert_to(v_body, 'UTF8'))], ARRAY[NULL]::timestamptz[], ARRAY[NULL]::timestamptz[],
+        ARRAY[p_analysis], ARRAY[NULL]::text[], ARRAY[NULL]::text[], ARRAY[NULL]::timestamptz[], ARRAY[NULL]::bytea[],
+        ARRAY[NULL]::real[], ARRAY[3]::smallint[], ARRAY[NULL]::text[],
+        ARRAY[1], ARRAY['core'], ARRAY[sha256(convert_to(v_body, 'UTF8'))]) AS a;
+    IF v_status <> 'new' THEN
+        RAISE EXCEPTION 'the journal holds a notice % already: %', p_alert_id, v_status USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION workflow.close_alerts_v1(p_about uuid) RETURNS integer
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+-- Takes the alerts about something off the cards because it is over; returns how many. What was not yet told is told all
+-- the same, once.
+DECLARE
+    v_closed integer;
+BEGIN
+    INSERT INTO workflow.alert_over (about) VALUES (p_about) ON CONFLICT DO NOTHING;
+    UPDATE workflow.alert AS a SET closed_at = imem_now(), next_due_at = CASE WHEN a.announced_at IS NULL THEN a.next_due_at END
+    WHERE a.about = p_about AND a.closed_at IS NULL;
+    GET DIAGNOSTICS v_closed = ROW_COUNT;
+    RETURN v_closed;
+END
+$$;
+
+CREATE FUNCTION workflow.gather_alert(p_channel text, p_alert_id uuid, p_reason text, p_now timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+-- Puts an alert into the channel's summary that has not been sent yet, or begins one: at most one in ten seconds.
+BEGIN
+    UPDATE workflow.alert_send AS s SET alert_ids = s.alert_ids || p_alert_id, reasons = s.reasons || p_reason
+    WHERE s.send_id = (
+        SELECT w.send_id FROM workflow.alert_send AS w
+        WHERE w.channel = p_channel AND w.reason = 'summary' AND w.state = 'due' AND w.attempts = 0
+          AND cardinality(w.alert_ids) < 500
+        ORDER BY w.created_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED);
+    IF NOT FOUND THEN
+        INSERT INTO workflow.alert_send (channel, reason, alert_ids, reasons, next_attempt_at, created_at)
+        SELECT p_channel, 'summary', ARRAY[p_alert_id], ARRAY[p_reason],
+            greatest(p_now, max(w.created_at) + interval '10 seconds'), p_now
+        FROM workflow.alert_send AS w WHERE w.channel = p_channel AND w.reason = 'summary';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION workflow.plan_alerts_v1(p_channels text[]) RETURNS integer
+LANGUAGE plpgsql SET search_path = public, pg_temp
+AS $$
+-- Turns what is due into messages to each of the channels, and sets when the next is due; returns how many alerts it saw
+-- to. An alert is told at once; a demanding one again every 30 minutes, three times, and as an escalation after 90, unless
+-- it was acknowledged. A channel gets ten messages in five minutes, and summaries of the rest.
+DECLARE
+    v_now timestamptz;
+    v_alert workflow.alert;
+    v_number smallint;
+    v_reasons text[];
+    v_reason text;
+    v_channel text;
+    v_seen integer := 0;
+BEGIN
+    -- One at a time: what a channel got lately has to be known for sure.
+    IF NOT pg_try_advisory_xact_lock(hashtext('workflow.plan_alerts')) THEN
+        RETURN 0;
+    END IF;
+    v_now := imem_now();
+    FOR v_alert IN
+        SELECT * FROM workflow.alert WHERE next_due_at <= v_now ORDER BY next_due_at, alert_id LIMIT 500 FOR UPDATE SKIP LOCKED
+    LOOP
+        v_seen := v_seen + 1;
+        v_number := v_alert.resends;
+        IF v_alert.announced_at IS NULL THEN
+            v_reasons := ARRAY['raised'];
+            -- Half hours in which nobody was told do not count.
+            IF v_now > v_alert.counts_from + interval '5 minutes' THEN
+                v_alert.counts_from := v_now;
+            END IF;
+        ELSE
+            -- Those that were missed are not made up for, one after the other.
+            v_number := least(3, greatest(v_number + 1, floor(extract(epoch FROM v_now - v_alert.counts_from) / 1800)));
+            v_reasons := ARRAY['resent'];
+            IF v_number = 3 THEN
+                v_reasons := v_reasons || 'escalated'::text;
+            END IF;
+        END IF;
+        -- Counted before it is sent: a count that is read before and written after sends one too many.
+        UPDATE workflow.alert AS a SET
+            announced_at = coalesce(a.announced_at, v_now),
+            counts_from = v_alert.counts_from,
+            resends = v_number,
+            escalated_at = CASE WHEN 'escalated' = ANY (v_reasons) THEN v_now ELSE a.escalated_at END,
+            next_due_at = CASE
+                WHEN a.demanding AND v_number < 3 AND a.acknowledged_at IS NULL AND a.closed_at IS NULL
+                THEN v_alert.counts_from + (v_number + 1) * interval '30 minutes' END
+        WHERE a.alert_id = v_alert.alert_id;
+        FOREACH v_channel IN ARRAY p_channels LOOP
+            FOREACH v_reason IN ARRAY v_reasons LOOP
+                IF 10 > (
+                    SELECT count(*) FROM workflow.alert_send AS s
+                    WHERE s.channel = v_channel AND s.reason <> 'summary' AND s.created_at > v_now - interval '5 minutes')
+                THEN
+                    INSERT INTO workflow.alert_send (channel, reason, number, alert_ids, reasons, next_attempt_at, created_at)
+                    VALUES (v_channel, v_reason, v_number, ARRAY[v_alert.alert_id], ARRAY[v_reason], v_now, v_now)
+                    ON CONFLICT DO NOTHING;
+                ELSE
+                    PERFORM workflow.gather_alert(v_channel, v_alert.alert_id, v_reason, v_now);
+                END IF;
+            END LOOP;
+        END LOOP;
+    END LOOP;
+    RETURN v_seen;
+END
+$$;

@@ -1,0 +1,80 @@
+-- raise_alert --
+-- Raises an alert in the transaction; see workflow.raise_alert_v1. Column: raised, false where it stood there already.
+SELECT workflow.raise_alert_v1(
+    %(alert_id)s, %(kind)s, %(severity)s, %(subject)s, %(analysis_id)s, %(about)s, %(payload)s::jsonb) AS raised
+
+-- close_alerts --
+-- Takes the alerts about something off the cards; see workflow.close_alerts_v1. Column: closed, how many.
+SELECT workflow.close_alerts_v1(%(about)s) AS closed
+
+-- open_alerts --
+-- Alerts that have a card, and how many there are in all; those nobody has acknowledged first, then the most severe, then
+-- the oldest.
+SELECT alert_id, kind, severity, subject, analysis_id, about, payload, demanding, raised_at, resends, next_due_at,
+    escalated_at, acknowledged_at, acknowledged_by, count(*) OVER () AS total
+FROM workflow.alert WHERE closed_at IS NULL
+ORDER BY acknowledged_at IS NOT NULL, array_position(ARRAY['CRITICAL', 'HIGH', 'MEDIUM', 'NORMAL'], severity), raised_at, alert_id
+LIMIT %(limit)s
+
+-- alerts_by_id --
+-- The given alerts, oldest first.
+SELECT alert_id, kind, severity, subject, analysis_id, about, payload, demanding, raised_at, resends, next_due_at,
+    escalated_at, acknowledged_at, acknowledged_by
+FROM workflow.alert WHERE alert_id = ANY (%(alert_ids)s::uuid[]) ORDER BY raised_at, alert_id
+
+-- undelivered_alerts --
+-- Messages that their channel did not take: given up, or tried and due again. Columns: channel, failed (in the last day),
+-- waiting, error (the latest).
+SELECT channel, count(*) FILTER (WHERE state = 'failed') AS failed, count(*) FILTER (WHERE state = 'due') AS waiting,
+    (array_agg(error ORDER BY coalesce(settled_at, created_at) DESC) FILTER (WHERE error IS NOT NULL))[1] AS error
+FROM workflow.alert_send
+WHERE (state = 'due' AND error IS NOT NULL) OR (state = 'failed' AND settled_at > imem_now() - interval '1 day')
+GROUP BY channel ORDER BY channel
+
+-- acknowledge_alert --
+-- Notes who has seen an alert: it is not sent again. One that nothing else will end, or that demands nothing, is closed.
+-- No row where it was acknowledged before, or is not there.
+UPDATE workflow.alert SET acknowledged_at = imem_now(), acknowledged_by = %(actor)s,
+    next_due_at = CASE WHEN announced_at IS NULL THEN next_due_at END,
+    closed_at = coalesce(closed_at, CASE
+        WHEN about IS NULL OR NOT demanding THEN imem_now()
+        WHEN EXISTS (SELECT FROM workflow.alert_over AS o WHERE o.about = alert.about) THEN imem_now() END)
+WHERE alert_id = %(alert_id)s AND acknowledged_at IS NULL
+RETURNING alert_id
+
+-- drop_resends --
+-- Repetitions of an alert that nobody has begun to send: somebody has acknowledged it meanwhile.
+UPDATE workflow.alert_send SET state = 'dropped', settled_at = imem_now()
+WHERE state = 'due' AND attempts = 0 AND reason IN ('resent', 'escalated') AND alert_ids[1] = %(alert_id)s
+
+-- plan_alerts --
+-- Turns what is due into messages to the channels; see workflow.plan_alerts_v1. Column: planned, how many alerts.
+SELECT workflow.plan_alerts_v1(%(channels)s::text[]) AS planned
+
+-- claim_sends --
+-- Takes messages that are due; nobody else takes them for so many seconds, after which whoever took them counts as dead.
+-- The attempt is counted before it is made. Parameters: channels, seconds, limit.
+UPDATE workflow.alert_send AS s
+SET attempts = s.attempts + 1, next_attempt_at = imem_now() + make_interval(secs => %(seconds)s)
+FROM (
+    SELECT send_id FROM workflow.alert_send
+    WHERE state = 'due' AND next_attempt_at <= imem_now() AND channel = ANY (%(channels)s::text[])
+    ORDER BY next_attempt_at, send_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+) AS due
+WHERE s.send_id = due.send_id
+RETURNING s.send_id, s.channel, s.reason, s.number, s.alert_ids, s.reasons, s.attempts, s.created_at
+
+-- settle_sent --
+-- Says that a channel has taken a message, whoever counts as its sender by now.
+UPDATE workflow.alert_send SET state = 'sent', settled_at = imem_now(), error = NULL
+WHERE send_id = %(send_id)s AND state = 'due'
+
+-- settle_unsent --
+-- Sets the next attempt of a message that a channel did not take, or gives it up: at once when that is pointless (never),
+-- else when it is a day old. Somebody who has taken it over meanwhile is not disturbed. Column: state.
+UPDATE workflow.alert_send SET error = %(error)s,
+    state = CASE WHEN %(never)s OR created_at < imem_now() - interval '1 day' THEN 'failed' ELSE 'due' END,
+    settled_at = CASE WHEN %(never)s OR created_at < imem_now() - interval '1 day' THEN imem_now() END,
+    next_attempt_at = imem_now() + make_interval(secs => %(after_s)s)
+WHERE send_id = %(send_id)s AND state = 'due' AND attempts = %(attempts)s
+RETURNING state

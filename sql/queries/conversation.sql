@@ -1,0 +1,67 @@
+-- add_message --
+-- Adds a message to a thread; see workflow.add_message_v1. Columns: status, seq, pinned, created_at, over.
+SELECT status, seq, pinned, created_at, over
+FROM workflow.add_message_v1(
+    %(workflow_id)s, %(thread_id)s, %(id)s, %(role)s, %(content)s, %(agent_id)s, %(tool_call_id)s, %(metadata)s::jsonb,
+    %(pinned)s, %(most_pinned)s, %(window)s)
+
+-- window_messages --
+-- What a window is made of: what is pinned, the summary that stands, and the newest messages that stand. Parameters:
+-- workflow_id, thread_id, limit (newest messages).
+WITH standing AS NOT MATERIALIZED (
+    SELECT id, seq, depth, role, content, agent_id, tool_call_id, metadata, pinned, superseded_by, created_at
+    FROM workflow.conversation_messages
+    WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND superseded_by IS NULL
+)
+SELECT * FROM standing WHERE pinned
+UNION ALL
+(SELECT * FROM standing WHERE NOT pinned AND depth > 0 ORDER BY seq DESC LIMIT 1)
+UNION ALL
+(SELECT * FROM standing WHERE NOT pinned AND depth = 0 ORDER BY seq DESC LIMIT %(limit)s)
+ORDER BY seq
+
+-- standing_turns --
+-- Everything that stands in a thread and may be summarised, in order and without its text: what decides where to cut.
+SELECT id, role, tool_call_id, metadata -> 'tool_calls' AS tool_calls
+FROM workflow.conversation_messages
+WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND superseded_by IS NULL AND NOT pinned
+ORDER BY seq
+
+-- messages_by_id --
+-- The given messages of a thread, in order.
+SELECT id, seq, depth, role, content, agent_id, tool_call_id, metadata, pinned, superseded_by, created_at
+FROM workflow.conversation_messages
+WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND id = ANY (%(ids)s::text[])
+ORDER BY seq, depth
+
+-- messages_after --
+-- What was said in a thread, verbatim, superseded or not: a page after a seq.
+SELECT id, seq, depth, role, content, agent_id, tool_call_id, metadata, pinned, superseded_by, created_at
+FROM workflow.conversation_messages
+WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND depth = 0 AND seq > %(after)s
+ORDER BY seq LIMIT %(limit)s
+
+-- claim_summary --
+-- Says that a summary is being made, so that others who add do not pay for one as well; no row where somebody else does,
+-- or where the last attempts failed a moment ago.
+UPDATE workflow.conversation_thread SET summarise_after = imem_now() + make_interval(secs => %(seconds)s)
+WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND coalesce(summarise_after, '-infinity') <= imem_now()
+RETURNING last_seq
+
+-- supersede_messages --
+-- Puts a summary in the place of the given messages; see workflow.supersede_messages_v1. seq is NULL when one of them does
+-- not stand any more.
+SELECT workflow.supersede_messages_v1(
+    %(workflow_id)s, %(thread_id)s, %(ids)s::text[], %(id)s, %(content)s, %(metadata)s::jsonb) AS seq
+
+-- summary_ended --
+-- The next may be made at once.
+UPDATE workflow.conversation_thread SET summarise_after = NULL
+WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s
+
+-- summary_failed --
+-- The next is made unasked after 10 s, and twice as long after each further failure, up to ten minutes.
+UPDATE workflow.conversation_thread SET
+    summarise_after = imem_now() + least(600, 10 * power(2, least(summary_failures, 10))) * interval '1 second',
+    summary_failures = summary_failures + 1
+WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s

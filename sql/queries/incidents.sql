@@ -1,0 +1,150 @@
+-- failure_lock --
+-- Failures of one signature are compared by one process at a time.
+SELECT pg_advisory_xact_lock(hashtextextended('imem.failure.' || %(signature)s, 0))
+
+-- failure_insert --
+-- Records a failure; the same one again changes nothing.
+INSERT INTO workflow.agent_failures (
+    id, analysis_id, stock_id, agent_type, kind, class, message, endpoint, attempt, signature, pattern, external, checkpoint_id, details)
+VALUES (
+    %(id)s, %(analysis_id)s, %(stock_id)s, %(agent_type)s, %(kind)s, %(class)s, %(message)s, %(endpoint)s, %(attempt)s,
+    %(signature)s, %(pattern)s, %(external)s, %(checkpoint_id)s, %(details)s)
+ON CONFLICT (id) DO NOTHING
+RETURNING *
+
+-- failure_by_id --
+-- One failure.
+SELECT * FROM workflow.agent_failures WHERE id = %(id)s
+
+-- failure_unsettled --
+-- One failure, if it had no effect yet.
+SELECT * FROM workflow.agent_failures WHERE id = %(id)s AND settled_at IS NULL
+
+-- failures_open --
+-- Failures that had no effect yet: they waited for a gate, or whoever reported them was killed.
+SELECT f.id, f.analysis_id FROM workflow.agent_failures AS f
+WHERE f.settled_at IS NULL AND NOT EXISTS (
+    SELECT FROM workflow.gate_state AS g WHERE g.analysis_id = f.analysis_id AND g.state = 'WAITING_FOR_HUMAN')
+ORDER BY f.failed_at LIMIT %(limit)s
+
+-- failure_settled --
+-- A failure had its effect, in this transaction.
+UPDATE workflow.agent_failures SET settled_at = imem_now(), pause_id = %(pause_id)s WHERE id = %(id)s
+
+-- failures_of_signature --
+-- Failures of a signature since a while ago, of analyses that are not over, with the pause that is open. What is only
+-- tried again is no failure yet.
+SELECT f.id, f.analysis_id, f.stock_id, f.signature, f.pattern, f.external, f.failed_at, f.correlation_id,
+    p.id AS open_pause, p.status AS pause_status
+FROM workflow.agent_failures AS f
+JOIN workflow.analysis AS a ON a.analysis_id = f.analysis_id AND a.outcome IS NULL
+LEFT JOIN workflow.paused_analyses AS p
+    ON p.analysis_id = f.analysis_id AND p.status IN ('PAUSING', 'PAUSED', 'RESUMING', 'STALE')
+WHERE f.signature = %(signature)s AND f.class = 'pause' AND f.failed_at >= imem_now() - %(since)s
+ORDER BY f.failed_at, f.id
+
+-- failed_agents --
+-- The agents whose failures are reasons of a pause.
+SELECT DISTINCT agent_type FROM workflow.agent_failures WHERE pause_id = %(pause_id)s AND class <> 'retry'
+
+-- failures_of_pause --
+-- The failures that are reasons of a pause, oldest first.
+SELECT agent_type, kind, message, pattern, signature, external, failed_at FROM workflow.agent_failures
+WHERE pause_id = %(pause_id)s ORDER BY failed_at, id
+
+-- signatures_to_compare --
+-- Signatures of late, of failures that belong to no correlation while there is one, or enough of them for one.
+SELECT f.signature FROM workflow.agent_failures AS f
+LEFT JOIN workflow.failure_correlations AS c
+    ON c.signature = f.signature AND c.resolved_at IS NULL AND c.archived_at IS NULL AND f.failed_at >= c.detected_at
+WHERE f.class = 'pause' AND f.correlation_id IS NULL AND f.failed_at >= imem_now() - %(since)s
+GROUP BY f.signature HAVING count(DISTINCT f.analysis_id) >= %(least)s OR bool_or(c.id IS NOT NULL)
+ORDER BY f.signature LIMIT %(limit)s
+
+-- correlation_open --
+-- The open correlation of a signature.
+SELECT * FROM workflow.failure_correlations
+WHERE signature = %(signature)s AND resolved_at IS NULL AND archived_at IS NULL FOR NO KEY UPDATE
+
+-- correlation_insert --
+-- Says that failures have one cause.
+INSERT INTO workflow.failure_correlations (id, signature, pattern, external, batch_id)
+VALUES (%(id)s, %(signature)s, %(pattern)s, %(external)s, %(batch_id)s)
+
+-- correlation_joined --
+-- Adds failures to their correlation.
+WITH joined AS (
+    UPDATE workflow.agent_failures SET correlation_id = %(id)s WHERE id = ANY (%(failures)s::uuid[]) AND correlation_id IS NULL
+)
+UPDATE workflow.failure_correlations SET last_at = imem_now() WHERE id = %(id)s
+
+-- cause_known --
+-- What a signature, given whole or by its beginning, stands for.
+SELECT DISTINCT signature, pattern, external FROM workflow.agent_failures
+WHERE signature = %(signature)s OR (length(%(signature)s) >= 8 AND starts_with(signature, %(signature)s)) LIMIT 2
+
+-- cause_resolve --
+-- A cause is over; failures before now no longer hold their analyses back.
+INSERT INTO workflow.resolved_cause AS c (signature, resolved_at, resolved_by)
+VALUES (%(signature)s, imem_now(), %(by)s)
+ON CONFLICT (signature) DO UPDATE SET resolved_at = excluded.resolved_at, resolved_by = excluded.resolved_by
+
+-- correlation_resolve --
+-- The open correlation of a cause that is over ends.
+UPDATE workflow.failure_correlations SET resolved_at = imem_now()
+WHERE signature = %(signature)s AND resolved_at IS NULL AND archived_at IS NULL RETURNING id
+
+-- pauses_resolved --
+-- Paused analyses of which every failure came from outside and is over, and that no batch is about to resume.
+SELECT p.* FROM workflow.paused_analyses AS p
+WHERE p.status = 'PAUSED' AND p.pause_trigger IN ('AUTO_TIER2', 'AUTO_BATCH_CORRELATION')
+  AND EXISTS (SELECT FROM workflow.agent_failures AS f WHERE f.pause_id = p.id)
+  AND NOT EXISTS (
+      SELECT FROM workflow.agent_failures AS f
+      LEFT JOIN workflow.resolved_cause AS c ON c.signature = f.signature AND c.resolved_at >= f.failed_at
+      WHERE f.pause_id = p.id AND (NOT f.external OR c.signature IS NULL))
+  AND NOT EXISTS (
+      SELECT FROM workflow.batch_member AS m WHERE m.pause_id = p.id AND m.state IN ('QUEUED', 'RUNNING'))
+ORDER BY p.pause_timestamp LIMIT %(limit)s
+
+-- resolve_lock --
+-- Resumes without a person are ordered by one process at a time.
+SELECT pg_advisory_xact_lock(hashtextextended('imem.resolve', 0))
+
+-- cause_over --
+-- Whether every failure of a pause came from outside and is over.
+SELECT count(*) > 0 AND bool_and(f.external AND c.signature IS NOT NULL) AS over
+FROM workflow.agent_failures AS f
+LEFT JOIN workflow.resolved_cause AS c ON c.signature = f.signature AND c.resolved_at >= f.failed_at
+WHERE f.pause_id = %(pause_id)s
+
+-- gate_waiting --
+-- Gates of an analysis that wait for a person.
+SELECT gate FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND state = 'WAITING_FOR_HUMAN' ORDER BY gate
+
+-- gates_passed --
+-- Gates of an analysis that were validated: a resume passes them.
+SELECT gate FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND state = 'VALIDATED' ORDER BY gate
+
+-- gates_due --
+-- Gates whose time is over, or whose decision had no effect yet.
+SELECT analysis_id, gate FROM workflow.gate_state
+WHERE settled_at IS NULL AND (
+    state IN ('SOFT_REJECTED', 'HARD_REJECTED', 'TIMED_OUT') OR (state = 'WAITING_FOR_HUMAN' AND due_at <= imem_now()))
+ORDER BY due_at, analysis_id, gate LIMIT %(limit)s
+
+-- gate_claim --
+-- Such a gate, its row locked until the transaction ends.
+SELECT * FROM workflow.gate_state
+WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s AND settled_at IS NULL AND (
+    state IN ('SOFT_REJECTED', 'HARD_REJECTED', 'TIMED_OUT') OR (state = 'WAITING_FOR_HUMAN' AND due_at <= imem_now()))
+FOR UPDATE SKIP LOCKED
+
+-- gate_timed_out --
+-- Nobody answered in time.
+UPDATE workflow.gate_state SET state = 'TIMED_OUT', decided_at = imem_now()
+WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s AND state = 'WAITING_FOR_HUMAN'
+
+-- gate_settled --
+-- A gate's decision had its effect, in this transaction.
+UPDATE workflow.gate_state SET settled_at = imem_now() WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s

@@ -1,0 +1,112 @@
+"""Alerts in a database of the test's own, and its clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest_asyncio
+
+from checkpoints.alert_sending import Sent, send_due
+from checkpoints.alerts import AGENT_FAILURE, Alerts, NewAlert, Severity, Situation, raise_alert
+from checkpoints.notifiers import Attempt, Notice, Notifier, Verdict
+from journal.actors import Actor
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.settings import Role
+from tests.servers import cloned
+
+NEVER = Deadline.never()
+PERSON = Actor("ann", Role.HUMAN_ADMIN)
+
+
+class Collecting:
+    """A channel that keeps what it gets."""
+
+    def __init__(self, attempt: Attempt | None = None) -> None:
+        self.got: list[Notice] = []
+        self.attempt = attempt or Attempt(Verdict.TAKEN)
+
+    async def send(self, notice: Notice, *, deadline: Deadline) -> Attempt:
+        deadline.check("a notice")
+        self.got.append(notice)
+        return self.attempt
+
+    @property
+    def types(self) -> list[str]:
+        return [notice.type for notice in self.got]
+
+
+def failure(subject: str = "company:NW", alert_id: UUID | None = None, **more: Any) -> NewAlert:
+    situation = Situation(
+        checkpoint_id=UUID(int=7), progress_pct=40.0, completed=("one", "two"), pending=("three",), phase="valuation",
+        day=0, reason="The agent crashed.", agent="valuation",
+    )  # fmt: skip
+    values: dict[str, Any] = {
+        "alert_id": alert_id or uuid4(), "kind": AGENT_FAILURE, "severity": Severity.HIGH, "subject": subject,
+        "analysis_id": f"{subject}/1", "about": uuid4(), "payload": situation.to_payload(),
+    }  # fmt: skip
+    return NewAlert(**{**values, **more})
+
+
+@dataclass
+class Desk:
+    """
+    A journal with alerts.
+
+    Attributes:
+        url, admin_url: the database, as the application and as its owner.
+        database: as the application.
+        alerts: what stands there.
+    """
+
+    url: str
+    admin_url: str
+    database: Database
+    alerts: Alerts
+
+    async def rows(self, query: str, *parameters: Any) -> list[Row]:
+        return await self.database.rows(query, parameters, deadline=NEVER)
+
+    async def one(self, query: str, *parameters: Any) -> Any:
+        (row,) = await self.rows(query, *parameters)
+        (value,) = row.values()
+        return value
+
+    def owner(self, query: str, *parameters: Any) -> None:
+        with psycopg.connect(self.admin_url, autocommit=True) as conn:
+            conn.execute(query, parameters)
+
+    async def say(self, *alerts: NewAlert) -> list[bool]:
+        """Raise alerts, each in a transaction of its own."""
+        said = []
+        for alert in alerts:
+            async with self.database.transaction(NEVER) as conn:
+                said.append(await raise_alert(conn, alert))
+        return said
+
+    @asynccontextmanager
+    async def after(self, minutes: float) -> AsyncIterator[Database]:
+        """Lend the database so many minutes later; the clock is the owner's to shift."""
+        database = Database(self.admin_url, size=4, options=f"-c imem.clock_shift={minutes * 60:.0f}s")
+        try:
+            yield database
+        finally:
+            await database.close()
+
+    async def send(self, channels: Mapping[str, Notifier], minutes: float = 0.0) -> Sent:
+        """Plan and send what is due so many minutes from now."""
+        async with self.after(minutes) as database:
+            return await send_due(database, channels, until=NEVER)
+
+
+@pytest_asyncio.fixture
+async def desk(light_stack: Any, light_template: str) -> AsyncIterator[Desk]:
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
+        database = Database(url, size=8)
+        yield Desk(url, admin_url, database, Alerts(database))
+        await database.close()

@@ -1,0 +1,203 @@
+"""Raising alerts: with what they are about, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from checkpoints.alerts import Severity, close_alerts, raise_alert
+from journal.errors import StatementRejected
+
+from .conftest import NEVER, Desk, failure
+
+REPLACED = "\N{REPLACEMENT CHARACTER}"
+
+
+class _UndoneError(Exception):
+    pass
+
+
+@pytest.mark.spec("CK-41")
+async def test_an_alert_is_a_row_an_event_and_an_audit_row(desk: Desk) -> None:
+    """All in the caller's transaction, under the actor of the workflows."""
+    alert = failure()
+
+    assert await desk.say(alert) == [True]
+
+    (row,) = await desk.rows("SELECT * FROM workflow.alert")
+    assert (row["alert_id"], row["kind"], row["severity"], row["about"]) == (
+        alert.alert_id, "AGENT_FAILURE", "HIGH", alert.about,
+    )  # fmt: skip
+    assert row["payload"] == dict(alert.payload)
+    assert row["demanding"]
+    assert row["next_due_at"] == row["raised_at"]
+    (event,) = await desk.rows("SELECT * FROM event")
+    assert (event["kind"], event["record_key"], event["event_id"]) == (
+        "notice.AGENT_FAILURE", str(alert.alert_id), alert.alert_id,
+    )  # fmt: skip
+    assert (event["actor"], event["analysis_id"], event["agent_seq"]) == ("service:workflow", alert.analysis_id, 1)
+    assert event["payload"]["core"]["payload"] == dict(alert.payload)
+    assert event["payload"]["core"]["subject"] == alert.subject
+    (audit,) = await desk.rows("SELECT * FROM memory_access_audit")
+    assert (audit["actor_id"], audit["action"], audit["request_context"]["event_id"]) == (
+        "service:workflow", "append", str(alert.alert_id),
+    )  # fmt: skip
+
+
+@pytest.mark.spec("CK-41")
+async def test_what_is_rolled_back_has_no_alert(desk: Desk) -> None:
+    """Neither row nor event nor audit row is left, and no number is used up."""
+
+    async def undone() -> None:
+        async with desk.database.transaction(NEVER) as conn:
+            assert await raise_alert(conn, failure())
+            raise _UndoneError
+
+    async def failing() -> None:
+        async with desk.database.transaction(NEVER) as conn:
+            await raise_alert(conn, failure())
+            await conn.execute("SELECT 1 / 0")
+
+    with pytest.raises(_UndoneError):
+        await undone()
+    with pytest.raises(StatementRejected):
+        await failing()
+
+    for query in (
+        "SELECT count(*) FROM workflow.alert", "SELECT count(*) FROM event", "SELECT count(*) FROM memory_access_audit",
+    ):  # fmt: skip
+        assert await desk.one(query) == 0
+    await desk.say(failure())
+    assert await desk.one("SELECT agent_seq FROM event") == 1
+
+
+async def test_raised_again_it_is_the_same(desk: Desk) -> None:
+    """By its id, whatever else is said, and by many at once."""
+    alert_id = uuid4()
+    ended = await asyncio.gather(*(desk.say(failure(alert_id=alert_id)) for _ in range(8)))
+    assert sorted(new for said in ended for new in said) == [False] * 7 + [True]
+    assert await desk.say(failure("company:OTHER", alert_id=alert_id)) == [False]
+    assert await desk.one("SELECT count(*) FROM event") == 1
+    assert await desk.one("SELECT subject FROM workflow.alert") == "company:NW"
+
+
+async def test_many_at_once_keep_one_order(desk: Desk) -> None:
+    """Forty alerts from forty transactions: one number each, without a gap."""
+    await asyncio.gather(*(desk.say(failure(f"company:{number}")) for number in range(40)))
+    rows = await desk.rows("SELECT agent_seq FROM event ORDER BY position")
+    assert [row["agent_seq"] for row in rows] == list(range(1, 41))
+
+
+async def test_the_graph_hears_nothing_of_it(desk: Desk) -> None:
+    """No delivery: what applies, replays, counts, derives and waits finds no work, and the horizon passes."""
+    await desk.say(failure(), failure("company:B"))
+    named = desk.database.named
+
+    assert await desk.one("SELECT count(*) FROM delivery") == 0
+    held = {"held": [], "upto": 0, "limit": 10}
+    assert await named("claim_due", held, deadline=NEVER) == []
+    assert await named("claim_urgent", held, deadline=NEVER) == []
+    (counts,) = await named("delivery_counts", deadline=NEVER)
+    assert (counts["pending"], counts["dead"]) == (0, 0)
+    (mark,) = await named("journal_mark", deadline=NEVER)
+    span = {"after": 0, "upto": mark["position"]}
+    assert mark["position"] == 2
+    assert await named("journal_count", span, deadline=NEVER) == [{"events": 0, "dead": 0}]
+    assert await named("events_after", {**span, "limit": 10}, deadline=NEVER) == []
+    assert await named("undelivered", {"positions": [1, 2]}, deadline=NEVER) == [{"waiting": 0, "dead": 0}]
+    desk.owner("INSERT INTO derive_work (kind, key) VALUES ('subject_counters', 'x')")
+    assert len(await named("claim_derive", {"limit": 10}, deadline=NEVER)) == 1
+    (horizon,) = await named("safe_horizon", deadline=NEVER)
+    assert horizon["horizon"] > await desk.one("SELECT max(recorded_at) FROM event")
+
+
+async def test_a_record_beside_it_is_delivered_as_ever(desk: Desk) -> None:
+    """The same way in still hands everything else to the graph."""
+    with psycopg.connect(desk.url, autocommit=True) as conn:
+        conn.execute(
+            "SELECT imem_append_v1('me', 'human_admin', true, '{}', ARRAY[%s::uuid], ARRAY['record.Agent'], "
+            "ARRAY['Agent'], ARRAY['a'], ARRAY['{\"core\": {}}'], ARRAY[NULL]::text[], ARRAY[sha256('')], "
+            "ARRAY[NULL]::timestamptz[], ARRAY[NULL]::timestamptz[], ARRAY[NULL]::text[], ARRAY[NULL]::text[], "
+            "ARRAY[NULL]::text[], ARRAY[NULL]::timestamptz[], ARRAY[NULL]::bytea[], ARRAY[NULL]::real[], "
+            "ARRAY[3]::smallint[], ARRAY[NULL]::text[], ARRAY[1], ARRAY['core'], ARRAY[sha256('')])",
+            (uuid4(),),
+        )
+    assert await desk.one("SELECT count(*) FROM delivery") == 1
+
+
+async def test_a_long_story_is_cut_and_the_alert_stands(desk: Desk) -> None:
+    """More than 32 kB are not kept; what says where to go on is."""
+    alert = failure(payload={**failure().payload, "reason": "x" * 40_000})
+    await desk.say(alert)
+    payload = await desk.one("SELECT payload FROM workflow.alert")
+    assert payload == {
+        "truncated": True, "checkpoint_id": str(UUID(int=7)), "progress_pct": 40.0, "phase": "valuation", "day": 0,
+    }  # fmt: skip
+
+
+async def test_what_json_cannot_hold_is_replaced(desk: Desk) -> None:
+    """A pause must not fail because an error message holds a NUL."""
+    await desk.say(failure(payload={"reason": "a\0b\ud800", "nested": [{"\0": "\0"}]}))
+    assert await desk.one("SELECT payload FROM workflow.alert") == {
+        "reason": f"a{REPLACED}b?", "nested": [{REPLACED: REPLACED}],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [{"kind": "agent failure"}, {"kind": ""}, {"subject": "x" * 201}])
+async def test_an_alert_without_a_proper_kind_or_subject_is_refused(desk: Desk, values: dict[str, Any]) -> None:
+    with pytest.raises(StatementRejected):
+        await desk.say(failure(**values))
+    assert await desk.one("SELECT count(*) FROM event") == 0
+
+
+async def test_what_demands_an_answer(desk: Desk) -> None:
+    """Agent failures do whatever their severity, and whatever is critical; a reminder does not."""
+    await desk.say(
+        failure("a", severity=Severity.NORMAL),
+        failure("b", kind="AUTO_RESUME", severity=Severity.CRITICAL),
+        failure("c", kind="DAY_7", severity=Severity.HIGH),
+    )
+    rows = await desk.rows("SELECT subject, demanding FROM workflow.alert ORDER BY subject")
+    assert [(row["subject"], row["demanding"]) for row in rows] == [("a", True), ("b", True), ("c", False)]
+
+
+async def test_closing_says_how_many(desk: Desk) -> None:
+    about = uuid4()
+    await desk.say(failure(about=about), failure("company:B", about=about), failure("company:C"))
+    async with desk.database.transaction(NEVER) as conn:
+        assert await close_alerts(conn, about) == 2
+        assert await close_alerts(conn, about) == 0
+
+
+@pytest.mark.spec("CK-41")
+@pytest.mark.parametrize("kills", [100, pytest.param(1000, marks=pytest.mark.chaos)])
+async def test_killed_at_every_point_of_a_pause(desk: Desk, kills: int) -> None:
+    """Programs die before, between and after their statements, some roll back: pauses and alerts stay one to one."""
+    desk.owner("CREATE TABLE workflow.told_pause (id uuid PRIMARY KEY)")
+    desk.owner("GRANT ALL ON workflow.told_pause TO PUBLIC")
+    environment = {**os.environ, "ALERT_KILLS": str(kills)}
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.alerts.killed", "raise",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
+    )  # fmt: skip
+    out, _ = await program.communicate(desk.url.encode() + b"\n")
+
+    assert program.returncode == 0
+    assert int(out) == kills
+    (row,) = await desk.rows(
+        "SELECT count(*) FILTER (WHERE a.alert_id IS NULL) AS silent, "
+        "count(*) FILTER (WHERE p.id IS NULL) AS false_alarms, count(*) AS found "
+        "FROM workflow.told_pause AS p FULL JOIN workflow.alert AS a ON a.about = p.id"
+    )
+    assert (row["silent"], row["false_alarms"]) == (0, 0)
+    assert row["found"] > kills / 4
+    assert await desk.one("SELECT count(*) FROM event") == row["found"]
+    assert await desk.one("SELECT count(*) FROM memory_access_audit") == row["found"]
+    rows = await desk.rows("SELECT agent_seq FROM event ORDER BY agent_seq")
+    assert [one["agent_seq"] for one in rows] == list(range(1, row["found"] + 1))

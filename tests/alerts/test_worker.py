@@ -1,0 +1,118 @@
+"""The processes themselves: beat asks, a worker sends, a receiver gets it within half a minute."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S
+from checkpoints.notifiers import verify
+from imem.celery_app import make_app
+from imem.local import state
+from imem.local.process import Identity
+from journal.settings import Settings
+from tests.http_server import serving
+
+from .conftest import Desk, failure
+from .killed import SECRET
+
+PROMISED_S = 30.0
+
+
+def settings_of(stack: Any, desk: Desk, home: Path, webhook: str) -> Settings:
+    given: Settings = stack.settings
+    return given.model_copy(
+        update={
+            "home": home, "postgres_url": SecretStr(desk.url), "neo4j_url": "bolt://127.0.0.1:1",
+            "webhook_url": SecretStr(webhook), "webhook_secret": SecretStr(SECRET),
+        }
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run one role as the supervisor does, in a process group of its own, and end it; its log holds no secret."""
+    names = [name for name in Settings.model_fields if name.endswith(("_url", "_secret")) or name == "home"]
+    values = {name: getattr(settings, name) for name in names}
+    environment = {
+        f"IMEM_{name.upper()}": value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        for name, value in values.items()
+        if value is not None
+    }
+    log = settings.home / f"{role}.log"
+    with log.open("ab") as out:
+        started = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "imem.worker", role,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), "IMEM_LOG_LEVEL": "DEBUG", **environment},
+            stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            os.killpg(started.pid, signal.SIGKILL)
+            await started.wait()
+    text = log.read_text()
+    assert SECRET not in text
+    assert "t0ken" not in text
+
+
+@pytest.mark.spec("CK-41")
+async def test_an_alert_of_a_failure_leaves_within_half_a_minute(desk: Desk, light_stack: Any, home: Path) -> None:
+    """Raised beside running processes: it is there, signed, before the promised time is over."""
+    with serving() as server:
+        settings = settings_of(light_stack, desk, home, f"{server.url}/t0ken")
+        async with process("celery", settings), process("beat", settings):
+            # The processes start meanwhile; what they find when they are up counts from here.
+            await _beats(home)
+            began = time.monotonic()
+            await desk.say(failure())
+            assert await asyncio.to_thread(server.arrived.wait, 3 * PROMISED_S), (home / "celery.log").read_text()
+            took = time.monotonic() - began
+
+    assert took < PROMISED_S
+    assert verify(SECRET, server.asked[0].headers, server.asked[0].body)
+
+
+async def _beats(home: Path) -> None:
+    """Wait until beat and the worker have said that they are at work: a first pass has been through."""
+    async with asyncio.timeout(120):
+        while "checkpoints.send_alerts" not in (home / "celery.log").read_text():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.1)
+
+
+def test_beat_asks_every_ten_seconds(light_stack: Any) -> None:
+    (entry,) = [
+        entry for entry in make_app(light_stack.settings).conf.beat_schedule.values() if entry["task"] == SEND_ALERTS
+    ]
+    assert entry["schedule"] == SEND_EVERY_S == 10.0
+
+
+def test_workers_of_the_local_stack_get_the_webhook_from_who_started_it(home: Path) -> None:
+    """By the state file, which is private: processes get no secret by their environment."""
+    from imem.local.supervisor import Supervisor
+    from imem.local.workers import environment
+
+    settings = Settings.read(
+        {"IMEM_WEBHOOK_URL": "https://h/t0ken", "IMEM_WEBHOOK_SECRET": SECRET, "IMEM_HOME": str(home)}
+    )
+    endpoints = Supervisor(settings)._given()
+    filled = state.fill(Settings.read({}), endpoints)
+
+    assert filled.webhook_url == settings.webhook_url
+    assert filled.webhook_secret == settings.webhook_secret
+    assert "IMEM_WEBHOOK_SECRET" not in environment(settings)
+    assert "IMEM_WEBHOOK_URL" not in environment(settings)
+    assert SECRET not in repr(state.State(Identity(1, 0, ""), endpoints=endpoints))
+    own = Settings.read({"IMEM_WEBHOOK_URL": "https://other/x", "IMEM_WEBHOOK_SECRET": "another secret of ours"})
+    assert state.fill(own, endpoints).webhook_url == own.webhook_url

@@ -1,0 +1,89 @@
+"""How long an agent waits for its memory, by the tier that serves it, and for a checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, Final
+from uuid import uuid4
+
+import psycopg
+import pytest
+import pytest_asyncio
+from psycopg import sql as composed
+
+from checkpoints.recovery import Tier
+from tests.bench.table import Figure, Table, percentile
+from tests.checkpoints.conftest import World, opened, soon
+from tests.checkpoints.recovering import READERS, desk_of, names
+from tests.servers import with_database
+
+pytestmark = pytest.mark.bench
+
+SIZES: Final = {"100 keys / 100 KB": (100, 1_000), "80 keys / 8 MB": (80, 100_000)}
+"""Sets of data → keys, and bytes of each."""
+
+TIMES: Final = {"full": 20, "tiny": 3}
+
+BARS_MS: Final = {Tier.LIVE: 1_000, Tier.SECONDARY: 5_000, Tier.POSTGRES: 30_000}
+"""What the specification demands of each tier."""
+
+
+@pytest_asyncio.fixture
+async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
+    name = f"{light_template}_{uuid4().hex[:8]}"
+    admin = light_stack.settings.postgres_admin_url.get_secret_value()
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(
+            composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, light_template)))
+        )
+        url = with_database(light_stack.settings.postgres_url.get_secret_value(), name)
+        async with opened(light_stack.settings, url, with_database(admin, name)) as made:
+            yield replace(made, definitions=READERS)
+        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+
+
+async def lose(world: World, tier: Tier) -> None:
+    """Take away the tiers above *tier*."""
+    lease = await world.leases.current(world.analysis, "reader", deadline=soon())
+    assert lease is not None
+    if tier is not Tier.LIVE:
+        await world.memories.clear(world.agent("reader"), lease.epoch, deadline=soon())
+    if tier is Tier.POSTGRES:
+        await world.snapshots.drop(world.agent("reader"), deadline=soon())
+
+
+@pytest.mark.spec("CK-4")
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_memory_comes_back_in_time(world: World, table: Table, size: str) -> None:
+    """Each tier within its bar, the lease and every proof included, for a usual memory and for the largest."""
+    keys, length = SIZES[size]
+    desk = desk_of(world)
+    async with desk.begin(**names(world)) as session:
+        for number in range(keys):
+            await session.memory.set(f"key {number}", "x" * (length - 100))
+        begun = time.perf_counter()
+        await session.complete("fetch")
+        saved_ms = (time.perf_counter() - begun) * 1000
+    figures = [Figure(name="checkpoint with its snapshot", data=size, value=saved_ms, unit="ms")]
+    for tier, bar in BARS_MS.items():
+        taken = []
+        for _ in range(TIMES[table.scale]):
+            await lose(world, tier)
+            begun = time.perf_counter()
+            async with desk.begin(**names(world)) as session:
+                taken.append((time.perf_counter() - begun) * 1000)
+                assert session.recovered.tier is tier
+        note = "from asking for the lease until the agent may go on"
+        figures.append(
+            Figure(
+                name=f"recovery, {tier.value}, p95",
+                data=size,
+                value=percentile(taken, 0.95),
+                unit="ms",
+                bar=bar,
+                note=note,
+            )
+        )
+    table.add(*figures)

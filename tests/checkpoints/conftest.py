@@ -1,0 +1,198 @@
+"""A migrated database of its own for each test, the stores upon it, and time that a test may move."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest_asyncio
+from hypothesis import HealthCheck, settings
+from psycopg import sql as composed
+
+from cache.client import Client
+from cache.document import Entry, Type, digest, document_of
+from cache.snapshots import SnapshotStore
+from cache.store import WorkingStore
+from checkpoints.cleanup import Cleanup
+from checkpoints.definitions import AgentDefinition, Definitions, Location, Subtask
+from checkpoints.deliverables import Deliverables, checks
+from checkpoints.leases import Leases
+from checkpoints.metrics import Metrics
+from checkpoints.model import Checkpoint, Kind, Lease
+from checkpoints.store import Checkpoints
+from checkpoints.workflows import Workflows
+from journal.clock import SystemClock
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from tests.servers import with_database
+
+settings.register_profile(
+    "busy_machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("busy_machine")
+
+SOON_MS = 20_000
+"""A budget that nothing here comes near, in milliseconds."""
+
+FILER = AgentDefinition(
+    agent_type="filer",
+    subtasks=(
+        Subtask(name="fetch", stores=(Location.POSTGRES,)),
+        Subtask(name="parse", stores=(Location.GRAPH, Location.MESSAGE)),
+        Subtask(name="rank", stores=(Location.CACHE,)),
+    ),
+)
+CLERK = AgentDefinition(agent_type="clerk", subtasks=(Subtask(name="one"), Subtask(name="two")), after=("filer",))
+DEFINITIONS = Definitions.of([FILER, CLERK])
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(SOON_MS)
+
+
+def memory(**texts: str) -> tuple[dict[str, Any], str]:
+    """Return the document and the digest of a working memory with these texts."""
+    contents = {name.encode(): Entry(Type.STRING, (text.encode(),), 86_400_000) for name, text in texts.items()}
+    return document_of(contents), digest(contents)
+
+
+@dataclass(frozen=True)
+class World:
+    """
+    The stores upon one database and the three Valkeys.
+
+    Attributes:
+        settings: with the addresses of the Valkeys.
+        url, admin_url: the database, as the application and as its owner.
+        analysis: an id that no other test has; agents are called after it.
+    """
+
+    settings: Any
+    url: str
+    admin_url: str
+    database: Database
+    durable: Client
+    working: Client
+    cache: Client
+    definitions: Definitions = DEFINITIONS
+    metrics: Metrics = field(default_factory=Metrics)
+    analysis: str = field(default_factory=lambda: f"analysis:{uuid4().hex[:12]}")
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        return SnapshotStore(self.durable, SystemClock())
+
+    @property
+    def memories(self) -> WorkingStore:
+        return WorkingStore(self.working, SystemClock())
+
+    @property
+    def leases(self) -> Leases:
+        return Leases(self.database, self.definitions)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.database, self.definitions, self.snapshots, metrics=self.metrics)
+
+    @property
+    def deliverables(self) -> Deliverables:
+        return Deliverables(self.database, self.definitions)
+
+    @property
+    def workflows(self) -> Workflows:
+        return Workflows(self.database)
+
+    def cleanup(self, *, archive: bool = False) -> Cleanup:
+        return Cleanup(
+            self.database,
+            self.definitions,
+            checks(self.database, self.cache),
+            durable=self.snapshots,
+            working=self.memories,
+            archive=archive,
+        )
+
+    @asynccontextmanager
+    async def later(self, by: timedelta) -> AsyncIterator[World]:
+        """Lend the same world at another time: as the owner, who alone may shift the clock."""
+        database = Database(self.admin_url, size=2, options=f"-c imem.clock_shift={by.total_seconds():.0f}s")
+        try:
+            yield replace(self, database=database)
+        finally:
+            await database.close()
+
+    async def acquire(self, agent_type: str = "filer", holder: str = "process-1", **named: Any) -> Lease:
+        """Take the lease of an agent of this test's analysis."""
+        asked = {
+            "analysis_id": self.analysis,
+            "agent_type": agent_type,
+            "agent_id": self.agent(agent_type),
+            "subject_id": "company:MU",
+            "holder": holder,
+            "owner": "ann",
+            "deadline": soon(),
+        }
+        return await self.leases.acquire(**{**asked, **named})
+
+    def agent(self, agent_type: str = "filer") -> str:
+        """Return the id of the agent's instance in this test's analysis."""
+        return f"{agent_type}-{self.analysis.removeprefix('analysis:')}"
+
+    async def save(self, lease: Lease, subtask: str | None, **named: Any) -> Checkpoint:
+        """Save a completed subtask, or whatever kind is named."""
+        document, its = memory(after=str(subtask))
+        asked = {"kind": Kind.SUBTASK, "document": document, "digest": its, "deadline": soon()}
+        return await self.checkpoints.save(lease, subtask=subtask, **{**asked, **named})
+
+    async def load(self, agent_type: str = "filer") -> Checkpoint:
+        """Load what must be there."""
+        found = await self.checkpoints.load(self.analysis, agent_type, deadline=soon())
+        assert found is not None
+        return found
+
+    async def rows(self, query: str, *parameters: Any) -> list[Row]:
+        return await self.database.rows(query, parameters, deadline=soon())
+
+    def owner(self, query: str, *parameters: Any) -> None:
+        """Change something behind the application's back."""
+        with psycopg.connect(self.admin_url, autocommit=True) as conn:
+            conn.execute(query, parameters)
+
+
+@asynccontextmanager
+async def opened(settings_: Any, url: str, admin_url: str) -> AsyncIterator[World]:
+    """Lend a world upon a database that is there."""
+    database = Database(url, size=4)
+    clients = [
+        Client(getattr(settings_, f"valkey_{name}_url").get_secret_value()) for name in ("durable", "working", "cache")
+    ]
+    try:
+        durable, working, cache = clients
+        yield World(settings_, url, admin_url, database, durable, working, cache)
+    finally:
+        await database.close()
+        for client in clients:
+            await client.close()
+
+
+@pytest_asyncio.fixture
+async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
+    name = f"{light_template}_{uuid4().hex[:8]}"
+    admin = light_stack.settings.postgres_admin_url.get_secret_value()
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(
+            composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, light_template)))
+        )
+        try:
+            url = with_database(light_stack.settings.postgres_url.get_secret_value(), name)
+            async with opened(light_stack.settings, url, with_database(admin, name)) as made:
+                yield made
+        finally:
+            conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))

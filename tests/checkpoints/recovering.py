@@ -1,0 +1,75 @@
+"""An agent at work, for the tests of recovery: whose memory is told apart by a digest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cache.document import digest
+from cache.state import Identity
+from checkpoints.definitions import AgentDefinition, Definitions, Subtask
+from checkpoints.model import Checkpoint
+from checkpoints.recovery import Recovery, Tier
+from checkpoints.session import Desk, Session
+from journal.clock import SystemClock
+from journal.deadline import Deadline
+from tests.checkpoints.conftest import World, soon
+
+READER = AgentDefinition(
+    agent_type="reader",
+    subtasks=(Subtask(name="fetch"), Subtask(name="read", reentrant=True), Subtask(name="rate")),
+)
+READERS = Definitions.of([READER])
+
+WHO = {"agent_type": "reader", "subject_id": "company:MU", "owner": "ann"}
+
+
+@dataclass
+class Alarms:
+    """Notes what it is told, once for each checkpoint, as the real one does."""
+
+    told: dict[str, Mapping[Tier, str]] = field(default_factory=dict)
+
+    async def unrecoverable(self, checkpoint: Checkpoint, reasons: Mapping[Tier, str], *, deadline: Deadline) -> None:
+        assert not deadline.passed
+        self.told.setdefault(str(checkpoint.id), dict(reasons))
+
+
+def desk_of(world: World, alarms: Alarms | None = None) -> Desk:
+    """Return what sessions work with, upon the stores of *world*."""
+    recovery = Recovery(
+        world.checkpoints, world.memories, world.snapshots, world.definitions, alarms or Alarms(), metrics=world.metrics
+    )
+    return Desk(
+        world.leases, world.checkpoints, world.memories, world.snapshots, recovery, SystemClock(), world.metrics
+    )
+
+
+def names(world: World) -> dict[str, Any]:
+    """Return which agent of this test's analysis is meant."""
+    return {"analysis_id": world.analysis, "agent_id": world.agent("reader"), **WHO}
+
+
+def identity(world: World) -> Identity:
+    return Identity(world.agent("reader"), world.analysis, "reader")
+
+
+async def work(session: Session, subtask: str) -> Checkpoint:
+    """Do a subtask: a memory of every type, and a checkpoint."""
+    await session.memory.update(
+        {
+            f"{subtask}:note": "grüße\x01",
+            f"{subtask}:raw": b"\x00\xff",
+            f"{subtask}:list": ["a", "a", "b"],
+            f"{subtask}:hash": {"k": "v"},
+            f"{subtask}:set": {"x", "y"},
+        }
+    )
+    return await session.complete(subtask)
+
+
+async def known(world: World) -> str:
+    """Return the digest of what stands in the working memory."""
+    _, contents = await world.memories.read(world.agent("reader"), deadline=soon())
+    return digest(contents)

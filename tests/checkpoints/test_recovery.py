@@ -1,0 +1,215 @@
+"""Three tiers: each works without the ones above, says that it did, and nothing is started on what is not proven."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import redis.asyncio
+from psycopg.types.json import Jsonb
+
+from cache.state import Identity
+from checkpoints.model import Kind
+from checkpoints.recovery import Tier
+from journal.errors import NotResumable, StaleEpoch
+from tests.checkpoints.conftest import World, soon
+from tests.checkpoints.recovering import READERS, Alarms, desk_of, identity, known, names, work
+
+
+@pytest_asyncio.fixture
+async def reader(world: World) -> AsyncIterator[World]:
+    """Give a world in which a reader has fetched and then stopped."""
+    at_work = replace(world, definitions=READERS)
+    async with desk_of(at_work).begin(**names(at_work)) as session:
+        await work(session, "fetch")
+    yield at_work
+
+
+async def lose_live(world: World) -> None:
+    lease = await world.leases.current(world.analysis, "reader", deadline=soon())
+    assert lease is not None
+    await world.memories.clear(world.agent("reader"), lease.epoch, deadline=soon())
+
+
+async def spoil_live(world: World) -> None:
+    """Change a byte behind the scripts' back."""
+    await raw(world, "working", "SET", f"L1:{world.agent('reader')}:working:fetch:note", "another")
+
+
+async def lose_one_key(world: World) -> None:
+    await raw(world, "working", "DEL", f"L1:{world.agent('reader')}:working:fetch:set")
+
+
+async def lose_snapshot(world: World) -> None:
+    await world.snapshots.drop(world.agent("reader"), deadline=soon())
+
+
+async def spoil_snapshot(world: World) -> None:
+    body = f"fas:l1_snapshot:{world.agent('reader')}"
+    text = await raw(world, "durable", "GET", body)
+    assert b'"v"' in text
+    await raw(world, "durable", "SET", body, text.replace(b'"v"', b'"w"'))
+
+
+async def raw(world: World, server: str, *words: Any) -> Any:
+    """Do to a server what no part of the product does."""
+    url = getattr(world.settings, f"valkey_{server}_url").get_secret_value()
+    async with redis.asyncio.Redis.from_url(url) as bare:
+        return await bare.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+Damage = Callable[[World], Awaitable[None]]
+
+
+@pytest.mark.spec("CK-26")
+@pytest.mark.parametrize(
+    ("damages", "tier"),
+    [
+        ((), Tier.LIVE),
+        ((lose_live,), Tier.SECONDARY),
+        ((spoil_live,), Tier.SECONDARY),
+        ((lose_live, lose_snapshot), Tier.POSTGRES),
+        ((spoil_live, spoil_snapshot), Tier.POSTGRES),
+        ((lose_one_key, lose_snapshot), Tier.POSTGRES),
+    ],
+)
+async def test_each_tier_serves_without_those_above(reader: World, damages: tuple[Damage, ...], tier: Tier) -> None:
+    """Whatever is lost or altered, the agent goes on with exactly what it knew, and the answer names who served."""
+    before = await known(reader)
+    for damage in damages:
+        await damage(reader)
+
+    async with desk_of(reader).begin(**names(reader)) as session:
+        assert session.recovered.tier is tier
+        assert session.current == "read"
+        assert await known(reader) == before
+        assert await session.memory.get("fetch:raw", raw=True) == b"\x00\xff"
+        await work(session, "read")
+
+    assert reader.metrics.tier_used.total(tier=tier.value) == 1
+
+
+@pytest.mark.spec("CK-27")
+async def test_one_key_of_many_is_missing(reader: World) -> None:
+    """The live memory is passed over, with the reason, and another tier gives all of it back."""
+    before = await known(reader)
+    await lose_one_key(reader)
+
+    async with desk_of(reader).begin(**names(reader)) as session:
+        assert session.recovered.tier is Tier.SECONDARY
+        assert "is gone" in session.recovered.refused[Tier.LIVE]
+        assert await known(reader) == before
+
+
+@pytest.mark.spec("CK-28")
+async def test_another_analysis_memory_under_the_same_name_is_refused(reader: World) -> None:
+    """What somebody else left under the agent's name is not taken for its own."""
+    before = await known(reader)
+    await lose_live(reader)
+    other = Identity(reader.agent("reader"), "analysis:another", "reader")
+    await reader.memories.open(other, 99, deadline=soon())
+
+    async with desk_of(reader).begin(**names(reader)) as session:
+        assert session.recovered.tier is Tier.SECONDARY
+        assert "another analysis" in session.recovered.refused[Tier.LIVE]
+        assert await known(reader) == before
+
+
+@pytest.mark.spec("CK-29")
+async def test_nothing_is_started_when_nothing_is_left(reader: World) -> None:
+    """All three are bad: no session begins, however often it is tried, and one alert stands there."""
+    await lose_live(reader)
+    await lose_snapshot(reader)
+    reader.owner("ALTER TABLE workflow.agent_checkpoints DISABLE TRIGGER USER")
+    reader.owner(
+        "UPDATE workflow.agent_checkpoints SET working_memory = jsonb_set(working_memory, '{fetch:note,value}', %s)"
+        " WHERE kind = 'subtask'",
+        Jsonb("another"),
+    )
+    reader.owner("ALTER TABLE workflow.agent_checkpoints ENABLE TRIGGER USER")
+    alarms = Alarms()
+
+    for _ in range(2):
+        await raw(reader, "durable", "DEL", f"checkpoint:{reader.analysis}:reader")
+        with pytest.raises(NotResumable, match="postgresql_checkpoint: it is not what its digest says"):
+            async with desk_of(reader, alarms).begin(**names(reader)):
+                pytest.fail("it began")
+
+    assert len(alarms.told) == 1
+    assert await reader.memories.meta(reader.agent("reader"), deadline=soon()) is None
+    assert reader.metrics.consistency_errors.total(store="postgresql_checkpoint") == 2
+
+
+async def test_a_clean_start_has_nothing_to_recover(world: World) -> None:
+    """Only the first checkpoint is there: the memory begins empty, whatever lay around."""
+    fresh = replace(world, definitions=READERS)
+    leftover = identity(fresh)
+    await fresh.memories.open(leftover, 1, deadline=soon())
+
+    async with desk_of(fresh).begin(**names(fresh)) as session:
+        assert session.recovered.tier is Tier.CLEAN
+        assert await session.memory.len() == 0
+        assert session.pending == ("fetch", "read", "rate")
+
+
+@pytest.mark.parametrize(("subtask", "kept"), [("read", True), ("rate", False)])
+async def test_writes_after_the_checkpoint_stay_only_where_they_may_be_repeated(
+    reader: World, subtask: str, *, kept: bool
+) -> None:
+    """A subtask that may be entered again finds what it wrote; another one finds the memory as it was before."""
+    desk = desk_of(reader)
+    async with desk.begin(**names(reader)) as session:
+        if subtask == "rate":
+            await work(session, "read")
+        before = await known(reader)
+        await session.memory.list("calls").append("paid for")
+
+    async with desk.begin(**names(reader)) as session:
+        assert session.current == subtask
+        assert session.recovered.dirty is kept
+        assert session.recovered.tier is (Tier.LIVE if kept else Tier.SECONDARY)
+        assert await session.memory.contains("calls") is kept
+        assert (await known(reader) == before) is not kept
+
+
+async def test_a_failure_in_the_middle_takes_back_what_may_not_be_repeated(reader: World) -> None:
+    """The failure's own row holds the half-done subtask's writes, for whoever looks; the next attempt does not."""
+    desk = desk_of(reader)
+    async with desk.begin(**names(reader)) as session:
+        await work(session, "read")
+        before = await known(reader)
+        await session.memory.list("calls").append("half done")
+        failed = await session.failed("the endpoint is gone")
+    assert failed.kind is Kind.FAILURE
+    assert "calls" in failed.working_memory
+
+    async with desk.begin(**names(reader)) as session:
+        assert session.recovered.rolled_back
+        assert session.recovered.tier is Tier.POSTGRES
+        assert session.current == "rate"
+        assert await known(reader) == before
+        await work(session, "rate")
+        assert session.current is None
+
+
+@pytest.mark.spec("CK-8")
+async def test_whoever_was_presumed_dead_writes_nowhere(reader: World) -> None:
+    """The earlier holder wakes up after another has recovered: memory, checkpoint and snapshot refuse it."""
+    desk = desk_of(reader)
+    first = await reader.acquire("reader", "first")
+    slow = await desk.resumed(first)
+    await reader.leases.release(first, deadline=soon())
+    second = await reader.acquire("reader", "second")
+    quick = await desk.resumed(second)
+    before = await known(reader)
+
+    with pytest.raises(StaleEpoch):
+        await slow.memory.set("late", "word")
+    with pytest.raises(StaleEpoch):
+        await slow.complete("read")
+
+    assert await known(reader) == before
+    assert (await quick.complete("read")).seq == 2

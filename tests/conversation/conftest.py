@@ -1,0 +1,103 @@
+"""Conversations in a database of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest_asyncio
+
+from checkpoints.conversation import Conversations
+from checkpoints.messages import Message, Stored
+from checkpoints.summaries import Summariser
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from tests.servers import cloned
+
+LATER = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Counting:
+    """A summariser that says how many messages it got, and keeps them."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[Stored, ...]] = []
+
+    async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+        deadline.check("a summary")
+        self.got.append(tuple(messages))
+        return f"summary of {len(messages)}"
+
+
+@dataclass
+class Talk:
+    """
+    A journal to talk in.
+
+    Attributes:
+        url, admin_url: the database, as the application and as its owner.
+        database: as the application.
+    """
+
+    url: str
+    admin_url: str
+    database: Database
+
+    def with_summariser(self, summariser: Summariser) -> Conversations:
+        return Conversations(self.database, summariser)
+
+    async def rows(self, query: str, *parameters: Any) -> list[Row]:
+        return await self.database.rows(query, parameters, deadline=Deadline.never())
+
+    def owner(self, query: str, *parameters: Any) -> None:
+        with psycopg.connect(self.admin_url, autocommit=True) as conn:
+            conn.execute(query, parameters)
+
+    async def said(self, thread: str = "t", workflow: str = "w") -> list[int]:
+        """Return the numbers of everything that was ever said in a thread, in order."""
+        rows = await self.rows(
+            "SELECT seq FROM workflow.conversation_messages WHERE workflow_id = %s AND thread_id = %s AND depth = 0 "
+            "ORDER BY seq",
+            workflow,
+            thread,
+        )
+        return [row["seq"] for row in rows]
+
+    async def summaries(self, thread: str = "t", workflow: str = "w") -> int:
+        (row,) = await self.rows(
+            "SELECT count(*) AS found FROM workflow.conversation_messages WHERE workflow_id = %s AND thread_id = %s "
+            "AND depth > 0 AND superseded_by IS NULL",
+            workflow,
+            thread,
+        )
+        return int(row["found"])
+
+
+@pytest_asyncio.fixture
+async def talk(light_stack: Any, light_template: str) -> AsyncIterator[Talk]:
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
+        database = Database(url, size=8)
+        yield Talk(url, admin_url, database)
+        await database.close()
+
+
+def stored(number: int, content: str, role: Any = "user", **more: Any) -> Stored:
+    """Return a message as if it had been stored."""
+    values = {
+        "id": f"m{number}", "seq": number, "depth": 0, "role": role, "content": content, "agent_id": None,
+        "tool_call_id": None, "metadata": {}, "pinned": False, "superseded_by": None, "created_at": LATER,
+    }  # fmt: skip
+    return Stored(**{**values, **more})
+
+
+def calling(*calls: str, content: str = "", **more: Any) -> Message:
+    """Return an assistant's message that makes tool calls."""
+    found = [{"id": call, "type": "function", "function": {"name": "look", "arguments": "{}"}} for call in calls]
+    return Message(role="assistant", content=content, metadata={"tool_calls": found}, **more)
+
+
+def result(call: str, content: str = "42", **more: Any) -> Message:
+    return Message(role="tool", content=content, tool_call_id=call, **more)

@@ -1,0 +1,246 @@
+"""Everything that pauses work on, put together as a process of the product does, and agents to be paused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import redis.asyncio
+from psycopg import sql as composed
+
+from cache.changes import put
+from cache.client import Client
+from cache.document import digest, document_of
+from cache.snapshots import SnapshotStore
+from cache.state import Identity
+from cache.store import WorkingStore
+from checkpoints.assembly import Pausing, assemble
+from checkpoints.batch_runs import Batches
+from checkpoints.cleanup import Cleanup
+from checkpoints.definitions import Definitions
+from checkpoints.incidents import Incidents
+from checkpoints.leases import Leases
+from checkpoints.manager import Manager
+from checkpoints.model import Checkpoint, Kind, Lease
+from checkpoints.orchestrator import CeleryOrchestrator, Message
+from checkpoints.pauses import Pauses
+from checkpoints.saga import Saga, Stores
+from checkpoints.store import Checkpoints
+from journal.actors import Actor
+from journal.connection import Connection
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.settings import Role
+
+PERSON = Actor("priya", Role.HUMAN_ADMIN)
+FOUR = ("screening", "business_research", "financial_analyst", "strategy_analyst")
+
+
+def soon(ms: float = 20_000) -> Deadline:
+    return Deadline.after_ms(ms)
+
+
+class Plenty:
+    """Room for everything, whatever else this machine does."""
+
+    async def short_of(self, _: Connection) -> str | None:
+        return None
+
+
+@dataclass
+class World:
+    """
+    Everything that pauses work on, and a way to have agents in it.
+
+    Attributes:
+        sent: the messages that were put on their way.
+        shift: what ``imem_now()`` is ahead, for sessions begun from now on.
+    """
+
+    url: str
+    admin_url: str
+    database: Database
+    working_client: Client
+    durable_client: Client
+    working_redis: redis.asyncio.Redis
+    durable_redis: redis.asyncio.Redis
+    parts: Pausing
+    sent: list[Message] = field(default_factory=list)
+
+    @property
+    def stores(self) -> Stores:
+        return self.parts.stores
+
+    @property
+    def definitions(self) -> Definitions:
+        return self.stores.definitions
+
+    @property
+    def leases(self) -> Leases:
+        return self.stores.leases
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return self.stores.checkpoints
+
+    @property
+    def working(self) -> WorkingStore:
+        return self.stores.working
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        return self.stores.snapshots
+
+    @property
+    def orchestrator(self) -> CeleryOrchestrator:
+        return self.parts.orchestrator
+
+    @property
+    def cleanup(self) -> Cleanup:
+        return Cleanup(self.database, self.definitions, {}, durable=self.snapshots, working=self.working)
+
+    @property
+    def saga(self) -> Saga:
+        return self.parts.saga
+
+    @property
+    def pauses(self) -> Pauses:
+        return self.parts.pauses
+
+    @property
+    def incidents(self) -> Incidents:
+        return self.parts.incidents
+
+    @property
+    def batches(self) -> Batches:
+        return self.parts.batches
+
+    @property
+    def manager(self) -> Manager:
+        return self.parts.manager
+
+    async def rows(self, query: Any, *parameters: Any) -> list[Row]:
+        return await self.database.rows(query, parameters, deadline=soon())
+
+    def owner(self, query: str, *parameters: Any) -> None:
+        """Change something behind the application's back."""
+        with psycopg.connect(self.admin_url, autocommit=True) as conn:
+            conn.execute(query, parameters)
+
+    async def begin(
+        self, analysis_id: str, agent_type: str = "business_research", *, stock_id: str = "company:MU", done: int = 2
+    ) -> Lease:
+        """Have an agent that has completed so many subtasks, with a memory of them; it still holds its lease."""
+        agent_id = f"{agent_type[:20]}-{uuid4().hex[:8]}"
+        lease = await self.leases.acquire(
+            analysis_id=analysis_id, agent_type=agent_type, agent_id=agent_id, subject_id=stock_id,
+            holder=f"test-{uuid4().hex}", owner="tester", deadline=soon(),
+        )  # fmt: skip
+        await self.working.open(Identity(agent_id, analysis_id, agent_type), lease.epoch, deadline=soon())
+        for name in self.definitions.of_type(agent_type).names[:done]:
+            await self.complete(lease, name)
+        return lease
+
+    async def write(self, lease: Lease, values: Mapping[str, Any]) -> None:
+        changes = [put(name, value) for name, value in values.items()]
+        await self.working.write(lease.agent_id, lease.epoch, changes, deadline=soon())
+
+    async def complete(self, lease: Lease, subtask: str) -> Checkpoint:
+        await self.write(lease, {f"done:{subtask}": "yes", "calls": [subtask, "cached"]})
+        meta, contents = await self.working.read(lease.agent_id, epoch=lease.epoch, deadline=soon())
+        found = digest(contents)
+        saved = await self.checkpoints.save(
+            lease, kind=Kind.SUBTASK, subtask=subtask, document=document_of(contents), digest=found,
+            interim_results={subtask: {"n": 1}}, deadline=soon(),
+        )  # fmt: skip
+        await self.working.mark(lease.agent_id, lease.epoch, seq=saved.seq, digest=found, rev=meta.rev, deadline=soon())
+        return saved
+
+    async def release(self, lease: Lease) -> None:
+        await self.leases.release(lease, deadline=soon())
+
+    async def paused(self, analysis_id: str, **named: Any) -> Lease:
+        """Have an analysis with one agent, paused by a person."""
+        lease = await self.begin(analysis_id, **named)
+        await self.release(lease)
+        result = await self.pauses.pause_analysis(
+            None, "A look at it.", analysis_id=analysis_id, by=PERSON, deadline=soon()
+        )
+        assert result.status == "PAUSED", result
+        return lease
+
+    async def memory(self, lease: Lease) -> dict[bytes, Any]:
+        _, contents = await self.working.read(lease.agent_id, deadline=soon())
+        return {suffix: entry.leaves for suffix, entry in contents.items()}
+
+    async def keys(self, agent_id: str) -> list[str]:
+        """Return the keys of an agent's working memory, as they are called on the server."""
+        found = await self.working_redis.keys(f"L1:{agent_id}:*")
+        return [key.decode() for key in found if isinstance(key, bytes)]
+
+    async def pause_row(self, analysis_id: str) -> Row:
+        (row,) = await self.rows(
+            "SELECT * FROM workflow.paused_analyses WHERE analysis_id = %s ORDER BY pause_timestamp DESC LIMIT 1",
+            analysis_id,
+        )
+        return row
+
+    async def alerts(self, analysis_id: str | None = None) -> list[str]:
+        found = await self.rows(
+            "SELECT kind FROM workflow.alert WHERE analysis_id = coalesce(%s, analysis_id) ORDER BY raised_at, kind",
+            analysis_id,
+        )
+        return [row["kind"] for row in found]
+
+    async def later(self, by: timedelta) -> None:
+        """Let the database's clock be ahead by so much, for every session from now on."""
+        with psycopg.connect(self.admin_url, autocommit=True) as conn:
+            name = conn.info.dbname
+            conn.execute(
+                composed.SQL("ALTER DATABASE {} SET imem.clock_shift = {}").format(
+                    composed.Identifier(name), composed.Literal(f"{by.total_seconds()} seconds")
+                )
+            )
+            # The application may not shift the clock; in these tests it may.
+            conn.execute(
+                "CREATE OR REPLACE FUNCTION imem_may_shift_clock() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
+            )
+            conn.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
+                (name,),
+            )
+        if self.database._opened:
+            await self.database._pool.check()
+
+
+def make_world(settings: Any, url: str, admin_url: str, *, orchestrator: Any = None) -> World:
+    """Put everything together, as a process of the product does."""
+    database = Database(url, size=12)
+    working_client = Client(settings.valkey_working_url.get_secret_value(), name="The working Valkey")
+    durable_client = Client(settings.valkey_durable_url.get_secret_value(), name="The durable Valkey")
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    parts = assemble(
+        database, working_client, durable_client, Definitions.read(), send, orchestrator=orchestrator, capacity=Plenty()
+    )
+    return World(
+        url, admin_url, database, working_client, durable_client,
+        redis.asyncio.Redis.from_url(settings.valkey_working_url.get_secret_value()),
+        redis.asyncio.Redis.from_url(settings.valkey_durable_url.get_secret_value()),
+        parts, sent,
+    )  # fmt: skip
+
+
+async def close_world(world: World) -> None:
+    await world.database.close()
+    for client in (world.working_client, world.durable_client):
+        await client.close()
+    for plain in (world.working_redis, world.durable_redis):
+        await plain.aclose()

@@ -1,0 +1,70 @@
+"""
+Restorers that kill themselves: a program, told where on its first line, and on each further line what to restore and
+after how many steps.
+
+A step lies before and after each script that a restore runs. Each life is a fork of this process, so that a hundred of
+them cost seconds. For each it answers with how the life ended: the number of the signal, or 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from cache.client import Client
+from cache.document import contents_of, digest
+from cache.state import Identity
+from cache.store import WorkingStore
+from journal.clock import SystemClock
+from journal.deadline import Deadline
+
+
+class Stepwise(Client):
+    """A client for which each script is two steps."""
+
+    left = 0
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def run(self, *arguments: Any, **named: Any) -> Any:
+        self.step()
+        answer = await super().run(*arguments, **named)
+        self.step()
+        return answer
+
+
+async def live(url: str, told: dict[str, Any]) -> None:
+    """Restore until killed, or to the end."""
+    contents = contents_of(told["document"])
+    async with Stepwise(url) as client:
+        client.left = told["steps"]
+        store = WorkingStore(client, SystemClock())
+        identity = Identity(*told["identity"])
+        await store.restore(identity, contents, digest(contents), told["epoch"], told["seq"], deadline=Deadline.never())
+
+
+def main() -> None:
+    url = json.loads(sys.stdin.readline())
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                asyncio.run(live(url, json.loads(line)))
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""A Valkey of a test's own, which it may fill, stop, kill and start again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from imem.local.process import Command
+from imem.local.server import free_port
+from imem.local.valkey import program
+
+PATIENCE_S = 60.0
+
+
+class OwnServer:
+    """
+    One server, like the *working* one: it appends every write to a file and evicts nothing.
+
+    Attributes:
+        folder: its configuration and data.
+        port: the same after each start.
+        settings: lines of its configuration besides.
+    """
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Start it on the data that it has, and wait until it answers."""
+        lines = (
+            "bind 127.0.0.1", f"port {self.port}", f'dir "{self.folder}"', 'save ""', "appendonly yes",
+            "appendfsync everysec", "maxmemory-policy noeviction", "daemonize no", f'logfile "{self.folder}/log"',
+            *self.settings,
+        )  # fmt: skip
+        (self.folder / "valkey.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        command = Command((str(program()), str(self.folder / "valkey.conf")), self.folder)
+        self._process = subprocess.Popen(command.wrapped(), cwd=self.folder, process_group=0)
+        end = time.monotonic() + PATIENCE_S
+        with self.bare() as bare:
+            while True:
+                try:
+                    bare.ping()
+                except (redis.ConnectionError, redis.TimeoutError):
+                    assert self._process.poll() is None, (self.folder / "log").read_text(encoding="utf-8")[-2000:]
+                    assert time.monotonic() < end, "the server does not answer"
+                    time.sleep(0.005)
+                else:
+                    return
+
+    def flush(self) -> None:
+        """Wait until the file holds everything that was acknowledged: within the second, it need not."""
+        with self.bare() as bare:
+            bare.set("flush", "")  # Only who has written can wait for it.
+            assert bare.execute_command("WAITAOF", 1, 0, int(PATIENCE_S * 1000))[0] == 1
+
+    def bare(self) -> Any:
+        """Return a client of the driver's own."""
+        return redis.Redis(port=self.port, socket_timeout=PATIENCE_S, protocol=2)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        """Kill it as a power failure would, but for what the kernel still writes."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Kill it if it runs, stopped or not."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+@contextmanager
+def own_server(folder: Path, *settings: str) -> Iterator[OwnServer]:
+    """Lend a running server."""
+    server = OwnServer(folder, *settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

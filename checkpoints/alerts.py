@@ -125,7 +125,7 @@ async def raise_alert(conn: Connection, alert: NewAlert) -> bool:
         "subject": alert.subject,
         "analysis_id": alert.analysis_id,
         "about": alert.about,
-        "payload": orjson.dumps(_storable(alert.payload)).decode(),
+        "payload": orjson.dumps(storable(alert.payload)).decode(),
     }
     row = await (await conn.execute(sql("raise_alert"), given)).fetchone()
     return bool(row and row["raised"])
@@ -137,14 +137,14 @@ async def close_alerts(conn: Connection, about: UUID) -> int:
     return int(row["closed"]) if row else 0
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """Return *value* without what Postgres' JSON cannot hold: a pause must not fail because of a text about it."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
     if isinstance(value, Mapping):
-        return {_storable(str(name)): _storable(one) for name, one in value.items()}
+        return {storable(str(name)): storable(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_storable(one) for one in value]
+        return [storable(one) for one in value]
     return value
 
 

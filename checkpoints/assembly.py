@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cache.client import Client
-from cache.snapshots import SnapshotStore
-from cache.store import WorkingStore
-from checkpoints.alarm import AlertAlarm
 from checkpoints.batch_runs import Batches, Capacity
 from checkpoints.cleanup import Cleanup
 from checkpoints.definitions import Definitions
 from checkpoints.incidents import Incidents
-from checkpoints.leases import Leases
 from checkpoints.manager import Manager
 from checkpoints.orchestrator import CeleryOrchestrator, Orchestrator, Send
 from checkpoints.pauses import Pauses
@@ -21,7 +17,6 @@ from checkpoints.recovery import Recovery
 from checkpoints.runs import Runner
 from checkpoints.saga import Saga, Stores
 from checkpoints.session import Desk
-from checkpoints.store import Checkpoints
 from journal.clock import Clock, SystemClock
 from journal.database import Database
 
@@ -76,13 +71,18 @@ def assemble(
         tools: lent to the programs of agents.
     """
     clock = clock or SystemClock()
-    leases = Leases(database, definitions)
-    memories, snapshots = WorkingStore(working, clock), SnapshotStore(durable, clock)
-    checkpoints = Checkpoints(database, definitions, snapshots)
-    recovery = recovery or Recovery(checkpoints, memories, snapshots, definitions, AlertAlarm(database))
+    desk = Desk.over(database, working, durable, definitions, clock, recovery=recovery)
     celery = CeleryOrchestrator(database, definitions, send)
     stores = Stores(
-        database, leases, checkpoints, memories, snapshots, definitions, orchestrator or celery, recovery, clock
+        database,
+        desk.leases,
+        desk.checkpoints,
+        desk.working,
+        desk.snapshots,
+        definitions,
+        orchestrator or celery,
+        desk.recovery,
+        clock,
     )
     saga = Saga(stores)
     graph = {name: definition.after for name, definition in definitions.agents.items()}
@@ -96,8 +96,6 @@ def assemble(
         saga=saga,
         manager=Manager(database, saga, incidents, batches, cleanup),
         orchestrator=celery,
-        runner=Runner(
-            celery, Desk(leases, checkpoints, memories, snapshots, recovery, clock), pauses, incidents, tools
-        ),
+        runner=Runner(celery, desk, pauses, incidents, tools),
         stores=stores,
     )

@@ -16,9 +16,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from checkpoints import transitions
-from checkpoints.alerts import close_alerts
+from checkpoints.alerts import close_alerts, storable
 from checkpoints.batches import Member
-from checkpoints.correlation import LEAST, WINDOW, Occurrence, correlated, signature_of
+from checkpoints.correlation import LEAST, WINDOW, Occurrence, correlated
 from checkpoints.failures import LONGEST_MESSAGE, Failure, class_of, wait_s
 from checkpoints.lifecycle import FailureClass, Trigger
 from checkpoints.pause_rows import (
@@ -28,6 +28,7 @@ from checkpoints.pause_rows import (
     audit,
     checked_id,
     do,
+    failure_values,
     hold,
     id_of,
     new_id,
@@ -187,34 +188,19 @@ async def _recorded(
 ) -> Row:
     failure = replace(
         failure,
-        message=_storable(failure.message)[:LONGEST_MESSAGE].strip() or failure.kind.value,
-        endpoint=_storable(failure.endpoint)[:LONGEST_ENDPOINT] if failure.endpoint else None,
+        message=storable(failure.message)[:LONGEST_MESSAGE].strip() or failure.kind.value,
+        endpoint=storable(failure.endpoint)[:LONGEST_ENDPOINT] if failure.endpoint else None,
     )
-    signature = signature_of(failure, agent_type)
     shown = await rows(conn, "pause_newest_checkpoint", {"analysis_id": analysis.analysis_id, "agent_type": agent_type})
     values = {
+        **failure_values(failure, checked_id("agent_type", agent_type), analysis),
         "id": failure_id,
-        "analysis_id": analysis.analysis_id,
-        "stock_id": analysis.stock_id,
-        "agent_type": checked_id("agent_type", agent_type),
-        "kind": failure.kind.value,
         "class": class_of(failure).value,
-        "message": failure.message,
-        "endpoint": failure.endpoint,
-        "attempt": failure.attempt,
-        "signature": signature.hash,
-        "pattern": signature.pattern,
-        "external": signature.external,
         "checkpoint_id": shown[0]["id"] if shown else None,
         "details": object_text(details, "details"),
     }
     found = await rows(conn, "failure_insert", values)
     return found[0] if found else (await rows(conn, "failure_by_id", {"id": failure_id}))[0]
-
-
-def _storable(text: str) -> str:
-    """Return *text* without what no store can hold; whatever else an error says is kept."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 async def _effect(conn: Connection, analysis: Analysis, failure: Row) -> None:

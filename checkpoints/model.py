@@ -137,9 +137,9 @@ def _typed(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Standing:
     """
-    A checkpoint without what the agent then knew.
+    Where an agent stands at a checkpoint.
 
     Attributes:
         id: of the checkpoint.
@@ -151,8 +151,9 @@ class Summary:
         progress_pct: 100 × completed ÷ all.
         completed_subtasks, pending_subtasks: disjoint; together they are the definition.
         working_memory_hash: digest of the working memory; None of a start row.
+        agent_version: of the program that it ran.
+        failure_reason, retry_count: of a failure row.
         preserve: exempt from clean-up.
-        stored_bytes: what its documents take in Postgres, about.
     """
 
     id: UUID
@@ -170,62 +171,10 @@ class Summary:
     progress_pct: Decimal
     completed_subtasks: tuple[str, ...]
     pending_subtasks: tuple[str, ...]
-    agent_version: str
-    failure_reason: str | None
-    retry_count: int
-    working_memory_hash: str | None
-    preserve: bool
-    stored_bytes: int
-
-    @property
-    def current_subtask(self) -> str | None:
-        """What is to be run next, or failed; None when all is done."""
-        return self.pending_subtasks[0] if self.pending_subtasks else None
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Return a row of ``checkpoints_of`` or ``latest_of_analysis`` as a value."""
-        return cls(**_typed(row))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """
-    Where an agent stands, and all that it then knew.
-
-    Attributes (beside those of :class:`Summary`):
-        working_memory: its typed document; empty of a start row.
-        interim_results: findings that are not in the graph yet.
-        agent_config, agent_version: what it ran with.
-        failure_reason, error_details, retry_count: of a failure row.
-        l1_snapshot, l1_snapshot_hash: of a pause row, the working memory and its digest once more.
-    """
-
-    id: UUID
-    analysis_id: str
-    agent_type: str
-    agent_id: str
-    subject_id: str
-    run: int
-    seq: int
-    epoch: int
-    kind: Kind
-    subtask: str | None
-    checkpoint_time: datetime
-    created_at: datetime
-    progress_pct: Decimal
-    completed_subtasks: tuple[str, ...]
-    pending_subtasks: tuple[str, ...]
-    working_memory: Mapping[str, Any]
-    working_memory_hash: str | None
-    interim_results: Mapping[str, Any]
-    agent_config: Mapping[str, Any]
     agent_version: str
     failure_reason: str | None = None
-    error_details: Mapping[str, Any] | None = None
     retry_count: int = 0
-    l1_snapshot: Mapping[str, Any] | None = None
-    l1_snapshot_hash: str | None = None
+    working_memory_hash: str | None
     preserve: bool = False
 
     @property
@@ -233,15 +182,48 @@ class Checkpoint:
         """What is to be run next, or failed; None when all is done."""
         return self.pending_subtasks[0] if self.pending_subtasks else None
 
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return a row of a statement about checkpoints as a value."""
+        return cls(**_typed(row))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(Standing):
+    """
+    A checkpoint without what the agent then knew.
+
+    Attributes (beside those of :class:`Standing`):
+        stored_bytes: what its documents take in Postgres, about.
+    """
+
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint(Standing):
+    """
+    Where an agent stands, and all that it then knew.
+
+    Attributes (beside those of :class:`Standing`):
+        working_memory: its typed document; empty of a start row.
+        interim_results: findings that are not in the graph yet.
+        agent_config: what it ran with.
+        error_details: of a failure row.
+        l1_snapshot, l1_snapshot_hash: of a pause row, the working memory and its digest once more.
+    """
+
+    working_memory: Mapping[str, Any]
+    interim_results: Mapping[str, Any]
+    agent_config: Mapping[str, Any]
+    error_details: Mapping[str, Any] | None = None
+    l1_snapshot: Mapping[str, Any] | None = None
+    l1_snapshot_hash: str | None = None
+
     @property
     def clean(self) -> bool:
         """Whether a run just begins: nothing is to be restored."""
         return self.kind is Kind.START
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Return a row of ``checkpoint`` as a value."""
-        return cls(**_typed(row))
 
     def body(self) -> bytes:
         """Return the whole row as JSON: the copy that Valkey holds."""

@@ -18,7 +18,8 @@ import uuid_utils
 
 from checkpoints import timers
 from checkpoints.alerts import NewAlert, Severity, raise_alert
-from checkpoints.failures import LONGEST_MESSAGE
+from checkpoints.correlation import signature_of
+from checkpoints.failures import LONGEST_MESSAGE, Failure
 from checkpoints.lifecycle import OPEN, By, Status, Trigger
 from checkpoints.model import LONGEST_ID, checked_text
 from checkpoints.plan import Plan, plan_of
@@ -195,6 +196,23 @@ def pause_of(row: Mapping[str, Any]) -> Pause:
         last_trouble=row["last_trouble"],
         rests=bool(row.get("rests")),
     )
+
+
+def failure_values(failure: Failure, agent_type: str, analysis: Analysis) -> dict[str, Any]:
+    """Return the columns of a failure that it says itself, its signature among them."""
+    signature = signature_of(failure, agent_type)
+    return {
+        "analysis_id": analysis.analysis_id,
+        "stock_id": analysis.stock_id,
+        "agent_type": agent_type,
+        "kind": failure.kind.value,
+        "message": failure.message,
+        "endpoint": failure.endpoint,
+        "attempt": failure.attempt,
+        "signature": signature.hash,
+        "pattern": signature.pattern,
+        "external": signature.external,
+    }
 
 
 def past_of(row: Mapping[str, Any]) -> Pause:

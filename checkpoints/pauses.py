@@ -60,17 +60,10 @@ class Driver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PauseResult:
-    """
-    What became of an order to pause.
-
-    Attributes:
-        pause: as it stands; ``PAUSED`` when everything is stopped and proven, ``PAUSING`` while the manager is at it.
-        new: whether this order began it; one that is just being paused is joined.
-    """
+class _Result:
+    """What became of an order about a pause."""
 
     pause: Pause
-    new: bool
 
     @property
     def pause_id(self) -> UUID:
@@ -84,7 +77,20 @@ class PauseResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeResult:
+class PauseResult(_Result):
+    """
+    What became of an order to pause.
+
+    Attributes:
+        pause: as it stands; ``PAUSED`` when everything is stopped and proven, ``PAUSING`` while the manager is at it.
+        new: whether this order began it; one that is just being paused is joined.
+    """
+
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeResult(_Result):
     """
     What became of an order to resume.
 
@@ -94,19 +100,8 @@ class ResumeResult:
         trouble: why it is paused again, where it is.
     """
 
-    pause: Pause
     plan: Plan
     trouble: str | None = None
-
-    @property
-    def pause_id(self) -> UUID:
-        """The id of the pause."""
-        return self.pause.id
-
-    @property
-    def status(self) -> Status:
-        """Where the pause stands."""
-        return self.pause.status
 
 
 @dataclass(frozen=True, slots=True)

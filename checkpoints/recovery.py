@@ -288,26 +288,29 @@ class Recovery:
             raise _Refused("the snapshot is of another analysis or agent type")
         if meta.seq != wanted.latest.seq:
             raise _Refused(f"the snapshot is of checkpoint {meta.seq}, not {wanted.latest.seq}")
-        contents = _proven(document, meta.digest, wanted.latest.working_memory_hash)
-        return await self._restored(wanted, contents, deadline)
+        contents, its_digest = _proven(document, meta.digest, wanted.latest.working_memory_hash)
+        return await self._restored(wanted, contents, its_digest, deadline)
 
     async def _postgres(self, wanted: _Wanted, deadline: Deadline) -> tuple[Meta, bool]:
         row = await self._checkpoints.get(wanted.of.id, deadline=deadline)
         if row is None:
             raise _Refused("its row is gone")
         try:
-            contents = _proven(row.l1_snapshot, row.l1_snapshot_hash, row.working_memory_hash)
+            contents, its_digest = _proven(row.l1_snapshot, row.l1_snapshot_hash, row.working_memory_hash)
         except ConsistencyError:
-            contents = _proven(row.working_memory, row.working_memory_hash, row.working_memory_hash)
+            contents, its_digest = _proven(row.working_memory, row.working_memory_hash, row.working_memory_hash)
         if wanted.migrated:
             contents = contents_of(resumable(row, self._definitions, self._migrations).working_memory)
-        return await self._restored(wanted, contents, deadline)
+            its_digest = digest(contents)
+        return await self._restored(wanted, contents, its_digest, deadline)
 
-    async def _restored(self, wanted: _Wanted, contents: Contents, deadline: Deadline) -> tuple[Meta, bool]:
+    async def _restored(
+        self, wanted: _Wanted, contents: Contents, its_digest: str, deadline: Deadline
+    ) -> tuple[Meta, bool]:
         meta = await self._working.restore(
             wanted.identity,
             contents,
-            digest(contents),
+            its_digest,
             wanted.lease.epoch,
             wanted.latest.seq,
             # Whatever is there is of somebody who no longer holds a lease.
@@ -337,9 +340,9 @@ def _refuse_another(wanted: _Wanted, meta: Meta | None) -> None:
         raise _Refused(f"it follows checkpoint {meta.checkpoint_seq}, not {wanted.latest.seq}")
 
 
-def _proven(document: Any, stated: str | None, expected: str | None) -> Contents:
+def _proven(document: Any, stated: str | None, expected: str | None) -> tuple[Contents, str]:
     """
-    Return the contents of *document* if they are what its own store and the newest checkpoint say.
+    Return the contents of *document*, and their digest, if they are what its own store and the newest checkpoint say.
 
     Raises:
         ConsistencyError: they are not.
@@ -350,4 +353,4 @@ def _proven(document: Any, stated: str | None, expected: str | None) -> Contents
     found = digest(contents)
     if found != stated or (expected is not None and found != expected):
         raise ConsistencyError("it is not what its digest says")
-    return contents
+    return contents, found

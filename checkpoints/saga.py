@@ -32,7 +32,6 @@ from cache.snapshots import SnapshotMeta, SnapshotStore
 from cache.state import ACTIVE_TTL, Identity, Mode
 from cache.store import WorkingStore
 from checkpoints import transitions
-from checkpoints.correlation import signature_of
 from checkpoints.definitions import Definitions
 from checkpoints.failures import failure_of
 from checkpoints.leases import Leases
@@ -40,7 +39,20 @@ from checkpoints.lifecycle import FailureClass, Status
 from checkpoints.model import Checkpoint, Lease
 from checkpoints.model import Kind as CheckpointKind
 from checkpoints.orchestrator import Orchestrator
-from checkpoints.pause_rows import Analysis, Pause, alert, claim, do, id_of, json, moved, new_id, open_pause, rows
+from checkpoints.pause_rows import (
+    Analysis,
+    Pause,
+    alert,
+    claim,
+    do,
+    failure_values,
+    id_of,
+    json,
+    moved,
+    new_id,
+    open_pause,
+    rows,
+)
 from checkpoints.plain import json_text
 from checkpoints.plan import Begin, Restart
 from checkpoints.store import Checkpoints
@@ -481,20 +493,10 @@ class Saga:
 async def _failed_by_itself(conn: Connection, analysis: Analysis, pause: Pause, error: ImemError) -> None:
     """Put what a resume failed with among the reasons of the pause: no agent's fault, but it has to be over first."""
     failure = failure_of(error)
-    signature = signature_of(failure, MANAGER)
     values = {
+        **failure_values(failure, MANAGER, analysis),
         "id": new_id(),
-        "analysis_id": analysis.analysis_id,
-        "stock_id": analysis.stock_id,
-        "agent_type": MANAGER,
-        "kind": failure.kind.value,
         "class": FailureClass.RETRY.value,
-        "message": failure.message,
-        "endpoint": failure.endpoint,
-        "attempt": failure.attempt,
-        "signature": signature.hash,
-        "pattern": signature.pattern,
-        "external": signature.external,
         "checkpoint_id": None,
         "details": "{}",
     }

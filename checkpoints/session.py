@@ -21,16 +21,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import uuid4
 
 import structlog
 
-from cache.document import Contents, digest, document_of
+from cache.client import Client
+from cache.document import digest, document_of
 from cache.memory import WorkingMemory
 from cache.snapshots import SnapshotMeta, SnapshotStore
 from cache.state import Meta
 from cache.store import WorkingStore
+from checkpoints.alarm import AlertAlarm
+from checkpoints.definitions import Definitions
 from checkpoints.leases import Leases
 from checkpoints.metrics import METRICS, Metrics
 from checkpoints.model import Checkpoint, Failure, Kind, Lease
@@ -38,6 +41,7 @@ from checkpoints.recovery import Recovered, Recovery
 from checkpoints.store import Checkpoints
 from journal.cancelling import heed_cancellation
 from journal.clock import Clock
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import (
     BadInput,
@@ -88,6 +92,35 @@ class Desk:
     recovery: Recovery
     clock: Clock
     metrics: Metrics = METRICS
+
+    @classmethod
+    def over(
+        cls,
+        database: Database,
+        working: Client,
+        durable: Client,
+        definitions: Definitions,
+        clock: Clock,
+        *,
+        recovery: Recovery | None = None,
+    ) -> Self:
+        """
+        Put the parts together over a process's connections.
+
+        Args:
+            working, durable: the two Valkeys.
+            recovery: instead of the three tiers that tell of their failure by an alert.
+        """
+        memories, snapshots = WorkingStore(working, clock), SnapshotStore(durable, clock)
+        checkpoints = Checkpoints(database, definitions, snapshots)
+        return cls(
+            Leases(database, definitions),
+            checkpoints,
+            memories,
+            snapshots,
+            recovery or Recovery(checkpoints, memories, snapshots, definitions, AlertAlarm(database)),
+            clock,
+        )
 
     @asynccontextmanager
     async def begin(
@@ -243,21 +276,22 @@ class Session:
         meta, contents = await self._desk.working.read(
             self.lease.agent_id, epoch=self.lease.epoch, least_rev=self.memory.rev, deadline=due
         )
+        document = document_of(contents)
         saved = await self._desk.checkpoints.save(
             self.lease,
             kind=kind,
             subtask=subtask,
-            document=document_of(contents),
+            document=document,
             digest=digest(contents),
             base=self._base,
             deadline=due,
             **content,
         )
         self.checkpoint, self._base = saved, None
-        await self._protect(saved, meta, contents)
+        await self._protect(saved, meta, document)
         return saved
 
-    async def _protect(self, saved: Checkpoint, meta: Meta, contents: Contents) -> None:
+    async def _protect(self, saved: Checkpoint, meta: Meta, document: dict[str, Any]) -> None:
         """Keep the snapshot beside the row, and remember in the memory that it is that of the row."""
         stated = saved.working_memory_hash or ""
         snapshot = SnapshotMeta(
@@ -266,12 +300,12 @@ class Session:
             seq=saved.seq,
             checkpoint_id=str(saved.id),
             digest=stated,
-            key_count=len(contents),
+            key_count=len(document),
             taken_at=self._desk.clock.now(),
             protects_until=meta.expires_at,
         )
         try:
-            await self._desk.snapshots.put(snapshot, document_of(contents), deadline=Deadline.after_ms(PROTECT_MS))
+            await self._desk.snapshots.put(snapshot, document, deadline=Deadline.after_ms(PROTECT_MS))
         except _PROTECT_TROUBLE as error:
             self._note("durable", error)
         try:

@@ -82,40 +82,20 @@ def make_app(settings: Settings) -> Celery:
 def _schedule() -> dict[str, dict[str, Any]]:
     """Return when beat asks for what."""
     return {
-        "settle": {
-            "task": SETTLE,
-            "schedule": SETTLE_EVERY_S,
-            # Not worth keeping while no worker runs: the next one comes anyway.
-            "options": {"expires": SETTLE_EVERY_S},
-        },
-        "send_alerts": {
-            "task": SEND_ALERTS,
-            "schedule": SEND_EVERY_S,
-            "options": {"expires": SEND_EVERY_S},
-        },
-        "reconcile": {
-            "task": RECONCILE,
-            "schedule": crontab(hour="3", minute="17"),
-            "options": {"expires": 12 * 60 * 60},
-        },
-        "manage": {
-            "task": MANAGE,
-            "schedule": MANAGE_EVERY_S,
-            "options": {"expires": MANAGE_EVERY_S},
-        },
-        "retire": {
-            "task": RETIRE,
-            "schedule": crontab(hour="2", minute="23"),
-            "options": {"expires": 12 * 60 * 60},
-        },
-        "upkeep": {
-            "task": UPKEEP,
-            "schedule": crontab(hour="2", minute="41"),
-            "options": {"expires": 12 * 60 * 60},
-        },
-        "cleanup": {
-            "task": CLEANUP,
-            "schedule": crontab(hour="2", minute="53"),
-            "options": {"expires": 12 * 60 * 60},
-        },
+        "settle": _every(SETTLE_EVERY_S, SETTLE),
+        "send_alerts": _every(SEND_EVERY_S, SEND_ALERTS),
+        "manage": _every(MANAGE_EVERY_S, MANAGE),
+        "retire": _nightly("2", "23", RETIRE),
+        "upkeep": _nightly("2", "41", UPKEEP),
+        "cleanup": _nightly("2", "53", CLEANUP),
+        "reconcile": _nightly("3", "17", RECONCILE),
     }
+
+
+def _every(seconds: float, task: str) -> dict[str, Any]:
+    # Not worth keeping while no worker runs: the next one comes anyway.
+    return {"task": task, "schedule": seconds, "options": {"expires": seconds}}
+
+
+def _nightly(hour: str, minute: str, task: str) -> dict[str, Any]:
+    return {"task": task, "schedule": crontab(hour=hour, minute=minute), "options": {"expires": 12 * 60 * 60}}

@@ -17,16 +17,11 @@ from cache.client import Argument, Client
 from cache.document import Contents
 from cache.keys import checked_agent_id
 from cache.memory import WorkingMemory
-from cache.snapshots import SnapshotStore
 from cache.state import Meta
-from cache.store import Found, WorkingStore, Written
-from checkpoints.alarm import AlertAlarm
+from cache.store import Found, Written
 from checkpoints.definitions import Definitions
-from checkpoints.leases import Leases
 from checkpoints.model import Checkpoint, Summary
-from checkpoints.recovery import Recovery
 from checkpoints.session import Desk, Session
-from checkpoints.store import Checkpoints
 from imem.stores import Stores, secret
 from journal.actors import Action, Resource, ResourceType
 from journal.clock import SystemClock
@@ -100,22 +95,15 @@ class Work:
     """
 
     def __init__(self, stores: Stores) -> None:
-        settings, clock = stores.settings, SystemClock()
+        settings = stores.settings
         self.gateway = stores.gateway
         self._clients = (
             Client(secret(settings, "valkey_working_url"), name="The working Valkey"),
             Client(secret(settings, "valkey_durable_url"), name="The durable Valkey"),
         )
         working, durable = self._clients
-        self.definitions = Definitions.read(settings.agents)
-        self.leases = Leases(stores.database, self.definitions)
-        self.memories = WorkingStore(working, clock)
-        self.snapshots = SnapshotStore(durable, clock)
-        self.checkpoints = Checkpoints(stores.database, self.definitions, self.snapshots)
-        self.recovery = Recovery(
-            self.checkpoints, self.memories, self.snapshots, self.definitions, AlertAlarm(stores.database)
-        )
-        self.desk = Desk(self.leases, self.checkpoints, self.memories, self.snapshots, self.recovery, clock)
+        self.desk = Desk.over(stores.database, working, durable, Definitions.read(settings.agents), SystemClock())
+        self.leases, self.memories, self.checkpoints = self.desk.leases, self.desk.working, self.desk.checkpoints
 
     async def close(self) -> None:
         """Close every connection."""

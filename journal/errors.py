@@ -7,7 +7,7 @@ The one error tree. Every class says whether the same call may be repeated.
     ├── BadInput                 no   the caller must change something; names the field
     │   ├── CoreConflict         no   the record exists with another core; correct it instead
     │   ├── UnknownSubject       no   nothing is known under that name; nearest names given
-    │   ├── UnsupportedType      no   working memory cannot hold a value of that type
+    │   ├── UnsupportedType      no   a value of that type cannot be held
     │   └── TooLarge             no   the value, or the memory with it, would pass its bound
     ├── PermissionDenied         no   the actor's role does not allow it; a denial row was written
     ├── StoreUnavailable         yes  a server cannot be reached, or refuses work for now
@@ -77,7 +77,7 @@ class CoreConflict(BadInput):
     """A record of that key exists with a different core; a ``correct`` is needed to replace it."""
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Return what somebody stored as a terminal may show it: on one line, and nothing that steers it."""
     return text if text.isprintable() else repr(text)
 
@@ -110,7 +110,7 @@ class UnknownSubject(BadInput):
     """
 
     def __init__(self, subject: str, nearest: Sequence[str] = (), searched: Searched = Searched.NAMES) -> None:
-        hint = f"Did you mean {', '.join(map(_shown, nearest))}?" if nearest else _NONE_NEAR[searched]
+        hint = f"Did you mean {', '.join(map(shown, nearest))}?" if nearest else _NONE_NEAR[searched]
         super().__init__("subject", f"nothing is known about {subject!r}.", mend=hint)
         self.subject = subject
         self.nearest = tuple(nearest)
@@ -118,7 +118,7 @@ class UnknownSubject(BadInput):
 
 
 class UnsupportedType(BadInput):
-    """A value is of a type that working memory cannot hold; the field names its key."""
+    """A value is of a type that working memory cannot hold, or that no serializer knows; the field names its key."""
 
 
 class TooLarge(BadInput):

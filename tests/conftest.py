@@ -23,6 +23,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
 
 from imem.local.supervisor import ALL, LocalStack
 from journal.settings import TEST_VARIABLES, Settings
@@ -33,6 +35,14 @@ OPTIONAL = frozenset({"summary_url", "webhook_url"})
 
 KEPT = ("IMEM_CACHE_DIR", "IMEM_MAVEN_REPOSITORY", "IMEM_NEO4J_HOME")
 """What tests take from the environment: where jars come from."""
+
+
+# Property tests run on busy machines: how long one example takes says nothing about the product. Servers are shared by
+# the examples of a property; each uses names of its own.
+examples.register_profile(
+    "busy_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+examples.load_profile("busy_machine")
 
 
 def pytest_configure() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from journal.errors import BadInput, TooLarge
+from journal.errors import BadInput, TooLarge, UnsupportedType
 
 LONGEST: Final[Mapping[str, int]] = {
     "thread_id": 512,
@@ -74,6 +74,19 @@ def read(text: str) -> str:
     return _WRITTEN.sub(_read_one, text) if "\\" in text else text
 
 
+def packed(serde: SerializerProtocol, field: str, value: object) -> tuple[str, bytes]:
+    """
+    Return the kind and the bytes that *serde* makes of a value.
+
+    Raises:
+        UnsupportedType: it makes none of it: a function, say, or a key of a mapping that is no text anybody can encode.
+    """
+    try:
+        return serde.dumps_typed(value)
+    except TypeError as error:
+        raise UnsupportedType(field, f"cannot be serialized: {error}") from error
+
+
 def version(value: object) -> str:
     """Return a channel's version as it is stored; a number is never taken for the text of it."""
     match value:
@@ -110,7 +123,7 @@ def _askable(value: Any, serde: SerializerProtocol) -> Any:
         case bytes():
             return f"\\b{value.hex()}"
         case _:
-            kind, body = serde.dumps_typed(value)
+            kind, body = packed(serde, "metadata", value)
             return f"\\o{kind}:{hashlib.sha256(body).hexdigest()}"
 
 

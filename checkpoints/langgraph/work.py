@@ -23,10 +23,10 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from checkpoints.langgraph.names import read, searchable, version, written
+from checkpoints.langgraph.names import packed, read, searchable, version, written
 from checkpoints.langgraph.places import LEASE, Place, config_of, metadata_of
 from journal.database import Row
-from journal.errors import BadInput, ConsistencyError, StaleEpoch
+from journal.errors import BadInput, ConsistencyError, StaleEpoch, shown
 
 T = TypeVar("T")
 
@@ -106,8 +106,8 @@ def _checkpoint_parameters(
 ) -> dict[str, Any]:
     versions = checkpoint["channel_versions"]
     small = {name: value for name, value in checkpoint["channel_values"].items() if _inline(name, value, versions)}
-    kind, body = serde.dumps_typed({**checkpoint, "channel_values": small})
-    metadata_kind, exactly = serde.dumps_typed(metadata)
+    kind, body = packed(serde, "checkpoint", {**checkpoint, "channel_values": small})
+    metadata_kind, exactly = packed(serde, "metadata", metadata)
     run_id = metadata.get("run_id")
     return {
         "thread_id": place.thread_id,
@@ -148,7 +148,7 @@ def _values(serde: SerializerProtocol, checkpoint: Checkpoint, new: Iterable[str
             continue
         name = written("channel", channel), version(versions[channel])
         if channel in fresh:
-            blobs.append((*name, *serde.dumps_typed(value)))
+            blobs.append((*name, *packed(serde, f"channel_values.{shown(channel)}", value)))
         else:
             held.append(name)
     return {
@@ -174,7 +174,7 @@ def put_writes(
         raise BadInput("configurable.checkpoint_id", "is missing: writes belong to a checkpoint")
     # Two errors of one task have one place, where the last counts; a statement cannot change one row twice.
     rows = {
-        WRITES_IDX_MAP.get(channel, n): (written("channel", channel), *serde.dumps_typed(value))
+        WRITES_IDX_MAP.get(channel, n): (written("channel", channel), *packed(serde, f"writes.{shown(channel)}", value))
         for n, (channel, value) in enumerate(writes)
     }
     if not rows:

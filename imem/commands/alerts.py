@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from journal.errors import BadInput
+from journal.errors import BadInput, shown
 from journal.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def ack(
     elif first:
         typer.echo(f"Acknowledged: {_title(found)}. It is not sent again; what it is about goes on as it was.")
     else:
-        typer.echo(f"{_shown(found.acknowledged_by or '')} had acknowledged it before: {_title(found)}.")
+        typer.echo(f"{shown(found.acknowledged_by or '')} had acknowledged it before: {_title(found)}.")
 
 
 async def _board() -> Board:
@@ -98,29 +98,29 @@ def _lines(board: Board) -> Iterator[str]:
         yield ""
     for card in board.cards:
         yield from _card(card)
-    shown = sum(len(card.alerts) for card in board.cards)
-    if board.total > shown:
-        yield f"{board.total - shown:,} more alerts are not shown."
+    on_cards = sum(len(card.alerts) for card in board.cards)
+    if board.total > on_cards:
+        yield f"{board.total - on_cards:,} more alerts are not shown."
     for one in board.undelivered:
         yield (
             f"The channel {one.channel} did not take everything: {one.waiting} to be tried again, {one.failed} given up"
-            f" since yesterday. {_shown(one.error or '')}".rstrip()
+            f" since yesterday. {shown(one.error or '')}".rstrip()
         )
 
 
 def _card(card: Card) -> Iterator[str]:
     state = "acknowledged" if card.acknowledged else "escalated" if card.escalated else "new"
-    yield f"{_shown(card.subject)}  {card.severity.value}  {state}"
+    yield f"{shown(card.subject)}  {card.severity.value}  {state}"
     for alert in card.alerts:
         yield f"  {alert.raised_at:%Y-%m-%d %H:%M} UTC  {_title(alert)}"
         yield f"    id {alert.alert_id}"
         if alert.acknowledged_by is not None:
-            yield f"    acknowledged by {_shown(alert.acknowledged_by)}"
+            yield f"    acknowledged by {shown(alert.acknowledged_by)}"
         yield from _situation(alert)
 
 
 def _title(alert: Alert) -> str:
-    of = f" of {_shown(alert.analysis_id)}" if alert.analysis_id is not None else ""
+    of = f" of {shown(alert.analysis_id)}" if alert.analysis_id is not None else ""
     return f"{alert.kind}{of}"
 
 
@@ -128,21 +128,16 @@ def _situation(alert: Alert) -> Iterator[str]:
     payload = alert.payload
     what = payload.get("reason") or payload.get("message")
     if what:
-        yield f"    {_shown(str(what))}"
+        yield f"    {shown(str(what))}"
     known = [
         f"{payload['progress_pct']} % done" if payload.get("progress_pct") is not None else "",
-        f"phase {_shown(str(payload['phase']))}" if payload.get("phase") else "",
+        f"phase {shown(str(payload['phase']))}" if payload.get("phase") else "",
         f"day {payload['day']}" if payload.get("day") is not None else "",
-        f"checkpoint {_shown(str(payload['checkpoint_id']))}" if payload.get("checkpoint_id") else "",
+        f"checkpoint {shown(str(payload['checkpoint_id']))}" if payload.get("checkpoint_id") else "",
     ]
     if any(known):
         yield f"    {', '.join(one for one in known if one)}"
     for name, title in (("completed", "done"), ("pending", "to do")):
         subtasks = payload.get(name)
         if isinstance(subtasks, list) and subtasks:
-            yield f"    {title}: {', '.join(_shown(str(one)) for one in subtasks)}"
-
-
-def _shown(text: str) -> str:
-    """Return what somebody stored as a terminal may show it: on one line, and nothing that steers it."""
-    return text if text.isprintable() else repr(text)
+            yield f"    {title}: {', '.join(shown(str(one)) for one in subtasks)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from journal.errors import BadInput
+from journal.errors import BadInput, shown
 from journal.settings import Settings
 
 if TYPE_CHECKING:
@@ -204,11 +204,11 @@ def show(what: What, *, as_json: Json = False) -> None:
     if as_json:
         _print(state.to_dict())
         return
-    typer.echo(f"{_shown(state.analysis_id)} of {_shown(state.stock_id)}: {state.to_dict()['status']}")
+    typer.echo(f"{shown(state.analysis_id)} of {shown(state.stock_id)}: {state.to_dict()['status']}")
     if state.pause is not None:
         typer.echo("\n".join(_lines(state.pause)))
     for one in state.failures:
-        typer.echo(f"  {one.failed_at:%Y-%m-%d %H:%M} UTC  {_shown(one.agent_type)}: {_shown(one.message)}")
+        typer.echo(f"  {one.failed_at:%Y-%m-%d %H:%M} UTC  {shown(one.agent_type)}: {shown(one.message)}")
         if one.external:
             typer.echo(f"    from outside; once it is over: imem resume --cause {one.signature[:12]}")
 
@@ -231,7 +231,7 @@ def cancel(what: What, *, reason: Annotated[str, typer.Option("--reason", help="
     if as_json:
         _print({"analysis_id": name, "status": "EXPIRED"})
     else:
-        typer.echo(f"{_shown(name)} is given up.")
+        typer.echo(f"{shown(name)} is given up.")
 
 
 @group.command()
@@ -299,7 +299,7 @@ def _resolve(cause: str, *, as_json: bool) -> None:
     if as_json:
         _print({"resolved": pattern})
     else:
-        typer.echo(f"Noted: {_shown(pattern)} is over. What waits for nothing else is resumed by the workers.")
+        typer.echo(f"Noted: {shown(pattern)} is over. What waits for nothing else is resumed by the workers.")
 
 
 async def _pause_all(
@@ -385,16 +385,16 @@ def _moment(text: str) -> datetime:
 
 def _lines(one: Pause) -> Iterator[str]:
     days = f"since {one.paused_at:%Y-%m-%d %H:%M} UTC"
-    yield f"{_shown(one.analysis_id)} of {_shown(one.stock_id)}  {one.status.value}  {days}"
-    by = "" if one.created_by == "SYSTEM" else f" by {_shown(one.created_by)}"
-    yield f"  {one.trigger.value}{by}: {_shown(one.reason)}"
+    yield f"{shown(one.analysis_id)} of {shown(one.stock_id)}  {one.status.value}  {days}"
+    by = "" if one.created_by == "SYSTEM" else f" by {shown(one.created_by)}"
+    yield f"  {one.trigger.value}{by}: {shown(one.reason)}"
     if one.failed_agent is not None:
-        yield f"  failed: {_shown(one.failed_agent)}"
+        yield f"  failed: {shown(one.failed_agent)}"
     if one.status.value in {"PAUSED", "STALE"}:
         stale = "" if one.status.value == "STALE" else f"stale {one.stale_at:%Y-%m-%d %H:%M} UTC, "
         yield f"  if nobody resumes it: {stale}expires {one.expires_at:%Y-%m-%d %H:%M} UTC"
     if one.last_trouble is not None:
-        yield f"  held up: {_shown(one.last_trouble)}"
+        yield f"  held up: {shown(one.last_trouble)}"
     plan = one.plan.to_dict()
     if one.status.value in {"RESUMING", "RESUMED"} and any(plan.values()):
         restart = plan["restart"]
@@ -406,20 +406,15 @@ def _lines(one: Pause) -> Iterator[str]:
 
 def _batch_lines(state: BatchState) -> Iterator[str]:
     yield (
-        f"{state.batch_id}  {_shown(state.name)}  {state.status.value}: {state.done} of {state.total} through, "
+        f"{state.batch_id}  {shown(state.name)}  {state.status.value}: {state.done} of {state.total} through, "
         f"{state.failed} failed"
     )
     if state.held_back is not None:
-        yield f"  held back: {_shown(state.held_back)}"
+        yield f"  held back: {shown(state.held_back)}"
     for name, (member, trouble) in state.members.items():
         if trouble is not None:
-            yield f"  {_shown(name)} {member.value}: {_shown(trouble)}"
+            yield f"  {shown(name)} {member.value}: {shown(trouble)}"
 
 
 def _print(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _shown(text: str) -> str:
-    """Return what somebody stored as a terminal may show it: on one line, and nothing that steers it."""
-    return text if text.isprintable() else repr(text)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import typer
 
+from journal.errors import shown
 from journal.settings import Settings
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _leaf(leaf: bytes | float) -> str:
 
 def _shown(text: str) -> str:
     """Return what somebody stored as a terminal may show it: one short line, and nothing that steers it."""
-    plain = text if text.isprintable() else repr(text)
+    plain = shown(text)
     return plain if len(plain) <= SHOWN_CHARS else f"{plain[: SHOWN_CHARS - 1]}…"
 
 

@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from celery import signals
 from pydantic import SecretStr
@@ -39,6 +39,7 @@ from journal.bell import Ringer
 from journal.clock import SystemClock
 from journal.database import Database
 from journal.gateway import Gateway
+from journal.runtime import Lent
 from journal.settings import Settings
 
 T = TypeVar("T")
@@ -51,6 +52,16 @@ CONCURRENCY = 3
 
 POOL_SIZE = 8
 """Most connections to Postgres of one worker process: four steps of pauses at a time, each with a read beside it."""
+
+
+LENT: Final[tuple[Lent[Any], ...]] = (
+    checkpoints.tasks.lent,
+    checkpoints.alert_tasks.lent,
+    checkpoints.pause_tasks.lent,
+    credibility.tasks.lent,
+    journal.tasks.lent,
+)
+"""Where the tasks of each module find what they run on."""
 
 
 class LoopThread:
@@ -141,19 +152,13 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
         os.nice(NICENESS)
         runtime = LoopThread(settings)
         runtime.start()
-        checkpoints.tasks.lent.install(runtime)
-        checkpoints.alert_tasks.lent.install(runtime)
-        checkpoints.pause_tasks.lent.install(runtime)
-        credibility.tasks.lent.install(runtime)
-        journal.tasks.lent.install(runtime)
+        for lent in LENT:
+            lent.install(runtime)
         started.append(runtime)
 
     def end(**_: Any) -> None:
-        checkpoints.tasks.lent.install(None)
-        checkpoints.alert_tasks.lent.install(None)
-        checkpoints.pause_tasks.lent.install(None)
-        credibility.tasks.lent.install(None)
-        journal.tasks.lent.install(None)
+        for lent in LENT:
+            lent.install(None)
         while started:
             started.pop().stop()
 

@@ -7,16 +7,13 @@ import random
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
-from uuid import uuid4
 
-import psycopg
 import pytest
 import pytest_asyncio
-from psycopg import sql as composed
 
 from tests.bench.table import Figure, Table, percentile
 from tests.pauses.world import PERSON, World, close_world, make_world, soon
-from tests.servers import with_database
+from tests.servers import cloned
 
 pytestmark = pytest.mark.bench
 
@@ -33,17 +30,10 @@ ROUNDS: Final = {"full": 8, "tiny": 1}
 
 @pytest_asyncio.fixture
 async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
-    name = f"{light_template}_{uuid4().hex[:8]}"
-    admin = light_stack.settings.postgres_admin_url.get_secret_value()
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(
-            composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, light_template)))
-        )
-        url = with_database(light_stack.settings.postgres_url.get_secret_value(), name)
-        made = make_world(light_stack.settings, url, with_database(admin, name))
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
+        made = make_world(light_stack.settings, url, admin_url)
         yield made
         await close_world(made)
-        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 
 
 async def have(world: World, analysis_id: str) -> None:

@@ -6,18 +6,15 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, Final
-from uuid import uuid4
 
-import psycopg
 import pytest
 import pytest_asyncio
-from psycopg import sql as composed
 
 from checkpoints.recovery import Tier
 from tests.bench.table import Figure, Table, percentile
 from tests.checkpoints.conftest import World, opened, soon
 from tests.checkpoints.recovering import READERS, desk_of, names
-from tests.servers import with_database
+from tests.servers import cloned
 
 pytestmark = pytest.mark.bench
 
@@ -32,16 +29,9 @@ BARS_MS: Final = {Tier.LIVE: 1_000, Tier.SECONDARY: 5_000, Tier.POSTGRES: 30_000
 
 @pytest_asyncio.fixture
 async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
-    name = f"{light_template}_{uuid4().hex[:8]}"
-    admin = light_stack.settings.postgres_admin_url.get_secret_value()
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(
-            composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, light_template)))
-        )
-        url = with_database(light_stack.settings.postgres_url.get_secret_value(), name)
-        async with opened(light_stack.settings, url, with_database(admin, name)) as made:
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
+        async with opened(light_stack.settings, url, admin_url) as made:
             yield replace(made, definitions=READERS)
-        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 
 
 async def lose(world: World, tier: Tier) -> None:

@@ -11,8 +11,6 @@ from uuid import uuid4
 
 import psycopg
 import pytest_asyncio
-from hypothesis import HealthCheck, settings
-from psycopg import sql as composed
 
 from cache.client import Client
 from cache.document import Entry, Type, digest, document_of
@@ -29,14 +27,7 @@ from checkpoints.workflows import Workflows
 from journal.clock import SystemClock
 from journal.database import Database, Row
 from journal.deadline import Deadline
-from tests.servers import with_database
-
-settings.register_profile(
-    "busy_machine",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.load_profile("busy_machine")
+from tests.servers import cloned
 
 SOON_MS = 20_000
 """A budget that nothing here comes near, in milliseconds."""
@@ -184,15 +175,6 @@ async def opened(settings_: Any, url: str, admin_url: str) -> AsyncIterator[Worl
 
 @pytest_asyncio.fixture
 async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
-    name = f"{light_template}_{uuid4().hex[:8]}"
-    admin = light_stack.settings.postgres_admin_url.get_secret_value()
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(
-            composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, light_template)))
-        )
-        try:
-            url = with_database(light_stack.settings.postgres_url.get_secret_value(), name)
-            async with opened(light_stack.settings, url, with_database(admin, name)) as made:
-                yield made
-        finally:
-            conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
+        async with opened(light_stack.settings, url, admin_url) as made:
+            yield made

@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
 import orjson
 import psycopg
 import pytest_asyncio
-from psycopg import sql as composed
 
 from credibility.settle import Settled, settle_due
 from journal.actors import Actor
@@ -22,7 +20,7 @@ from journal.gateway import Gateway
 from journal.settings import Role
 from kg.entries import entry_of
 from kg.lines import parse_line
-from tests.servers import with_database
+from tests.servers import cloned
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
 HALFLIFE = 2.0
@@ -63,15 +61,10 @@ class World:
 
 @pytest_asyncio.fixture
 async def world(stack: Any, template: str) -> AsyncIterator[World]:
-    name = f"{template}_{uuid4().hex[:8]}"
-    admin = stack.settings.postgres_admin_url.get_secret_value()
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, template))))
-        url = with_database(stack.settings.postgres_url.get_secret_value(), name)
+    with cloned(stack.settings, template) as (url, admin_url):
         database = Database(url, size=4)
-        yield World(url, with_database(admin, name), database, Gateway(database, IMPORTER))
+        yield World(url, admin_url, database, Gateway(database, IMPORTER))
         await database.close()
-        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 
 
 # Lines

@@ -14,13 +14,12 @@ import pytest_asyncio
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.checkpoint.base.id import uuid6
-from psycopg import sql as composed
 from psycopg.rows import dict_row
 from pydantic import SecretStr
 
 from imem.langgraph import MemorySaver
 from journal.settings import Settings
-from tests.servers import with_database
+from tests.servers import cloned
 
 
 @dataclass(frozen=True)
@@ -56,18 +55,9 @@ class Base:
 
 @pytest.fixture(scope="session")
 def base(light_stack: Any, light_template: str) -> Iterator[Base]:
-    name = f"{light_template}_{uuid4().hex[:8]}"
-    given: Settings = light_stack.settings
-    assert given.postgres_admin_url is not None
-    assert given.postgres_url is not None
-    admin = given.postgres_admin_url.get_secret_value()
-    with psycopg.connect(admin, autocommit=True) as conn:
-        names = map(composed.Identifier, (name, light_template))
-        conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
-        url, admin_url = with_database(given.postgres_url.get_secret_value(), name), with_database(admin, name)
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
         addresses = {"postgres_url": SecretStr(url), "postgres_admin_url": SecretStr(admin_url)}
-        yield Base(given.model_copy(update=addresses), url, admin_url)
-        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+        yield Base(light_stack.settings.model_copy(update=addresses), url, admin_url)
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from checkpoints.langgraph.names import LONGEST, escaped, read, searchable, written
 from imem.langgraph import MemorySaver
-from journal.errors import TooLarge
+from journal.errors import TooLarge, UnsupportedType
 from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, listed, metadata, thread
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=()), max_size=20)
@@ -37,8 +37,11 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(values=st.dictionaries(ANY_TEXT, VALUES, max_size=4), extra=st.dictionaries(st.text(), VALUES, max_size=3))
+@settings(max_examples=60)
+@given(
+    values=st.dictionaries(st.text(max_size=20), VALUES, max_size=4),
+    extra=st.dictionaries(st.text(), VALUES, max_size=3),
+)
 @example(values={"nul": "a\x00b", "nan": math.nan, "list": ["\x00", math.inf]}, extra={"nul": "\x00", "nan": math.nan})
 def test_values_and_metadata_survive(saver: MemorySaver, values: dict[str, Any], extra: dict[str, Any]) -> None:
     """Whatever a state or its metadata hold, a checkpoint gives back, as a value and as a write."""
@@ -54,8 +57,38 @@ def test_values_and_metadata_survive(saver: MemorySaver, values: dict[str, Any],
     assert same([list(write) for write in found.pending_writes or []], [["task", *item] for item in values.items()])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(thread_id=ANY_TEXT, namespace=ANY_TEXT, channel=ANY_TEXT, task=ANY_TEXT)
+@pytest.mark.parametrize(
+    ("field", "values", "meta", "writes"),
+    [
+        ("checkpoint", {"\ud800": None}, {}, []),
+        ("channel_values.state", {"state": [len]}, {}, []),
+        ("metadata", {}, {"\ud800": 1}, []),
+        ("metadata", {}, {"made": len}, []),
+        ("writes.state", {}, {}, [("state", len)]),
+    ],
+    ids=["channel", "value", "key", "metadata", "write"],
+)
+async def test_what_cannot_be_serialized_is_refused(
+    either: Any, field: str, values: dict[str, Any], meta: dict[str, Any], writes: list[tuple[str, Any]]
+) -> None:
+    """By the serializer, with the field; and nothing of it is written."""
+    where = config(thread())
+
+    async def put() -> None:
+        stored = await either.aput(where, checkpoint(values), metadata(**meta), dict.fromkeys(values, "1"))
+        await either.aput_writes(stored, [("before", 1), *writes], "task")
+
+    with pytest.raises(UnsupportedType) as refused:
+        await put()
+
+    assert refused.value.field == field
+    found = await either.aget_tuple(where)
+    assert (found is not None) == bool(writes)
+    assert not found or found.pending_writes == []
+
+
+@settings(max_examples=40)
+@given(thread_id=ANY_TEXT, namespace=ANY_TEXT, channel=st.text(max_size=20), task=ANY_TEXT)
 @example(thread_id="a\x00%*[:]\\0", namespace="x|y:\ud800", channel="\\", task="'; --")
 def test_names_of_any_characters(saver: MemorySaver, thread_id: str, namespace: str, channel: str, task: str) -> None:
     """A thread is found under its own name, and under no other that is written like it."""

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import neo4j
 import psycopg
@@ -22,7 +21,7 @@ from pydantic import SecretStr
 
 import kg.migrations
 from journal.settings import Role, Settings
-from tests.servers import EMPTYING, with_database
+from tests.servers import EMPTYING, cloned
 
 TOP = Path(__file__).resolve().parent.parent.parent
 KNOWN = "2026-06-01T10:00:00Z"
@@ -159,22 +158,10 @@ class Desk:
 @contextmanager
 def new_desk(stack: Any, template: str, folder: Path) -> Iterator[Desk]:
     """Clone the template for one desk."""
-    name = f"{template}_{uuid4().hex[:8]}"
     given = stack.settings
-    admin = given.postgres_admin_url.get_secret_value()
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, template))))
-        yield Desk(
-            given.model_copy(
-                update={
-                    "postgres_url": SecretStr(with_database(given.postgres_url.get_secret_value(), name)),
-                    "postgres_admin_url": SecretStr(with_database(admin, name)),
-                    "home": folder / "home",
-                }
-            ),
-            folder,
-        )
-        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
+    with cloned(given, template) as (url, admin_url):
+        addresses = {"postgres_url": SecretStr(url), "postgres_admin_url": SecretStr(admin_url)}
+        yield Desk(given.model_copy(update={**addresses, "home": folder / "home"}), folder)
 
 
 @pytest.fixture

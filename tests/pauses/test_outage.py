@@ -11,19 +11,16 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
 
-import psycopg
 import pytest
 import pytest_asyncio
-from psycopg import sql as composed
 from pydantic import SecretStr
 
 from imem.local.supervisor import LocalStack
 from journal.errors import ImemError
 from journal.migrations import migrate
 from tests.conftest import settings_for, temporary_home
-from tests.servers import with_database
+from tests.servers import cloned
 from tests.working.servers import OwnServer, own_server
 
 from .world import PERSON, World, close_world, make_world, soon
@@ -45,17 +42,10 @@ def memories() -> Iterator[tuple[OwnServer, OwnServer]]:
 async def own(light_stack: Any, light_template: str, memories: tuple[OwnServer, OwnServer]) -> AsyncIterator[World]:
     working, durable = memories
     settings = SimpleNamespace(valkey_working_url=SecretStr(working.url), valkey_durable_url=SecretStr(durable.url))
-    name = f"{light_template}_{uuid4().hex[:8]}"
-    admin = light_stack.settings.postgres_admin_url.get_secret_value()
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(
-            composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(composed.Identifier, (name, light_template)))
-        )
-        url = with_database(light_stack.settings.postgres_url.get_secret_value(), name)
-        made = make_world(settings, url, with_database(admin, name))
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
+        made = make_world(settings, url, admin_url)
         yield made
         await close_world(made)
-        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
 
 
 async def order(world: World, ms: float = 20_000) -> str:

@@ -60,6 +60,8 @@ ORDER: Final = (
     "peak memory of the stack (RSS)",
     "peak memory of the stack (PSS)",
     "start of the stack",
+    "make demo, the first time",
+    "make demo, the second time",
 )
 """The order of the rows."""
 

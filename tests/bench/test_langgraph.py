@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, TypedDict
 from uuid import uuid4
 
 import psycopg
 import pytest
 import pytest_asyncio
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import Checkpoint
-from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from psycopg import sql as composed
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
 
 from imem.langgraph import MemorySaver
+from tests.bench.peers import Runner, peer_on
 from tests.bench.table import Figure, Table, percentile
 from tests.langgraph_saver.conftest import Base, base
+from tests.servers import with_database
 
 __all__ = ["base"]
 
@@ -34,92 +34,26 @@ WARM: Final = 20
 BAR: Final = 1.2
 """How much slower than the peer a call may be at p95."""
 
+THREADS: Final = {"full": 1_000, "tiny": 40}
+"""Threads that wait and are resumed."""
+
+AT_ONCE: Final = 10
+"""Of them, how many go on at the same time."""
+
 LENGTH: Final = 100
 """Checkpoints of the thread whose size is measured."""
 
 
 @pytest_asyncio.fixture
 async def peer(base: Base) -> AsyncIterator[AsyncPostgresSaver]:
-    """LangGraph's saver, with tables of its own in a database of its own on the same server."""
-    name = f"peer_{uuid4().hex[:8]}"
-    with psycopg.connect(base.admin_url, autocommit=True) as conn:
-        conn.execute(composed.SQL("CREATE DATABASE {}").format(composed.Identifier(name)))
-        async with AsyncPostgresSaver.from_conn_string(other(base.admin_url, name)) as saver:
-            await saver.setup()
-            yield saver
-        conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))
-
-
-def other(url: str, name: str) -> str:
-    return f"{url.rpartition('/')[0]}/{name}"
+    async with peer_on(base.admin_url) as saver:
+        yield saver
 
 
 @pytest_asyncio.fixture
 async def ours(base: Base) -> AsyncIterator[MemorySaver]:
     async with MemorySaver.open(base.settings) as saver:
         yield saver
-
-
-def words(size: int, salt: int) -> list[dict[str, str]]:
-    """Return messages of about *size* bytes together, no two alike."""
-    long = 400
-    return [
-        {"role": "user", "content": f"{salt}/{n} " + "".join(chr(97 + (n * salt + i * i) % 26) for i in range(long))}
-        for n in range(max(1, size // (long + 60)))
-    ]
-
-
-def state(step: int, size: int, saver: Any, before: Checkpoint | None) -> tuple[Checkpoint, dict[str, Any]]:
-    """Return a checkpoint as a step leaves it, one channel with a new value of that size, and what is new in it."""
-    versions = dict(before["channel_versions"]) if before else {}
-    highest = max(map(str, versions.values()), default=None)
-    new = {name: saver.get_next_version(highest, None) for name in ("messages", "step", "branch:to:node")}
-    values = {"messages": words(size, step), "step": step, "branch:to:node": None, "subject": "company:MU"}
-    versions |= new | ({} if before else {"subject": new["step"]})
-    made: Checkpoint = {
-        "v": 4, "id": str(uuid6()), "ts": "2026-01-01T00:00:00+00:00", "channel_values": values,
-        "channel_versions": versions, "updated_channels": None,
-        "versions_seen": {"node": {"branch:to:node": new["step"]}, "__input__": {}},
-    }  # fmt: skip
-    return made, new
-
-
-@dataclass
-class Runner:
-    """
-    One saver at work on one thread.
-
-    Attributes:
-        taken_ms: call → how long each took.
-    """
-
-    saver: Any
-    size: int
-    where: RunnableConfig = field(
-        default_factory=lambda: RunnableConfig(configurable={"thread_id": f"t-{uuid4()}", "checkpoint_ns": ""})
-    )
-    before: Checkpoint | None = None
-    taken_ms: dict[str, list[float]] = field(default_factory=lambda: {"aput": [], "aput_writes": [], "aget_tuple": []})
-
-    async def timed(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        begun = time.perf_counter()
-        result = await call()
-        self.taken_ms[name].append((time.perf_counter() - begun) * 1000)
-        return result
-
-    async def step(self, n: int) -> None:
-        """Put a checkpoint, a task's writes after it, and read it back."""
-        made, new = state(n, self.size, self.saver, self.before)
-        metadata: Any = {"source": "loop", "step": n, "parents": {}}
-        written = [("messages", words(self.size, n + 1)), ("branch:to:node", None)]
-        self.where = await self.timed("aput", lambda: self.saver.aput(self.where, made, metadata, new))
-        await self.timed("aput_writes", lambda: self.saver.aput_writes(self.where, written, f"task-{n}"))
-        place = self.where["configurable"]
-        newest: RunnableConfig = {"configurable": {"thread_id": place["thread_id"], "checkpoint_ns": ""}}
-        found = await self.timed("aget_tuple", lambda: self.saver.aget_tuple(newest))
-        assert found.checkpoint["channel_values"] == made["channel_values"]
-        assert len(found.pending_writes) == 2
-        self.before = made
 
 
 @pytest.mark.bench
@@ -153,7 +87,7 @@ def database_size(base: Base) -> Callable[[str, tuple[str, ...]], int]:
     """Measure what tables take on disk, with their indexes, in some database."""
 
     def measure(name: str, tables: tuple[str, ...]) -> int:
-        url = other(base.admin_url, name) if name else base.admin_url
+        url = with_database(base.admin_url, name) if name else base.admin_url
         with psycopg.connect(url, autocommit=True) as conn:
             [size] = conn.execute(
                 "SELECT sum(pg_total_relation_size(t.name::regclass)) FROM unnest(%s::text[]) AS t (name)",
@@ -162,6 +96,65 @@ def database_size(base: Base) -> Callable[[str, tuple[str, ...]], int]:
             return int(size)
 
     return measure
+
+
+class Case(TypedDict, total=False):
+    """What the graph of a waiting thread knows."""
+
+    subject: str
+    answer: str
+    verdict: str
+
+
+def asking(saver: Any) -> Any:
+    """Return a graph that waits for an answer in its second node, and says what came of it in its third."""
+
+    def read(state: Case) -> Case:
+        return {"subject": state["subject"].upper()}
+
+    def ask(state: Case) -> Case:
+        return {"answer": interrupt(state["subject"])}
+
+    def judge(state: Case) -> Case:
+        return {"verdict": f"{state['subject']}: {state['answer']}"}
+
+    graph = StateGraph(Case)
+    for node in (read, ask, judge):
+        graph.add_node(node.__name__, node)
+    for one, next_one in ((START, "read"), ("read", "ask"), ("ask", "judge"), ("judge", END)):
+        graph.add_edge(one, next_one)
+    return graph.compile(checkpointer=saver)
+
+
+async def resumed_a_second(saver: Any, threads: int) -> float:
+    """Let *threads* threads wait for an answer, then answer all; return how many a second went on to their end."""
+    graph, run = asking(saver), uuid4().hex
+    lanes = asyncio.Semaphore(AT_ONCE)
+
+    async def on(number: int, given: Any) -> Any:
+        async with lanes:
+            return await graph.ainvoke(given, {"configurable": {"thread_id": f"{run}-{number}"}})
+
+    await asyncio.gather(*(on(number, {"subject": f"company:{number}"}) for number in range(threads)))
+    begun = time.perf_counter()
+    ended = await asyncio.gather(*(on(number, Command(resume="yes")) for number in range(threads)))
+    took_s = time.perf_counter() - begun
+    assert [one["verdict"] for one in ended] == [f"COMPANY:{number}: yes" for number in range(threads)]
+    return threads / took_s
+
+
+@pytest.mark.bench
+async def test_a_thousand_threads_go_on(ours: MemorySaver, peer: AsyncPostgresSaver, table: Table) -> None:
+    """Threads that waited for a person, resumed by one process, ten at once, to their end."""
+    threads = THREADS[table.scale]
+    figure, floor = [await resumed_a_second(saver, threads) for saver in (ours, peer)]
+    table.add(
+        Figure(
+            name="LangGraph threads resumed", data=f"{threads:,} threads", value=figure, unit="1/s", floor=floor,
+            better="more",
+            note=f"{AT_ONCE} at once in one process, from the interrupt to the end; floor: LangGraph's own saver",
+        )
+    )  # fmt: skip
 
 
 @pytest.mark.bench

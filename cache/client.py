@@ -46,6 +46,10 @@ _REFUSALS: Final[dict[str, tuple[str, str]]] = {
 """How a server begins its refusal → what that means, and the mend."""
 
 
+READ_BYTES: Final = 1 << 20
+"""How much of an answer is taken in at once, in bytes: a whole memory in few steps."""
+
+
 class Client:
     """
     A bounded number of connections of one process and one event loop to one server.
@@ -71,6 +75,7 @@ class Client:
             socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
             client_name="imem",
+            socket_read_size=READ_BYTES,
         )
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Final, cast
 
 from cache.keys import name_of, suffix_of
@@ -45,6 +46,7 @@ SCORE_BYTES: Final = 8
 
 _LENGTH: Final = struct.Struct(">Q")
 _SCORE: Final = struct.Struct(">d")
+_FIELDS: Final = frozenset({"type", "enc", "value", "ttl"})
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 Scored = tuple[tuple[bytes, float], ...]
@@ -58,6 +60,10 @@ class Type(StrEnum):
     HASH = "hash"
     SET = "set"
     ZSET = "zset"
+
+
+_KINDS: Final = {kind: _LENGTH.pack(len(kind.value)) + kind.value.encode("ascii") for kind in Type}
+"""Type → what stands for it in a digest, behind its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Entry:
 
     def sorted_leaves(self) -> Sequence[Any]:
         """Return the leaves in the order that counts: a list's own, and by bytes where there is none."""
-        if self.type in {Type.STRING, Type.LIST}:
+        if self.type is Type.STRING or self.type is Type.LIST:
             return self.leaves
         if self.type is Type.SET:
             return sorted(cast("tuple[bytes, ...]", self.leaves))
@@ -87,7 +93,7 @@ class Entry:
     def flat(self) -> tuple[bytes, ...]:
         """Return the leaves as the servers' commands take them."""
         if self.type is Type.HASH:
-            return tuple(leaf for pair in cast("Pairs", self.leaves) for leaf in pair)
+            return tuple(chain.from_iterable(cast("Pairs", self.leaves)))
         if self.type is Type.ZSET:
             scored = cast("Scored", self.leaves)
             return tuple(leaf for member, score in scored for leaf in (score_text(score).encode("ascii"), member))
@@ -98,7 +104,7 @@ class Entry:
         """What the leaves count for, without the key."""
         fixed = ITEM_BYTES * len(self.leaves)
         if self.type is Type.HASH:
-            return fixed + sum(len(field) + len(value) for field, value in cast("Pairs", self.leaves))
+            return fixed + sum(map(len, chain.from_iterable(cast("Pairs", self.leaves))))
         if self.type is Type.ZSET:
             return fixed + sum(len(member) + SCORE_BYTES for member, _ in cast("Scored", self.leaves))
         return fixed + sum(map(len, cast("tuple[bytes, ...]", self.leaves)))
@@ -107,7 +113,7 @@ class Entry:
         """Return whether *other* holds the same: what the digest says, without hashing anything."""
         if self.type is not other.type or len(self.leaves) != len(other.leaves):
             return False
-        if self.type in {Type.STRING, Type.LIST}:
+        if self.type is Type.STRING or self.type is Type.LIST:
             return self.leaves == other.leaves
         return set(self.leaves) == set(other.leaves)
 
@@ -140,23 +146,22 @@ def _first(pair: tuple[bytes, Any]) -> bytes:
 
 def digest(contents: Contents) -> str:
     """Return the digest of *contents*, in 64 hexadecimal digits."""
-    made, length, score = hashlib.sha256(TAG), _LENGTH.pack, _SCORE.pack
+    length, score, parts = _LENGTH.pack, _SCORE.pack, [TAG]
     for suffix in sorted(contents):
         entry = contents[suffix]
-        kind, leaves = entry.type.value.encode("ascii"), entry.sorted_leaves()
-        parts = [length(len(suffix)), suffix, length(len(kind)), kind, length(len(leaves))]
-        # Written out for each type: a call for each leaf would take longer than the hash.
-        if entry.type is Type.HASH:
+        kind, leaves = entry.type, entry.sorted_leaves()
+        parts += (length(len(suffix)), suffix, _KINDS[kind], length(len(leaves)))
+        # Written out for each type, and hashed in one piece: a call for each leaf would take longer than the hash.
+        if kind is Type.HASH:
             for field, value in leaves:
                 parts += (length(len(field)), field, length(len(value)), value)
-        elif entry.type is Type.ZSET:
+        elif kind is Type.ZSET:
             for member, number in leaves:
                 parts += (length(len(member)), member, score(number + 0.0))
         else:
             for leaf in leaves:
                 parts += (length(len(leaf)), leaf)
-        made.update(b"".join(parts))
-    return made.hexdigest()
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 # The document
@@ -173,24 +178,24 @@ def document_of(contents: Contents) -> dict[str, Any]:
 
 
 def _stated(entry: Entry) -> dict[str, Any]:
-    leaves = entry.sorted_leaves()
-    if entry.type is Type.HASH:
-        plain, texts = _texts([leaf for pair in leaves for leaf in pair])
-        value: Any = [[field, content] for field, content in zip(texts[::2], texts[1::2], strict=True)]
-    elif entry.type is Type.ZSET:
+    leaves, kind = entry.sorted_leaves(), entry.type
+    if kind is Type.HASH:
+        plain, texts = _texts(list(chain.from_iterable(leaves)))
+        value: Any = list(map(list, zip(texts[::2], texts[1::2], strict=True)))
+    elif kind is Type.ZSET:
         plain, texts = _texts([member for member, _ in leaves])
         value = [[text, score_text(score)] for text, (_, score) in zip(texts, leaves, strict=True)]
     else:
         plain, value = _texts(leaves)
-    if entry.type is Type.STRING:
+    if kind is Type.STRING:
         value = value[0]
-    return {"type": entry.type.value, "enc": "utf8" if plain else "b64", "value": value, "ttl": entry.ttl_ms}
+    return {"type": kind.value, "enc": "utf8" if plain else "b64", "value": value, "ttl": entry.ttl_ms}
 
 
 def _texts(leaves: Sequence[bytes]) -> tuple[bool, list[str]]:
     """Return whether all *leaves* are texts that JSONB takes, and them: as they are, or otherwise all in base64."""
     try:
-        texts = [leaf.decode() for leaf in leaves]
+        texts = list(map(bytes.decode, leaves))
     except UnicodeDecodeError:
         pass
     else:
@@ -219,17 +224,17 @@ def contents_of(document: object) -> dict[bytes, Entry]:
 
 def _entry_of(stated: Any) -> Entry:
     """Return the entry; a ValueError, TypeError or KeyError says that it is none."""
-    if not isinstance(stated, Mapping) or set(stated) != {"type", "enc", "value", "ttl"}:
+    if not isinstance(stated, Mapping) or stated.keys() != _FIELDS:
         raise ValueError("an entry has type, enc, value and ttl")
     kind, value, ttl = Type(stated["type"]), stated["value"], stated["ttl"]
     if not (ttl is None or (isinstance(ttl, int) and not isinstance(ttl, bool))):
         raise TypeError("ttl is a whole number")
-    read = {"utf8": _from_texts, "b64": _from_base64}[stated["enc"]]
+    read = _READERS[stated["enc"]]
     if kind is Type.STRING:
         return Entry(kind, read([value]), ttl)
     if not isinstance(value, list) or not value:
         raise ValueError("a collection is an array, and never empty")
-    if kind in {Type.LIST, Type.SET}:
+    if kind is Type.LIST or kind is Type.SET:
         leaves = read(value)
         _distinct(leaves if kind is Type.SET else ())
         return Entry(kind, leaves, ttl)
@@ -258,6 +263,9 @@ def _from_base64(texts: list[Any]) -> tuple[bytes, ...]:
         return tuple(base64.b64decode(str.encode(text, "ascii"), validate=True) for text in texts)
     except binascii.Error as error:
         raise ValueError("a leaf is no base64") from error
+
+
+_READERS: Final = {"utf8": _from_texts, "b64": _from_base64}
 
 
 def _score(text: object) -> float:

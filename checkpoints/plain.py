@@ -57,7 +57,7 @@ def object_text(value: object, field: str) -> str:
     """
     if not isinstance(value, Mapping):
         raise BadInput(field, f"must be an object, not {type(value).__name__}.")
-    return json_text(value, field)
+    return json_text(value, field) if value else "{}"
 
 
 def value_of(text: str) -> Any:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from cache.changes import Change
@@ -27,6 +28,9 @@ from journal.actors import Action, Resource, ResourceType
 from journal.clock import SystemClock
 from journal.deadline import Deadline
 from journal.errors import BadInput, NotOpen
+
+if TYPE_CHECKING:
+    from imem.pausing import Orders
 
 T = TypeVar("T")
 
@@ -96,6 +100,7 @@ class Work:
 
     def __init__(self, stores: Stores) -> None:
         settings = stores.settings
+        self._stores = stores
         self.gateway = stores.gateway
         self._clients = (
             Client(secret(settings, "valkey_working_url"), name="The working Valkey"),
@@ -104,6 +109,13 @@ class Work:
         working, durable = self._clients
         self.desk = Desk.over(stores.database, working, durable, Definitions.read(settings.agents), SystemClock())
         self.leases, self.memories, self.checkpoints = self.desk.leases, self.desk.working, self.desk.checkpoints
+
+    @cached_property
+    def orders(self) -> Orders:
+        """What orders pauses; made on first use."""
+        from imem.pausing import orders_over  # noqa: PLC0415 - who pauses nothing needs no broker
+
+        return orders_over(self._stores, *self._clients)
 
     async def close(self) -> None:
         """Close every connection."""

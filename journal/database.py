@@ -141,9 +141,13 @@ class Database:
                     await self._pool.open(wait=False)
                     self._opened = True
         try:
-            async with self._pool.connection(timeout=min(deadline.left_s(), _LONGEST_WAIT_S)) as conn:
+            # Taken and put back by hand: the pool's own way to lend one ends with a COMMIT for which there is nothing.
+            conn = await self._pool.getconn(min(deadline.left_s(), _LONGEST_WAIT_S))
+            try:
                 await _limit(conn, deadline)
                 yield conn
+            finally:
+                await self._pool.putconn(conn)
         except (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests) as error:
             raise translated(error) from error
 

@@ -110,11 +110,13 @@ def load(folder: Path, suffix: str) -> Mapping[str, Statement]:
     return MappingProxyType(found)
 
 
+@cache
 def sql(name: str) -> LiteralString:
     """Return the text of the named SQL statement."""
     return load(root_of("journal", "sql") / "queries", ".sql")[name].text
 
 
+@cache
 def cypher(name: str) -> Statement:
     """Return the named Cypher statement."""
     return load(root_of("kg", "cypher") / "queries", ".cypher")[name]

@@ -169,10 +169,14 @@ end
 -- wiping --
 -- Removes every key that there is; returns how many.
 local function wipe(meta, index, prefix)
-  local suffixes = redis.call('SMEMBERS', index)
-  for _, suffix in ipairs(suffixes) do
-    redis.call('UNLINK', prefix .. suffix)
+  local gone = redis.call('SMEMBERS', index)
+  local count = #gone
+  for i = 1, count do
+    gone[i] = prefix .. gone[i]
   end
-  redis.call('UNLINK', index, meta)
-  return #suffixes
+  gone[count + 1], gone[count + 2] = index, meta
+  for from = 1, count + 2, 4000 do -- unpack takes fewer than 8,000
+    redis.call('UNLINK', unpack(gone, from, math.min(from + 3999, count + 2)))
+  end
+  return count
 end

@@ -20,13 +20,13 @@ local refused = epoch and refusal(held, epoch, tonumber(ARGV[3]))
 if refused then
   return refused
 end
-local suffixes, found = redis.call('SMEMBERS', index), {}
+local suffixes, found, place = redis.call('SMEMBERS', index), {}, 0
 for _, suffix in ipairs(suffixes) do
   local key = prefix .. suffix
   local kind = kind_of(key)
-  local place = #found
   found[place + 1], found[place + 2] = suffix, kind
   found[place + 3], found[place + 4] = redis.call('PEXPIRETIME', key), leaves_of(key, kind)
+  place = place + 4
 end
 return {'ok', redis.call('HGETALL', meta), #suffixes, found}
 
@@ -52,7 +52,7 @@ if held then
   end
 end
 wipe(meta, index, prefix)
-local at, i = now + DAY_MS, 11
+local at, i, suffixes = now + DAY_MS, 11, {}
 while i <= #ARGV do
   local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
   local key = prefix .. suffix
@@ -60,8 +60,11 @@ while i <= #ARGV do
   if kind ~= 'string' then
     redis.call('PEXPIREAT', key, at)
   end
-  redis.call('SADD', index, suffix)
+  suffixes[#suffixes + 1] = suffix
   i = last + 1
+end
+for from = 1, #suffixes, CHUNK do
+  redis.call('SADD', index, unpack(suffixes, from, math.min(from + CHUNK - 1, #suffixes)))
 end
 redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', epoch, 'rev', rev,
   'state', 'RESTORING', 'restoring', ARGV[6], 'mode', 'active', 'expires_at', at, 'renewed_at', now,

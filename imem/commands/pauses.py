@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -15,11 +15,9 @@ from journal.errors import BadInput, shown
 from journal.settings import Settings
 
 if TYPE_CHECKING:
-    from checkpoints.assembly import Pausing
     from checkpoints.batch_runs import BatchState
     from checkpoints.pause_rows import Pause
-    from imem.stores import Stores
-    from journal.actors import Actor
+    from imem.pausing import Orders
     from journal.deadline import Deadline
 
 T = TypeVar("T")
@@ -64,26 +62,17 @@ def pause(
     Exit code 0: everything is paused; 3: it is under way, and the workers go on with it; 1: an analysis refused.
     """
     if len(what) > 1:
-        _batch(
-            "Pausing",
-            lambda parts, by, due: _pause_all(parts, what, by, due, reason=reason, limit=limit),
-            wait,
-            as_json=as_json,
-        )
+
+        async def all_of_them(orders: Orders, deadline: Deadline) -> BatchState:
+            return await orders.pause_batch(what, reason, limit=limit, within_ms=2 * ROUND_MS, deadline=deadline)
+
+        _batch("Pausing", all_of_them, wait, as_json=as_json)
         return
 
-    async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> Pause:
-        name = await parts.pauses.meant(what[0], paused=False, deadline=deadline)
-        done = await _ordered(
-            stores, "pause", name, deadline,
-            lambda: parts.pauses.pause_analysis(
-                None, reason, analysis_id=name, by=stores.gateway.actor, deadline=deadline
-            ),
-        )  # fmt: skip
-        return done.pause
+    async def order(orders: Orders, deadline: Deadline) -> Pause:
+        return (await orders.pause(what[0], reason, deadline=deadline)).pause
 
-    found = _run(order, 1_000 * (wait + 5))
-    _tell(found, as_json=as_json, done="PAUSED")
+    _tell(_run(order, 1_000 * (wait + 5)), as_json=as_json, done="PAUSED")
 
 
 @app.command()
@@ -121,19 +110,16 @@ def resume(
     if len(names) > 1:
         if plan is not None:
             raise typer.BadParameter("--plan is for one analysis.")
-        _batch("Resuming", lambda parts, by, due: _resume_all(parts, names, limit, by, due), wait, as_json=as_json)
+
+        async def all_of_them(orders: Orders, deadline: Deadline) -> BatchState:
+            return await orders.resume_batch(names, limit=limit, within_ms=2 * ROUND_MS, deadline=deadline)
+
+        _batch("Resuming", all_of_them, wait, as_json=as_json)
         return
     given = _plan(plan)
 
-    async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> Pause:
-        name = await parts.pauses.meant(names[0], paused=True, deadline=deadline)
-        done = await _ordered(
-            stores, "resume", name, deadline,
-            lambda: parts.pauses.resume_analysis(
-                None, given, notify, analysis_id=name, by=stores.gateway.actor, deadline=deadline
-            ),
-        )  # fmt: skip
-        return done.pause
+    async def order(orders: Orders, deadline: Deadline) -> Pause:
+        return (await orders.resume(names[0], given, notify=notify, deadline=deadline)).pause
 
     _tell(_run(order, 1_000 * (wait + 5)), as_json=as_json, done="RESUMED")
 
@@ -151,16 +137,8 @@ def extend(
     """Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long."""
     at = _moment(until)
 
-    async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> Pause:
-        name = await parts.pauses.meant(what, paused=True, deadline=deadline)
-        return await _ordered(
-            stores, "extend", name, deadline,
-            lambda: parts.pauses.extend(
-                None, at, reason, analysis_id=name, by=stores.gateway.actor, deadline=deadline
-            ),
-        )  # fmt: skip
-
-    _tell(_run(order, ASK_MS), as_json=as_json, done="PAUSED")
+    found = _run(lambda orders, deadline: orders.extend(what, at, reason, deadline=deadline), ASK_MS)
+    _tell(found, as_json=as_json, done="PAUSED")
 
 
 @group.callback(invoke_without_command=True)
@@ -174,12 +152,7 @@ def pauses(
     if context.invoked_subcommand is not None:
         return
 
-    async def ask(parts: Pausing, stores: Stores, deadline: Deadline) -> list[Pause]:
-        return await _ordered(
-            stores, "read", "pauses", deadline, lambda: parts.pauses.pauses(everything=everything, deadline=deadline)
-        )
-
-    found = _run(ask, ASK_MS)
+    found = _run(lambda orders, deadline: orders.listed(everything=everything, deadline=deadline), ASK_MS)
     if as_json:
         _print([one.to_dict() for one in found])
     else:
@@ -189,18 +162,7 @@ def pauses(
 @group.command()
 def show(what: What, *, as_json: Json = False) -> None:
     """Show whether an analysis is paused, and how its last pause ended."""
-
-    async def ask(parts: Pausing, stores: Stores, deadline: Deadline) -> Any:
-        # A stock may have a paused analysis, or one that runs.
-        analysis = await parts.pauses.known(what, deadline=deadline)
-        return await _ordered(
-            stores, "read", what, deadline,
-            lambda: parts.pauses.get_pause_state(
-                None if analysis else what, analysis_id=what if analysis else None, deadline=deadline
-            ),
-        )  # fmt: skip
-
-    state = _run(ask, ASK_MS)
+    state = _run(lambda orders, deadline: orders.state(what, deadline=deadline), ASK_MS)
     if as_json:
         _print(state.to_dict())
         return
@@ -216,18 +178,7 @@ def show(what: What, *, as_json: Json = False) -> None:
 @group.command()
 def cancel(what: What, *, reason: Annotated[str, typer.Option("--reason", help="Why.")], as_json: Json = False) -> None:
     """Give a paused analysis up: it has failed, its memories go at once, its checkpoints in 30 days."""
-
-    async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> str:
-        name = await parts.pauses.meant(what, paused=True, deadline=deadline)
-        await _ordered(
-            stores, "cancel", name, deadline,
-            lambda: parts.pauses.cancel(
-                None, reason, analysis_id=name, by=stores.gateway.actor, deadline=deadline
-            ),
-        )  # fmt: skip
-        return name
-
-    name = _run(order, ASK_MS)
+    name = _run(lambda orders, deadline: orders.cancel(what, reason, deadline=deadline), ASK_MS)
     if as_json:
         _print({"analysis_id": name, "status": "EXPIRED"})
     else:
@@ -242,13 +193,10 @@ def batches(
 ) -> None:
     """List the newest batches, or show one: how many analyses are through, which failed, and why."""
 
-    async def ask(parts: Pausing, stores: Stores, deadline: Deadline) -> list[BatchState]:
-        async def look() -> list[BatchState]:
-            if batch is None:
-                return await parts.batches.batches(deadline=deadline)
-            return [await parts.batches.get_batch_status(batch, deadline=deadline)]
-
-        return await _ordered(stores, "read", "batches", deadline, look)
+    async def ask(orders: Orders, deadline: Deadline) -> list[BatchState]:
+        if batch is None:
+            return await orders.batches(deadline=deadline)
+        return [await orders.batch(batch, deadline=deadline)]
 
     found = _run(ask, ASK_MS)
     if as_json:
@@ -260,7 +208,7 @@ def batches(
 # Within
 
 
-def _run(work: Callable[[Pausing, Stores, Deadline], Awaitable[T]], budget_ms: float) -> T:
+def _run(work: Callable[[Orders, Deadline], Awaitable[T]], budget_ms: float) -> T:
     """Run *work* on opened stores; what is wrong with what was asked ends with exit code 2."""
     from imem.logs import only_errors  # noqa: PLC0415 - as below
     from imem.pausing import opened  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
@@ -270,8 +218,8 @@ def _run(work: Callable[[Pausing, Stores, Deadline], Awaitable[T]], budget_ms: f
     only_errors()
 
     async def run() -> T:
-        async with Stores.open(Settings.read()) as stores, opened(stores) as parts:
-            return await work(parts, stores, Deadline.after_ms(budget_ms))
+        async with Stores.open(Settings.read()) as stores, opened(stores) as orders:
+            return await work(orders, Deadline.after_ms(budget_ms))
 
     try:
         return asyncio.run(run())
@@ -279,60 +227,27 @@ def _run(work: Callable[[Pausing, Stores, Deadline], Awaitable[T]], budget_ms: f
         raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
 
 
-async def _ordered(
-    stores: Stores, action: str, what: str, deadline: Deadline, operation: Callable[[], Awaitable[T]]
-) -> T:
-    from imem.pausing import ordered  # noqa: PLC0415 - as above
-    from journal.actors import Action  # noqa: PLC0415 - as above
-
-    return await ordered(stores.gateway, Action(action), what, operation, deadline=deadline)
-
-
 def _resolve(cause: str, *, as_json: bool) -> None:
-    async def order(parts: Pausing, stores: Stores, deadline: Deadline) -> str:
-        return await _ordered(
-            stores, "resume", f"cause {cause}", deadline,
-            lambda: parts.incidents.cause_resolved(cause, by=stores.gateway.actor, deadline=deadline),
-        )  # fmt: skip
-
-    pattern = _run(order, ASK_MS)
+    pattern = _run(lambda orders, deadline: orders.resolve(cause, deadline=deadline), ASK_MS)
     if as_json:
         _print({"resolved": pattern})
     else:
         typer.echo(f"Noted: {shown(pattern)} is over. What waits for nothing else is resumed by the workers.")
 
 
-async def _pause_all(
-    parts: Pausing, what: Sequence[str], by: Actor, deadline: Deadline, *, reason: str, limit: int
-) -> BatchState:
-    names = [await parts.pauses.meant(one, paused=False, deadline=deadline) for one in what]
-    return await parts.batches.pause_batch([], reason, limit, analysis_ids=names, by=by, deadline=deadline)
-
-
-async def _resume_all(parts: Pausing, what: Sequence[str], limit: int, by: Actor, deadline: Deadline) -> BatchState:
-    names = [await parts.pauses.meant(one, paused=True, deadline=deadline) for one in what]
-    return await parts.batches.resume_batch([], limit, analysis_ids=names, by=by, deadline=deadline)
-
-
 def _batch(
-    title: str, order: Callable[[Pausing, Actor, Deadline], Awaitable[BatchState]], wait_s: int, *, as_json: bool
+    title: str, order: Callable[[Orders, Deadline], Awaitable[BatchState]], wait_s: int, *, as_json: bool
 ) -> None:
     """Order a batch, show how it goes, and end with the exit code that says how it went."""
     from imem.commands.progress import events_bar  # noqa: PLC0415 - as above
     from journal.deadline import Deadline  # noqa: PLC0415 - as above
 
-    action = "pause" if title == "Pausing" else "resume"
-
-    async def work(parts: Pausing, stores: Stores, deadline: Deadline) -> BatchState:
+    async def work(orders: Orders, deadline: Deadline) -> BatchState:
         with events_bar(title, quiet=as_json, what="analyses") as report:
-            state = await _ordered(
-                stores, action, "batch", deadline,
-                lambda: order(parts, stores.gateway.actor, Deadline.after_ms(2 * ROUND_MS)),
-            )  # fmt: skip
+            state = await order(orders, deadline)
             report(state.done, state.total)
             while state.completed_at is None and not deadline.passed:
-                await parts.batches.carry_out(state.batch_id, deadline.within_ms(ROUND_MS))
-                state = await parts.batches.get_batch_status(state.batch_id, deadline=Deadline.after_ms(ASK_MS))
+                state = await orders.carry_out(state, within_ms=ROUND_MS, deadline=Deadline.after_ms(ASK_MS))
                 report(state.done, state.total)
         return state
 

@@ -24,7 +24,7 @@ from cache.changes import LARGEST_WRITE_BYTES, Change
 from cache.client import Argument, Client
 from cache.document import CAP_BYTES, Contents, Entry, digest, same, size_of
 from cache.scripts import script
-from cache.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Identity, Meta, Mode, State, moment_of, ms_of, refusal
+from cache.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Identity, Meta, Mode, moment_of, ms_of, refusal
 from cache.values import entry_from
 from journal.clock import Clock
 from journal.deadline import Deadline
@@ -369,16 +369,14 @@ class WorkingStore:
             flat = entry.flat()
             arguments += [suffix, entry.type.value, len(flat), *flat]
         both = (its.meta, its.index)
-        await self._run(agent_id, "restore", both, arguments, epoch=epoch, deadline=deadline)
-        try:
-            meta, restored = await self.read(agent_id, deadline=deadline)
-            if (meta.identity, meta.epoch, meta.state) == (identity, epoch, State.RESTORING):
-                _equal(restored, contents, agent_id)
-        except ConsistencyError:
+        _, _, found = await self._run(agent_id, "restore", both, arguments, epoch=epoch, deadline=deadline)
+        restored = {
+            suffix: entry_from(kind, leaves)
+            for suffix, kind, leaves in zip(found[::3], found[1::3], found[2::3], strict=True)
+        }
+        if not same(restored, contents):
             await self._settle(agent_id, epoch, mark, "clear", deadline=deadline)
-            raise
-        except NotOpen as error:
-            raise StaleEpoch(f"The working memory of {agent_id} was removed while it was restored.") from error
+            raise ConsistencyError(f"What was restored as {agent_id} is not what was given.")
         # Whoever came in between has put a mark of his own there.
         fields, count = await self._settle(agent_id, epoch, mark, "open", deadline=deadline)
         return Meta.of(agent_id, fields, count)
@@ -457,11 +455,6 @@ def _bounded(changes: Sequence[Change]) -> None:
         total += change.size_bytes
         if total > LARGEST_WRITE_BYTES:
             raise TooLarge(change.key, f"brings one write to more than {LARGEST_WRITE_BYTES:,} bytes.")
-
-
-def _equal(restored: Contents, wanted: Contents, agent_id: str) -> None:
-    if not same(restored, wanted):
-        raise ConsistencyError(f"What was restored as {agent_id} is not what was given.")
 
 
 def _compare(contents: Contents, wanted: str, whose: str) -> None:

@@ -33,9 +33,10 @@ return {'ok', redis.call('HGETALL', meta), #suffixes, found}
 -- restore --
 #!lua
 -- with: common, leaves, putting, wiping
--- Removes what is there, writes what is given, and leaves it RESTORING; everything expires in 24 hours.
+-- Removes what is there, writes what is given, and leaves it RESTORING; everything expires in 24 hours. What was written
+-- is read again, under the names that the index now holds, for the caller to compare.
 --   restore(meta, index; prefix, analysis, type, epoch, now, mark, seq, digest, replace, size,
---     {suffix, type, n, leaf × n}…) → {'ok', rev}
+--     {suffix, type, n, leaf × n}…) → {'ok', rev, {suffix, type, {leaf, …}, …}}
 -- What belongs to another analysis stands in the way unless *replace* is 1.
 local meta, index = KEYS[1], KEYS[2]
 local prefix, analysis, owner_type, epoch, now = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -52,7 +53,7 @@ if held then
   end
 end
 wipe(meta, index, prefix)
-local at, i, suffixes = now + DAY_MS, 11, {}
+local at, i, suffixes, kinds = now + DAY_MS, 11, {}, {}
 while i <= #ARGV do
   local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
   local key = prefix .. suffix
@@ -60,7 +61,7 @@ while i <= #ARGV do
   if kind ~= 'string' then
     redis.call('PEXPIREAT', key, at)
   end
-  suffixes[#suffixes + 1] = suffix
+  suffixes[#suffixes + 1], kinds[suffix] = suffix, kind
   i = last + 1
 end
 for from = 1, #suffixes, CHUNK do
@@ -74,7 +75,13 @@ redis.call('PEXPIREAT', meta, at)
 if redis.call('EXISTS', meta) == 0 then
   return {'past'}
 end
-return {'ok', rev}
+local found, place = {}, 0
+for _, suffix in ipairs(redis.call('SMEMBERS', index)) do
+  local kind = kinds[suffix]
+  found[place + 1], found[place + 2], found[place + 3] = suffix, kind, leaves_of(prefix .. suffix, kind)
+  place = place + 3
+end
+return {'ok', rev, found}
 
 -- settle --
 #!lua flags=allow-oom

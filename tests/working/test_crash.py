@@ -29,8 +29,8 @@ TOP = Path(__file__).resolve().parents[2]
 LEAVES = 1_500
 """So many in each of four collections that a server takes a while over them."""
 
-STEPS = 6
-"""Before and after each of restore, read and settle."""
+STEPS = 4
+"""Before and after each of restore and settle."""
 
 
 def content(number: int, leaves: int = 40) -> dict[bytes, Entry]:

@@ -22,12 +22,12 @@ CREATE TABLE langgraph.checkpoint (
     kind          text NOT NULL,
     body          bytea NOT NULL,
     channels      text[] NOT NULL,
-    versions      text[] NOT NULL CHECK (cardinality(versions) = cardinality(channels)),
+    versions      text[] NOT NULL,
     metadata_kind text NOT NULL,
     metadata      bytea NOT NULL,
     filter        jsonb NOT NULL,
     run_id        text COLLATE "C",
-    ancestors     integer NOT NULL DEFAULT 0 CHECK (ancestors >= 0),
+    ancestors     integer NOT NULL DEFAULT 0,
     epoch         bigint,
     created_at    timestamptz NOT NULL DEFAULT imem_now(),
     PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id)
@@ -131,14 +131,12 @@ $$;
 CREATE FUNCTION langgraph.fence_v1(p_thread text, p_epoch bigint, p_analysis text, p_agent_type text) RETURNS text
 LANGUAGE plpgsql
 AS $$
--- Says 'open', 'stale' (somebody has taken over) or 'unknown' (no such lease, or an epoch that it never had). The row
--- stays locked until the caller commits, so that whoever takes over does so before this write or after it.
+-- Says of a writer with an epoch: 'open', 'stale' (somebody has taken over) or 'unknown' (no such lease, or an epoch that
+-- it never had). The row stays locked until the caller commits, so that whoever takes over does so before this write or
+-- after it.
 DECLARE
     v_epoch bigint;
 BEGIN
-    IF p_epoch IS NULL THEN
-        RETURN 'open';
-    END IF;
     IF p_analysis IS NULL THEN
         -- Looked at before it is raised: raising locks out every other writer of the thread, sharing does not.
         SELECT t.epoch INTO v_epoch FROM langgraph.thread_epoch AS t WHERE t.thread_id = p_thread;
@@ -177,9 +175,11 @@ DECLARE
 BEGIN
     PERFORM langgraph.lock_shared_v1(p_thread);
     missing := '{}';
-    outcome := langgraph.fence_v1(p_thread, p_epoch, p_analysis, p_agent_type);
-    IF outcome <> 'open' THEN
-        RETURN;
+    IF p_epoch IS NOT NULL THEN  -- Most writers have none, and a call costs as much as a statement.
+        outcome := langgraph.fence_v1(p_thread, p_epoch, p_analysis, p_agent_type);
+        IF outcome <> 'open' THEN
+            RETURN;
+        END IF;
     END IF;
     IF cardinality(p_held) > 0 THEN
         SELECT coalesce(array_agg(r.channel), '{}') INTO missing
@@ -235,9 +235,11 @@ AS $$
 -- Stores what a task wrote, all of it or nothing. A repeat keeps the first value, except at negative places, where the
 -- last counts. Outcome: 'stored', or 'stale' or 'unknown' as of fence_v1.
 BEGIN
-    outcome := langgraph.fence_v1(p_thread, p_epoch, p_analysis, p_agent_type);
-    IF outcome <> 'open' THEN
-        RETURN;
+    IF p_epoch IS NOT NULL THEN  -- Most writers have none, and a call costs as much as a statement.
+        outcome := langgraph.fence_v1(p_thread, p_epoch, p_analysis, p_agent_type);
+        IF outcome <> 'open' THEN
+            RETURN;
+        END IF;
     END IF;
     INSERT INTO langgraph.write (
         thread_id, checkpoint_ns, checkpoint_id, task_id, idx, task_path, channel, kind, blob)

@@ -75,7 +75,7 @@ async def loaded(stores: Stores, analyses: int) -> None:
 @pytest.mark.spec("GR-6")
 async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, stores: Stores) -> None:
     """SIGKILL while it replays; the next run goes on, compares, exchanges the folders, and the applier goes on."""
-    await loaded(stores, 240)
+    await loaded(stores, 120)
     applier = Applier(stores.database, stores.graph, Silent())
     await applier.drain()
     before = await graph_hash(stores.graph)
@@ -85,7 +85,7 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
     first = command(local, "rebuild", "graph")
     assert first.stderr is not None
     line = await asyncio.to_thread(first.stderr.readline)
-    assert "of 1,200 events" in line
+    assert "of 600 events" in line
     first.send_signal(signal.SIGKILL)
     await finished(first)
     assert (folders.home / takeover.NEW).is_dir()
@@ -97,9 +97,9 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
     assert (told["same"], told["taken_over"], told["after"]["digest"]) == (True, True, before.digest)
     assert sorted(path.name for path in folders.home.glob("neo4j*")) == ["neo4j"]
     assert await graph_hash(stores.graph) == before
-    await loaded(stores, 241)
+    await loaded(stores, 121)
     await _visible(stores)
-    assert (await graph_hash(stores.graph)).parts["Analysis"].count == 241
+    assert (await graph_hash(stores.graph)).parts["Analysis"].count == 121
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await applier.stop()

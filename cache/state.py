@@ -114,8 +114,8 @@ class Meta:
         Raises:
             ConsistencyError: something else than the scripts wrote it.
         """
-        found = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
         try:
+            found = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
             return cls(
                 Identity(agent_id, found["analysis"], found["type"]),
                 epoch=int(found["epoch"]),

@@ -52,6 +52,9 @@ log = structlog.get_logger()
 MOST_PARALLEL: Final = 100
 """Highest limit of analyses at a time that can be asked for."""
 
+LATE_MS: Final = 1_000.0
+"""How long saying where a batch stands may take where carrying it out took all of the time, in milliseconds."""
+
 SPARE_CONNECTIONS: Final = 5
 """Connections of the server that a resume leaves to others."""
 
@@ -194,7 +197,7 @@ class Batches:
             members = [(one, found[one]["subject_id"], None) for one in names]
             batch_id = await _written(conn, "pause", name=name, reason=reason, limit=limit, members=members, by=by)
         await self.carry_out(batch_id, deadline)
-        return await self.get_batch_status(batch_id, deadline=deadline)
+        return await self._told(batch_id, deadline)
 
     async def resume_batch(
         self,
@@ -224,7 +227,7 @@ class Batches:
                 conn, "resume", name=name, reason="Resumed together.", limit=limit, members=_in_order(found), by=by
             )
         await self.carry_out(batch_id, deadline)
-        return await self.get_batch_status(batch_id, deadline=deadline)
+        return await self._told(batch_id, deadline)
 
     async def resume_resolved(self, *, deadline: Deadline) -> UUID | None:
         """
@@ -267,6 +270,11 @@ class Batches:
             if names[-1] in names[:-1]:
                 raise BadInput(f"analysis_ids.{number}", f"{analysis_id!r} stands there twice.")
         return names
+
+    async def _told(self, batch_id: UUID, deadline: Deadline) -> BatchState:
+        """Return where a batch stands that was ordered: whoever ordered it hears of it, a moment late if need be."""
+        late = deadline.left_ms() < LATE_MS
+        return await self.get_batch_status(batch_id, deadline=Deadline.after_ms(LATE_MS) if late else deadline)
 
     # Looking
 
@@ -325,12 +333,13 @@ class Batches:
 
     async def _taken_in(self, conn: Connection, batch: Row, members: Sequence[Row]) -> None:
         """Take in what became of members by itself: paused or resumed by somebody else, or gone."""
-        for one in members:
-            if one["state"] not in {Member.QUEUED, Member.RUNNING}:
-                continue
-            state = await _became(conn, batch["operation"], one)
-            if state is not None and state.value != one["state"]:
-                await _set(conn, one, state)
+        left = [one for one in members if one["state"] in {Member.QUEUED, Member.RUNNING}]
+        found = await rows(conn, "pauses_named", {"names": [one["analysis_id"] for one in left]}) if left else []
+        pauses = {pause["analysis_id"]: pause for pause in found}
+        for one in left:
+            became = _became(batch["operation"], one, pauses.get(one["analysis_id"]))
+            if became is not None and (became.state.value, became.pause_id) != (one["state"], one["pause_id"]):
+                await _set(conn, one, became.state, trouble=became.trouble, pause_id=became.pause_id)
 
     async def _launch(self, conn: Connection, batch: Row, one: Row) -> bool:
         """Order what the batch is for of one analysis; one that refuses has failed, and the others go on."""
@@ -339,8 +348,9 @@ class Batches:
             async with conn.transaction():
                 await _set(conn, one, Member.RUNNING, pause_id=await order(conn, batch, one["analysis_id"]))
         except (TransitionRefused, BadInput) as error:
-            if batch["automatic"] and batch["operation"] == "pause":
-                # A gate of it waits for a person; it is paused when that is over.
+            gated = await rows(conn, "gate_waiting", {"analysis_id": one["analysis_id"]})
+            if batch["automatic"] and batch["operation"] == "pause" and gated:
+                # It is paused when the person has answered; whatever else refuses does so for good.
                 await _set(conn, one, Member.QUEUED, trouble=str(error))
                 return False
             await _set(conn, one, Member.FAILED, trouble=str(error))
@@ -392,18 +402,28 @@ def _person(batch: Row) -> Actor:
     return Actor(batch["created_by"], Role.HUMAN_ADMIN)
 
 
-async def _became(conn: Connection, operation: str, one: Row) -> Member | None:
-    """Return what became of a member by itself; None where nothing did."""
-    found = await rows(conn, "pauses_named", {"names": [one["analysis_id"]]})
-    now = Status(found[0]["status"]) if found else None
+@dataclass(frozen=True, slots=True)
+class _Became:
+    """What became of a member by itself."""
+
+    state: Member
+    trouble: str | None = None
+    pause_id: UUID | None = None
+
+
+def _became(operation: str, one: Row, pause: Row | None) -> _Became | None:
+    """Return what became of a member by itself, given the open pause of its analysis; None where nothing did."""
     if operation == "pause":
-        if now is not None:
-            await _set(conn, one, member_of(now.value), pause_id=found[0]["id"])
+        if pause is not None:
+            return _Became(member_of(pause["status"]), pause_id=pause["id"])
+        if one["state"] == Member.RUNNING and one["pause_status"] in {None, Status.RESUMED.value}:
+            # Its resume was under way when it was taken in: nobody else says any more what became of it.
+            return _Became(Member.FAILED, "It was resumed meanwhile.")
         return None
     if one["state"] == Member.RUNNING:
         # Launched, and what became of it was written with it; one that is gone has failed with its analysis.
-        return Member.FAILED if one["pause_id"] is None else None
-    return Member.DONE if now is None and one["pause_status"] == Status.RESUMED.value else None
+        return _Became(Member.FAILED) if one["pause_id"] is None else None
+    return _Became(Member.DONE) if pause is None and one["pause_status"] == Status.RESUMED.value else None
 
 
 async def _set(

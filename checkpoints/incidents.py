@@ -86,6 +86,7 @@ class Incidents:
         *,
         failure_id: UUID | None = None,
         details: Mapping[str, Any] | None = None,
+        announce: bool = True,
         deadline: Deadline,
     ) -> Report:
         """
@@ -96,6 +97,7 @@ class Incidents:
         Args:
             failure_id: of the caller's choice; the same failure repeated under it is one.
             details: whatever helps to find out, as JSON.
+            announce: whether people have to be told that it ends the analysis; not where somebody has told them.
 
         Raises:
             BadInput: there is no such analysis, or the details are no JSON.
@@ -105,7 +107,7 @@ class Incidents:
         async with self._database.transaction(deadline) as conn:
             analysis = await hold(conn, checked_id("analysis_id", analysis_id))
             row = await _recorded(conn, analysis, agent_type, failure, failure_id=failure_id, details=details or {})
-            await _effect(conn, analysis, row)
+            await _effect(conn, analysis, row, announce=announce)
         batch_id = None
         if does is not FailureClass.FAIL:
             batch_id = await self.compare(row["signature"], deadline=deadline)
@@ -203,17 +205,20 @@ async def _recorded(
     return found[0] if found else (await rows(conn, "failure_by_id", {"id": failure_id}))[0]
 
 
-async def _effect(conn: Connection, analysis: Analysis, failure: Row) -> None:
+async def _effect(conn: Connection, analysis: Analysis, failure: Row, *, announce: bool = True) -> None:
     """Give a recorded failure its effect, if it has none yet; one that has to wait for a gate is announced."""
     if failure["settled_at"] is not None:
         return
     does = FailureClass(failure["class"])
     if does is FailureClass.RETRY or analysis.outcome is not None:
         await do(conn, "failure_settled", {"id": failure["id"], "pause_id": None})
+        if does is not FailureClass.RETRY:
+            # Announced while a gate waited: the pause that it would have led to does not come any more.
+            await close_alerts(conn, _pause_of(failure))
         return
     reason = f"{failure['agent_type']}: {failure['message']}"[:2000]
     if does is FailureClass.FAIL:
-        await transitions.fail(conn, analysis, reason=reason, failure=failure)
+        await transitions.fail(conn, analysis, reason=reason, failure=failure, announce=announce)
         return
     if await rows(conn, "gate_waiting", {"analysis_id": analysis.analysis_id}):
         shown = await rows(

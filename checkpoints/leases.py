@@ -181,6 +181,7 @@ class Leases:
         Raises:
             LeaseLost: somebody else has taken over; the block was cancelled at its next wait.
         """
+        first: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(self._beat(lease, every_s))
@@ -190,7 +191,10 @@ class Leases:
                     beating.cancel()
         except BaseExceptionGroup as errors:
             lost = [error for error in errors.exceptions if isinstance(error, LeaseLost)]
-            raise (lost or errors.exceptions)[0] from None
+            first = (lost or errors.exceptions)[0]
+        if first is not None:
+            # Out here, so that what it was raised from stays with it.
+            raise first
 
     async def _beat(self, lease: Lease, every_s: float) -> None:
         while True:

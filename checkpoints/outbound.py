@@ -122,7 +122,7 @@ def _retry_after_s(text: str | None, clock: Clock) -> float | None:
         return min(float(text[:9]), _LONGEST_RETRY_AFTER_S)
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)

@@ -36,7 +36,15 @@ from checkpoints.model import Checkpoint, Kind, Lease
 from checkpoints.store import Checkpoints
 from checkpoints.versions import MIGRATIONS, Migrations, resumable
 from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, ConsistencyError, NotOpen, NotResumable, OutcomeUnknown, ValkeyUnavailable
+from journal.errors import (
+    BudgetExceeded,
+    ConsistencyError,
+    NotOpen,
+    NotResumable,
+    OutcomeUnknown,
+    StatementRejected,
+    ValkeyUnavailable,
+)
 
 log = structlog.get_logger()
 
@@ -162,8 +170,8 @@ class Recovery:
         A crash at any point leaves a memory that the next recovery either proves or replaces.
 
         Raises:
-            NotResumable: no tier holds the state of the newest checkpoint, and one alert was raised; or the program
-                does not understand its version. Nothing was started.
+            NotResumable: no tier holds the state of the newest checkpoint, or the program does not understand its
+                version. One alert was raised; nothing was started.
             StaleEpoch: somebody else has taken the lease meanwhile.
             PostgresUnavailable, ValkeyUnavailable: the newest checkpoint, or the place to work in, cannot be reached;
                 retryable; nothing was started.
@@ -199,12 +207,17 @@ class Recovery:
                 f"{lease.agent_type} has no checkpoint in the analysis {lease.analysis_id}.",
                 mend="Acquiring its lease writes the first one.",
             )
+        try:
+            present = resumable(latest, self._definitions, self._migrations)
+        except NotResumable as error:
+            await self._alarm.unrecoverable(latest, {Tier.POSTGRES: error.message}, deadline=deadline)
+            raise
         return _Wanted(
             lease=lease,
             identity=Identity(lease.agent_id, lease.analysis_id, lease.agent_type),
             latest=latest,
             of=await self._boundary(latest, deadline),
-            present=resumable(latest, self._definitions, self._migrations),
+            present=present,
         )
 
     def _reentrant(self, checkpoint: Checkpoint) -> bool:
@@ -216,12 +229,10 @@ class Recovery:
         """Return *latest*, or the checkpoint before it whose memory holds nothing of an unfinished subtask."""
         if latest.kind in {Kind.START, Kind.SUBTASK} or latest.current_subtask is None or self._reentrant(latest):
             return latest
-        history = await self._checkpoints.history(latest.analysis_id, latest.agent_type, deadline=deadline)
-        ends = [one for one in history if one.kind in {Kind.START, Kind.SUBTASK} and one.seq < latest.seq]
-        if not ends or ends[-1].working_memory_hash == latest.working_memory_hash:
+        before = await self._checkpoints.boundary(latest, deadline=deadline)
+        if before is None or before.working_memory_hash == latest.working_memory_hash:
             return latest
-        before = await self._checkpoints.get(ends[-1].id, deadline=deadline)
-        return before or latest
+        return before
 
     async def _from_tiers(self, wanted: _Wanted, deadline: Deadline) -> Recovered:
         refused: dict[Tier, str] = {}
@@ -231,7 +242,11 @@ class Recovery:
                 meta, dirty = await attempt(wanted, deadline)
             except _Refused as reason:
                 refused[tier] = str(reason)
-            except ConsistencyError as error:
+            except (ConsistencyError, StatementRejected) as error:
+                # A server rejects what is asked of a key of another type than ours: its content is none of ours either.
+                # What Postgres or the place to work in rejects is no proof that nothing is left.
+                if tier is Tier.POSTGRES and isinstance(error, StatementRejected):
+                    raise
                 refused[tier] = error.message
                 self._metrics.consistency_errors.add(store=tier.value)
             else:

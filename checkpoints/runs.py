@@ -21,7 +21,7 @@ from checkpoints.pauses import Pauses
 from checkpoints.programs import AgentRun, Stopped, program_of
 from checkpoints.session import Desk, Session
 from journal.deadline import Deadline
-from journal.errors import ImemError, LeaseHeld, LeaseLost, StoreUnavailable, TransitionRefused
+from journal.errors import ImemError, LeaseHeld, LeaseLost, NotResumable, StoreUnavailable, TransitionRefused
 
 log = structlog.get_logger()
 
@@ -117,7 +117,8 @@ class Runner:
                 await session.failed(failure.message, details={"kind": failure.kind.value})
         await self.incidents.report(
             started.analysis_id, started.agent_type, failure, details={"error": name, "dispatch": started.dispatch},
-            deadline=_soon(),
+            # A recovery that finds nothing left has told people so itself.
+            announce=not isinstance(error, NotResumable), deadline=_soon(),
         )  # fmt: skip
         return await self._ended(started, "FAILED")
 

@@ -214,6 +214,12 @@ class Checkpoints:
         rows = await self._database.named("checkpoint", {"id": checkpoint_id}, deadline=deadline)
         return Checkpoint.from_row(rows[0]) if rows else None
 
+    async def boundary(self, checkpoint: Checkpoint, *, deadline: Deadline) -> Checkpoint | None:
+        """Return the newest checkpoint before *checkpoint* at the end of a subtask, or at a beginning; None without."""
+        parameters = {**identity_of(checkpoint.analysis_id, checkpoint.agent_type), "seq": checkpoint.seq}
+        rows = await self._database.named("boundary_before", parameters, deadline=deadline)
+        return Checkpoint.from_row(rows[0]) if rows else None
+
     async def history(
         self, analysis_id: str, agent_type: str | None = None, *, limit: int = LONGEST_LIST, deadline: Deadline
     ) -> list[Summary]:

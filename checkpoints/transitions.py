@@ -83,13 +83,16 @@ async def begin(conn: Connection, analysis: Analysis, cause: Cause) -> tuple[Pau
 
     Raises:
         TransitionRefused: it has ended, is paused already, or a gate waits for a person.
-        BadInput: the checkpoint is not one of its own.
+        BadInput: the checkpoint is not one of its own, or the id is another pause's.
     """
     refuse_ended(analysis)
     before = await open_pause(conn, analysis.analysis_id)
     if before is not None:
         await _append(conn, before, cause)
         return before, False
+    known = await _known(conn, analysis, cause)
+    if known is not None:
+        return known, False
     failure = cause.failure
     facts = Facts(
         by=role_of(cause.by),
@@ -122,12 +125,25 @@ async def begin(conn: Connection, analysis: Analysis, cause: Cause) -> tuple[Pau
     return pause, True
 
 
+async def _known(conn: Connection, analysis: Analysis, cause: Cause) -> Pause | None:
+    """Return the pause that an order led to before, where it is repeated after that was over."""
+    found = await rows(conn, "pause_by_id", {"id": cause.pause_id}) if cause.pause_id is not None else []
+    if not found:
+        return None
+    pause = pause_of(found[0])
+    if pause.analysis_id != analysis.analysis_id:
+        raise BadInput("pause_id", f"is that of a pause of {pause.analysis_id!r}.")
+    return pause
+
+
 async def _append(conn: Connection, pause: Pause, cause: Cause) -> None:
     """Add a further failure to a pause that is open; refuse a further order, unless it is only being carried out."""
     if cause.failure is not None:
         if pause.status is Status.PAUSING:
             check(pause.status, Status.PAUSING, Facts(by=By.SYSTEM, failed=True))
         await do(conn, "failure_settled", {"id": cause.failure["id"], "pause_id": pause.id})
+        # Announced while a gate waited, it speaks of a pause of its own, which nothing would ever end.
+        await do(conn, "alert_about", {"alert_id": id_of("failure", cause.failure["id"]), "about": pause.id})
         return
     if pause.status is not Status.PAUSING and pause.id != cause.pause_id:
         check(pause.status, Status.PAUSING, Facts(by=role_of(cause.by)))

@@ -36,15 +36,16 @@
 -- Reading meta, and who may go on. Servers write whole numbers below 10^17 that scripts hand them in all their digits.
 local DAY_MS, HOUR_MS = 86400000, 3600000
 
--- Returns meta as a table; nil where there is none.
+-- Returns meta as a table; nil where there is none, or something that no script wrote: that is nobody's.
 local function held_by(meta)
-  local f = redis.call('HMGET', meta, 'epoch', 'rev', 'state', 'mode', 'expires_at', 'renewed_at', 'size')
-  if not f[1] then
+  local f = redis.pcall('HMGET', meta, 'epoch', 'rev', 'state', 'mode', 'expires_at', 'renewed_at', 'size')
+  local epoch, rev, expires_at = tonumber(f[1]), tonumber(f[2]), tonumber(f[5])
+  local renewed_at, size = tonumber(f[6]), tonumber(f[7])
+  if not (epoch and rev and expires_at and renewed_at and size) then
     return nil
   end
   return {
-    epoch = tonumber(f[1]), rev = tonumber(f[2]), state = f[3], mode = f[4],
-    expires_at = tonumber(f[5]), renewed_at = tonumber(f[6]), size = tonumber(f[7]),
+    epoch = epoch, rev = rev, state = f[3], mode = f[4], expires_at = expires_at, renewed_at = renewed_at, size = size,
   }
 end
 
@@ -167,9 +168,9 @@ local function put_size(suffix, kind, first, last)
 end
 
 -- wiping --
--- Removes every key that there is; returns how many.
+-- Removes every key that there is; returns how many. An index that is none names nothing.
 local function wipe(meta, index, prefix)
-  local gone = redis.call('SMEMBERS', index)
+  local gone = redis.pcall('SMEMBERS', index)
   local count = #gone
   for i = 1, count do
     gone[i] = prefix .. gone[i]

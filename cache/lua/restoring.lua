@@ -57,6 +57,8 @@ local at, i, suffixes, kinds = now + DAY_MS, 11, {}, {}
 while i <= #ARGV do
   local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
   local key = prefix .. suffix
+  -- An index that was lost did not name it.
+  redis.call('UNLINK', key)
   put_leaves(key, kind, i + 3, last, at)
   if kind ~= 'string' then
     redis.call('PEXPIREAT', key, at)

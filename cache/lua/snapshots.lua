@@ -13,12 +13,13 @@
 --   put_snapshot(body, meta; analysis, type, epoch, seq, at, body, {field, value}…) → {'ok', 1 if it was kept}
 local analysis, kind, epoch, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local at = tonumber(ARGV[5])
-local f = redis.call('HMGET', KEYS[2], 'epoch', 'seq', 'analysis_id', 'agent_type')
-if f[1] then
+local f = redis.pcall('HMGET', KEYS[2], 'epoch', 'seq', 'analysis_id', 'agent_type')
+local its_epoch, its_seq = tonumber(f[1]), tonumber(f[2])
+-- What is none that this script wrote stands in nobody's way.
+if its_epoch and its_seq and f[3] and f[4] then
   if f[3] ~= analysis or f[4] ~= kind then
     return {'other', f[3], f[4]}
   end
-  local its_epoch, its_seq = tonumber(f[1]), tonumber(f[2])
   if its_epoch > epoch or (its_epoch == epoch and its_seq > seq) then
     return {'ok', 0}
   end
@@ -54,9 +55,14 @@ return {'ok', redis.call('EXISTS', KEYS[2])}
 -- Keeps the copy of a checkpoint, but never over one with a higher (epoch, seq).
 --   put_copy(copy; epoch, seq, at, body) → {'ok', 1 if it was kept}
 local epoch, seq = tonumber(ARGV[1]), tonumber(ARGV[2])
-local f = redis.call('HMGET', KEYS[1], 'epoch', 'seq')
-if f[1] and (tonumber(f[1]) > epoch or (tonumber(f[1]) == epoch and tonumber(f[2]) > seq)) then
-  return {'ok', 0}
+local f = redis.pcall('HMGET', KEYS[1], 'epoch', 'seq')
+local its_epoch, its_seq = tonumber(f[1]), tonumber(f[2])
+if its_epoch and its_seq then
+  if its_epoch > epoch or (its_epoch == epoch and its_seq > seq) then
+    return {'ok', 0}
+  end
+else
+  redis.call('UNLINK', KEYS[1])
 end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'seq', ARGV[2], 'body', ARGV[4])
 redis.call('PEXPIREAT', KEYS[1], ARGV[3])

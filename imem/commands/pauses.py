@@ -34,6 +34,9 @@ WAIT_S = 90
 ROUND_MS = 1_000
 """Between two lines of progress, in milliseconds."""
 
+HELD_BACK_S = 0.5
+"""Between two looks at a batch of which nothing is under way, in seconds."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 What = Annotated[str, typer.Argument(metavar="ANALYSIS|STOCK", help="An analysis, or a stock such as company:MU.")]
 Several = Annotated[
@@ -247,6 +250,9 @@ def _batch(
             state = await order(orders, deadline)
             report(state.done, state.total)
             while state.completed_at is None and not deadline.passed:
+                if not state.running:
+                    # Held back, or in another's hands: asked again when that may have changed.
+                    await asyncio.sleep(min(HELD_BACK_S, deadline.left_s()))
                 state = await orders.carry_out(state, within_ms=ROUND_MS, deadline=Deadline.after_ms(ASK_MS))
                 report(state.done, state.total)
         return state

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import UUID
 
 import typer
 
-from journal.errors import shown
+from journal.errors import BadInput, shown
 from journal.settings import Settings
 
 if TYPE_CHECKING:
     from cache.document import Contents, Entry
     from checkpoints.model import Checkpoint, Summary
     from imem.working import Work
+
+T = TypeVar("T")
 
 BUDGET_MS = 5000
 """How long an answer may take, in milliseconds."""
@@ -47,6 +49,14 @@ async def _work() -> AsyncIterator[Work]:
             await work.close()
 
 
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run *work*; what is wrong with what was asked ends with exit code 2."""
+    try:
+        return asyncio.run(work)
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
+
+
 @checkpoints_app.callback()
 def _checkpoints() -> None:
     """Where agents stand."""
@@ -60,7 +70,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the checkpoints of an analysis, oldest first."""
-    found = asyncio.run(_history(analysis, agent_type))
+    found = _run(_history(analysis, agent_type))
     if as_json:
         typer.echo(json.dumps([_plain(asdict(one)) for one in found], indent=2, ensure_ascii=False))
     elif not found:
@@ -91,7 +101,7 @@ def _list(found: list[Summary]) -> Iterator[str]:
 @checkpoints_app.command()
 def show(checkpoint: Id, *, as_json: Json = False) -> None:
     """Show one checkpoint: what was done, what is left, and what the agent then knew."""
-    found = asyncio.run(_checkpoint(checkpoint))
+    found = _run(_checkpoint(checkpoint))
     if as_json:
         typer.echo(json.dumps(_plain(asdict(found)), indent=2, ensure_ascii=False))
     else:
@@ -155,7 +165,7 @@ def _shown(text: str) -> str:
 @checkpoints_app.command()
 def diff(before: Id, after: Id, *, as_json: Json = False) -> None:
     """Show what changed from one checkpoint to another: subtasks, and keys of the working memory."""
-    first, second = asyncio.run(_checkpoints_of(before, after))
+    first, second = _run(_checkpoints_of(before, after))
     changes = _changes(first, second)
     if as_json:
         typer.echo(json.dumps(changes, indent=2, ensure_ascii=False))
@@ -192,7 +202,7 @@ def working(
 
     Nothing is changed, and nothing is renewed.
     """
-    stand, contents = asyncio.run(_working(agent))
+    stand, contents = _run(_working(agent))
     if as_json:
         typer.echo(json.dumps({**stand, "keys": contents}, indent=2, ensure_ascii=False))
         return

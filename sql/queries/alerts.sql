@@ -7,6 +7,10 @@ SELECT workflow.raise_alert_v1(
 -- Takes the alerts about something off the cards; see workflow.close_alerts_v1. Column: closed, how many.
 SELECT workflow.close_alerts_v1(%(about)s) AS closed
 
+-- alert_about --
+-- An alert is about something else than it was thought to be when it was raised: that ends it.
+UPDATE workflow.alert SET about = %(about)s WHERE alert_id = %(alert_id)s AND closed_at IS NULL
+
 -- open_alerts --
 -- Alerts that have a card, and how many there are in all; those nobody has acknowledged first, then the most severe, then
 -- the oldest.

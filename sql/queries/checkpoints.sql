@@ -49,6 +49,15 @@ SELECT id, analysis_id, agent_type, agent_id, subject_id, run, seq, epoch, kind,
     agent_version, failure_reason, error_details, retry_count, l1_snapshot, l1_snapshot_hash, preserve
 FROM workflow.agent_checkpoints WHERE id = %(id)s
 
+-- boundary_before --
+-- The newest checkpoint of an agent before a seq that was saved at the end of a subtask, or at a beginning.
+SELECT id, analysis_id, agent_type, agent_id, subject_id, run, seq, epoch, kind, subtask, checkpoint_time, created_at,
+    progress_pct, completed_subtasks, pending_subtasks, working_memory, working_memory_hash, interim_results, agent_config,
+    agent_version, failure_reason, error_details, retry_count, l1_snapshot, l1_snapshot_hash, preserve
+FROM workflow.agent_checkpoints
+WHERE analysis_id = %(analysis_id)s AND agent_type = %(agent_type)s AND seq < %(seq)s AND kind IN ('start', 'subtask')
+ORDER BY seq DESC LIMIT 1
+
 -- checkpoints_of --
 -- The checkpoints of an analysis, or of one agent in it, oldest first, without what the agents then knew.
 SELECT id, analysis_id, agent_type, agent_id, subject_id, run, seq, epoch, kind, subtask, checkpoint_time, created_at,

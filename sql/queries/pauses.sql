@@ -69,7 +69,11 @@ WHERE id = %(id)s AND status = %(was)s
 RETURNING *
 
 -- pause_again --
--- Takes a resume back: its agents are stopped and snapshotted once more, with a new patience.
+-- Takes a resume back: its agents are stopped and snapshotted once more, with a new patience; their memories, which may be
+-- those of agents at work by now, live as long as the pause again.
+WITH again AS (
+    UPDATE workflow.pause_agent_checkpoints SET memory_kept = false WHERE pause_id = %(id)s
+)
 UPDATE workflow.paused_analyses SET
     status = 'PAUSING', step = 1, troubles = 0, last_trouble = %(trouble)s, next_attempt_at = NULL,
     drain_until = imem_now() + %(drain)s, automatic = false, failed_agent = coalesce(%(failed_agent)s, failed_agent)

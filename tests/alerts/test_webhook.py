@@ -132,12 +132,15 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
     assert (len(server.asked), other.asked) == (1, [])
 
 
-@pytest.mark.parametrize("form", ["seconds", "date", "nonsense"])
+@pytest.mark.parametrize("form", ["seconds", "date", "nonsense", "no zone of this world"])
 async def test_when_a_busy_receiver_wants_it_again(form: str) -> None:
-    header = {"seconds": "90", "date": "Sun, 01 Mar 2026 12:01:30 GMT", "nonsense": "soon"}[form]
+    header = {
+        "seconds": "90", "date": "Sun, 01 Mar 2026 12:01:30 GMT", "nonsense": "soon",
+        "no zone of this world": "Sun, 01 Mar 2026 12:01:30 +99999999999999999999",
+    }[form]  # fmt: skip
     with serving(lambda _: Answer(429, headers={"retry-after": header})) as server:
         attempt = await WebhookNotifier(server.url, SECRET, ManualClock(AT)).send(NOTICE, deadline=soon())
-    assert attempt.after_s == (0 if form == "nonsense" else 90)
+    assert attempt.after_s == (90 if form in {"seconds", "date"} else 0)
 
 
 @pytest.mark.parametrize("answer", [Answer(silent=True), Answer(status=200, cut=True), Answer(status=500, drip=True)])

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import pytest_asyncio
@@ -147,8 +148,6 @@ async def test_what_is_not_there_is_said_in_a_sentence(reader: World) -> None:
 
 
 def reader_id(_: World) -> Any:
-    from uuid import UUID
-
     return UUID(int=0)
 
 
@@ -201,3 +200,13 @@ async def test_the_command_line_shows_a_working_memory(reader: World) -> None:
     code, _, complaint = run(reader, "working", "nobody")
     assert code == 1
     assert complaint.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("working", "a*b"), ("working", "a:b"), ("checkpoints", "show", str(UUID(int=0))), ("checkpoints", "list", "")],
+)
+async def test_what_is_asked_for_wrongly_is_wrong_usage(reader: World, words: tuple[str, ...]) -> None:
+    code, text, complaint = run(reader, *words)
+    assert (code, text) == (2, "")
+    assert "Error" in complaint

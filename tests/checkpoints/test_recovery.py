@@ -12,11 +12,12 @@ import redis.asyncio
 from psycopg.types.json import Jsonb
 
 from cache.state import Identity
-from checkpoints.model import Kind
+from checkpoints.definitions import Definitions
+from checkpoints.model import Failure, Kind
 from checkpoints.recovery import Tier
 from journal.errors import NotResumable, StaleEpoch
-from tests.checkpoints.conftest import World, soon
-from tests.checkpoints.recovering import READERS, Alarms, desk_of, identity, known, names, work
+from tests.checkpoints.conftest import World, memory, soon
+from tests.checkpoints.recovering import READER, READERS, Alarms, desk_of, identity, known, names, work
 
 
 @pytest_asyncio.fixture
@@ -54,6 +55,25 @@ async def spoil_snapshot(world: World) -> None:
     await raw(world, "durable", "SET", body, text.replace(b'"v"', b'"w"'))
 
 
+async def no_meta(world: World) -> None:
+    """Put something that is no meta in its place."""
+    await raw(world, "working", "SET", f"L1:{world.agent('reader')}:meta", "x")
+
+
+async def half_a_meta(world: World) -> None:
+    await raw(world, "working", "HDEL", f"L1:{world.agent('reader')}:meta", "rev")
+
+
+async def no_index(world: World) -> None:
+    await raw(world, "working", "SET", f"L1:{world.agent('reader')}:keys", "x")
+
+
+async def no_snapshot(world: World) -> None:
+    body = f"fas:l1_snapshot:{world.agent('reader')}"
+    await raw(world, "durable", "DEL", body)
+    await raw(world, "durable", "RPUSH", body, "x")
+
+
 async def raw(world: World, server: str, *words: Any) -> Any:
     """Do to a server what no part of the product does."""
     url = getattr(world.settings, f"valkey_{server}_url").get_secret_value()
@@ -74,6 +94,10 @@ Damage = Callable[[World], Awaitable[None]]
         ((lose_live, lose_snapshot), Tier.POSTGRES),
         ((spoil_live, spoil_snapshot), Tier.POSTGRES),
         ((lose_one_key, lose_snapshot), Tier.POSTGRES),
+        ((no_meta,), Tier.SECONDARY),
+        ((half_a_meta,), Tier.SECONDARY),
+        ((no_index,), Tier.SECONDARY),
+        ((lose_live, no_snapshot), Tier.POSTGRES),
     ],
 )
 async def test_each_tier_serves_without_those_above(reader: World, damages: tuple[Damage, ...], tier: Tier) -> None:
@@ -141,6 +165,50 @@ async def test_nothing_is_started_when_nothing_is_left(reader: World) -> None:
     assert len(alarms.told) == 1
     assert await reader.memories.meta(reader.agent("reader"), deadline=soon()) is None
     assert reader.metrics.consistency_errors.total(store="postgresql_checkpoint") == 2
+
+
+@pytest.mark.spec("CK-6")
+async def test_of_a_version_that_nobody_understands_somebody_is_told(reader: World) -> None:
+    """Nothing starts, and one alert says which program it takes."""
+    newer = Definitions.of([READER.model_copy(update={"version": "2"})])
+    alarms = Alarms()
+    for _ in range(2):
+        with pytest.raises(NotResumable, match="version 1"):
+            async with desk_of(replace(reader, definitions=newer), alarms).begin(**names(reader)):
+                pytest.fail("it began")
+
+    (reasons,) = alarms.told.values()
+    assert "no step leads from 1 to 2" in reasons[Tier.POSTGRES]
+
+
+async def test_however_many_checkpoints_there_are_the_nearest_boundary_counts(reader: World) -> None:
+    """What was completed after a thousand failed attempts is not taken back with the half-done subtask after it."""
+    desk, document, its = desk_of(reader), *memory(a="b")
+    lease = await reader.acquire("reader")
+    for number in range(1_000):
+        await reader.save(
+            lease, "read", kind=Kind.FAILURE, document=document, digest=its, failure=Failure(reason=f"{number}")
+        )
+    await reader.leases.release(lease, deadline=soon())
+    async with desk.begin(**names(reader)) as session:
+        await work(session, "read")
+        before = await known(reader)
+        await session.memory.list("calls").append("half done")
+        await session.failed("the endpoint is gone")
+
+    async with desk.begin(**names(reader)) as session:
+        assert session.recovered.rolled_back
+        assert await known(reader) == before
+
+
+async def test_an_error_keeps_what_it_was_raised_from(reader: World) -> None:
+    """A session adds nothing to what goes wrong in it, and takes nothing away."""
+    first = ValueError("first")
+    with pytest.raises(KeyError) as raised:
+        async with desk_of(reader).begin(**names(reader)):
+            raise KeyError("then") from first
+
+    assert raised.value.__cause__ is first
 
 
 async def test_a_clean_start_has_nothing_to_recover(world: World) -> None:

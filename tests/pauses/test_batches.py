@@ -223,3 +223,52 @@ async def test_a_caller_that_is_killed_leaves_the_batch_to_managers(world: World
     state = await finished(world, await world.batches.get_batch_status(row["id"], deadline=soon()))
 
     assert (state.status, state.resumed) == ("COMPLETED", 6)
+
+
+async def test_a_batch_ends_where_a_member_at_a_gate_is_rejected_for_good(world: World) -> None:
+    """It waited for the person at the gate to be paused; that will not come any more."""
+    lease = await world.begin("a-gated", stock_id="company:gated")
+    open_gate(world, "a-gated")
+    quota = Failure(kind=Kind.QUOTA, message="429", endpoint="api.example", attempt=3)
+    await world.incidents.report("a-gated", lease.agent_type, quota, deadline=soon())
+    await world.release(lease)
+    for name in await ready(world, 2):
+        await world.incidents.report(name, "business_research", quota, deadline=soon())
+    await world.manager.round(deadline=soon())
+    (row,) = await world.rows("SELECT id FROM workflow.batch_pause_operations")
+    assert (await world.batches.get_batch_status(row["id"], deadline=soon())).status == "IN_PROGRESS"
+
+    open_gate(world, "a-gated", state="HARD_REJECTED")
+    for _ in range(3):
+        await world.manager.round(deadline=soon())
+
+    state = await world.batches.get_batch_status(row["id"], deadline=soon())
+    assert (state.status, state.paused, state.failed) == ("PARTIALLY_FAILED", 2, 1)
+
+
+async def test_a_batch_of_pauses_does_not_wait_for_one_that_was_just_being_resumed(world: World) -> None:
+    """It runs again, and is not what the batch wanted it to be."""
+    await world.paused("a-1")
+    world.owner(
+        "UPDATE workflow.paused_analyses SET status = 'RESUMING', step = 3, "
+        "next_attempt_at = imem_now() + interval '1 hour'"
+    )
+    names = ["a-1", *await ready(world, 1, "b")]
+    ordered = await world.batches.pause_batch([], "All.", analysis_ids=names, by=PERSON, deadline=soon(2_000))
+    assert ordered.members["a-1"][0] == "RUNNING"
+    world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
+
+    state = await finished(world, ordered)
+
+    assert (state.status, state.paused, state.failed) == ("PARTIALLY_FAILED", 1, 1)
+    assert state.members["a-1"] == ("FAILED", "It was resumed meanwhile.")
+
+
+async def test_who_orders_a_batch_hears_of_it_however_long_it_takes(world: World) -> None:
+    """An agent does not come to a safe point within the time: the batch is on file, and is told of as that."""
+    await world.begin("a-1")
+
+    state = await world.batches.pause_batch(["company:MU"], "All.", by=PERSON, deadline=soon(500))
+
+    assert (state.status, state.running) == ("IN_PROGRESS", 1)
+    assert len(await world.rows("SELECT FROM workflow.batch_pause_operations")) == 1

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from checkpoints.failures import Failure, Kind
 from imem.cli import app
+from imem.pausing import Orders
 from journal.errors import PermissionDenied, TransitionRefused
 
 from .world import World, soon
@@ -152,3 +153,27 @@ async def test_a_cause_that_is_over_and_a_pause_that_is_given_up(world: World, i
     given_up = await imem("pauses", "cancel", "a-1", "--reason", "Enough.")
     assert given_up.output.strip() == "a-1 is given up."
     assert "EXPIRED" in (await imem("pauses", "show", "a-1")).output
+
+
+async def test_a_batch_that_is_held_back_is_looked_at_now_and_then(
+    world: World, imem: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota is used up: nothing is launched, and nobody asks about it hundreds of times."""
+    for name in ("a-1", "a-2"):
+        await world.paused(name, stock_id=f"company:{name}")
+    await have(world, "b-0", "b-1", "b-2")
+    quota = Failure(kind=Kind.QUOTA, message="429", endpoint="api.example", attempt=3)
+    for name in ("b-0", "b-1", "b-2"):
+        await world.incidents.report(name, "business_research", quota, deadline=soon())
+    looks, carry_out = [], Orders.carry_out
+
+    async def counted(self: Orders, *given: Any, **named: Any) -> Any:
+        looks.append(given)
+        return await carry_out(self, *given, **named)
+
+    monkeypatch.setattr(Orders, "carry_out", counted)
+    found = await imem("resume", "a-1", "a-2", "--wait", "0", "--json")
+
+    assert found.exit_code == 3, found.output
+    assert "quota" in json.loads(found.output)["held_back"]
+    assert 0 < len(looks) <= 12

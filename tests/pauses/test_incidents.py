@@ -304,3 +304,20 @@ async def test_whatever_a_failure_says_it_pauses(world: World, message: str) -> 
 
     assert report.pause_id is not None
     assert await world.alerts() == ["AGENT_FAILURE"]
+
+
+@pytest.mark.parametrize("ends", ["TIMED_OUT", "HARD_REJECTED"])
+async def test_no_card_outlives_what_it_is_about(world: World, ends: str) -> None:
+    """A failure was announced while a gate waited; then the gate itself paused, or ended, the analysis."""
+    lease = await world.begin("a-1")
+    open_gate(world)
+    await world.incidents.report("a-1", lease.agent_type, CRASH, deadline=soon())
+    await world.release(lease)
+    open_gate(world, state=ends)
+    for _ in range(3):
+        await world.manager.round(deadline=soon())
+    if ends == "TIMED_OUT":
+        await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+
+    (alert,) = await world.rows("SELECT closed_at FROM workflow.alert WHERE kind = 'AGENT_FAILURE'")
+    assert alert["closed_at"] is not None

@@ -283,3 +283,29 @@ async def test_a_program_that_lets_the_stop_pass_is_no_failure(world: World) -> 
 
     assert await world.parts.runner.run(world.sent[-1]) == "STOPPED"
     assert await world.rows("SELECT FROM workflow.agent_failures") == []
+
+
+@pytest.mark.spec("CK-29")
+async def test_an_agent_that_nothing_can_bring_back_raises_one_alert(world: World) -> None:
+    """All tiers are bad when its message arrives: it does not start, its analysis has failed, people are told once."""
+
+    async def run(given: AgentRun) -> None:
+        await given.session.complete(given.session.pending[0])
+        raise ZeroDivisionError
+
+    program("screening")(run)
+    await started(world, {"screening": "scr"})
+    await world.parts.runner.run(world.sent[-1])
+    await world.manager.round(deadline=soon())
+    await world.pauses.resume_analysis("company:a-1", by=PERSON, deadline=soon())
+    before = len(await world.alerts())
+    for server in (world.working_redis, world.durable_redis):
+        await server.flushall()
+    world.owner("ALTER TABLE workflow.agent_checkpoints DISABLE TRIGGER append_only")
+    world.owner("UPDATE workflow.agent_checkpoints SET working_memory_hash = repeat('0', 64) WHERE kind <> 'start'")
+    world.owner("UPDATE workflow.agent_checkpoints SET l1_snapshot_hash = repeat('0', 64) WHERE kind = 'pause'")
+
+    assert await world.parts.runner.run(world.sent[-1]) == "FAILED"
+
+    assert (await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())).outcome == "failed"
+    assert len(await world.alerts()) == before + 1

@@ -94,6 +94,23 @@ async def test_pausing_one_of_four_leaves_the_others_alone(world: World) -> None
     assert await world.pauses.stop_wanted("a-0", deadline=soon()) is not None
 
 
+async def test_the_same_order_after_it_was_resumed_pauses_nothing(world: World) -> None:
+    """Whoever asks again late learns what became of it; under the id of another's pause nothing is ordered."""
+    for name in ("a-1", "a-2"):
+        await world.release(await world.begin(name, stock_id=f"company:{name}"))
+    given: dict[str, Any] = {"by": PERSON, "pause_id": uuid4()}
+    first = await world.pauses.pause_analysis(None, "Once.", analysis_id="a-1", **given, deadline=soon())
+    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+
+    again = await world.pauses.pause_analysis(None, "Once.", analysis_id="a-1", **given, deadline=soon())
+
+    assert (again.pause_id, again.status, again.new) == (first.pause_id, "RESUMED", False)
+    assert await world.pauses.stop_wanted("a-1", deadline=soon()) is None
+    with pytest.raises(BadInput) as refused:
+        await world.pauses.pause_analysis(None, "Once.", analysis_id="a-2", **given, deadline=soon())
+    assert refused.value.field == "pause_id"
+
+
 async def test_the_same_order_under_its_id_pauses_once(world: World) -> None:
     """Whoever did not hear the answer may ask again; another order of what is paused is refused."""
     lease = await world.begin("a-1")

@@ -11,10 +11,11 @@ import pytest
 from cache.changes import put
 from cache.document import contents_of, digest
 from cache.state import Mode
+from checkpoints.definitions import Definitions
 from checkpoints.model import Kind
 from checkpoints.orchestrator import CeleryOrchestrator
 from journal.deadline import Deadline
-from journal.errors import ConsistencyError, NotResumable, StaleEpoch
+from journal.errors import ConsistencyError, NotResumable, StaleEpoch, ValkeyUnavailable
 
 from .world import FOUR, PERSON, World, soon
 
@@ -257,3 +258,58 @@ async def test_a_snapshot_that_is_not_what_its_digest_says_is_never_paused_on(wo
 
 async def _nothing(*_: Any, **__: Any) -> None:
     """Stand for a driver that is killed before its first step."""
+
+
+async def test_a_resume_by_a_program_of_another_version_tells_people(world: World) -> None:
+    """The analysis has failed, nothing starts, and the alert says which version it takes."""
+    await world.paused("a-1")
+    agents = [one.model_copy(update={"version": "2"}) for one in world.definitions.agents.values()]
+    recovery: Any = world.stores.recovery
+    recovery._definitions = Definitions.of(agents)
+
+    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+
+    state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
+    assert state.outcome == "failed"
+    assert world.sent == []
+    (alert,) = await world.rows("SELECT severity, payload FROM workflow.alert WHERE kind = 'AGENT_FAILURE'")
+    assert alert["severity"] == "CRITICAL"
+    assert "is of version 1" in alert["payload"]["reason"]
+
+
+async def test_a_resume_that_is_taken_back_lets_memories_live_as_long_as_the_pause_again(world: World) -> None:
+    """They were restored for an agent at work, for a day; then what should have started it was away."""
+    lease = await world.paused("a-1")
+    await world.working_redis.flushall()
+
+    class Away:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.orchestrator, name)
+
+        async def resume_workflow(self, *_: Any, **__: Any) -> None:
+            raise ValkeyUnavailable("away")
+
+    object.__setattr__(world.stores, "orchestrator", Away())
+    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon(500))
+    for _ in range(4):
+        world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
+        await world.manager.round(deadline=soon())
+
+    pause = (await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())).pause
+    meta = await world.working.meta(lease.agent_id, deadline=soon())
+    assert pause is not None
+    assert meta is not None
+    assert (pause.status, meta.mode) == ("PAUSED", Mode.PAUSED)
+    assert abs(meta.expires_at - pause.stale_at) < timedelta(seconds=1)
+
+
+async def test_a_memory_that_is_damaged_does_not_keep_an_analysis_from_pausing(world: World) -> None:
+    """What stands there is none that a script wrote: the last checkpoint counts."""
+    lease = await world.begin("a-1")
+    await world.release(lease)
+    await world.working_redis.set(f"L1:{lease.agent_id}:meta", "x")
+
+    assert (await order(world)).status == "PAUSED"
+
+    (agent,) = await world.rows("SELECT source FROM workflow.pause_agent_checkpoints")
+    assert agent["source"] == "checkpoint"

@@ -16,6 +16,7 @@ from cache.document import Type
 from cache.keys import suffix_of
 from cache.values import Text, entry_from, leaf_of, scored_from, text_of, value_of
 from journal.deadline import Deadline
+from journal.errors import UnsupportedType
 
 if TYPE_CHECKING:
     from cache.client import Argument
@@ -58,6 +59,13 @@ class _Handle:
     def _text(self, leaf: bytes | None, *, raw: bool) -> Any:
         return None if leaf is None else text_of(self.key, leaf, raw=raw)
 
+    def _removed(self, leaf: bytes | None, *, raw: bool) -> Any:
+        """Return what is nowhere else any more: an error would be the end of it."""
+        try:
+            return self._text(leaf, raw=raw)
+        except UnsupportedType:
+            return leaf
+
 
 class ListHandle(_Handle):
     """A list; positions count from 0, or from the end with -1."""
@@ -73,12 +81,12 @@ class ListHandle(_Handle):
         return int(await self._write(changes.list_prepend(self.key, items), deadline))
 
     async def pop(self, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Remove and return the last item; None where there is none."""
-        return self._text(await self._write(changes.list_pop(self.key), deadline), raw=raw)
+        """Remove and return the last item; None where there is none. One that is not UTF-8 comes as bytes."""
+        return self._removed(await self._write(changes.list_pop(self.key), deadline), raw=raw)
 
     async def pop_first(self, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Remove and return the first item; None where there is none."""
-        return self._text(await self._write(changes.list_pop(self.key, first=True), deadline), raw=raw)
+        """Remove and return the first item; None where there is none. One that is not UTF-8 comes as bytes."""
+        return self._removed(await self._write(changes.list_pop(self.key, first=True), deadline), raw=raw)
 
     async def get(self, index: int, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
         """Return the item at *index*; None where there is none."""

@@ -28,6 +28,7 @@ from cache.state import Identity, Meta
 from cache.store import Found, WorkingStore, Written
 from cache.values import Value, entry_from, entry_of, value_of
 from journal.deadline import Deadline
+from journal.errors import UnsupportedType
 
 BUDGET_MS: Final = 500
 """How long a call may take where it does not say, in milliseconds."""
@@ -117,8 +118,16 @@ class WorkingMemory:
             await self.write(*(changes.put(key, value) for key, value in values.items()), deadline=deadline)
 
     async def pop(self, key: str, default: Any = None, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Remove *key* and return what it held, or *default* where it held nothing."""
-        return _held(key, await self.write(changes.take(key), deadline=deadline), default, raw=raw)
+        """
+        Remove *key* and return what it held, or *default* where it held nothing.
+
+        What is not UTF-8 throughout comes as bytes, asked for or not: it is nowhere else any more.
+        """
+        written = await self.write(changes.take(key), deadline=deadline)
+        try:
+            return _held(key, written, default, raw=raw)
+        except UnsupportedType:
+            return _held(key, written, default, raw=True)
 
     async def setdefault(self, key: str, value: Value, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
         """Set *key* to *value* where it holds nothing; return what it holds then."""

@@ -49,6 +49,19 @@ async def test_like_a_dict(memory: WorkingMemory) -> None:
     assert await memory.get("a") == ""
 
 
+async def test_what_is_taken_out_comes_back_whatever_it_is(memory: WorkingMemory) -> None:
+    """An error instead would be the end of it: what is no text comes as bytes."""
+    await memory.update({"text": b"\xff", "list": [b"\xff", "a", b"\xfe"], "hash": {"f": b"\xff"}})
+
+    assert await memory.pop("text") == b"\xff"
+    assert await memory.list("list").pop() == b"\xfe"
+    assert await memory.list("list").pop_first() == b"\xff"
+    assert await memory.pop("hash") == {b"f": b"\xff"}
+    assert await memory.items() == {"list": ["a"]}
+    with pytest.raises(UnsupportedType, match="raw=True"):
+        await memory.setdefault("bytes", b"\xff")
+
+
 async def test_lists(memory: WorkingMemory) -> None:
     """Both ends, positions, trimming, removing; gone with the last item."""
     tasks = memory.list("tasks")

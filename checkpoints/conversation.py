@@ -2,14 +2,15 @@
 Conversations that stay short without being forgotten.
 
 A thread is one workflow's: threads of two workflows have nothing in common, even under one name. What is said is stored
-in order and never deleted. Once more than twenty messages stand in a thread, the oldest fifteen are replaced in its
-window by a summary, which stands where they stood; system messages that the thread began with stay in every window.
+in order, and deleted only with its whole thread. Once more than twenty messages stand in a thread, the oldest fifteen
+are replaced in its window by a summary, which stands where they stood; system messages that the thread began with stay
+in every window.
 
 A summary is made outside any transaction, and put into place only if everything that it stands for still stands: of
 two who make one at once, one wins. Killed at any moment, the thread stands as before or with the whole summary; a
 model that fails, or is silent, costs nothing but the summary: the window then shows the newest twenty.
 
-Nothing here knows who may read what; :mod:`imem` does.
+A thread is that actor's who began it, where somebody says who. Nothing here knows who may do what; :mod:`imem` does.
 """
 
 from __future__ import annotations
@@ -98,6 +99,22 @@ class Added:
     summarised: Summarised
 
 
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """
+    Whose a thread is.
+
+    Attributes:
+        owner: the actor; None where it was begun on nobody's behalf.
+    """
+
+    owner: str | None
+
+
+class Foreign(Owned):
+    """Says that a thread is not that actor's on whose behalf something was to be done: nothing was."""
+
+
 class Conversations:
     """
     The threads of every workflow.
@@ -129,8 +146,31 @@ class Conversations:
             PostgresUnavailable, BudgetExceeded: nothing was written; retryable.
             OutcomeUnknown: the connection broke while committing; repeating the call is harmless.
         """
-        thread = _thread(workflow_id, thread_id)
+        added = await self.add_of(None, workflow_id, thread_id, message, deadline=deadline, summarise=summarise)
+        assert not isinstance(added, Foreign)  # noqa: S101 - on nobody's behalf
+        return added
+
+    async def add_of(
+        self,
+        owner: str | None,
+        workflow_id: str,
+        thread_id: str,
+        message: Message,
+        *,
+        deadline: Deadline,
+        summarise: bool = True,
+    ) -> Added | Foreign:
+        """
+        Store *message* as :meth:`add`, on behalf of *owner*: a new thread becomes its own, another's is left alone.
+
+        Args:
+            owner: None for any thread, whoever's it is.
+
+        Raises: as :meth:`add`.
+        """
+        thread = checked_thread(workflow_id, thread_id)
         given = {
+            "owner": owner,
             "id": message.id,
             "role": message.role,
             "content": message.content,
@@ -144,6 +184,8 @@ class Conversations:
         async with self._database.transaction(deadline) as conn:
             row = await (await conn.execute(sql("add_message"), {**thread, **given})).fetchone()
         assert row is not None  # noqa: S101 - the function returns one
+        if row["status"] == "foreign":
+            return Foreign(row["owner"])
         if row["status"] == "conflict":
             raise BadInput(
                 "id", f"{message.id!r} names another message of this thread.", mend="Give it an id of its own."
@@ -155,18 +197,23 @@ class Conversations:
             done = await self._summarise_claimed(thread, deadline)
         return Added(message.id, row["seq"], row["status"] == "new", row["pinned"], row["created_at"], done)
 
-    async def window(self, workflow_id: str, thread_id: str, *, deadline: Deadline) -> tuple[Stored, ...]:
+    async def window(
+        self, workflow_id: str, thread_id: str, *, owner: str | None = None, deadline: Deadline
+    ) -> tuple[Stored, ...]:
         """
         Return what a model has to see of a thread, in order: nothing of a thread that does not exist.
 
         That is what is pinned and at most :data:`~checkpoints.messages.WINDOW` others: the summary of the older part,
         if there is one, and the newest. A tool's result whose call is not among them is left out.
 
+        Args:
+            owner: show nothing of a thread that is not its own; None for any thread.
+
         Raises:
             BadInput: an id is wrong.
             PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
         """
-        given = {**_thread(workflow_id, thread_id), "limit": WINDOW}
+        given = {**checked_thread(workflow_id, thread_id), "owner": owner, "limit": WINDOW}
         rows = await self._database.named("window_messages", given, deadline=deadline)
         found = [Stored.from_row(row) for row in rows]
         others = [message for message in found if not message.pinned]
@@ -178,12 +225,20 @@ class Conversations:
         return tuple(message for message in found if message.pinned or message.id in shown)
 
     async def history(
-        self, workflow_id: str, thread_id: str, *, after: int = 0, limit: int = 100, deadline: Deadline
+        self,
+        workflow_id: str,
+        thread_id: str,
+        *,
+        owner: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+        deadline: Deadline,
     ) -> tuple[Stored, ...]:
         """
         Return what was said in a thread, verbatim, a page after the *seq* that was read last; summaries are not shown.
 
         Args:
+            owner: show nothing of a thread that is not its own; None for any thread.
             after: the seq of the last message that is known already; 0 for the beginning.
             limit: most messages, 1 to :data:`MOST_HISTORY`.
 
@@ -195,7 +250,7 @@ class Conversations:
             raise BadInput("limit", f"is a number from 1 to {MOST_HISTORY}.")
         if after < 0:
             raise BadInput("after", "is the seq of a message, or 0.")
-        given = {**_thread(workflow_id, thread_id), "after": after, "limit": limit}
+        given = {**checked_thread(workflow_id, thread_id), "owner": owner, "after": after, "limit": limit}
         rows = await self._database.named("messages_after", given, deadline=deadline)
         return tuple(Stored.from_row(row) for row in rows)
 
@@ -207,11 +262,42 @@ class Conversations:
             BadInput: an id is wrong.
             PostgresUnavailable, BudgetExceeded: the summary stands; that the failures are over was not noted.
         """
-        thread = _thread(workflow_id, thread_id)
+        thread = checked_thread(workflow_id, thread_id)
         done = await self._attempt(thread, deadline)
         if done is Summarised.DONE:
             await self._database.do("summary_ended", thread, deadline=deadline)
         return done
+
+    async def owner(self, workflow_id: str, thread_id: str, *, deadline: Deadline) -> Owned | None:
+        """
+        Return whose a thread is; None where there is no such thread.
+
+        Raises:
+            BadInput: an id is wrong.
+            PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
+        """
+        rows = await self._database.named("thread_owner", checked_thread(workflow_id, thread_id), deadline=deadline)
+        return Owned(rows[0]["owner"]) if rows else None
+
+    async def delete_of(
+        self, owner: str | None, workflow_id: str, thread_id: str, *, deadline: Deadline
+    ) -> int | Foreign:
+        """
+        Delete a thread of *owner* with everything that was said in it; return how many messages that were.
+
+        Whoever adds to it at the same time has been before, or begins the thread anew. Repeating it is harmless.
+
+        Args:
+            owner: None for a thread that was begun on nobody's behalf.
+
+        Raises:
+            BadInput: an id is wrong.
+            PostgresUnavailable, BudgetExceeded: nothing was deleted; retryable.
+            OutcomeUnknown: the connection broke while committing; repeating the call is harmless.
+        """
+        given = {**checked_thread(workflow_id, thread_id), "owner": owner}
+        (row,) = await self._database.commit("delete_thread", given, deadline=deadline)
+        return Foreign(row["owner"]) if row["status"] == "foreign" else int(row["messages"])
 
     async def _summarise_claimed(self, thread: dict[str, str], deadline: Deadline) -> Summarised:
         """Summarise unless somebody else does, and again while too much is left."""
@@ -273,7 +359,7 @@ class Conversations:
         return Summarised.OUTRUN if row is None or row["seq"] is None else Summarised.DONE
 
 
-def _thread(workflow_id: str, thread_id: str) -> dict[str, str]:
+def checked_thread(workflow_id: str, thread_id: str) -> dict[str, str]:
     """
     Return the key of a thread.
 

@@ -108,7 +108,7 @@ _R, _T, _A = Role, ResourceType, Action
 AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     # agent
     **_cells(_R.AGENT, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
-    **_cells(_R.AGENT, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.AGENT, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
     **_cells(_R.AGENT, _T.AGENT_CACHE, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.AGENT, _T.GRAPH, Scope.ALL, _A.READ),
     **_cells(_R.AGENT, _T.PATTERNS, Scope.ALL, _A.READ, _A.PROPOSE),
@@ -116,7 +116,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.AGENT, _T.JOURNAL, Scope.OWN, _A.APPEND),
     # knowledge base agent
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
-    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.AGENT_CACHE, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.PATTERNS, Scope.ALL, _A.READ, _A.PROPOSE, _A.VALIDATE, _A.ACTIVATE),
@@ -125,7 +125,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS),
     # debate facilitator
     **_cells(_R.DEBATE_FACILITATOR, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
-    **_cells(_R.DEBATE_FACILITATOR, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE),
+    **_cells(_R.DEBATE_FACILITATOR, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
     **_cells(_R.DEBATE_FACILITATOR, _T.AGENT_CACHE, Scope.ALL, _A.READ),
     **_cells(_R.DEBATE_FACILITATOR, _T.GRAPH, Scope.ALL, _A.READ),
     **_cells(_R.DEBATE_FACILITATOR, _T.PATTERNS, Scope.ALL, _A.READ),
@@ -146,7 +146,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.HUMAN_ADMIN, _T.WORKING_MEMORY, Scope.ALL, _A.READ),
     **_cells(
         _R.HUMAN_ADMIN, _T.WORKFLOW, Scope.ALL,
-        _A.READ, _A.PAUSE, _A.RESUME, _A.EXTEND, _A.CANCEL, _A.ACKNOWLEDGE,
+        _A.READ, _A.DELETE, _A.PAUSE, _A.RESUME, _A.EXTEND, _A.CANCEL, _A.ACKNOWLEDGE,
     ),
     **_cells(_R.HUMAN_ADMIN, _T.AGENT_CACHE, Scope.ALL, _A.READ),
     **_cells(_R.HUMAN_ADMIN, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE, _A.DELETE),

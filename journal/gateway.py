@@ -37,6 +37,9 @@ _ATTEMPTS = 4
 _AUDITED = frozenset({ResourceType.PATTERNS})
 """Of these the audit holds every access that was granted, whatever was done."""
 
+_AUDITED_ACTIONS = frozenset({Action.DELETE})
+"""These the audit holds where they were granted, whatever they were done to: nothing else is left of it."""
+
 
 class Gateway:
     """
@@ -65,7 +68,7 @@ class Gateway:
         actor: Actor | None = None,
     ) -> T:
         """
-        Run *operation* if the actor may do *action* to *resource*; access to patterns leaves an audit row first.
+        Run *operation* if the actor may do *action* to *resource*; access to patterns and deletions leave a row first.
 
         Raises:
             PermissionDenied: the table does not allow it; one denial row was written. If even that row could not be
@@ -79,7 +82,7 @@ class Gateway:
                 f"{' of ' + resource.owner if resource.owner and resource.owner != actor.id else ''}.",
                 mend="The role comes from the settings or the token, not from the call.",
             )
-        if resource.type in _AUDITED:
+        if resource.type in _AUDITED or action in _AUDITED_ACTIONS:
             await self._audit(actor, resource, action, authorized=True, outcome="granted", deadline=deadline)
         return await operation()
 

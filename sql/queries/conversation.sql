@@ -1,17 +1,28 @@
 -- add_message --
--- Adds a message to a thread; see workflow.add_message_v1. Columns: status, seq, pinned, created_at, over.
-SELECT status, seq, pinned, created_at, over
-FROM workflow.add_message_v1(
-    %(workflow_id)s, %(thread_id)s, %(id)s, %(role)s, %(content)s, %(agent_id)s, %(tool_call_id)s, %(metadata)s::jsonb,
+-- Adds a message to a thread; see workflow.add_message_v2. Columns: status, seq, pinned, created_at, over, owner.
+SELECT status, seq, pinned, created_at, over, owner
+FROM workflow.add_message_v2(
+    %(owner)s, %(workflow_id)s, %(thread_id)s, %(id)s, %(role)s, %(content)s, %(agent_id)s, %(tool_call_id)s, %(metadata)s::jsonb,
     %(pinned)s, %(most_pinned)s, %(window)s)
+
+-- thread_owner --
+-- Whose a thread is; no row where there is none.
+SELECT owner FROM workflow.conversation_thread WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s
+
+-- delete_thread --
+-- Deletes a thread and all that was said in it; see workflow.delete_thread_v1. Columns: status, owner, messages.
+SELECT status, owner, messages FROM workflow.delete_thread_v1(%(owner)s, %(workflow_id)s, %(thread_id)s)
 
 -- window_messages --
 -- What a window is made of: what is pinned, the summary that stands, and the newest messages that stand. Parameters:
--- workflow_id, thread_id, limit (newest messages).
+-- workflow_id, thread_id, owner (NULL for anybody's), limit (newest messages).
 WITH standing AS NOT MATERIALIZED (
     SELECT id, seq, depth, role, content, agent_id, tool_call_id, metadata, pinned, superseded_by, created_at
     FROM workflow.conversation_messages
     WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND superseded_by IS NULL
+      AND (%(owner)s::text IS NULL OR %(owner)s = (
+          SELECT t.owner FROM workflow.conversation_thread AS t
+          WHERE t.workflow_id = %(workflow_id)s AND t.thread_id = %(thread_id)s))
 )
 SELECT * FROM standing WHERE pinned
 UNION ALL
@@ -35,10 +46,14 @@ WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND id = ANY (
 ORDER BY seq, depth
 
 -- messages_after --
--- What was said in a thread, verbatim, superseded or not: a page after a seq.
+-- What was said in a thread, verbatim, superseded or not: a page after a seq. Parameters: workflow_id, thread_id, owner (NULL
+-- for anybody's), after, limit.
 SELECT id, seq, depth, role, content, agent_id, tool_call_id, metadata, pinned, superseded_by, created_at
 FROM workflow.conversation_messages
 WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND depth = 0 AND seq > %(after)s
+  AND (%(owner)s::text IS NULL OR %(owner)s = (
+      SELECT t.owner FROM workflow.conversation_thread AS t
+      WHERE t.workflow_id = %(workflow_id)s AND t.thread_id = %(thread_id)s))
 ORDER BY seq LIMIT %(limit)s
 
 -- claim_summary --

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -323,7 +324,7 @@ async def test_names_that_cannot_be_stored_are_refused(talk: Talk, field: str, w
 @pytest.mark.parametrize(
     ("field", "values"), [("limit", {"limit": 0}), ("limit", {"limit": 501}), ("after", {"after": -1})]
 )
-async def test_a_page_that_cannot_be_is_refused(talk: Talk, field: str, values: dict[str, int]) -> None:
+async def test_a_page_that_cannot_be_is_refused(talk: Talk, field: str, values: dict[str, Any]) -> None:
     with pytest.raises(BadInput) as caught:
         await talk.with_summariser(Counting()).history("w", "t", deadline=NEVER, **values)
     assert caught.value.field == field

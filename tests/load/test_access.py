@@ -44,7 +44,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         PATTERNS: {"read": ALL, "propose": ALL},
         CREDIBILITY: {"read": OWN},
         JOURNAL: {"append": OWN},
-        WORKFLOW: {"read": OWN, "write": OWN},
+        WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
     },
     "knowledge_base_agent": {
         WORKING: {"read": OWN, "write": OWN},
@@ -54,7 +54,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         CREDIBILITY: {"read": ALL},
         AUDIT: {"read": ALL},
         JOURNAL: {"append": ALL, "import": ALL, "append_patterns": ALL},
-        WORKFLOW: {"read": OWN, "write": OWN},
+        WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
     },
     "debate_facilitator": {
         WORKING: {"read": OWN, "write": OWN},
@@ -64,7 +64,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         CREDIBILITY: {"read": ALL},
         AUDIT: {"read": ALL},
         JOURNAL: {"append_debates": ALL},
-        WORKFLOW: {"read": OWN, "write": OWN},
+        WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
     },
     "learning_engine": {
         CACHE: {"read": ALL},
@@ -87,7 +87,9 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         CREDIBILITY: {"read": ALL, "write": ALL},
         AUDIT: {"read": ALL, "drop_expired": ALL},
         JOURNAL: {"append": ALL, "import": ALL, "append_gates": ALL, "append_postmortem": ALL},
-        WORKFLOW: {"read": ALL, "pause": ALL, "resume": ALL, "extend": ALL, "cancel": ALL, "acknowledge": ALL},
+        WORKFLOW: {
+            "read": ALL, "delete": ALL, "pause": ALL, "resume": ALL, "extend": ALL, "cancel": ALL, "acknowledge": ALL,
+        },
     },
 }  # fmt: skip
 """The specification's table, written out by hand: role → resource → action → whose. What is not here is denied."""

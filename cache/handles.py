@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Texts = list[Any]
 
 
-class _Handle:
+class Handle:
     """
     A key of one type.
 
@@ -67,7 +67,7 @@ class _Handle:
             return leaf
 
 
-class ListHandle(_Handle):
+class ListHandle(Handle):
     """A list; positions count from 0, or from the end with -1."""
 
     kind = Type.LIST
@@ -117,7 +117,7 @@ class ListHandle(_Handle):
         return int(await self._write(changes.list_remove(self.key, item, count), deadline))
 
 
-class HashHandle(_Handle):
+class HashHandle(Handle):
     """A hash: fields with values."""
 
     kind = Type.HASH
@@ -145,7 +145,7 @@ class HashHandle(_Handle):
         return int(await self._write(changes.hash_add(self.key, field, by), deadline))
 
 
-class MembersHandle(_Handle):
+class MembersHandle(Handle):
     """A set: members, each once, in no order."""
 
     kind = Type.SET
@@ -164,7 +164,7 @@ class MembersHandle(_Handle):
         return bool(found) and bool(found[0])
 
 
-class SortedHandle(_Handle):
+class SortedHandle(Handle):
     """A sorted set: members with scores."""
 
     kind = Type.ZSET

@@ -48,6 +48,7 @@ from journal.errors import (
     BudgetExceeded,
     ConsistencyError,
     ImemError,
+    LeaseHeld,
     LeaseLost,
     NotOpen,
     OutcomeUnknown,
@@ -62,6 +63,9 @@ BUDGET_MS: Final = 10_000
 
 PROTECT_MS: Final = 1_000
 """How long the snapshot of a checkpoint, and the mark in the memory, may take each, in milliseconds."""
+
+LOOK_EVERY_S: Final = 0.5
+"""How often whoever waits for a lease tries to take it, in seconds."""
 
 RENEW_EVERY: Final = timedelta(hours=1)
 """How often the expiry of the whole memory is renewed while its agent lives."""
@@ -132,6 +136,7 @@ class Desk:
         subject_id: str,
         owner: str,
         agent_config: Mapping[str, Any] | None = None,
+        wait: Deadline | None = None,
         deadline: Deadline | None = None,
     ) -> AsyncIterator[Session]:
         """
@@ -140,13 +145,19 @@ class Desk:
         While the block runs, the lease and the memory's expiry are renewed. Whatever ends it, what was completed is in
         Postgres; a process that is killed leaves a lease that runs out in 30 s.
 
+        Args:
+            wait: until when to wait for a lease that another process has; by default, not at all.
+            deadline: when the agent has to be back, the wait included.
+
         Raises:
-            LeaseHeld: another process runs the agent; retryable.
+            LeaseHeld: another process runs the agent, and still did when *wait* was over; retryable.
             NotResumable: nothing that is stored is what it was; an alert was raised and nothing was started.
             LeaseLost: another process has taken over; the block was cancelled at its next wait.
             BadInput, TransitionRefused: see :meth:`checkpoints.leases.Leases.acquire`.
         """
-        lease = await self.leases.acquire(
+        lease = await self._acquired(
+            wait,
+            deadline,
             analysis_id=analysis_id,
             agent_type=agent_type,
             agent_id=agent_id,
@@ -154,7 +165,6 @@ class Desk:
             holder=f"session-{uuid4().hex}",
             owner=owner,
             agent_config=agent_config,
-            deadline=deadline or Deadline.after_ms(BUDGET_MS),
         )
         try:
             async with self.leases.kept(lease):
@@ -164,6 +174,16 @@ class Desk:
         finally:
             with suppress(ImemError):
                 await self.leases.release(lease, deadline=Deadline.after_ms(BUDGET_MS))
+
+    async def _acquired(self, wait: Deadline | None, deadline: Deadline | None, **asked: Any) -> Lease:
+        """Take the lease; where another process has it, as soon as that lets go of it or is seen to be gone."""
+        while True:
+            try:
+                return await self.leases.acquire(**asked, deadline=deadline or Deadline.after_ms(BUDGET_MS))
+            except LeaseHeld:
+                if wait is None or wait.left_s() < LOOK_EVERY_S:
+                    raise
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def resumed(self, lease: Lease, *, deadline: Deadline | None = None) -> Session:
         """

@@ -23,7 +23,7 @@ _INTEGERS: Final = range(-(2**63), 2**63)
 """What the graph holds as a whole number."""
 
 
-def budget_ms(given: object, *, default: int, least: int, most: int) -> float:
+def budget_ms(given: object, *, default: int, least: int, most: int, name: str = "deadline_ms") -> float:
     """
     Return the budget that a call names, or *default* where it names none, in milliseconds.
 
@@ -34,7 +34,7 @@ def budget_ms(given: object, *, default: int, least: int, most: int) -> float:
         return default
     number = given if isinstance(given, int | float) and not isinstance(given, bool) else math.nan
     if not least <= number <= most:  # NaN is within no bounds.
-        raise BadInput("deadline_ms", f"must be a number of milliseconds from {least:,} to {most:,}.")
+        raise BadInput(name, f"must be a number of milliseconds from {least:,} to {most:,}.")
     return number
 
 

@@ -43,6 +43,16 @@ def configure(level: str, stream: TextIO | None = None) -> None:
     root.setLevel(level)
 
 
+def by_default(level: str) -> None:
+    """Where a program has not configured structlog, keep events out of its output: standard error, from *level* on."""
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+            # Looked up for each event: a program may put another stream in its place, and close the first.
+            logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        )
+
+
 def only_errors() -> None:
     """Let a command's own words speak: structlog's events go to standard error, and those below an error nowhere."""
     structlog.configure(

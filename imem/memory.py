@@ -32,6 +32,7 @@ from imem.asking import (
 from imem.asking import (
     parameters as checked,
 )
+from imem.logs import by_default
 from imem.recording import prepare, record, refusal_of
 from imem.stores import Stores
 from journal.deadline import Deadline
@@ -58,7 +59,9 @@ from recall.brief import Recall
 from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, Text, TrackRecordsArm
 
 if TYPE_CHECKING:
+    from checkpoints.conversation import Conversations
     from checkpoints.session import Session
+    from imem.conversing import Conversation
     from imem.sync_memory import SyncMemory
     from imem.working import GuardedMemory, Work
 
@@ -151,6 +154,7 @@ class Memory:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
         self._work: Work | None = None
+        self._conversations: Conversations | None = None
         self._recall = Recall(stores.gateway, stores.graph, halflife_years=stores.settings.credibility_halflife_years)
 
     @classmethod
@@ -159,11 +163,14 @@ class Memory:
         """
         Open the memory that *settings* name, the environment's by default; connections are made when first used.
 
+        Where the program has not configured structlog, its events go to standard error, from ``log_level`` on.
+
         Raises:
             SettingsError: a setting is wrong.
             StackError: a server is not named and no local stack runs.
         """
         async with Stores.open(settings) as stores:
+            by_default(stores.settings.log_level)
             memory = cls(stores)
             try:
                 yield memory
@@ -206,6 +213,7 @@ class Memory:
         agent_type: str,
         subject_id: str,
         agent_config: Mapping[str, Any] | None = None,
+        wait_ms: int = 0,
         deadline_ms: int = SESSION_BUDGET_MS,
     ) -> AbstractAsyncContextManager[Session]:
         """
@@ -221,21 +229,57 @@ class Memory:
         Args:
             agent_id: the instance: letters, digits, ``_`` and ``-``, at most 64.
             agent_type: one that is defined; ``IMEM_AGENTS`` names a file with more.
-            deadline_ms: how long the recovery may take, in milliseconds.
+            wait_ms: how long to wait for another process that runs the agent, in milliseconds. One that was killed
+                keeps the agent for 30 s after its last sign of life.
+            deadline_ms: how long the recovery may take after that, in milliseconds.
 
         Raises:
             NotResumable: nothing that is stored is what it was; an alert was raised, and nothing was started.
             LeaseHeld: another process runs the agent; retryable.
+            LeaseLost: another process has taken over; the block ends at its next call.
             PermissionDenied: the instance is another agent's.
         """
+        most = MOST_WRITE_BUDGET_MS
+        waiting_ms = budget_ms(wait_ms, default=0, least=0, most=most, name="wait_ms")
+        recovering_ms = budget_ms(deadline_ms, default=SESSION_BUDGET_MS, least=1, most=most)
         return self.work.session(
             analysis_id=analysis_id,
             agent_type=agent_type,
             agent_id=agent_id,
             subject_id=subject_id,
             agent_config=agent_config,
-            deadline=Deadline.after_ms(deadline_ms),
+            wait=Deadline.after_ms(waiting_ms),
+            deadline=Deadline.after_ms(waiting_ms + recovering_ms),
         )
+
+    def conversation(self, workflow_id: str, thread_id: str) -> Conversation:
+        """
+        Return a thread of messages that stays short without being forgotten; it begins with its first message.
+
+        ::
+
+            talk = memory.conversation("analysis-7", "valuation")
+            await talk.add(Message(role="user", content="What drives the margin?"))
+            messages = [message.to_chat() for message in await talk.window()]
+
+        It belongs to the actor that begins it: nobody else adds to it, people may read and delete it.
+
+        Args:
+            workflow_id: whose thread it is, such as an analysis; at most 200 characters.
+            thread_id: its name there; at most 255 characters.
+
+        Raises:
+            BadInput: an id is wrong.
+            SettingsError: the settings name an endpoint for summaries, and no model.
+        """
+        from imem.conversing import Conversation  # noqa: PLC0415 - what makes summaries takes long to import
+
+        if self._conversations is None:
+            from checkpoints.conversation import Conversations  # noqa: PLC0415 - as above
+            from checkpoints.summaries import summariser_of  # noqa: PLC0415 - as above
+
+            self._conversations = Conversations(self._stores.database, summariser_of(self._stores.settings))
+        return Conversation(self._stores.gateway, self._conversations, workflow_id, thread_id)
 
     # Asking
 

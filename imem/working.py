@@ -131,10 +131,14 @@ class Work:
         agent_id: str,
         subject_id: str,
         agent_config: Mapping[str, Any] | None = None,
+        wait: Deadline | None = None,
         deadline: Deadline,
     ) -> AsyncIterator[Session]:
         """
         Begin or go on with the work of an agent instance, if the actor may: its own alone.
+
+        Args:
+            wait: until when to wait for a lease that another process has; by default, not at all.
 
         Raises:
             PermissionDenied: the instance is somebody else's, or the role runs no agents; a denial row was written.
@@ -152,6 +156,7 @@ class Work:
             subject_id=subject_id,
             owner=owner,
             agent_config=agent_config,
+            wait=wait,
             deadline=deadline,
         ) as session:
             yield session

@@ -93,6 +93,11 @@ class Recovered:
         """The checkpoint's place among those of the agent."""
         return self.checkpoint.seq
 
+    @property
+    def verified(self) -> bool:
+        """Whether a digest proved all that is known: not where there is nothing, or where more was written since."""
+        return self.tier is not Tier.CLEAN and not self.dirty
+
 
 class Alarm(Protocol):
     """Who is told when nothing can be recovered; see :mod:`checkpoints.alarm`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from datetime import timedelta
@@ -16,7 +17,7 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from examples.langgraph import approval, killed
+from examples.langgraph import approval
 from imem.langgraph import MemorySaver
 from journal.clock import ManualClock
 from tests.langgraph_saver.conftest import Base, config, listed, thread
@@ -26,10 +27,14 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "langgraph"
 
 @pytest.fixture
 def environment(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Name the server to programs, as a user does."""
+    """Name the servers to programs, as a user does."""
     for name in [name for name in os.environ if name.startswith("IMEM_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("IMEM_POSTGRES_URL", base.url)
+    for name in ("valkey_working_url", "valkey_durable_url", "valkey_cache_url"):
+        monkeypatch.setenv(f"IMEM_{name.upper()}", getattr(base.settings, name).get_secret_value())
+    # No graph is asked.
+    monkeypatch.setenv("IMEM_NEO4J_URL", "bolt://127.0.0.1:1")
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parents[1]))
 
 
@@ -43,9 +48,55 @@ def ran(name: str, *arguments: str) -> str:
 
 @pytest.mark.spec("IF-5")
 @pytest.mark.usefixtures("environment")
-def test_a_graph_killed_in_a_step_resumes_at_the_right_node() -> None:
-    """The process died by SIGKILL; of two nodes side by side, the one that had ended is not run again."""
+def test_a_graph_killed_in_a_step_resumes_at_the_right_node_with_its_working_memory(base: Base) -> None:
+    """
+    The process died by SIGKILL; of two nodes side by side, the one that had ended is not run again.
+
+    The other one finds in its working memory, proven by its digest, what it had paid for, and pays for the rest alone.
+    """
     assert ran("killed.py") == code_block("killed.py")
+
+    saved = base.rows("SELECT epoch, kind, current_subtask FROM workflow.agent_checkpoints ORDER BY seq")
+    assert [tuple(row.values()) for row in saved] == [
+        (1, "start", "plan"),
+        (1, "subtask", "filing_2024"),
+        (1, "subtask", "filing_2025"),
+        (1, "subtask", "filing_2026"),
+        (2, "subtask", None),
+    ]
+
+
+PAID_AND_KILLED = """
+import os, signal, sys
+from examples.langgraph import killed
+from imem.sync_working import SyncSession
+
+def complete(self, subtask, **named):
+    if subtask == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return completed(self, subtask, **named)
+
+completed, SyncSession.complete = SyncSession.complete, complete
+killed.work(sys.argv[1], hang=False)
+"""
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("paid", ["filing_2024", "filing_2025", "filing_2026"])
+def test_what_was_paid_for_a_moment_ago_is_not_paid_for_again(base: Base, paid: str) -> None:
+    """Killed after paying, before anything of it is in Postgres: the memory itself still has it."""
+    thread_id = f"killed-{uuid4()}"
+    died = subprocess.run([sys.executable, "-c", PAID_AND_KILLED, thread_id, paid], capture_output=True, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    base.rows("UPDATE workflow.agent_leases SET expires_at = expires_at - interval '31 s'")
+
+    first, second = died.stdout.decode().splitlines(), ran("killed.py", "--work", thread_id).splitlines()
+
+    filings = ["filing_2024", "filing_2025", "filing_2026"]
+    assert [line for line in first + second if line.startswith("paid for")] == [f"paid for: {one}" for one in filings]
+    assert second[:2] == [
+        f"recovered: checkpoint {filings.index(paid) + 1} from l1_existing, digest not compared", "goes on at: filings",
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("environment")
@@ -83,14 +134,15 @@ def test_pruning_does_not_answer_for_a_person(saver: MemorySaver) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_a_run_that_nothing_kills_does_everything_once(saver: MemorySaver) -> None:
-    thread_id = thread()
-    begun: list[str] = []
+def test_a_run_that_nothing_kills_does_everything_once() -> None:
+    told = ran("killed.py", "--work", thread()).splitlines()
 
-    known = killed.build(saver, begun.append).invoke({"subject": "company:MU"}, config(thread_id))
-
-    assert sorted(begun) == ["filings", "plan", "prices", "verdict"]
-    assert known["verdict"].startswith("company:MU trades at")
+    assert told[:2] == ["recovered: checkpoint 0 from clean_start, digest not compared", "goes on at: "]
+    assert sorted(line for line in told if line.startswith("began")) == [
+        "began: filings", "began: plan", "began: prices", "began: verdict",
+    ]  # fmt: skip
+    assert sum(line.startswith("paid for") for line in told) == 3
+    assert told[-1].startswith("verdict: company:MU trades at")
 
 
 class State(TypedDict, total=False):

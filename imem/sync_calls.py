@@ -112,11 +112,11 @@ class ListCalls(HandleCalls):
         return self._caller.call(self._inner.prepend(*items, deadline=deadline))
 
     def pop(self, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Remove and return the last item; None where there is none."""
+        """Remove and return the last item; None where there is none. One that is not UTF-8 comes as bytes."""
         return self._caller.call(self._inner.pop(raw=raw, deadline=deadline))
 
     def pop_first(self, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Remove and return the first item; None where there is none."""
+        """Remove and return the first item; None where there is none. One that is not UTF-8 comes as bytes."""
         return self._caller.call(self._inner.pop_first(raw=raw, deadline=deadline))
 
     def get(self, index: int, *, raw: bool = False, deadline: Deadline | None = None) -> Any:

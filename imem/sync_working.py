@@ -124,6 +124,8 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
         """
         Remove *key* and return what it held, or *default* where it held nothing.
 
+        What is not UTF-8 throughout comes as bytes, asked for or not: it is nowhere else any more.
+
         Raises:
             KeyError: it held nothing, and there is no *default*.
         """

@@ -123,6 +123,8 @@ def test_like_a_dict(working: SyncWorkingMemory) -> None:
     assert working.increment("count") == 1
     assert working.delete("count")
     assert working.popitem() == ("flags", SortedSet({"receivables": 0.5}))
+    working["odd"] = [b"\xff"]
+    assert working.pop("odd") == [b"\xff"], "what is removed is never lost for its form"
     working.clear()
     assert len(working) == 0
     with pytest.raises(KeyError, match="empty"):

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
 
 from cache.changes import Change
 from cache.client import Argument, Client
 from cache.document import Contents
 from cache.keys import checked_agent_id
-from cache.memory import WorkingMemory
+from cache.memory import Names, WorkingMemory
 from cache.state import Meta
 from cache.store import Found, Written
 from checkpoints.definitions import Definitions
@@ -42,52 +42,90 @@ class GuardedMemory(WorkingMemory):
     """
     A :class:`~cache.memory.WorkingMemory` every call of which passes the gateway.
 
-    It joins whoever has the memory open when it is first used. From then on it keeps that epoch: when the agent changes
-    hands it is told so, like the holder of old.
+    Only who holds the agent's lease may write: the session that is open in this process, under whose epoch everything
+    goes. A memory that nobody works with, or that is paused, takes no writes: the next session would go back to the
+    checkpoint, and what was acknowledged would be gone.
+
+    Others look: at what stands there when they first do, and from then on at that epoch. When the agent changes hands
+    they are told so, like the holder of old.
     """
 
     def __init__(self, work: Work, agent_id: str) -> None:
         self._work = work
         self._agent_id = checked_agent_id(agent_id)
-        self._joined = False
+        self._joined: WorkingMemory | None = None
         self._owner: str | None = None
 
-    async def _allowed(self, action: Action, deadline: Deadline, operation: Callable[[], Awaitable[T]]) -> T:
-        if not self._joined:
-            self._owner = await self._work.owner(self._agent_id, deadline=deadline)
-
-        async def joined() -> T:
-            if not self._joined:
-                meta = await self._work.memories.meta(self._agent_id, deadline=deadline)
-                if meta is None:
-                    raise NotOpen(f"The working memory of {self._agent_id} does not exist.", mend="A session opens it.")
-                WorkingMemory.__init__(self, self._work.memories, meta)
-                self._joined = True
-            return await operation()
-
-        resource = Resource(ResourceType.WORKING_MEMORY, self._agent_id, self._owner)
-        return await self._work.gateway.authorize_and_execute(resource, action, joined, deadline=deadline)
-
     async def write(self, *batch: Change, deadline: Deadline | None = None) -> Written:
-        """Make all changes, or none, if the actor may write here."""
-        due, proper = deadline or Deadline.after_ms(ASK_MS), super().write
-        return await self._allowed(Action.WRITE, due, lambda: proper(*batch, deadline=due))
+        """
+        Make all changes, or none, if the actor may write here.
+
+        Raises:
+            NotOpen: no session of this process is at work on it.
+        """
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def written() -> Written:
+            session = self._work.sessions.get(self._agent_id)
+            if session is None:
+                raise NotOpen(
+                    f"No session of this process works with the memory of {self._agent_id}.",
+                    mend="Begin one: its lease is the right to write.",
+                )
+            return await session.memory.write(*batch, deadline=due)
+
+        return await self._allowed(Action.WRITE, due, written)
 
     async def look(
         self, key: str, part: str, *arguments: Argument, kind: str = "", deadline: Deadline | None = None
     ) -> Found:
         """Read a part of *key*, if the actor may read here."""
-        due, proper = deadline or Deadline.after_ms(ASK_MS), super().look
-        return await self._allowed(Action.READ, due, lambda: proper(key, part, *arguments, kind=kind, deadline=due))
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def found() -> Found:
+            return await (await self._memory(due)).look(key, part, *arguments, kind=kind, deadline=due)
+
+        return await self._allowed(Action.READ, due, found)
 
     async def items(self, *, raw: bool = False, deadline: Deadline | None = None) -> dict[str, Any]:
         """Return everything as it stood at one moment, if the actor may read here."""
-        due, proper = deadline or Deadline.after_ms(ASK_MS), super().items
-        return await self._allowed(Action.READ, due, lambda: proper(raw=raw, deadline=due))
+        due = deadline or Deadline.after_ms(ASK_MS)
 
-    async def _suffixes(self, deadline: Deadline | None) -> list[bytes]:
-        due, proper = deadline or Deadline.after_ms(ASK_MS), super()._suffixes
-        return await self._allowed(Action.READ, due, lambda: proper(due))
+        async def everything() -> dict[str, Any]:
+            return await (await self._memory(due)).items(raw=raw, deadline=due)
+
+        return await self._allowed(Action.READ, due, everything)
+
+    async def len(self, *, deadline: Deadline | None = None) -> int:
+        """Return how many keys there are, if the actor may read here."""
+        return len(await self.keys(deadline=deadline))
+
+    async def keys(self, *, deadline: Deadline | None = None) -> Names:
+        """Return all keys, sorted, if the actor may read here."""
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def names() -> Names:
+            return await (await self._memory(due)).keys(deadline=due)
+
+        return await self._allowed(Action.READ, due, names)
+
+    async def _memory(self, deadline: Deadline) -> WorkingMemory:
+        """Return the memory of the session here, which knows what was acknowledged to it; or what else stands there."""
+        session = self._work.sessions.get(self._agent_id)
+        if session is None and self._joined is None:
+            meta = await self._work.memories.meta(self._agent_id, deadline=deadline)
+            if meta is None:
+                raise NotOpen(f"The working memory of {self._agent_id} does not exist.", mend="A session opens it.")
+            self._joined = WorkingMemory(self._work.memories, meta)
+        memory = session.memory if session is not None else cast("WorkingMemory", self._joined)
+        self.identity, self.epoch, self.rev = memory.identity, memory.epoch, memory.rev
+        return memory
+
+    async def _allowed(self, action: Action, deadline: Deadline, operation: Callable[[], Awaitable[T]]) -> T:
+        if self._owner is None:  # An instance never changes its owner.
+            self._owner = await self._work.owner(self._agent_id, deadline=deadline)
+        resource = Resource(ResourceType.WORKING_MEMORY, self._agent_id, self._owner)
+        return await self._work.gateway.authorize_and_execute(resource, action, operation, deadline=deadline)
 
 
 class Work:
@@ -96,10 +134,14 @@ class Work:
 
     Args:
         stores: Postgres, and who calls.
+
+    Attributes:
+        sessions: agent id → the session that is open in this process.
     """
 
     def __init__(self, stores: Stores) -> None:
         settings = stores.settings
+        self.sessions: dict[str, Session] = {}
         self._stores = stores
         self.gateway = stores.gateway
         self._clients = (
@@ -159,7 +201,13 @@ class Work:
             wait=wait,
             deadline=deadline,
         ) as session:
-            yield session
+            self.sessions[agent_id] = session
+            try:
+                yield session
+            finally:
+                # One that lost its lease may end after the next one here has begun.
+                if self.sessions.get(agent_id) is session:
+                    del self.sessions[agent_id]
 
     def memory(self, agent_id: str) -> GuardedMemory:
         """Return the working memory of an instance, as it is open when it is first used."""

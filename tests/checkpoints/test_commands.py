@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from imem.stores import Stores
 from imem.working import Work
-from journal.errors import BadInput, NotOpen, PermissionDenied
+from journal.errors import BadInput, NotOpen, PermissionDenied, StaleEpoch
 from journal.settings import Role, Settings
 from tests.checkpoints.conftest import World, soon
 from tests.checkpoints.recovering import READERS, desk_of, names, work
@@ -96,9 +96,11 @@ async def test_an_agent_reads_and_writes_its_own_memory_alone(reader: World) -> 
     """Another agent gets a denial for every way in, each with its row; a person may look, and not write."""
     agent_id = reader.agent("reader")
     async with at(reader, Role.AGENT, "ann") as own:
-        memory = own.memory(agent_id)
-        await memory.set("more", "ann's")
-        assert await memory.get("more") == "ann's"
+        assert await own.memory(agent_id).get("secret") == "what ann knows"
+        memory = own.memory(f"{agent_id}-2")
+        async with own.session(**of_ann(reader)):
+            await memory.set("more", "ann's")
+            assert await memory.get("more") == "ann's"
     async with at(reader, Role.AGENT, "bob") as other:
         with pytest.raises(PermissionDenied):
             await other.memory(agent_id).get("secret")
@@ -121,6 +123,43 @@ async def test_an_agent_reads_and_writes_its_own_memory_alone(reader: World) -> 
         with pytest.raises(PermissionDenied):
             await looked_at.list("list").append("a word from above")
     assert await denials(reader) == 6
+
+
+def of_ann(reader: World) -> dict[str, Any]:
+    """Return the names of another instance, whose lease nobody holds."""
+    return {
+        "analysis_id": f"{reader.analysis}-2", "agent_type": "reader", "agent_id": f"{reader.agent('reader')}-2",
+        "subject_id": "company:MU", "deadline": soon(),
+    }  # fmt: skip
+
+
+@pytest.mark.spec("CK-8")
+async def test_only_who_holds_the_lease_writes(reader: World) -> None:
+    """
+    What nobody works with takes no writes: the next session would go back to the checkpoint and lose them.
+
+    Neither does a memory take any from beside its session, nor from one who has lost the lease and asks anew.
+    """
+    agent_id = of_ann(reader)["agent_id"]
+    async with at(reader, Role.AGENT, "ann") as own, at(reader, Role.AGENT, "ann") as beside:
+        memory = own.memory(agent_id)
+        async with own.session(**of_ann(reader)):
+            await memory.set("before", "a")
+        with pytest.raises(NotOpen, match="No session of this process"):
+            await memory.set("more", "between two sessions")
+        async with own.session(**of_ann(reader)) as session:
+            with pytest.raises(NotOpen, match="No session of this process"):
+                await beside.memory(agent_id).set("more", "beside it")
+            await memory.list("list").append("mine")
+            assert await session.memory.list("list").all() == ["mine"]
+            lease = await reader.leases.raise_epoch(f"{reader.analysis}-2", deadline=soon())
+            await reader.memories.fence(agent_id, lease[0].epoch, deadline=soon())
+            for one in (memory, own.memory(agent_id)):
+                with pytest.raises(StaleEpoch):
+                    await one.set("more", "too late")
+            assert await beside.memory(agent_id).get("more") is None
+        with pytest.raises(NotOpen, match="No session of this process"):
+            await memory.set("more", "afterwards")
 
 
 async def test_a_handle_is_guarded_whatever_it_is_asked(reader: World) -> None:

@@ -60,6 +60,9 @@ from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, Records
 
 if TYPE_CHECKING:
     from checkpoints.conversation import Conversations
+    from checkpoints.pause_rows import Pause
+    from checkpoints.pauses import PauseResult, PauseState, ResumeResult
+    from checkpoints.plan import Plan
     from checkpoints.session import Session
     from imem.conversing import Conversation
     from imem.sync_memory import SyncMemory
@@ -67,6 +70,9 @@ if TYPE_CHECKING:
 
 SESSION_BUDGET_MS: Final = 40_000
 """How long an agent may take to come back, in milliseconds, where the call does not say: the slowest store has 30 s."""
+
+ORDER_BUDGET_MS: Final = 90_000
+"""How long an order about a pause is carried out here, in milliseconds, where the call does not say."""
 
 WRITE_BUDGET_MS: Final = 2000
 """How long a write may take until it is durable, in milliseconds, where the call does not say."""
@@ -119,6 +125,10 @@ class _Asked(TypedDict):
     as_of: datetime | None
     clock: str
     deadline: Deadline
+
+
+def _order_due(deadline_ms: float) -> Deadline:
+    return Deadline.after_ms(budget_ms(deadline_ms, default=ORDER_BUDGET_MS, least=1, most=MOST_WRITE_BUDGET_MS))
 
 
 def _clocks(options: Writing) -> _Clocks:
@@ -280,6 +290,64 @@ class Memory:
 
             self._conversations = Conversations(self._stores.database, summariser_of(self._stores.settings))
         return Conversation(self._stores.gateway, self._conversations, workflow_id, thread_id)
+
+    # Pausing
+
+    async def pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseResult:
+        """
+        Pause an analysis, named by its id or by its stock: its agents stop at a safe point, what they know is proven.
+
+        What is not done by the deadline, or after a crash, the workers go on with; :meth:`pause_state` says how it
+        stands. Orders are for people.
+
+        Raises:
+            BadInput: nothing runs under that name, or several analyses do.
+        """
+        return await self.work.orders.pause(what, reason, deadline=_order_due(deadline_ms))
+
+    async def resume(
+        self,
+        what: str,
+        plan: Plan | Mapping[str, Any] | None = None,
+        *,
+        notify: bool = True,
+        deadline_ms: float = ORDER_BUDGET_MS,
+    ) -> ResumeResult:
+        """
+        Resume a paused analysis, each agent as *plan* says, once its memory is proven.
+
+        Args:
+            plan: ``{"restart": {agent: "checkpoint" or "clean"}, "skip": […], "wait": […]}``; agents that it does not
+                name do what failure and dependencies ask for.
+            notify: tell people when it runs.
+
+        Raises:
+            TransitionRefused: it is not paused, or somebody else resumes it already.
+        """
+        return await self.work.orders.resume(what, plan, notify=notify, deadline=_order_due(deadline_ms))
+
+    async def extend_pause(
+        self, what: str, until: datetime, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS
+    ) -> Pause:
+        """
+        Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long.
+
+        Raises:
+            TransitionRefused: it is not paused, or was extended before.
+        """
+        return await self.work.orders.extend(what, until, reason, deadline=_order_due(deadline_ms))
+
+    async def cancel_pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> str:
+        """Give a paused analysis up: it has failed, its memories go at once; return its id."""
+        return await self.work.orders.cancel(what, reason, deadline=_order_due(deadline_ms))
+
+    async def paused(self, *, everything: bool = False, deadline_ms: float = ORDER_BUDGET_MS) -> list[Pause]:
+        """Return what is paused; *everything*: and what was resumed of late."""
+        return await self.work.orders.listed(everything=everything, deadline=_order_due(deadline_ms))
+
+    async def pause_state(self, what: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseState:
+        """Return whether an analysis is paused, and how its last pause ended."""
+        return await self.work.orders.state(what, deadline=_order_due(deadline_ms))
 
     # Asking
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pydantic import BaseModel
 
-from imem.memory import SESSION_BUDGET_MS, Asking, Memory, Node, Writing
+from imem.memory import ORDER_BUDGET_MS, SESSION_BUDGET_MS, Asking, Memory, Node, Writing
 from imem.portal import Portal
 from journal.entry import Receipt
 from journal.settings import Settings
@@ -34,6 +35,9 @@ from recall.arms import Limits
 from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, Text, TrackRecordsArm
 
 if TYPE_CHECKING:
+    from checkpoints.pause_rows import Pause
+    from checkpoints.pauses import PauseResult, PauseState, ResumeResult
+    from checkpoints.plan import Plan
     from imem.sync_working import SyncConversation, SyncSession, SyncWorkingMemory
 
 
@@ -139,6 +143,60 @@ class SyncMemory:
         from imem.sync_working import SyncConversation  # noqa: PLC0415 - who only asks needs none of it
 
         return SyncConversation.of(self._portal, lambda: self._memory.conversation(workflow_id, thread_id))
+
+    def pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseResult:
+        """
+        Pause an analysis, named by its id or by its stock: its agents stop at a safe point, what they know is proven.
+
+        What is not done by the deadline, or after a crash, the workers go on with; :meth:`pause_state` says how it
+        stands. Orders are for people.
+
+        Raises:
+            BadInput: nothing runs under that name, or several analyses do.
+        """
+        return self._portal.call(self._memory.pause(what, reason, deadline_ms=deadline_ms))
+
+    def resume(
+        self,
+        what: str,
+        plan: Plan | Mapping[str, Any] | None = None,
+        *,
+        notify: bool = True,
+        deadline_ms: float = ORDER_BUDGET_MS,
+    ) -> ResumeResult:
+        """
+        Resume a paused analysis, each agent as *plan* says, once its memory is proven.
+
+        Args:
+            plan: ``{"restart": {agent: "checkpoint" or "clean"}, "skip": […], "wait": […]}``; agents that it does not
+                name do what failure and dependencies ask for.
+            notify: tell people when it runs.
+
+        Raises:
+            TransitionRefused: it is not paused, or somebody else resumes it already.
+        """
+        return self._portal.call(self._memory.resume(what, plan, notify=notify, deadline_ms=deadline_ms))
+
+    def extend_pause(self, what: str, until: datetime, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> Pause:
+        """
+        Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long.
+
+        Raises:
+            TransitionRefused: it is not paused, or was extended before.
+        """
+        return self._portal.call(self._memory.extend_pause(what, until, reason, deadline_ms=deadline_ms))
+
+    def cancel_pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> str:
+        """Give a paused analysis up: it has failed, its memories go at once; return its id."""
+        return self._portal.call(self._memory.cancel_pause(what, reason, deadline_ms=deadline_ms))
+
+    def paused(self, *, everything: bool = False, deadline_ms: float = ORDER_BUDGET_MS) -> list[Pause]:
+        """Return what is paused; *everything*: and what was resumed of late."""
+        return self._portal.call(self._memory.paused(everything=everything, deadline_ms=deadline_ms))
+
+    def pause_state(self, what: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseState:
+        """Return whether an analysis is paused, and how its last pause ended."""
+        return self._portal.call(self._memory.pause_state(what, deadline_ms=deadline_ms))
 
     def brief(
         self, subject: str, *, for_agent: str | None = None, limits: Limits | None = None, **options: Unpack[Asking]

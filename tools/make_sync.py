@@ -177,9 +177,11 @@ def sync_memory() -> str:
     """Return the text of ``imem/sync_memory.py``."""
     methods = MEMORY.methods()
     text = "".join(f"\n{_memory_method(method)}" for method in methods)
-    twins = sorted({LENT[lent][0] for method in methods if (lent := _lent(method)) is not None})
-    imports = _imported([(MEMORY, _names(methods) | {"AbstractContextManager"})], MEMORY_IMPORTS)
-    return MEMORY_HEAD.format(imports=imports, lent=f"    from imem.sync_working import {', '.join(twins)}") + text
+    twins = {LENT[lent][0] for method in methods if (lent := _lent(method)) is not None}
+    names, later = _names(methods) | {"AbstractContextManager"}, _for_annotations(MEMORY)
+    imports = _imported([(MEMORY, names - later)], MEMORY_IMPORTS)
+    lent = indent(_imported([(MEMORY, names & later)], {"imem.sync_working": twins}), "    ")
+    return MEMORY_HEAD.format(imports=imports, lent=lent) + text
 
 
 def sync_calls() -> str:
@@ -297,6 +299,14 @@ def _imported(sources: Sequence[tuple[Source, set[str]]], own: Mapping[str, set[
         block = 2 if top in OURS else 1 if top == "pydantic" else 0
         blocks[block].append(_import(module, sorted(wanted[module], key=_import_order)))
     return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _for_annotations(source: Source) -> set[str]:
+    """Return the names that the source itself imports for its annotations alone."""
+    tree = ast.parse(source.text)
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    inside = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name for node in inside for alias in node.names}
 
 
 def _defined(node: ast.stmt) -> set[str]:

@@ -333,7 +333,8 @@ class Memory:
         Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long.
 
         Raises:
-            TransitionRefused: it is not paused, or was extended before.
+            TransitionRefused: it is not paused.
+            BadInput: it was extended before, or *until* is more than 30 days after it began.
         """
         return await self.work.orders.extend(what, until, reason, deadline=_order_due(deadline_ms))
 

@@ -145,7 +145,8 @@ class Orders:
         Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long.
 
         Raises:
-            TransitionRefused: it is not paused, or was extended before.
+            TransitionRefused: it is not paused.
+            BadInput: it was extended before, or *until* is more than 30 days after it began.
         """
 
         async def order() -> Pause:

@@ -182,7 +182,8 @@ class SyncMemory:
         Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long.
 
         Raises:
-            TransitionRefused: it is not paused, or was extended before.
+            TransitionRefused: it is not paused.
+            BadInput: it was extended before, or *until* is more than 30 days after it began.
         """
         return self._portal.call(self._memory.extend_pause(what, until, reason, deadline_ms=deadline_ms))
 

@@ -9,6 +9,7 @@ from cache.client import Client
 from checkpoints.batch_runs import Batches, Capacity
 from checkpoints.cleanup import Cleanup
 from checkpoints.definitions import Definitions
+from checkpoints.gates import Gates
 from checkpoints.incidents import Incidents
 from checkpoints.manager import Manager
 from checkpoints.orchestrator import CeleryOrchestrator, Orchestrator, Send
@@ -89,12 +90,13 @@ def assemble(
     pauses = Pauses(database, graph, saga)
     incidents = Incidents(database)
     batches = Batches(database, pauses, graph, saga, capacity)
+    gates = Gates(database, desk.working, desk.snapshots, clock)
     return Pausing(
         pauses=pauses,
         batches=batches,
         incidents=incidents,
         saga=saga,
-        manager=Manager(database, saga, incidents, batches, cleanup),
+        manager=Manager(database, saga, incidents, batches, gates=gates, cleanup=cleanup),
         orchestrator=celery,
         runner=Runner(celery, desk, pauses, incidents, tools),
         stores=stores,

@@ -21,6 +21,7 @@ from checkpoints.batch_runs import Batches
 from checkpoints.cleanup import Cleanup
 from checkpoints.correlation import LEAST, WINDOW
 from checkpoints.failures import Failure, Kind
+from checkpoints.gates import Gates
 from checkpoints.incidents import Incidents
 from checkpoints.lifecycle import Gate, Status, Trigger
 from checkpoints.pause_rows import Pause, alert, archived, claim, do, id_of, open_pause, pause_of, rows
@@ -68,16 +69,25 @@ class Manager:
         saga: carries pauses and resumes out.
         incidents: gives failures their effect.
         batches: launches members.
+        gates: keeps the expiry of memories with the gates.
         cleanup: ends analyses all of whose agents have completed; without, somebody else does.
     """
 
     def __init__(
-        self, database: Database, saga: Saga, incidents: Incidents, batches: Batches, cleanup: Cleanup | None = None
+        self,
+        database: Database,
+        saga: Saga,
+        incidents: Incidents,
+        batches: Batches,
+        *,
+        gates: Gates,
+        cleanup: Cleanup | None = None,
     ) -> None:
         self._database = database
         self._saga = saga
         self._incidents = incidents
         self._batches = batches
+        self._gates = gates
         self._cleanup = cleanup
 
     async def round(self, *, deadline: Deadline) -> Round:
@@ -92,13 +102,14 @@ class Manager:
             ("crashed", self._crashed),
             ("failures", self._failures),
             ("correlations", self._correlations),
-            ("gates", self._gates),
+            ("gates", self._decided),
             ("timers", self._timers),
             ("resolved", self._resolved),
             ("batches", self._launches),
             ("sagas", self._sagas),
             ("started", self._started),
             ("kept", self._kept),
+            ("waiting", self._waiting),
             ("completed", self._completed),
         )
         for name, step in work:
@@ -163,7 +174,7 @@ class Manager:
 
     # Gates
 
-    async def _gates(self, deadline: Deadline) -> int:
+    async def _decided(self, deadline: Deadline) -> int:
         found = await self._database.named("gates_due", {"limit": ROWS}, deadline=deadline)
         return await _each(found, lambda row: self._gate(row["analysis_id"], row["gate"], deadline))
 
@@ -189,6 +200,10 @@ class Manager:
             trigger = Trigger.GATE_TIMEOUT if state is Gate.TIMED_OUT else Trigger.GATE_REJECTION
             if await open_pause(conn, analysis_id) is None:
                 await transitions.begin(conn, analysis, Cause(trigger=trigger, reason=reason, gate=state))
+
+    async def _waiting(self, deadline: Deadline) -> int:
+        """Have memories that wait at a gate live as long as paused ones, and no longer when it is answered."""
+        return await self._gates.attend(limit=ROWS, deadline=deadline)
 
     # Timers
 

@@ -116,6 +116,8 @@ async def begin(conn: Connection, analysis: Analysis, cause: Cause) -> tuple[Pau
         "drain": DRAIN,
     }
     pause = pause_of((await rows(conn, "pause_insert", values))[0])
+    # From now on the expiry of its memories is the pause's business.
+    await do(conn, "gate_memories_left", {"analysis_id": analysis.analysis_id})
     if failure is not None:
         await do(conn, "failure_settled", {"id": failure["id"], "pause_id": pause.id})
     await audit(

@@ -117,34 +117,3 @@ SELECT count(*) > 0 AND bool_and(f.external AND c.signature IS NOT NULL) AS over
 FROM workflow.agent_failures AS f
 LEFT JOIN workflow.resolved_cause AS c ON c.signature = f.signature AND c.resolved_at >= f.failed_at
 WHERE f.pause_id = %(pause_id)s
-
--- gate_waiting --
--- Gates of an analysis that wait for a person.
-SELECT gate FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND state = 'WAITING_FOR_HUMAN' ORDER BY gate
-
--- gates_passed --
--- Gates of an analysis that were validated: a resume passes them.
-SELECT gate FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND state = 'VALIDATED' ORDER BY gate
-
--- gates_due --
--- Gates whose time is over, or whose decision had no effect yet.
-SELECT analysis_id, gate FROM workflow.gate_state
-WHERE settled_at IS NULL AND (
-    state IN ('SOFT_REJECTED', 'HARD_REJECTED', 'TIMED_OUT') OR (state = 'WAITING_FOR_HUMAN' AND due_at <= imem_now()))
-ORDER BY due_at, analysis_id, gate LIMIT %(limit)s
-
--- gate_claim --
--- Such a gate, its row locked until the transaction ends.
-SELECT * FROM workflow.gate_state
-WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s AND settled_at IS NULL AND (
-    state IN ('SOFT_REJECTED', 'HARD_REJECTED', 'TIMED_OUT') OR (state = 'WAITING_FOR_HUMAN' AND due_at <= imem_now()))
-FOR UPDATE SKIP LOCKED
-
--- gate_timed_out --
--- Nobody answered in time.
-UPDATE workflow.gate_state SET state = 'TIMED_OUT', decided_at = imem_now()
-WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s AND state = 'WAITING_FOR_HUMAN'
-
--- gate_settled --
--- A gate's decision had its effect, in this transaction.
-UPDATE workflow.gate_state SET settled_at = imem_now() WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s

@@ -12,10 +12,8 @@ from checkpoints.batch_runs import Batches, BatchState, Room
 from checkpoints.failures import Failure, Kind
 from checkpoints.plan import Plan
 from journal.connection import Connection
-from journal.deadline import Deadline
 from journal.errors import BadInput, NotResumable, TransitionRefused
 
-from .test_time import open_gate
 from .world import PERSON, World, soon
 
 
@@ -48,12 +46,12 @@ class Watching:
         self.most = 0
         object.__setattr__(world.stores, "recovery", self)
 
-    async def recover(self, lease: Any, *, deadline: Deadline | None = None) -> Any:
+    async def recover(self, lease: Any, **named: Any) -> Any:
         (row,) = await self._world.rows("SELECT count(*) AS n FROM workflow.paused_analyses WHERE status = 'RESUMING'")
         self.most = max(self.most, row["n"])
         if lease.analysis_id in self._refused:
             raise NotResumable("Nothing is left.")
-        return await self._kept.recover(lease, deadline=deadline)
+        return await self._kept.recover(lease, **named)
 
 
 async def finished(world: World, state: BatchState) -> BatchState:
@@ -106,10 +104,10 @@ async def test_a_member_whose_resume_fails_is_paused_again(world: World) -> None
         def __getattr__(self, name: str) -> Any:
             return getattr(world.orchestrator, name)
 
-        async def resume_workflow(self, analysis_id: str, plan: Plan, *, deadline: Deadline) -> None:
+        async def resume_workflow(self, analysis_id: str, plan: Plan, **named: Any) -> None:
             if analysis_id == names[0]:
                 raise BadInput("analysis_id", "not today.")
-            await world.orchestrator.resume_workflow(analysis_id, plan, deadline=deadline)
+            await world.orchestrator.resume_workflow(analysis_id, plan, **named)
 
     object.__setattr__(world.stores, "orchestrator", Refusing())
     state = await finished(world, await world.batches.resume_batch(stocks(names), by=PERSON, deadline=soon()))
@@ -128,7 +126,7 @@ async def test_gate_timeouts_are_resumed_first_then_automatic_pauses_then_manual
     await world.pauses.pause_analysis("company:a-00", "By hand.", by=PERSON, deadline=soon())
     await world.pauses.pause_analysis("company:a-02", "By hand.", by=PERSON, deadline=soon())
     await world.incidents.report("a-01", "business_research", Failure(kind=Kind.CRASH, message="x"), deadline=soon())
-    open_gate(world, "a-03")
+    world.gate("a-03")
     await world.later(timedelta(hours=25))
     await world.manager.round(deadline=soon())
 
@@ -176,7 +174,7 @@ async def test_a_quota_that_is_used_up_is_what_is_short(world: World) -> None:
 async def test_a_batch_of_pauses_goes_on_where_one_refuses(world: World) -> None:
     """One of them waits at a gate: it has failed, with the reason, and the others are paused."""
     names = await ready(world, 3)
-    open_gate(world, names[1])
+    world.gate(names[1])
 
     state = await finished(world, await world.batches.pause_batch(stocks(names), "All.", by=PERSON, deadline=soon()))
 

@@ -14,7 +14,6 @@ from checkpoints.lifecycle import FailureClass
 from checkpoints.model import Lease
 from journal.errors import BadInput, PostgresUnavailable
 
-from .test_time import open_gate
 from .world import PERSON, World, soon
 
 CRASH = Failure(kind=Kind.CRASH, message="ZeroDivisionError: 17")
@@ -131,14 +130,14 @@ async def test_a_failure_of_the_third_class_ends_the_analysis(world: World) -> N
 async def test_a_failure_waits_for_a_gate_and_is_announced_at_once(world: World) -> None:
     """The person at the gate is not disturbed; when it is answered, the analysis is paused, under the same alert."""
     lease = await world.begin("a-1")
-    open_gate(world)
+    world.gate()
     await world.incidents.report("a-1", lease.agent_type, CRASH, deadline=soon())
     await world.release(lease)
     await world.manager.round(deadline=soon())
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
     assert await world.alerts() == ["AGENT_FAILURE"]
 
-    open_gate(world, state="VALIDATED")
+    world.gate(state="VALIDATED")
     await world.manager.round(deadline=soon())
     await world.manager.round(deadline=soon())
 

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
+from cache.state import Mode
 from imem.local.supervisor import LocalStack
 from journal.errors import ImemError
 from journal.migrations import migrate
@@ -56,6 +57,29 @@ async def order(world: World, ms: float = 20_000) -> str:
 def at_once(world: World) -> None:
     """Let the next attempt be due now."""
     world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
+
+
+@pytest.mark.spec("CK-14")
+@pytest.mark.parametrize("away", [0, 1], ids=["working", "durable"])
+async def test_a_gate_opens_while_a_server_is_away(
+    own: World, memories: tuple[OwnServer, OwnServer], away: int
+) -> None:
+    """Without the working server the round says so, and catches up; without the durable one memories are moved."""
+    lease = await own.begin("a-1")
+    await own.release(lease)
+    memories[0].flush()
+    memories[away].kill()
+    own.gate()
+
+    told = await own.manager.round(deadline=soon())
+    assert ("waiting" in told.troubles) is (away == 0)
+    memories[away].start()
+    told = await own.manager.round(deadline=soon())
+
+    assert told.troubles == {}
+    meta = await own.working.meta(lease.agent_id, deadline=soon())
+    assert meta is not None
+    assert meta.mode is Mode.GATED
 
 
 @pytest.mark.spec("CK-34")

@@ -120,18 +120,10 @@ async def test_what_an_open_pause_refers_to_is_never_cleaned_up(world: World) ->
 # Gates
 
 
-def open_gate(world: World, analysis_id: str = "a-1", gate: int = 3, state: str = "WAITING_FOR_HUMAN") -> None:
-    world.owner(
-        "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id, state) VALUES (%s, %s, 'company:MU', %s) "
-        "ON CONFLICT (analysis_id, gate) DO UPDATE SET state = excluded.state",
-        analysis_id, gate, state,
-    )  # fmt: skip
-
-
 async def test_a_gate_that_nobody_answers_pauses(world: World) -> None:
     """After its 24 hours, and once."""
     await world.release(await world.begin("a-1"))
-    open_gate(world)
+    world.gate()
     await world.later(timedelta(hours=23.9))
     await world.manager.round(deadline=soon())
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
@@ -154,7 +146,7 @@ async def test_a_soft_rejection_pauses_and_a_hard_one_fails(
     world: World, state: str, status: str | None, outcome: str | None
 ) -> None:
     await world.release(await world.begin("a-1"))
-    open_gate(world, state=state)
+    world.gate(state=state)
 
     await world.manager.round(deadline=soon())
     await world.manager.round(deadline=soon())
@@ -168,8 +160,8 @@ async def test_a_resume_passes_gates_that_were_validated(world: World) -> None:
     """The agent is told which; the one that timed out is not among them."""
     state = await world.orchestrator.start_analysis("a-1", "company:MU", {"screening": "s-1"}, deadline=soon())
     assert state.agents == {"screening": "SENT"}
-    open_gate(world, gate=2, state="VALIDATED")
-    open_gate(world, gate=3)
+    world.gate(gate=2, state="VALIDATED")
+    world.gate(gate=3)
     await world.later(timedelta(hours=25))
     await world.manager.round(deadline=soon())
     assert (await world.pause_row("a-1"))["status"] == "PAUSED"

@@ -31,6 +31,7 @@ from checkpoints.pauses import Pauses
 from checkpoints.saga import Saga, Stores
 from checkpoints.store import Checkpoints
 from journal.actors import Actor
+from journal.clock import Clock
 from journal.connection import Connection
 from journal.database import Database, Row
 from journal.deadline import Deadline
@@ -196,6 +197,22 @@ class World:
         )
         return [row["kind"] for row in found]
 
+    def gate(
+        self,
+        analysis_id: str = "a-1",
+        gate: int = 3,
+        state: str = "WAITING_FOR_HUMAN",
+        *,
+        answer_within: timedelta = timedelta(hours=24),
+    ) -> None:
+        """Write the row of a gate, as whoever runs one does; of a gate that is there already, its state."""
+        self.owner(
+            "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id, state, due_at) "
+            "VALUES (%s, %s, 'company:MU', %s, imem_now() + %s) "
+            "ON CONFLICT (analysis_id, gate) DO UPDATE SET state = excluded.state",
+            analysis_id, gate, state, answer_within,
+        )  # fmt: skip
+
     async def later(self, by: timedelta) -> None:
         """Let the database's clock be ahead by so much, for every session from now on."""
         with psycopg.connect(self.admin_url, autocommit=True) as conn:
@@ -217,9 +234,11 @@ class World:
             await self.database._pool.check()
 
 
-def make_world(settings: Any, url: str, admin_url: str, *, orchestrator: Any = None) -> World:
-    """Put everything together, as a process of the product does."""
-    database = Database(url, size=12)
+def make_world(
+    settings: Any, url: str, admin_url: str, *, orchestrator: Any = None, clock: Clock | None = None, size: int = 12
+) -> World:
+    """Put everything together, as a process of the product does, with at most *size* connections to Postgres."""
+    database = Database(url, size=size)
     working_client = Client(settings.valkey_working_url.get_secret_value(), name="The working Valkey")
     durable_client = Client(settings.valkey_durable_url.get_secret_value(), name="The durable Valkey")
     sent: list[Message] = []
@@ -228,8 +247,9 @@ def make_world(settings: Any, url: str, admin_url: str, *, orchestrator: Any = N
         sent.append(message)
 
     parts = assemble(
-        database, working_client, durable_client, Definitions.read(), send, orchestrator=orchestrator, capacity=Plenty()
-    )
+        database, working_client, durable_client, Definitions.read(), send, orchestrator=orchestrator,
+        capacity=Plenty(), clock=clock,
+    )  # fmt: skip
     return World(
         url, admin_url, database, working_client, durable_client,
         redis.asyncio.Redis.from_url(settings.valkey_working_url.get_secret_value()),

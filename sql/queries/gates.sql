@@ -1,0 +1,67 @@
+-- gate_waiting --
+-- Gates of an analysis that wait for a person, since when, and until when somebody may answer.
+SELECT gate, opened_at, due_at FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND state = 'WAITING_FOR_HUMAN' ORDER BY gate
+
+-- gates_passed --
+-- Gates of an analysis that were validated: a resume passes them.
+SELECT gate FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND state = 'VALIDATED' ORDER BY gate
+
+-- gates_due --
+-- Gates whose time is over, or whose decision had no effect yet.
+SELECT analysis_id, gate FROM workflow.gate_state
+WHERE settled_at IS NULL AND (
+    state IN ('SOFT_REJECTED', 'HARD_REJECTED', 'TIMED_OUT') OR (state = 'WAITING_FOR_HUMAN' AND due_at <= imem_now()))
+ORDER BY due_at, analysis_id, gate LIMIT %(limit)s
+
+-- gate_claim --
+-- Such a gate, its row locked until the transaction ends.
+SELECT * FROM workflow.gate_state
+WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s AND settled_at IS NULL AND (
+    state IN ('SOFT_REJECTED', 'HARD_REJECTED', 'TIMED_OUT') OR (state = 'WAITING_FOR_HUMAN' AND due_at <= imem_now()))
+FOR UPDATE SKIP LOCKED
+
+-- gate_timed_out --
+-- Nobody answered in time.
+UPDATE workflow.gate_state SET state = 'TIMED_OUT', decided_at = imem_now()
+WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s AND state = 'WAITING_FOR_HUMAN'
+
+-- gate_settled --
+-- A gate's decision had its effect, in this transaction.
+UPDATE workflow.gate_state SET settled_at = imem_now() WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s
+
+-- gates_to_look_at --
+-- Analyses that wait at a gate and have a memory whose expiry is not the gate's, is of an earlier holder's time, or was not
+-- looked at for a while; and those that wait no longer and have a memory whose expiry still is a gate's. Not what is paused.
+SELECT found.analysis_id FROM (
+    SELECT g.analysis_id FROM workflow.gate_state AS g
+    JOIN workflow.analysis AS a ON a.analysis_id = g.analysis_id AND a.outcome IS NULL
+    JOIN workflow.agent_leases AS l ON l.analysis_id = g.analysis_id
+    LEFT JOIN workflow.gate_memory AS k ON k.agent_id = l.agent_id
+    WHERE g.state = 'WAITING_FOR_HUMAN'
+      AND (k.agent_id IS NULL OR k.epoch <> l.epoch OR k.looked_at <= imem_now() - %(again)s)
+    UNION
+    SELECT k.analysis_id FROM workflow.gate_memory AS k
+    LEFT JOIN workflow.analysis AS a ON a.analysis_id = k.analysis_id
+    WHERE a.outcome IS NOT NULL OR NOT EXISTS (
+        SELECT FROM workflow.gate_state AS g WHERE g.analysis_id = k.analysis_id AND g.state = 'WAITING_FOR_HUMAN')
+) AS found
+WHERE workflow.halted_v1(found.analysis_id) IS NULL
+ORDER BY found.analysis_id LIMIT %(limit)s
+
+-- gate_agents --
+-- The begun agents of an analysis, with the epoch of each.
+SELECT agent_id, epoch FROM workflow.agent_leases WHERE analysis_id = %(analysis_id)s ORDER BY agent_type
+
+-- gate_memories --
+-- The memories of an analysis whose expiry is a gate's.
+SELECT agent_id FROM workflow.gate_memory WHERE analysis_id = %(analysis_id)s ORDER BY agent_id
+
+-- gate_memory_kept --
+-- Says that a memory has a gate's expiry, or was looked at once more.
+INSERT INTO workflow.gate_memory AS k (agent_id, analysis_id, epoch, kept_until)
+VALUES (%(agent_id)s, %(analysis_id)s, %(epoch)s, %(until)s)
+ON CONFLICT (agent_id) DO UPDATE SET epoch = excluded.epoch, kept_until = excluded.kept_until, looked_at = imem_now()
+
+-- gate_memories_left --
+-- Forgets that memories of an analysis have a gate's expiry: each has its own again, or its pause's.
+DELETE FROM workflow.gate_memory WHERE analysis_id = %(analysis_id)s

@@ -10,6 +10,7 @@ from uuid import UUID, uuid5
 from checkpoints.alerts import AGENT_FAILURE, NewAlert, Severity, Situation, raise_alert
 from checkpoints.model import Checkpoint
 from checkpoints.recovery import Tier
+from journal.connection import Connection
 from journal.database import Database
 from journal.deadline import Deadline
 
@@ -19,13 +20,20 @@ _UNRECOVERABLE: Final = UUID("6f1c9a52-58f3-5f0c-9c1f-2f4f4e4cb0a1")
 
 @dataclass(frozen=True, slots=True)
 class AlertAlarm:
-    """Raises the alert in a transaction of its own."""
+    """Raises the alert, in a transaction of its own or in the caller's."""
 
     database: Database
 
-    async def unrecoverable(self, checkpoint: Checkpoint, reasons: Mapping[Tier, str], *, deadline: Deadline) -> None:
+    async def unrecoverable(
+        self,
+        checkpoint: Checkpoint,
+        reasons: Mapping[Tier, str],
+        *,
+        deadline: Deadline,
+        conn: Connection | None = None,
+    ) -> None:
         """
-        Raise one alert about *checkpoint*, however often it is asked.
+        Raise one alert about *checkpoint*, however often it is asked; with *conn*, as the last thing its owner does.
 
         Raises:
             PostgresUnavailable, BudgetExceeded: nobody was told; nothing was started either.
@@ -47,5 +55,8 @@ class AlertAlarm:
             analysis_id=checkpoint.analysis_id,
             payload=situation.to_payload(),
         )
-        async with self.database.transaction(deadline) as conn:
+        if conn is not None:
             await raise_alert(conn, alert)
+            return
+        async with self.database.transaction(deadline) as own:
+            await raise_alert(own, alert)

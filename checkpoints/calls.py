@@ -34,6 +34,28 @@ async def call(
     return await (await conn.execute(sql(name), parameters)).fetchall()
 
 
+async def look(
+    database: Database,
+    name: str,
+    parameters: Mapping[str, Any],
+    *,
+    deadline: Deadline,
+    conn: Connection | None = None,
+) -> list[Row]:
+    """
+    Run the named reading statement and return its rows; with *conn* on the connection there.
+
+    Whoever holds a connection reads on it: in a pool that is used up, one that asks for another waits for itself.
+
+    Raises:
+        PostgresUnavailable: the server cannot be reached; retryable.
+        BudgetExceeded: the server stopped the statement at *deadline*, or at that of *conn*.
+    """
+    if conn is None:
+        return await database.named(name, parameters, deadline=deadline)
+    return await (await conn.execute(sql(name), parameters)).fetchall()
+
+
 def identity_of(analysis_id: str, agent_type: str) -> dict[str, str]:
     """
     Return the names of an agent in an analysis as parameters.

@@ -52,12 +52,19 @@ class WorkflowState:
 
 
 class Orchestrator(Protocol):
-    """What pauses need of whoever starts agents. Each call may be repeated."""
+    """
+    What pauses need of whoever starts agents. Each call may be repeated.
 
-    async def pause_workflow(self, analysis_id: str, *, deadline: Deadline) -> None:
+    A *conn* is that of the step that calls: one whose own rows are in the same database writes them on it, and with the
+    step; it must not ask for a connection of the same pool, which may be used up. Others pass it over.
+    """
+
+    async def pause_workflow(self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None) -> None:
         """Start nothing more of the analysis; what runs is stopped already, or fenced off."""
 
-    async def resume_workflow(self, analysis_id: str, plan: Plan, *, deadline: Deadline) -> None:
+    async def resume_workflow(
+        self, analysis_id: str, plan: Plan, *, deadline: Deadline, conn: Connection | None = None
+    ) -> None:
         """Take the plan over; nothing of it starts before the pause is over."""
 
     async def get_workflow_state(self, analysis_id: str, *, deadline: Deadline) -> WorkflowState:
@@ -165,18 +172,26 @@ class CeleryOrchestrator:
 
     # What pauses need
 
-    async def pause_workflow(self, analysis_id: str, *, deadline: Deadline) -> None:
+    async def pause_workflow(self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None) -> None:
         """Start nothing more: what is on its way counts no longer, what ran is stopped."""
-        await self._database.do("tasks_hold", {"analysis_id": analysis_id}, deadline=deadline)
+        await self._change("tasks_hold", {"analysis_id": analysis_id}, deadline, conn)
 
-    async def resume_workflow(self, analysis_id: str, plan: Plan, *, deadline: Deadline) -> None:
+    async def resume_workflow(
+        self, analysis_id: str, plan: Plan, *, deadline: Deadline, conn: Connection | None = None
+    ) -> None:
         """Put every agent where the plan has it; they start once the pause is over."""
         placed = [(one.agent_type, "WAITING", one.begin.value) for one in plan.restart]
         placed += [(name, "COMPLETED", Begin.CLEAN.value) for name in plan.skip]
         placed += [(name, "WAITING", Begin.CLEAN.value) for name in plan.wait]
         types, states, begins = (list(column) for column in zip(*placed, strict=True)) if placed else ([], [], [])
         values = {"analysis_id": analysis_id, "agent_types": types, "states": states, "begins": begins}
-        await self._database.do("tasks_plan", values, deadline=deadline)
+        await self._change("tasks_plan", values, deadline, conn)
+
+    async def _change(self, name: str, values: Mapping[str, Any], deadline: Deadline, conn: Connection | None) -> None:
+        if conn is not None:
+            await do(conn, name, values)
+        else:
+            await self._database.do(name, values, deadline=deadline)
 
     async def get_workflow_state(self, analysis_id: str, *, deadline: Deadline) -> WorkflowState:
         """

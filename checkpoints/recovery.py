@@ -22,6 +22,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
@@ -35,6 +36,7 @@ from checkpoints.metrics import METRICS, Metrics
 from checkpoints.model import Checkpoint, Kind, Lease
 from checkpoints.store import Checkpoints
 from checkpoints.versions import MIGRATIONS, Migrations, resumable
+from journal.connection import Connection
 from journal.deadline import Deadline
 from journal.errors import (
     BudgetExceeded,
@@ -102,8 +104,30 @@ class Recovered:
 class Alarm(Protocol):
     """Who is told when nothing can be recovered; see :mod:`checkpoints.alarm`."""
 
-    async def unrecoverable(self, checkpoint: Checkpoint, reasons: Mapping[Tier, str], *, deadline: Deadline) -> None:
-        """Raise one alert about *checkpoint*, however often it is asked."""
+    async def unrecoverable(
+        self,
+        checkpoint: Checkpoint,
+        reasons: Mapping[Tier, str],
+        *,
+        deadline: Deadline,
+        conn: Connection | None = None,
+    ) -> None:
+        """Raise one alert about *checkpoint*, however often it is asked; with *conn*, in the transaction there."""
+
+
+class NothingLeft(NotResumable):
+    """
+    No tier holds what the agent knew at its newest checkpoint, or none that this program understands.
+
+    Attributes:
+        checkpoint: that one.
+        reasons: why each tier was not good enough.
+    """
+
+    def __init__(self, message: str, *, mend: str, checkpoint: Checkpoint, reasons: Mapping[Tier, str]) -> None:
+        super().__init__(message, mend=mend)
+        self.checkpoint = checkpoint
+        self.reasons = reasons
 
 
 class _Refused(Exception):
@@ -168,22 +192,40 @@ class Recovery:
         self._migrations = migrations
         self._metrics = metrics
 
-    async def recover(self, lease: Lease, *, deadline: Deadline | None = None) -> Recovered:
+    async def recover(
+        self, lease: Lease, *, deadline: Deadline | None = None, conn: Connection | None = None
+    ) -> Recovered:
         """
         Bring back the working memory of the agent that holds *lease*.
 
         A crash at any point leaves a memory that the next recovery either proves or replaces.
 
+        Args:
+            conn: where Postgres is read by whoever holds a connection. Nobody is told then of :class:`NothingLeft`:
+                whoever ends the transaction calls :meth:`tell`.
+
         Raises:
-            NotResumable: no tier holds the state of the newest checkpoint, or the program does not understand its
+            NothingLeft: no tier holds the state of the newest checkpoint, or the program does not understand its
                 version. One alert was raised; nothing was started.
             StaleEpoch: somebody else has taken the lease meanwhile.
             PostgresUnavailable, ValkeyUnavailable: the newest checkpoint, or the place to work in, cannot be reached;
                 retryable; nothing was started.
         """
         deadline = deadline or Deadline.after_ms(PATIENCE_MS)
+        try:
+            return await self._recovered(lease, deadline, conn)
+        except NothingLeft as nothing:
+            if conn is None:
+                await self.tell(nothing, deadline=deadline)
+            raise
+
+    async def tell(self, nothing: NothingLeft, *, deadline: Deadline, conn: Connection | None = None) -> None:
+        """Raise the one alert about an agent of which nothing is left; with *conn*, as the last act before its end."""
+        await self._alarm.unrecoverable(nothing.checkpoint, nothing.reasons, deadline=deadline, conn=conn)
+
+    async def _recovered(self, lease: Lease, deadline: Deadline, conn: Connection | None) -> Recovered:
         begun = time.monotonic()
-        wanted = await self._wanted(lease, deadline)
+        wanted = await self._wanted(lease, deadline, conn)
         if wanted.of.clean:
             meta = await self._working.open(wanted.identity, lease.epoch, replace=True, deadline=deadline)
             recovered = Recovered(
@@ -195,7 +237,7 @@ class Recovery:
                 refused={},
             )
         else:
-            recovered = await self._from_tiers(wanted, deadline)
+            recovered = await self._from_tiers(wanted, deadline, conn)
         self._metrics.tier_used.add(tier=recovered.tier.value)
         self._metrics.restore_latency.observe((time.monotonic() - begun) * 1000.0, tier=recovered.tier.value)
         log.info(
@@ -205,8 +247,8 @@ class Recovery:
         )  # fmt: skip
         return recovered
 
-    async def _wanted(self, lease: Lease, deadline: Deadline) -> _Wanted:
-        latest = await self._checkpoints.load(lease.analysis_id, lease.agent_type, deadline=deadline)
+    async def _wanted(self, lease: Lease, deadline: Deadline, conn: Connection | None) -> _Wanted:
+        latest = await self._checkpoints.load(lease.analysis_id, lease.agent_type, deadline=deadline, conn=conn)
         if latest is None:
             raise NotResumable(
                 f"{lease.agent_type} has no checkpoint in the analysis {lease.analysis_id}.",
@@ -215,13 +257,14 @@ class Recovery:
         try:
             present = resumable(latest, self._definitions, self._migrations)
         except NotResumable as error:
-            await self._alarm.unrecoverable(latest, {Tier.POSTGRES: error.message}, deadline=deadline)
-            raise
+            raise NothingLeft(
+                error.message, mend=error.mend, checkpoint=latest, reasons={Tier.POSTGRES: error.message}
+            ) from error
         return _Wanted(
             lease=lease,
             identity=Identity(lease.agent_id, lease.analysis_id, lease.agent_type),
             latest=latest,
-            of=await self._boundary(latest, deadline),
+            of=await self._boundary(latest, deadline, conn),
             present=present,
         )
 
@@ -230,18 +273,19 @@ class Recovery:
         name = checkpoint.current_subtask
         return name is not None and self._definitions.of_type(checkpoint.agent_type).subtask(name).reentrant
 
-    async def _boundary(self, latest: Checkpoint, deadline: Deadline) -> Checkpoint:
+    async def _boundary(self, latest: Checkpoint, deadline: Deadline, conn: Connection | None) -> Checkpoint:
         """Return *latest*, or the checkpoint before it whose memory holds nothing of an unfinished subtask."""
         if latest.kind in {Kind.START, Kind.SUBTASK} or latest.current_subtask is None or self._reentrant(latest):
             return latest
-        before = await self._checkpoints.boundary(latest, deadline=deadline)
+        before = await self._checkpoints.boundary(latest, deadline=deadline, conn=conn)
         if before is None or before.working_memory_hash == latest.working_memory_hash:
             return latest
         return before
 
-    async def _from_tiers(self, wanted: _Wanted, deadline: Deadline) -> Recovered:
+    async def _from_tiers(self, wanted: _Wanted, deadline: Deadline, conn: Connection | None) -> Recovered:
         refused: dict[Tier, str] = {}
-        tiers = ((Tier.LIVE, self._live), (Tier.SECONDARY, self._secondary), (Tier.POSTGRES, self._postgres))
+        postgres = partial(self._postgres, conn=conn)
+        tiers = ((Tier.LIVE, self._live), (Tier.SECONDARY, self._secondary), (Tier.POSTGRES, postgres))
         for tier, attempt in tiers:
             try:
                 meta, dirty = await attempt(wanted, deadline)
@@ -264,12 +308,13 @@ class Recovery:
                     migrated=wanted.migrated,
                     refused=refused,
                 )
-        await self._alarm.unrecoverable(wanted.latest, refused, deadline=deadline)
         why = "; ".join(f"{tier.value}: {reason.rstrip('.')}" for tier, reason in refused.items())
         whose = f"{wanted.lease.agent_id} is what it was at checkpoint {wanted.latest.seq}"
-        raise NotResumable(
+        raise NothingLeft(
             f"Nothing that is stored of {whose}: {why}.",
             mend="Nothing was started, and an alert was raised.",
+            checkpoint=wanted.latest,
+            reasons=refused,
         )
 
     async def _live(self, wanted: _Wanted, deadline: Deadline) -> tuple[Meta, bool]:
@@ -311,8 +356,8 @@ class Recovery:
         contents, its_digest = _proven(document, meta.digest, wanted.latest.working_memory_hash)
         return await self._restored(wanted, contents, its_digest, deadline)
 
-    async def _postgres(self, wanted: _Wanted, deadline: Deadline) -> tuple[Meta, bool]:
-        row = await self._checkpoints.get(wanted.of.id, deadline=deadline)
+    async def _postgres(self, wanted: _Wanted, deadline: Deadline, *, conn: Connection | None) -> tuple[Meta, bool]:
+        row = await self._checkpoints.get(wanted.of.id, deadline=deadline, conn=conn)
         if row is None:
             raise _Refused("its row is gone")
         try:

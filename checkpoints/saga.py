@@ -55,6 +55,7 @@ from checkpoints.pause_rows import (
 )
 from checkpoints.plain import json_text
 from checkpoints.plan import Begin, Restart
+from checkpoints.recovery import NothingLeft
 from checkpoints.store import Checkpoints
 from journal.clock import Clock
 from journal.connection import Connection
@@ -82,7 +83,12 @@ MEMORY_MS: Final = 3_000
 """How long one step waits for the working server at most, in milliseconds: a pause must get over one that is silent."""
 
 AT_ONCE: Final = 4
-"""Steps of one process at a time. Each holds a connection and reads on another: half of the smallest pool."""
+"""
+Steps of one process at a time: each holds a connection, and other calls of the process want some as well.
+
+A step reads and writes on the connection that it holds and never asks for another: in a pool that is used up it would
+wait for itself.
+"""
 
 LOOK_S: Final = 0.05
 """Between two looks whether agents have stopped, while a caller waits, in seconds."""
@@ -103,13 +109,16 @@ PASSING: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, LeaseHeld)
 class Recovery(Protocol):
     """Brings the working memory of an agent back; see :mod:`checkpoints.recovery`."""
 
-    async def recover(self, lease: Lease, *, deadline: Deadline | None = None) -> Any:
+    async def recover(self, lease: Lease, *, deadline: Deadline | None = None, conn: Connection | None = None) -> Any:
         """
         Bring it back under *lease*, proven; the answer's ``tier`` says which store served.
 
         Raises:
-            NotResumable: no tier holds the newest state; nothing is to be started.
+            NothingLeft: no tier holds the newest state; nothing is to be started. With *conn* nobody was told yet.
         """
+
+    async def tell(self, nothing: NothingLeft, *, deadline: Deadline, conn: Connection | None = None) -> None:
+        """Tell people of what nothing is left of, with the transaction that ends its analysis."""
 
 
 class Went(Enum):
@@ -279,7 +288,7 @@ class Saga:
 
     async def _save(self, conn: Connection, analysis: Analysis, pause: Pause, agent: Row, deadline: Deadline) -> None:
         """Save the pause's checkpoint of one agent; its version stays, whatever the definitions say by now."""
-        latest = await self._s.checkpoints.load(analysis.analysis_id, agent["agent_type"], deadline=deadline)
+        latest = await self._s.checkpoints.load(analysis.analysis_id, agent["agent_type"], deadline=deadline, conn=conn)
         if latest is None:
             raise ConsistencyError(f"{agent['agent_type']} has a lease and no checkpoint in {analysis.analysis_id}.")
         contents, source, rev = await self._memory(agent, latest, deadline)
@@ -344,7 +353,8 @@ class Saga:
 
     async def _prove(self, conn: Connection, analysis: Analysis, pause: Pause, agent: Row, deadline: Deadline) -> None:
         """Read back from Postgres what was committed, put it on the durable server, and read that back as well."""
-        kept = await self._s.checkpoints.get(agent["checkpoint_id"], deadline=deadline)
+        # The transaction that saved it has ended: what is read here was committed.
+        kept = await self._s.checkpoints.get(agent["checkpoint_id"], deadline=deadline, conn=conn)
         if kept is None or kept.l1_snapshot is None:
             raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not on file.")
         contents = contents_of(kept.l1_snapshot)
@@ -405,7 +415,7 @@ class Saga:
         return max(pause.stale_at, self._s.clock.now() + ACTIVE_TTL - timedelta(seconds=1))
 
     async def _hold(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
-        await self._s.orchestrator.pause_workflow(analysis.analysis_id, deadline=deadline)
+        await self._s.orchestrator.pause_workflow(analysis.analysis_id, deadline=deadline, conn=conn)
         await moved(conn, pause, Status.PAUSING, 6)
         return Went.ON
 
@@ -428,7 +438,7 @@ class Saga:
 
     async def _recover(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
         for _, agent in await self._restarting(conn, pause):
-            found = await self._s.recovery.recover(_lease(analysis, agent), deadline=deadline)
+            found = await self._s.recovery.recover(_lease(analysis, agent), deadline=deadline, conn=conn)
             log.info("recovered_for_resume", agent_id=agent["agent_id"], tier=str(found.tier))
         await moved(conn, pause, Status.RESUMING, 2)
         return Went.ON
@@ -442,7 +452,7 @@ class Saga:
     async def _hand_over(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
         for _, agent in await self._restarting(conn, pause):
             await self._s.working.expire(agent["agent_id"], Mode.RESUMED, epoch=agent["epoch"], deadline=deadline)
-        await self._s.orchestrator.resume_workflow(analysis.analysis_id, pause.plan, deadline=deadline)
+        await self._s.orchestrator.resume_workflow(analysis.analysis_id, pause.plan, deadline=deadline, conn=conn)
         await moved(conn, pause, Status.RESUMING, 3)
         return Went.ON
 
@@ -473,9 +483,11 @@ class Saga:
             ):
                 return Went.OVER
             if now.status is Status.RESUMING and isinstance(error, NotResumable | ConsistencyError):
-                # A recovery that finds nothing left has told people so itself.
-                told = isinstance(error, NotResumable)
-                await transitions.fail(conn, analysis, reason=error.message, announce=not told)
+                # Of what nothing is left of, people are told by the agent's own alert, and last.
+                nothing = error if isinstance(error, NothingLeft) else None
+                await transitions.fail(conn, analysis, reason=error.message, announce=nothing is None)
+                if nothing is not None:
+                    await self._s.recovery.tell(nothing, deadline=deadline, conn=conn)
                 return Went.OVER
             if now.status is Status.RESUMING and (not isinstance(error, PASSING) or now.troubles + 1 >= RECOVERIES):
                 await _failed_by_itself(conn, analysis, now, error)

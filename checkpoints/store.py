@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from cache.snapshots import CheckpointCopy
-from checkpoints.calls import call, identity_of
+from checkpoints.calls import call, identity_of, look
 from checkpoints.definitions import Definitions
 from checkpoints.metrics import METRICS, Metrics
 from checkpoints.model import LONGEST_ID, Analysis, Checkpoint, Failure, Kind, Lease, Summary, checked_text
@@ -172,7 +172,11 @@ class Checkpoints:
 
     # Loading
 
-    async def load(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> Checkpoint | None:
+    # With *conn*, Postgres is read on the connection there, and as its transaction sees it.
+
+    async def load(
+        self, analysis_id: str, agent_type: str, *, deadline: Deadline, conn: Connection | None = None
+    ) -> Checkpoint | None:
         """
         Return the latest checkpoint of an agent, from the copy where it is the latest; None where there is none.
 
@@ -181,12 +185,12 @@ class Checkpoints:
                 believed.
         """
         identity, began = identity_of(analysis_id, agent_type), perf_counter()
-        rows = await self._database.named("latest_checkpoint", identity, deadline=deadline)
+        rows = await look(self._database, "latest_checkpoint", identity, deadline=deadline, conn=conn)
         if not rows:
             return None
         found, tier = await self._copied(identity, rows[0], deadline), "redis_secondary"
         if found is None:
-            found, tier = await self.get(rows[0]["id"], deadline=deadline), "postgresql_checkpoint"
+            found, tier = await self.get(rows[0]["id"], deadline=deadline, conn=conn), "postgresql_checkpoint"
         self._metrics.restore_latency.observe((perf_counter() - began) * 1000.0, tier=tier)
         return found
 
@@ -209,19 +213,28 @@ class Checkpoints:
         # An id cannot be that of another row; what may have changed since it was copied is one mark.
         return replace(found, preserve=latest["preserve"]) if found.id == latest["id"] else None
 
-    async def get(self, checkpoint_id: UUID, *, deadline: Deadline) -> Checkpoint | None:
+    async def get(
+        self, checkpoint_id: UUID, *, deadline: Deadline, conn: Connection | None = None
+    ) -> Checkpoint | None:
         """Return one checkpoint, whole, from Postgres; None where there is none."""
-        rows = await self._database.named("checkpoint", {"id": checkpoint_id}, deadline=deadline)
+        rows = await look(self._database, "checkpoint", {"id": checkpoint_id}, deadline=deadline, conn=conn)
         return Checkpoint.from_row(rows[0]) if rows else None
 
-    async def boundary(self, checkpoint: Checkpoint, *, deadline: Deadline) -> Checkpoint | None:
+    async def boundary(
+        self, checkpoint: Checkpoint, *, deadline: Deadline, conn: Connection | None = None
+    ) -> Checkpoint | None:
         """Return the newest checkpoint before *checkpoint* at the end of a subtask, or at a beginning; None without."""
         parameters = {**identity_of(checkpoint.analysis_id, checkpoint.agent_type), "seq": checkpoint.seq}
-        rows = await self._database.named("boundary_before", parameters, deadline=deadline)
+        rows = await look(self._database, "boundary_before", parameters, deadline=deadline, conn=conn)
         return Checkpoint.from_row(rows[0]) if rows else None
 
     async def history(
-        self, analysis_id: str, agent_type: str | None = None, *, limit: int = LONGEST_LIST, deadline: Deadline
+        self,
+        analysis_id: str,
+        agent_type: str | None = None,
+        *,
+        limit: int = LONGEST_LIST,
+        deadline: Deadline,
     ) -> list[Summary]:
         """Return the checkpoints of an analysis, or of one agent in it, oldest first, without what agents then knew."""
         parameters = {

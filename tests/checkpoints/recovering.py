@@ -13,6 +13,7 @@ from checkpoints.model import Checkpoint
 from checkpoints.recovery import Recovery, Tier
 from checkpoints.session import Desk, Session
 from journal.clock import SystemClock
+from journal.connection import Connection
 from journal.deadline import Deadline
 from tests.checkpoints.conftest import World, soon
 
@@ -31,7 +32,15 @@ class Alarms:
 
     told: dict[str, Mapping[Tier, str]] = field(default_factory=dict)
 
-    async def unrecoverable(self, checkpoint: Checkpoint, reasons: Mapping[Tier, str], *, deadline: Deadline) -> None:
+    async def unrecoverable(
+        self,
+        checkpoint: Checkpoint,
+        reasons: Mapping[Tier, str],
+        *,
+        deadline: Deadline,
+        conn: Connection | None = None,
+    ) -> None:
+        assert conn is None
         assert not deadline.passed
         self.told.setdefault(str(checkpoint.id), dict(reasons))
 

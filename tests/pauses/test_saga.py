@@ -172,8 +172,29 @@ async def test_a_resume_that_finds_nothing_left_ends_the_analysis(world: World, 
     assert state.outcome == "failed"
     assert await world.rows("SELECT FROM workflow.paused_analyses") == []
     assert world.sent == []
-    # A recovery that finds nothing tells people itself.
-    assert ("ANALYSIS_FAILED" in await world.alerts()) is (error is ConsistencyError)
+    assert "ANALYSIS_FAILED" in await world.alerts()
+
+
+@pytest.mark.spec("CK-29")
+async def test_a_resume_of_which_nothing_is_left_tells_people_once(world: World) -> None:
+    """Every copy is damaged: the analysis ends with the one alert about its agent, in one transaction."""
+    lease = await world.paused("a-1")
+    for plain in (world.working_redis, world.durable_redis):
+        await plain.flushall()
+    world.owner("ALTER TABLE workflow.agent_checkpoints DISABLE TRIGGER USER")
+    world.owner(
+        "UPDATE workflow.agent_checkpoints SET working_memory = jsonb_set(working_memory, '{calls}', 'null'), "
+        "l1_snapshot = jsonb_set(l1_snapshot, '{calls}', 'null')"
+    )
+
+    await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
+    await world.manager.round(deadline=soon())
+
+    state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
+    assert state.outcome == "failed"
+    assert sorted(await world.alerts()) == ["AGENT_FAILURE", "ANALYSIS_PAUSED"]
+    assert await world.keys(lease.agent_id) == []
+    assert world.sent == []
 
 
 async def test_a_memory_of_another_analysis_is_not_taken_for_the_agents(world: World) -> None:
@@ -199,10 +220,10 @@ async def test_a_manager_that_stood_still_does_nothing_more(world: World) -> Non
         def __getattr__(self, name: str) -> Any:
             return getattr(world.orchestrator, name)
 
-        async def pause_workflow(self, analysis_id: str, *, deadline: Deadline) -> None:
+        async def pause_workflow(self, analysis_id: str, **named: Any) -> None:
             stand.set()
             await go.wait()
-            await hold(world.orchestrator, analysis_id, deadline=deadline)
+            await hold(world.orchestrator, analysis_id, **named)
 
     kept = world.stores.orchestrator
     object.__setattr__(world.stores, "orchestrator", Slow())

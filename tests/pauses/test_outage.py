@@ -228,7 +228,7 @@ async def _killed_while_pausing(world: World, names: list[str], stack: LocalStac
 async def _until_settled(world: World) -> None:
     while True:
         try:
-            await world.manager.round(deadline=soon())
+            await world.manager.round(deadline=soon(2_000))
             left = await world.rows("SELECT FROM workflow.paused_analyses WHERE status = 'PAUSING'")
         except ImemError:
             left = [{}]

@@ -127,14 +127,3 @@ def imem(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[st
         timeout=PATIENCE_S,
         check=False,
     )
-
-
-@contextmanager
-def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """Mount a disk of *megabytes* on *folder*; only root may."""
-    folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0711", "imem-test", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -28,9 +27,10 @@ from journal.migrations import migrations_in
 from journal.settings import Settings
 from kg.model import Finding, Outcome, Pattern, PatternStatus
 from tests.conftest import Stack, settings_for
+from tests.disks import may_mount, small_disk
 from tests.graph.build import Story
 from tests.servers import EMPTYING
-from tests.stack.programs import me, shown, small_disk
+from tests.stack.programs import me, shown
 
 pytestmark = pytest.mark.spec("IF-11")
 
@@ -224,7 +224,7 @@ def test_clock_skew(migrated: dict[str, str], seconds: int, words: str) -> None:
 
 def test_a_full_disk(migrated: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real small disk where we may mount one, else one that says that it is full."""
-    if os.geteuid() == 0:
+    if may_mount():
         with small_disk(home / "disk", 4) as disk:
             found = troubles({**migrated, "IMEM_HOME": str(disk)})
     else:

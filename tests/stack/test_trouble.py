@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import sysconfig
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from imem.local.process import RunAs
 from imem.local.supervisor import LocalStack
 from journal.errors import StackError
 from tests.conftest import settings_for
-from tests.stack.programs import PATIENCE_S, TOP, environment, nothing_left, small_disk
+from tests.disks import fill, may_mount, small_disk
+from tests.stack.programs import PATIENCE_S, TOP, environment, nothing_left
 
 STRANGER = RunAs(54_321, 54_321)
 """A user that no file knows."""
@@ -36,15 +36,11 @@ ORDINARY = "daemon"
 @pytest.mark.parametrize("family", ["postgres", "valkey"])
 def test_a_full_disk_is_said_and_nothing_is_left(home: Path, family: str) -> None:
     """The servers' own words are understood; a start on the same folder with room works."""
-    if os.geteuid() != 0:  # Only root may mount; the words are the same.
+    if not may_mount():  # The words are the same.
         assert "is full" in str(file_error(OSError(errno.ENOSPC, "No space left on device"), home))
         return
     with small_disk(home / "disk", 8) as disk:
-        ballast = os.open(disk / "ballast", os.O_WRONLY | os.O_CREAT)
-        with suppress(OSError):
-            while True:
-                os.write(ballast, b"x" * 4096)
-        os.close(ballast)
+        fill(disk)
         with pytest.raises(StackError, match=r"The disk that holds .* is full. Free some space there"):
             LocalStack(settings_for(disk / "stack"), servers={family}, workers=False).start()
         assert nothing_left(disk / "stack")

@@ -62,6 +62,12 @@ class OwnServer:
                 else:
                     return
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
+
     def flush(self) -> None:
         """Wait until the file holds everything that was acknowledged: within the second, it need not."""
         with self.bare() as bare:

@@ -10,7 +10,8 @@ begins it.
 A memory that a later holder restored meanwhile has lost the gate's expiry, and one on a server that was killed may have
 too: so each is looked at again when its epoch changes, and every hour in any case. 24 hours are left to notice.
 
-A crash leaves memories moved and no row that says so, and the next round moves them once more: to the same moment.
+Before memories are moved, either way, a transaction says of them that nobody knows their expiry; the one that follows
+moves them and says which they have. A crash in between leaves the former, and the next round moves them again.
 """
 
 from __future__ import annotations
@@ -84,10 +85,17 @@ class Gates:
             if analysis is None or await open_pause(conn, analysis_id) is not None:
                 return copies
             waiting = await rows(conn, "gate_waiting", {"analysis_id": analysis_id})
-            if waiting and analysis.outcome is None:
-                return await self._wait(conn, analysis_id, self.lives_until(waiting), copies=copies, deadline=deadline)
-            await self._go_on(conn, analysis_id, deadline)
-        return copies
+            if analysis.outcome is not None:
+                waiting = []
+            about_to = "gate_memories_about_to_wait" if waiting else "gate_memories_about_to_leave"
+            if not await do(conn, about_to, {"analysis_id": analysis_id}):
+                if waiting:
+                    until = self.lives_until(waiting)
+                    return await self._wait(conn, analysis_id, until, copies=copies, deadline=deadline)
+                await self._go_on(conn, analysis_id, deadline)
+                return copies
+        # It is on file now that they are about to be moved.
+        return await self._look_at(analysis_id, copies=copies, deadline=deadline)
 
     def lives_until(self, waiting: Sequence[Row]) -> datetime:
         """
@@ -114,7 +122,7 @@ class Gates:
                 log.warning("memory_not_gated", agent_id=agent_id, error=error.message)
             if copies:
                 copies = await self._copy_kept(agent_id, until, deadline)
-            values = {"agent_id": agent_id, "analysis_id": analysis_id, "epoch": agent["epoch"], "until": until}
+            values = {"agent_id": agent_id, "epoch": agent["epoch"], "until": until}
             await do(conn, "gate_memory_kept", values)
         return copies
 

@@ -38,7 +38,7 @@ SELECT found.analysis_id FROM (
     JOIN workflow.agent_leases AS l ON l.analysis_id = g.analysis_id
     LEFT JOIN workflow.gate_memory AS k ON k.agent_id = l.agent_id
     WHERE g.state = 'WAITING_FOR_HUMAN'
-      AND (k.agent_id IS NULL OR k.epoch <> l.epoch OR k.looked_at <= imem_now() - %(again)s)
+      AND (k.agent_id IS NULL OR k.looked_at IS NULL OR k.epoch <> l.epoch OR k.looked_at <= imem_now() - %(again)s)
     UNION
     SELECT k.analysis_id FROM workflow.gate_memory AS k
     LEFT JOIN workflow.analysis AS a ON a.analysis_id = k.analysis_id
@@ -56,11 +56,20 @@ SELECT agent_id, epoch FROM workflow.agent_leases WHERE analysis_id = %(analysis
 -- The memories of an analysis whose expiry is a gate's.
 SELECT agent_id FROM workflow.gate_memory WHERE analysis_id = %(analysis_id)s ORDER BY agent_id
 
+-- gate_memories_about_to_wait --
+-- Says, before anything is moved, that memories of an analysis may have a gate's expiry; changes what said nothing yet.
+INSERT INTO workflow.gate_memory (agent_id, analysis_id, epoch)
+SELECT agent_id, analysis_id, epoch FROM workflow.agent_leases WHERE analysis_id = %(analysis_id)s
+ON CONFLICT (agent_id) DO NOTHING
+
+-- gate_memories_about_to_leave --
+-- Says, before anything is moved, that memories of an analysis may have a gate's expiry no longer.
+UPDATE workflow.gate_memory SET looked_at = NULL WHERE analysis_id = %(analysis_id)s AND looked_at IS NOT NULL
+
 -- gate_memory_kept --
 -- Says that a memory has a gate's expiry, or was looked at once more.
-INSERT INTO workflow.gate_memory AS k (agent_id, analysis_id, epoch, kept_until)
-VALUES (%(agent_id)s, %(analysis_id)s, %(epoch)s, %(until)s)
-ON CONFLICT (agent_id) DO UPDATE SET epoch = excluded.epoch, kept_until = excluded.kept_until, looked_at = imem_now()
+UPDATE workflow.gate_memory SET epoch = %(epoch)s, kept_until = %(until)s, looked_at = imem_now()
+WHERE agent_id = %(agent_id)s
 
 -- gate_memories_left --
 -- Forgets that memories of an analysis have a gate's expiry: each has its own again, or its pause's.

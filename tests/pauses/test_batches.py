@@ -226,7 +226,7 @@ async def test_a_caller_that_is_killed_leaves_the_batch_to_managers(world: World
 async def test_a_batch_ends_where_a_member_at_a_gate_is_rejected_for_good(world: World) -> None:
     """It waited for the person at the gate to be paused; that will not come any more."""
     lease = await world.begin("a-gated", stock_id="company:gated")
-    open_gate(world, "a-gated")
+    world.gate("a-gated")
     quota = Failure(kind=Kind.QUOTA, message="429", endpoint="api.example", attempt=3)
     await world.incidents.report("a-gated", lease.agent_type, quota, deadline=soon())
     await world.release(lease)
@@ -236,7 +236,7 @@ async def test_a_batch_ends_where_a_member_at_a_gate_is_rejected_for_good(world:
     (row,) = await world.rows("SELECT id FROM workflow.batch_pause_operations")
     assert (await world.batches.get_batch_status(row["id"], deadline=soon())).status == "IN_PROGRESS"
 
-    open_gate(world, "a-gated", state="HARD_REJECTED")
+    world.gate("a-gated", state="HARD_REJECTED")
     for _ in range(3):
         await world.manager.round(deadline=soon())
 

@@ -309,10 +309,10 @@ async def test_whatever_a_failure_says_it_pauses(world: World, message: str) -> 
 async def test_no_card_outlives_what_it_is_about(world: World, ends: str) -> None:
     """A failure was announced while a gate waited; then the gate itself paused, or ended, the analysis."""
     lease = await world.begin("a-1")
-    open_gate(world)
+    world.gate()
     await world.incidents.report("a-1", lease.agent_type, CRASH, deadline=soon())
     await world.release(lease)
-    open_gate(world, state=ends)
+    world.gate(state=ends)
     for _ in range(3):
         await world.manager.round(deadline=soon())
     if ends == "TIMED_OUT":

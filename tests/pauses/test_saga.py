@@ -14,7 +14,6 @@ from cache.state import Mode
 from checkpoints.definitions import Definitions
 from checkpoints.model import Kind
 from checkpoints.orchestrator import CeleryOrchestrator
-from journal.deadline import Deadline
 from journal.errors import ConsistencyError, NotResumable, StaleEpoch, ValkeyUnavailable
 
 from .world import FOUR, PERSON, World, soon

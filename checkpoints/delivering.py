@@ -174,6 +174,9 @@ class Delivery:
             if hashlib.sha256(text.encode()).hexdigest() == one.digest:
                 await self._put_back(one, epoch, text, deadline)
                 continue
+            if self._cache is None:
+                # This process does not know where the cache is.
+                continue
             try:
                 if await lost([one], self._checks, deadline=deadline.within_ms(CACHE_MS)):
                     gone.add(one.subtask)

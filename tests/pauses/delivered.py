@@ -1,4 +1,4 @@
-"""What the subtasks of tests deliver: a result where a store keeps results, and the word that there is none elsewhere."""
+"""What the subtasks of tests deliver: a result where a store keeps one, and the word that there is none elsewhere."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from checkpoints.assembly import Pausing, assemble
 from checkpoints.batch_runs import Batches
 from checkpoints.cleanup import Cleanup
 from checkpoints.definitions import Definitions, Location
+from checkpoints.deliverables import checks
 from checkpoints.delivering import Delivery
 from checkpoints.incidents import Incidents
 from checkpoints.leases import Leases
@@ -109,7 +110,8 @@ class World:
 
     @property
     def cleanup(self) -> Cleanup:
-        return Cleanup(self.database, self.definitions, {}, durable=self.snapshots, working=self.working)
+        its = checks(self.database, None)
+        return Cleanup(self.database, self.definitions, its, durable=self.snapshots, working=self.working)
 
     @property
     def saga(self) -> Saga:

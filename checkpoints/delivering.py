@@ -46,12 +46,9 @@ class Word(Enum):
 
     NOTHING = "nothing"
     """The subtask has no result for this store."""
-    UNSAID = "unsaid"
-    """This call is not about this store."""
 
 
 NOTHING: Final = Word.NOTHING
-UNSAID: Final = Word.UNSAID
 
 
 class Delivery:
@@ -75,9 +72,12 @@ class Delivery:
         """
         Deliver to each store that *results* names, in place of what the subtask left there before.
 
+        Args:
+            results: by store; an ellipsis is no result, and leaves the store alone.
+
         Raises: see :meth:`checkpoints.session.Session.deliver`.
         """
-        said = {location: result for location, result in results.items() if result is not UNSAID}
+        said = {location: result for location, result in results.items() if result is not ...}
         if not said:
             raise BadInput("results", "names no store.", mend="The stores are postgres, graph, cache and message.")
         # All are looked at before any is written: what is refused leaves nothing.

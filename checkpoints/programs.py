@@ -3,14 +3,14 @@ The programs of agents: a Python callable for each agent type, registered by a m
 
 ``IMEM_AGENT_PROGRAMS`` names the module; every worker that runs agents imports it. Example::
 
-    from checkpoints.programs import AgentRun, program
+    from checkpoints.programs import NOTHING, AgentRun, program
 
     @program("business_research")
     async def research(run: AgentRun) -> None:
         for subtask in run.session.pending:
             await run.session.memory.set("stage", subtask)
             ...
-            await run.session.deliver(subtask, postgres={"rows": 17})
+            await run.session.deliver(subtask, postgres={"rows": 17}, graph=NOTHING)
             await run.session.complete(subtask)
             await run.safe_point()
 

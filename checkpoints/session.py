@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from types import EllipsisType
 from typing import Any, Final, Self
 from uuid import UUID, uuid4
 
@@ -35,7 +36,7 @@ from cache.state import Meta
 from cache.store import WorkingStore
 from checkpoints.alarm import AlertAlarm
 from checkpoints.definitions import Definitions, Location
-from checkpoints.delivering import UNSAID, Delivery, Word
+from checkpoints.delivering import NOTHING, Delivery, Word
 from checkpoints.leases import Leases
 from checkpoints.metrics import METRICS, Metrics
 from checkpoints.model import Checkpoint, Deliverable, Failure, Kind, Lease
@@ -246,17 +247,18 @@ class Session:
         self,
         subtask: str,
         *,
-        postgres: Any = UNSAID,
-        graph: str | Word = UNSAID,
-        cache: Any = UNSAID,
-        message: UUID | str | Word = UNSAID,
+        postgres: Any = ...,
+        graph: str | Word | EllipsisType = ...,
+        cache: Any = ...,
+        message: UUID | str | Word | EllipsisType = ...,
         deadline: Deadline | None = None,
     ) -> tuple[Deliverable, ...]:
         """
         Deliver what *subtask* was run for, before it is completed; a rerun replaces it, and the same again is the same.
 
         Each store that the subtask's definition names wants its result, or ``NOTHING``
-        (:data:`checkpoints.delivering.NOTHING`); to others one may be delivered as well. Several calls add up.
+        (:data:`checkpoints.delivering.NOTHING`); to others one may be delivered as well. What is not said leaves a
+        store alone, so that several calls add up.
 
         Args:
             postgres: the result itself, as JSON; kept in the row.
@@ -279,9 +281,9 @@ class Session:
         }
         due = deadline or Deadline.after_ms(BUDGET_MS)
         delivered = await self._desk.delivery.deliver(self.lease, subtask, results, deadline=due)
-        if isinstance(cache, Word):
+        if cache is NOTHING:
             self._cached.pop(subtask, None)
-        else:
+        elif cache is not ...:
             self._cached[subtask] = cache
         return tuple(delivered)
 

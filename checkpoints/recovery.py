@@ -77,7 +77,7 @@ class Recovered:
         dirty: whether it holds writes after the checkpoint, of a subtask that may be entered again.
         rolled_back: whether writes of a subtask that may not were left out.
         migrated: whether *checkpoint* was saved by an earlier version of the program.
-        again: completed subtasks whose results are lost, in their order; they come before all others.
+        lost: completed subtasks whose results are lost, in their order; they are run again before all others.
         refused: why each tier above was not good enough, in words.
     """
 
@@ -87,7 +87,7 @@ class Recovered:
     dirty: bool = False
     rolled_back: bool = False
     migrated: bool = False
-    again: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     refused: Mapping[Tier, str]
 
     @property
@@ -206,7 +206,7 @@ class Recovery:
                 meta=meta,
                 rolled_back=wanted.rolled_back,
                 migrated=wanted.migrated,
-                again=wanted.again,
+                lost=wanted.again,
                 refused={},
             )
         else:
@@ -283,7 +283,7 @@ class Recovery:
                     dirty=dirty,
                     rolled_back=wanted.rolled_back,
                     migrated=wanted.migrated,
-                    again=wanted.again,
+                    lost=wanted.again,
                     refused=refused,
                 )
         await self._alarm.unrecoverable(wanted.latest, refused, deadline=deadline)

@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
-from uuid import UUID
 
 from checkpoints.alerts import close_alerts
 from checkpoints.cleanup import Missing
 from checkpoints.failures import ATTEMPTS, Failure, Kind
 from checkpoints.incidents import Incidents
-from checkpoints.pause_rows import alert, claim, do, id_of, rows
+from checkpoints.pause_rows import alert, claim, do, id_of, lacking, rows
 from journal.database import Database
 from journal.deadline import Deadline
 
@@ -49,7 +48,7 @@ class Reruns:
         """Do what follows a clean-up that found so much missing; twice is once."""
         if not missing:
             async with self._database.transaction(deadline) as conn:
-                await close_alerts(conn, _about(analysis_id))
+                await close_alerts(conn, lacking(analysis_id))
             return
         worn = None
         async with self._database.transaction(deadline) as conn:
@@ -64,8 +63,8 @@ class Reruns:
                 await do(conn, "tasks_checked", whose)
                 await do(conn, "tasks_rerun", whose)
             await alert(
-                conn, _about(analysis_id), "RESULTS_MISSING", "HIGH", pause=None, analysis=analysis,
-                about=_about(analysis_id), missing=[_named(one) for one in missing[:SHOWN]],
+                conn, lacking(analysis_id), "RESULTS_MISSING", "HIGH", pause=None, analysis=analysis,
+                about=lacking(analysis_id), missing=[_named(one) for one in missing[:SHOWN]],
             )  # fmt: skip
         if worn is not None:
             lost = ", ".join(_named(one) for one in missing if one.agent_type == worn["agent_type"])
@@ -77,10 +76,6 @@ class Reruns:
                 failure_id=id_of("results missing", analysis_id, worn["agent_type"], worn["dispatch"]),
                 deadline=deadline,
             )
-
-
-def _about(analysis_id: str) -> UUID:
-    return id_of("results missing", analysis_id)
 
 
 def _named(one: Missing) -> str:

@@ -97,8 +97,8 @@ class Runner:
 
     async def _refuse_unfinished(self, started: Started, session: Session) -> None:
         latest = await self.desk.checkpoints.load(started.analysis_id, started.agent_type, deadline=_soon())
-        if latest is None or latest.pending_subtasks or session.again:
-            left = ", ".join((*session.again, *latest.pending_subtasks)) if latest is not None else "everything"
+        if latest is None or latest.pending_subtasks or session.lost:
+            left = ", ".join((*session.lost, *latest.pending_subtasks)) if latest is not None else "everything"
             raise RuntimeError(f"The program of {started.agent_type} ended with subtasks left: {left}.")
 
     async def _ended(self, started: Started, state: str) -> str:

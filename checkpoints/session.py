@@ -222,7 +222,7 @@ class Session:
         self.recovered = recovered
         self.checkpoint = recovered.checkpoint
         self.memory = WorkingMemory(desk.working, recovered.meta)
-        self._again = recovered.again
+        self._lost = recovered.lost
         # What was delivered to the cache, which may lose it: the checkpoint keeps it as well.
         self._cached: dict[str, Any] = {}
         # What an earlier version saved: its lists were migrated, and the next save takes them from here.
@@ -231,12 +231,12 @@ class Session:
     @property
     def pending(self) -> tuple[str, ...]:
         """The subtasks that are left, in their order; those whose results were lost come first."""
-        return (*self._again, *self.checkpoint.pending_subtasks)
+        return (*self._lost, *self.checkpoint.pending_subtasks)
 
     @property
-    def again(self) -> tuple[str, ...]:
+    def lost(self) -> tuple[str, ...]:
         """The subtasks among them that were completed before, and whose results are lost."""
-        return self._again
+        return self._lost
 
     @property
     def current(self) -> str | None:
@@ -269,7 +269,7 @@ class Session:
 
         Raises:
             BadInput: no store is named, something does not fit, the journal does not know what is named, or the subtask
-                has not begun; names the field.
+                is not the one that :attr:`current` names; names the field.
             StaleEpoch: somebody else has taken over; nothing was written.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
         """
@@ -279,6 +279,8 @@ class Session:
             Location.CACHE: cache,
             Location.MESSAGE: message,
         }
+        if subtask != self.current:
+            raise BadInput("subtask", f"the one that delivers now is {self.current or 'none'}, not {subtask}.")
         due = deadline or Deadline.after_ms(BUDGET_MS)
         delivered = await self._desk.delivery.deliver(self.lease, subtask, results, deadline=due)
         if cache is NOTHING:
@@ -330,16 +332,17 @@ class Session:
             interim_results=self._interim(interim),
             agent_config=self._config(agent_config),
         )
-        self._again = tuple(name for name in self._again if name != subtask)
+        self._lost = tuple(name for name in self._lost if name != subtask)
+        self._cached.pop(subtask, None)
         return saved
 
     def _kind_of(self, subtask: str) -> Kind:
         """Return what completing *subtask* is: the first time, or once more since its result was lost."""
         last = self.checkpoint
         repeated = last.kind is Kind.RERUN and last.subtask == subtask
-        if self._again and subtask != self._again[0] and not repeated:
-            raise BadInput("subtask", f"{self._again[0]} has to be run again first: its result is lost.")
-        return Kind.RERUN if self._again or repeated else Kind.SUBTASK
+        if self._lost and subtask != self._lost[0] and not repeated:
+            raise BadInput("subtask", f"{self._lost[0]} has to be run again first: its result is lost.")
+        return Kind.RERUN if self._lost or repeated else Kind.SUBTASK
 
     async def failed(
         self,

@@ -261,7 +261,7 @@ class SessionCalls:
 
         Raises:
             BadInput: no store is named, something does not fit, the journal does not know what is named, or the subtask
-                has not begun; names the field.
+                is not the one that :attr:`current` names; names the field.
             StaleEpoch: somebody else has taken over; nothing was written.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
         """

@@ -292,9 +292,9 @@ class SyncSession(SessionCalls):
         return self._inner.pending
 
     @property
-    def again(self) -> tuple[str, ...]:
+    def lost(self) -> tuple[str, ...]:
         """The subtasks among them that were completed before, and whose results are lost."""
-        return self._inner.again
+        return self._inner.lost
 
     @property
     def current(self) -> str | None:

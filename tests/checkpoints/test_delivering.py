@@ -168,6 +168,17 @@ async def test_the_same_again_counts_for_the_later_lease(world: World) -> None:
         await session.complete("fetch")
 
 
+async def test_only_the_subtask_under_way_delivers(world: World) -> None:
+    async with begun(world) as session:
+        with pytest.raises(BadInput, match="now is fetch, not parse"):
+            await session.deliver("parse", graph=NOTHING)
+        await do(world, session, "fetch")
+        with pytest.raises(BadInput, match="now is parse, not fetch"):
+            await session.deliver("fetch", postgres="late")
+
+    assert len(await world.deliverables.of(world.analysis, deadline=soon())) == 1
+
+
 async def test_the_place_of_a_cached_result_is_not_overwritten(world: World) -> None:
     async with begun(world) as session:
         await do(world, session, "fetch")
@@ -187,7 +198,7 @@ async def test_a_cache_that_is_away_keeps_no_result_back(world: World, unused_tc
         while (subtask := session.current) is not None:
             await do(world, session, subtask)
     async with begun(world, desk=desk_of(World(**{**vars(world), "cache": away}))) as session:
-        assert session.again == (), "nobody can say"
+        assert session.lost == (), "nobody can say"
     await away.close()
 
     async with begun(world) as session:
@@ -210,7 +221,7 @@ async def test_a_subtask_whose_result_was_lost_is_run_again(world: World, what: 
     world.owner(statement)
 
     async with begun(world) as session:
-        assert (session.again, session.current, session.pending) == ((subtask,), subtask, (subtask, "rank"))
+        assert (session.lost, session.current, session.pending) == ((subtask,), subtask, (subtask, "rank"))
         with pytest.raises(BadInput, match=f"{subtask} has to be run again first"):
             await session.complete("rank")
         with pytest.raises(NotDelivered):

@@ -304,11 +304,11 @@ def test_a_session_delivers_before_it_completes(ann: SyncMemory, house: House) -
             session.complete("file")
         session.deliver("file", cache=[1, 2])
         session.complete("file")
-        assert (session.current, session.again) == (None, ())
+        assert (session.current, session.lost) == (None, ())
     house.rows("DELETE FROM workflow.agent_deliverable WHERE location = 'postgres'")
 
     with ann.session(house.agent_id, **names) as session:
-        assert (session.current, session.again) == ("file", ("file",))
+        assert (session.current, session.lost) == ("file", ("file",))
 
 
 def test_another_process_is_told_who_has_it_and_may_wait(ann: SyncMemory, house: House) -> None:

@@ -103,6 +103,23 @@ async def test_what_does_not_come_back_is_put_to_a_person(world: World) -> None:
     assert await world.rows("SELECT FROM workflow.alert WHERE closed_at IS NULL") == []
 
 
+async def test_a_person_who_gives_up_ends_it(world: World) -> None:
+    """By the command that there is; no card outlives the analysis."""
+    await completed(world)
+    manager = manager_of(world)
+    lose(world)
+    world.owner("UPDATE workflow.agent_task SET reruns = %s", MOST)
+    for _ in range(2):
+        await manager.round(deadline=soon())
+    assert (await world.pause_row("a-1"))["status"] == "PAUSED"
+
+    await world.pauses.cancel("company:MU", "Never mind.", by=PERSON, deadline=soon())
+
+    assert await outcome(world) == "failed"
+    left = await world.rows("SELECT kind FROM workflow.alert WHERE closed_at IS NULL")
+    assert [row["kind"] for row in left] == ["PAUSE_EXPIRED"]
+
+
 async def test_what_no_agent_of_ours_can_make_good_is_looked_at_seldom(world: World) -> None:
     """An agent that somebody runs by hand has not ended: told of once, and not asked after every few seconds."""
     await completed(world)

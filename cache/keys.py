@@ -24,6 +24,7 @@ LONGEST_ID: Final = 200
 
 _AGENT_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _AGENT_TYPE: Final = re.compile(r"[A-Za-z0-9_-]{1,50}")
+_SUBTASK: Final = re.compile(r"[A-Za-z0-9_.#-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,21 @@ def checkpoint(analysis_id: str, agent_type: str) -> bytes:
     """
     analysis, kind = checked_analysis_id(analysis_id), checked_agent_type(agent_type)
     return f"checkpoint:{analysis}:{kind}".encode()
+
+
+def result(analysis_id: str, agent_type: str, subtask: str) -> bytes:
+    """
+    Return the key of what a subtask has left in the *cache*.
+
+    Neither type nor subtask holds a colon: the last two separate the three whatever the id of the analysis holds.
+
+    Raises:
+        BadInput: one of them is no such name.
+    """
+    analysis, kind = checked_analysis_id(analysis_id), checked_agent_type(agent_type)
+    if not _SUBTASK.fullmatch(subtask):
+        raise BadInput("subtask", f"must be 1 to 100 letters, digits, '_', '.', '#' and '-', not {_shown(subtask)}.")
+    return f"result:{analysis}:{kind}:{subtask}".encode()
 
 
 def suffix_of(key: object) -> bytes:

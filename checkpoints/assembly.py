@@ -52,6 +52,7 @@ def assemble(
     definitions: Definitions,
     send: Send,
     *,
+    cache: Client | None = None,
     recovery: Recovery | None = None,
     orchestrator: Orchestrator | None = None,
     cleanup: Cleanup | None = None,
@@ -64,6 +65,7 @@ def assemble(
 
     Args:
         working, durable: the two Valkeys.
+        cache: the shared cache, if there is one.
         send: puts the message that starts an agent on its way.
         recovery: how memories are brought back.
         orchestrator: who starts agents instead of Celery.
@@ -72,7 +74,7 @@ def assemble(
         tools: lent to the programs of agents.
     """
     clock = clock or SystemClock()
-    desk = Desk.over(database, working, durable, definitions, clock, recovery=recovery)
+    desk = Desk.over(database, working, durable, definitions, clock, cache=cache, recovery=recovery)
     celery = CeleryOrchestrator(database, definitions, send)
     stores = Stores(
         database,

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from checkpoints.calls import call
 from checkpoints.definitions import Definitions, Location
-from checkpoints.deliverables import DeliverableCheck, Deliverables, lost
+from checkpoints.deliverables import DeliverableCheck, Deliverables, lost, undelivered
 from checkpoints.model import LONGEST_ID, Outcome, Summary, checked_text
 from checkpoints.store import Checkpoints
 from journal.connection import Connection
@@ -212,18 +212,12 @@ class Cleanup:
     async def _missing(self, analysis_id: str, latest: Mapping[str, Summary], deadline: Deadline) -> set[Missing]:
         """Return what is not completed, was never delivered, or is not where it was delivered."""
         delivered = await self._deliverables.of(analysis_id, deadline=deadline)
-        known = {(one.agent_type, one.subtask, one.location) for one in delivered}
         missing = {
             Missing(agent_type, subtask, None) for agent_type, one in latest.items() for subtask in one.pending_subtasks
         }
         for agent_type, one in latest.items():
-            stores = {subtask.name: subtask.stores for subtask in self._definitions.of_type(agent_type).subtasks}
-            missing |= {
-                Missing(agent_type, subtask, location)
-                for subtask in one.completed_subtasks
-                for location in stores.get(subtask, ())
-                if (agent_type, subtask, location) not in known
-            }
+            never = undelivered(self._definitions.of_type(agent_type), one.completed_subtasks, delivered)
+            missing |= {Missing(agent_type, subtask, location) for subtask, location in never}
         gone = await lost(delivered, self._checks, deadline=deadline)
         return missing | {Missing(one.agent_type, one.subtask, one.location) for one in gone}
 

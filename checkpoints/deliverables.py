@@ -1,9 +1,10 @@
 """
 What subtasks were run for: noted under the subtask, and confirmed to be there before checkpoints are cleaned up.
 
-One row stands for each store that the definition names. A rerun after a crash (the result was stored, the checkpoint
-was not) finds the row and replaces it, rather than adding to it. Results in the cache may be evicted: they are kept
-among the interim results of a checkpoint as well, under the subtask's name, and count as there while either has them.
+One row stands for each store that the definition names; it may say that there is nothing for that store. A rerun after
+a crash (the result was stored, the checkpoint was not) finds the row and replaces it, rather than adding to it. Results
+in the cache may be evicted: they are kept among the interim results of a checkpoint as well, under the subtask's name,
+and count as there while either has them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from uuid import UUID
 from cache.client import Client
 from cache.scripts import script
 from checkpoints.calls import call
-from checkpoints.definitions import Definitions, Location
+from checkpoints.definitions import AgentDefinition, Definitions, Location
 from checkpoints.model import LONGEST_ID, LONGEST_NAME, Deliverable, Lease, checked_digest, checked_text
 from checkpoints.plain import json_text
 from journal.database import Database
@@ -26,6 +27,9 @@ from journal.errors import BadInput, StaleEpoch
 
 LONGEST_REFERENCE: Final = 1000
 """Characters of a reference, at most."""
+
+_NONE: Final = "nothing"
+"""What stands for the reference where there is nothing for a store."""
 
 
 class Deliverables:
@@ -76,6 +80,15 @@ class Deliverables:
             raise BadInput("location", "what Postgres holds is given as a payload.")
         return await self._deliver(lease, subtask, _content(location, reference, digest), deadline)
 
+    async def none(self, lease: Lease, subtask: str, location: Location, *, deadline: Deadline) -> Deliverable:
+        """
+        Note that a subtask has nothing for a store, in place of what it left there before.
+
+        Raises: as :meth:`note`.
+        """
+        its = {"location": location.value, "reference": _NONE, "digest": _digest(_NONE), "payload": None}
+        return await self._deliver(lease, subtask, {**its, "nothing": True}, deadline)
+
     async def _deliver(self, lease: Lease, subtask: str, content: Mapping[str, Any], deadline: Deadline) -> Deliverable:
         checked_text("subtask", subtask, LONGEST_NAME)
         self._definitions.of_type(lease.agent_type).subtask(subtask)
@@ -89,7 +102,7 @@ class Deliverables:
             )
         if row["status"] == "not_begun":
             raise BadInput("subtask", f"{subtask} of {lease.agent_type} in {lease.analysis_id} has not begun yet.")
-        stored = {name: content[name] for name in ("location", "reference", "digest")}
+        stored = {name: content[name] for name in ("location", "reference", "digest", "nothing")}
         return Deliverable.from_row({**whose, **stored, "delivered_at": row["delivered_at"]})
 
     async def of(self, analysis_id: str, *, deadline: Deadline) -> list[Deliverable]:
@@ -97,6 +110,12 @@ class Deliverables:
         parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
         rows = await self._database.named("deliverables_of", parameters, deadline=deadline)
         return [Deliverable.from_row(row) for row in rows]
+
+    async def under(self, lease: Lease, subtask: str, *, deadline: Deadline) -> set[Location]:
+        """Return the stores for which a subtask has delivered under this very lease."""
+        whose = {"analysis_id": lease.analysis_id, "agent_type": lease.agent_type, "subtask": subtask}
+        rows = await self._database.named("delivered_under", {**whose, "epoch": lease.epoch}, deadline=deadline)
+        return {Location(row["location"]) for row in rows}
 
     async def payloads(self, analysis_id: str, *, deadline: Deadline) -> dict[tuple[str, str], Any]:
         """Return what Postgres itself holds of an analysis: agent type and subtask → payload."""
@@ -116,6 +135,7 @@ def _content(location: Location, reference: str, digest: str, payload: str | Non
         "reference": _checked_reference(location, reference),
         "digest": checked_digest("digest", digest),
         "payload": payload,
+        "nothing": False,
     }
 
 
@@ -241,6 +261,15 @@ def checks(database: Database, cache_client: Client | None) -> dict[Location, De
     }
 
 
+def undelivered(
+    definition: AgentDefinition, completed: Iterable[str], delivered: Iterable[Deliverable]
+) -> set[tuple[str, Location]]:
+    """Return the subtasks among the *completed* with the stores that they were to deliver to, and never did."""
+    known = {(one.subtask, one.location) for one in delivered if one.agent_type == definition.agent_type}
+    stores = {subtask.name: subtask.stores for subtask in definition.subtasks}
+    return {(subtask, store) for subtask in completed for store in stores.get(subtask, ())} - known
+
+
 async def lost(
     wanted: Iterable[Deliverable], by_location: Mapping[Location, DeliverableCheck], *, deadline: Deadline
 ) -> set[Deliverable]:
@@ -252,7 +281,8 @@ async def lost(
     """
     groups: dict[Location, list[Deliverable]] = defaultdict(list)
     for one in wanted:
-        groups[one.location].append(one)
+        if not one.nothing:
+            groups[one.location].append(one)
     missing: set[Deliverable] = set()
     for location, group in sorted(groups.items()):
         missing |= set(group) - await by_location[location].there(group, deadline=deadline)

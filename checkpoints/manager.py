@@ -26,6 +26,7 @@ from checkpoints.incidents import Incidents
 from checkpoints.lifecycle import Gate, Status, Trigger
 from checkpoints.pause_rows import Pause, alert, archived, claim, do, id_of, open_pause, pause_of, rows
 from checkpoints.pauses import fenced
+from checkpoints.reruns import LOOK_AGAIN, Reruns
 from checkpoints.saga import Saga
 from checkpoints.timers import Timer
 from checkpoints.transitions import Cause
@@ -89,6 +90,7 @@ class Manager:
         self._batches = batches
         self._gates = gates
         self._cleanup = cleanup
+        self._reruns = Reruns(database, incidents)
 
     async def round(self, *, deadline: Deadline) -> Round:
         """
@@ -250,27 +252,17 @@ class Manager:
         return await self._saga.start_ready(deadline=deadline)
 
     async def _completed(self, deadline: Deadline) -> int:
-        """End analyses all of whose agents have completed; one whose results are not all there is told of, once."""
+        """End analyses all of whose agents have completed; of one that lacks results, start agents again for them."""
         cleanup = self._cleanup
         if cleanup is None:
             return 0
-        values = {"analysis_id": None, "limit": ROWS}
+        values = {"analysis_id": None, "limit": ROWS, "again_after": LOOK_AGAIN}
         found = await self._database.named("tasks_all_completed", values, deadline=deadline)
         return await _each(found, lambda row: self._end(cleanup, row["analysis_id"], deadline))
 
     async def _end(self, cleanup: Cleanup, analysis_id: str, deadline: Deadline) -> None:
         cleaned = await cleanup.cleanup_success(analysis_id, deadline=deadline)
-        if cleaned.missing:
-            await self._incomplete(analysis_id, [str(one) for one in cleaned.missing], deadline)
-
-    async def _incomplete(self, analysis_id: str, missing: list[str], deadline: Deadline) -> None:
-        async with self._database.transaction(deadline) as conn:
-            analysis = await claim(conn, analysis_id)
-            if analysis is not None:
-                await alert(
-                    conn, id_of("results missing", analysis_id), "RESULTS_MISSING", "HIGH", pause=None,
-                    analysis=analysis, missing=missing[:50],
-                )  # fmt: skip
+        await self._reruns.after(analysis_id, cleaned.missing, deadline=deadline)
 
     # What is old
 

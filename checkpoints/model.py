@@ -67,6 +67,8 @@ class Kind(StrEnum):
     """A subtask is completed."""
     FAILURE = "failure"
     """A subtask failed, before the agent shut down."""
+    RERUN = "rerun"
+    """A subtask was completed once more: its result had been lost."""
     PAUSE = "pause"
     """The analysis is being paused."""
 
@@ -146,7 +148,7 @@ class Standing:
         run: counts clean restarts, from 1.
         seq: its place among the agent's checkpoints in the analysis, from 0 without gaps, over all runs.
         epoch: of the lease that it was saved under.
-        subtask: of a subtask row the one completed, of a failure row the one that failed.
+        subtask: of a subtask or rerun row the one completed, of a failure row the one that failed.
         checkpoint_time: strictly increasing with *seq*; *created_at* is what the clock said.
         progress_pct: 100 × completed ÷ all.
         completed_subtasks, pending_subtasks: disjoint; together they are the definition.
@@ -271,6 +273,7 @@ class Deliverable:
         reference: in Postgres a name; in the graph ``Kind/key`` of a record; in the cache its key; of a message the id
             of the journal's event.
         digest: SHA-256 of the content, in 64 hexadecimal digits.
+        nothing: whether the subtask said that it has nothing for this store.
     """
 
     analysis_id: str
@@ -280,6 +283,7 @@ class Deliverable:
     reference: str
     digest: str
     delivered_at: datetime
+    nothing: bool = False
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:

@@ -61,6 +61,11 @@ def id_of(*parts: object) -> UUID:
     return uuid5(_NAMES, "|".join(map(str, parts)))
 
 
+def lacking(analysis_id: str) -> UUID:
+    """Return the id of an alert that results of an analysis are missing, and of what it is about."""
+    return id_of("results missing", analysis_id)
+
+
 def json(value: object) -> str:
     """Return *value* as the text of JSON."""
     return orjson.dumps(value).decode()

@@ -3,13 +3,14 @@ The programs of agents: a Python callable for each agent type, registered by a m
 
 ``IMEM_AGENT_PROGRAMS`` names the module; every worker that runs agents imports it. Example::
 
-    from checkpoints.programs import AgentRun, program
+    from checkpoints.programs import NOTHING, AgentRun, program
 
     @program("business_research")
     async def research(run: AgentRun) -> None:
         for subtask in run.session.pending:
             await run.session.memory.set("stage", subtask)
             ...
+            await run.session.deliver(subtask, postgres={"rows": 17}, graph=NOTHING)
             await run.session.complete(subtask)
             await run.safe_point()
 
@@ -24,9 +25,12 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
+from checkpoints.delivering import NOTHING
 from checkpoints.orchestrator import Started
 from checkpoints.session import Session
 from journal.errors import BadInput, ImemError, SettingsError
+
+__all__ = ["NOTHING", "AgentRun", "Program", "Stopped", "load", "program", "program_of", "registered"]
 
 
 class Stopped(ImemError):

@@ -79,6 +79,7 @@ class Recovered:
         dirty: whether it holds writes after the checkpoint, of a subtask that may be entered again.
         rolled_back: whether writes of a subtask that may not were left out.
         migrated: whether *checkpoint* was saved by an earlier version of the program.
+        lost: completed subtasks whose results are lost, in their order; they are run again before all others.
         refused: why each tier above was not good enough, in words.
     """
 
@@ -88,6 +89,7 @@ class Recovered:
     dirty: bool = False
     rolled_back: bool = False
     migrated: bool = False
+    lost: tuple[str, ...] = ()
     refused: Mapping[Tier, str]
 
     @property
@@ -99,6 +101,13 @@ class Recovered:
     def verified(self) -> bool:
         """Whether a digest proved all that is known: not where there is nothing, or where more was written since."""
         return self.tier is not Tier.CLEAN and not self.dirty
+
+
+class Results(Protocol):
+    """Who knows whether what completed subtasks delivered is still there; see :mod:`checkpoints.delivering`."""
+
+    async def again(self, checkpoint: Checkpoint, epoch: int, *, deadline: Deadline) -> tuple[str, ...]:
+        """Return the completed subtasks whose results are lost, so that they have to be run again."""
 
 
 class Alarm(Protocol):
@@ -143,6 +152,7 @@ class _Wanted:
         latest: the newest checkpoint: what a tier is compared with.
         of: the one whose memory it is; an earlier one where a subtask's writes are left out.
         present: *latest* as the present program reads it.
+        again: completed subtasks that have to be run again.
     """
 
     lease: Lease
@@ -150,6 +160,7 @@ class _Wanted:
     latest: Checkpoint
     of: Checkpoint
     present: Checkpoint
+    again: tuple[str, ...]
 
     @property
     def rolled_back(self) -> bool:
@@ -170,6 +181,7 @@ class Recovery:
         snapshots: the copy of the newest snapshot.
         definitions: which subtasks may be entered again.
         alarm: told when nothing is left.
+        results: says which completed subtasks have to be run again; without, none has.
         metrics: counts which tier served, and what was inconsistent.
     """
 
@@ -181,6 +193,7 @@ class Recovery:
         definitions: Definitions,
         alarm: Alarm,
         *,
+        results: Results | None = None,
         migrations: Migrations = MIGRATIONS,
         metrics: Metrics = METRICS,
     ) -> None:
@@ -189,6 +202,7 @@ class Recovery:
         self._snapshots = snapshots
         self._definitions = definitions
         self._alarm = alarm
+        self._results = results
         self._migrations = migrations
         self._metrics = metrics
 
@@ -234,6 +248,7 @@ class Recovery:
                 meta=meta,
                 rolled_back=wanted.rolled_back,
                 migrated=wanted.migrated,
+                lost=wanted.again,
                 refused={},
             )
         else:
@@ -260,22 +275,31 @@ class Recovery:
             raise NothingLeft(
                 error.message, mend=error.mend, checkpoint=latest, reasons={Tier.POSTGRES: error.message}
             ) from error
+        again: tuple[str, ...] = ()
+        # Whoever holds a connection proves a memory for an agent that looks at its results when it begins.
+        if self._results is not None and conn is None:
+            again = await self._results.again(present, lease.epoch, deadline=deadline)
         return _Wanted(
             lease=lease,
             identity=Identity(lease.agent_id, lease.analysis_id, lease.agent_type),
             latest=latest,
-            of=await self._boundary(latest, deadline, conn),
+            of=await self._boundary(latest, again, deadline, conn),
             present=present,
+            again=again,
         )
 
-    def _reentrant(self, checkpoint: Checkpoint) -> bool:
+    def _reentrant(self, checkpoint: Checkpoint, again: tuple[str, ...]) -> bool:
         """Whether what comes next may be entered on a memory that it has already written to."""
-        name = checkpoint.current_subtask
-        return name is not None and self._definitions.of_type(checkpoint.agent_type).subtask(name).reentrant
+        definition, names = self._definitions.of_type(checkpoint.agent_type), _next(checkpoint, again)
+        # Of all that may have written since: one that is run again, or the one that was under way before.
+        return bool(names) and all(definition.subtask(name).reentrant for name in names)
 
-    async def _boundary(self, latest: Checkpoint, deadline: Deadline, conn: Connection | None) -> Checkpoint:
+    async def _boundary(
+        self, latest: Checkpoint, again: tuple[str, ...], deadline: Deadline, conn: Connection | None
+    ) -> Checkpoint:
         """Return *latest*, or the checkpoint before it whose memory holds nothing of an unfinished subtask."""
-        if latest.kind in {Kind.START, Kind.SUBTASK} or latest.current_subtask is None or self._reentrant(latest):
+        whole = latest.kind in {Kind.START, Kind.SUBTASK, Kind.RERUN} or not _next(latest, again)
+        if whole or self._reentrant(latest, again):
             return latest
         before = await self._checkpoints.boundary(latest, deadline=deadline, conn=conn)
         if before is None or before.working_memory_hash == latest.working_memory_hash:
@@ -306,6 +330,7 @@ class Recovery:
                     dirty=dirty,
                     rolled_back=wanted.rolled_back,
                     migrated=wanted.migrated,
+                    lost=wanted.again,
                     refused=refused,
                 )
         why = "; ".join(f"{tier.value}: {reason.rstrip('.')}" for tier, reason in refused.items())
@@ -334,8 +359,9 @@ class Recovery:
             raise ConsistencyError("its snapshot is not that of the newest checkpoint")
         if meta.clean:
             raise ConsistencyError("it is not what its digest says, though nobody wrote to it")
-        if not self._reentrant(latest):
-            raise _Refused(f"it holds writes of {latest.current_subtask}, which may not be entered twice")
+        if not self._reentrant(latest, wanted.again):
+            names = " or ".join(_next(latest, wanted.again)) or "a program that had completed"
+            raise _Refused(f"it holds writes of {names}, which may not be entered twice")
         return meta, True
 
     async def _secondary(self, wanted: _Wanted, deadline: Deadline) -> tuple[Meta, bool]:
@@ -383,6 +409,11 @@ class Recovery:
             deadline=deadline,
         )
         return meta, False
+
+
+def _next(checkpoint: Checkpoint, again: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what may be under way after *checkpoint*: what is run again, and the first that is left."""
+    return again if checkpoint.current_subtask is None else (*again, checkpoint.current_subtask)
 
 
 def _refuse_what_is_left_out(wanted: _Wanted) -> None:

@@ -86,7 +86,7 @@ class Runner:
 
         try:
             await program_of(started.agent_type)(AgentRun(started, session, wanted, self.tools))
-            await self._refuse_unfinished(started)
+            await self._refuse_unfinished(started, session)
         except Stopped:
             return await self._ended(started, "STOPPED")
         except LeaseLost:
@@ -95,10 +95,10 @@ class Runner:
             return await self._failed(started, session, error)
         return await self._ended(started, "COMPLETED")
 
-    async def _refuse_unfinished(self, started: Started) -> None:
+    async def _refuse_unfinished(self, started: Started, session: Session) -> None:
         latest = await self.desk.checkpoints.load(started.analysis_id, started.agent_type, deadline=_soon())
-        if latest is None or latest.pending_subtasks:
-            left = ", ".join(latest.pending_subtasks) if latest is not None else "everything"
+        if latest is None or latest.pending_subtasks or session.lost:
+            left = ", ".join((*session.lost, *latest.pending_subtasks)) if latest is not None else "everything"
             raise RuntimeError(f"The program of {started.agent_type} ended with subtasks left: {left}.")
 
     async def _ended(self, started: Started, state: str) -> str:

@@ -58,7 +58,7 @@ class Save:
             self.definition.subtask(checked_text("subtask", self.subtask, LONGEST_NAME))
             if self.kind in {Kind.START, Kind.PAUSE}:
                 raise BadInput("subtask", f"is not for a checkpoint of the kind {self.kind.value}.")
-        elif self.kind is Kind.SUBTASK:
+        elif self.kind in {Kind.SUBTASK, Kind.RERUN}:
             raise BadInput("subtask", "must name the subtask that was completed.")
 
     def _check_memory(self) -> None:
@@ -147,6 +147,8 @@ class Save:
             case "completed":
                 return BadInput("subtask", f"{self.subtask} of {agent} is completed already, with another content.")
             case "not_pending":
+                if self.kind is Kind.RERUN:
+                    return BadInput("subtask", f"{self.subtask} of {agent} is not completed: nothing is run again.")
                 first = row["pending_subtasks"][0] if row["pending_subtasks"] else "none"
                 return BadInput("subtask", f"the next one of {agent} is {first}, not {self.subtask}.")
             case "base":

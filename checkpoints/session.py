@@ -7,6 +7,7 @@ One agent at work: its lease, its working memory, and a checkpoint after every s
         while (subtask := session.current) is not None:
             await session.memory.set("stage", subtask)
             …
+            await session.deliver(subtask, postgres=…)
             await session.complete(subtask)
 
 The order of a checkpoint: the memory is read at one moment, under the epoch; the row is committed in Postgres, which
@@ -21,8 +22,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from types import EllipsisType
 from typing import Any, Final, Self
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import structlog
 
@@ -33,10 +35,11 @@ from cache.snapshots import SnapshotMeta, SnapshotStore
 from cache.state import Meta
 from cache.store import WorkingStore
 from checkpoints.alarm import AlertAlarm
-from checkpoints.definitions import Definitions
+from checkpoints.definitions import Definitions, Location
+from checkpoints.delivering import NOTHING, Delivery, Word
 from checkpoints.leases import Leases
 from checkpoints.metrics import METRICS, Metrics
-from checkpoints.model import Checkpoint, Failure, Kind, Lease
+from checkpoints.model import Checkpoint, Deliverable, Failure, Kind, Lease
 from checkpoints.recovery import Recovered, Recovery
 from checkpoints.store import Checkpoints
 from journal.cancelling import heed_cancellation
@@ -85,6 +88,7 @@ class Desk:
         leases, checkpoints: in Postgres.
         working, snapshots: in Valkey.
         recovery: brings a memory back.
+        delivery: the way of results into their stores.
         clock: for the moments of snapshots.
         metrics: where trouble is counted.
     """
@@ -94,6 +98,7 @@ class Desk:
     working: WorkingStore
     snapshots: SnapshotStore
     recovery: Recovery
+    delivery: Delivery
     clock: Clock
     metrics: Metrics = METRICS
 
@@ -106,6 +111,7 @@ class Desk:
         definitions: Definitions,
         clock: Clock,
         *,
+        cache: Client | None = None,
         recovery: Recovery | None = None,
     ) -> Self:
         """
@@ -113,16 +119,19 @@ class Desk:
 
         Args:
             working, durable: the two Valkeys.
+            cache: the shared cache, if there is one.
             recovery: instead of the three tiers that tell of their failure by an alert.
         """
         memories, snapshots = WorkingStore(working, clock), SnapshotStore(durable, clock)
         checkpoints = Checkpoints(database, definitions, snapshots)
+        delivery, alarm = Delivery(database, definitions, clock, cache), AlertAlarm(database)
         return cls(
             Leases(database, definitions),
             checkpoints,
             memories,
             snapshots,
-            recovery or Recovery(checkpoints, memories, snapshots, definitions, AlertAlarm(database)),
+            recovery or Recovery(checkpoints, memories, snapshots, definitions, alarm, results=delivery),
+            delivery,
             clock,
         )
 
@@ -213,18 +222,72 @@ class Session:
         self.recovered = recovered
         self.checkpoint = recovered.checkpoint
         self.memory = WorkingMemory(desk.working, recovered.meta)
+        self._lost = recovered.lost
+        # What was delivered to the cache, which may lose it: the checkpoint keeps it as well.
+        self._cached: dict[str, Any] = {}
         # What an earlier version saved: its lists were migrated, and the next save takes them from here.
         self._base: Checkpoint | None = recovered.checkpoint if recovered.migrated else None
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The subtasks that are left, in their order."""
-        return self.checkpoint.pending_subtasks
+        """The subtasks that are left, in their order; those whose results were lost come first."""
+        return (*self._lost, *self.checkpoint.pending_subtasks)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The subtasks among them that were completed before, and whose results are lost."""
+        return self._lost
 
     @property
     def current(self) -> str | None:
         """What comes next; None when everything is done."""
-        return self.checkpoint.current_subtask
+        return self.pending[0] if self.pending else None
+
+    async def deliver(
+        self,
+        subtask: str,
+        *,
+        postgres: Any = ...,
+        graph: str | Word | EllipsisType = ...,
+        cache: Any = ...,
+        message: UUID | str | Word | EllipsisType = ...,
+        deadline: Deadline | None = None,
+    ) -> tuple[Deliverable, ...]:
+        """
+        Deliver what *subtask* was run for, before it is completed; a rerun replaces it, and the same again is the same.
+
+        Each store that the subtask's definition names wants its result, or ``NOTHING``
+        (:data:`checkpoints.delivering.NOTHING`); to others one may be delivered as well. What is not said leaves a
+        store alone, so that several calls add up.
+
+        Args:
+            postgres: the result itself, as JSON; kept in the row.
+            graph: ``Kind/key`` of a record that the journal knows, such as ``Finding/f-17``.
+            cache: the result itself, as JSON; kept in the shared cache for 30 days, and by the checkpoint that
+                :meth:`complete` saves, under the subtask's name in ``interim_results``.
+            message: the id of an event that the journal holds, such as a receipt's ``event_id``.
+
+        Raises:
+            BadInput: no store is named, something does not fit, the journal does not know what is named, or the subtask
+                is not the one that :attr:`current` names; names the field.
+            StaleEpoch: somebody else has taken over; nothing was written.
+            PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
+        """
+        results = {
+            Location.POSTGRES: postgres,
+            Location.GRAPH: graph,
+            Location.CACHE: cache,
+            Location.MESSAGE: message,
+        }
+        if subtask != self.current:
+            raise BadInput("subtask", f"the one that delivers now is {self.current or 'none'}, not {subtask}.")
+        due = deadline or Deadline.after_ms(BUDGET_MS)
+        delivered = await self._desk.delivery.deliver(self.lease, subtask, results, deadline=due)
+        if cache is NOTHING:
+            self._cached.pop(subtask, None)
+        elif cache is not ...:
+            self._cached[subtask] = cache
+        return tuple(delivered)
 
     async def complete(
         self,
@@ -237,27 +300,49 @@ class Session:
         """
         Save that *subtask* is completed, with everything in the working memory; return the checkpoint.
 
-        When it returns, a crash at any later moment does not repeat the subtask. Repeating the call is harmless.
+        When it returns, a crash at any later moment does not repeat the subtask. Repeating the call is harmless. Every
+        store that the subtask's definition names must have had its result, or ``NOTHING``, by :meth:`deliver`.
 
         Args:
             subtask: the one that :attr:`current` names.
             interim_results: findings that are not in the graph yet; JSON.
 
         Raises:
-            BadInput: it is not the next subtask.
+            NotDelivered: a store has heard nothing of the subtask in this session; nothing was saved.
+            BadInput: it is not the next subtask, or *interim_results* holds its name, where its cached result is kept.
             StaleEpoch: somebody else has taken over; nothing was saved.
             NotOpen: the server of the working memory has lost writes: leave the session and begin again.
             PostgresUnavailable, BudgetExceeded, ValkeyUnavailable: nothing was saved, so the subtask is not completed;
                 retryable.
             OutcomeUnknown: the connection broke before the answer came; repeating the call is safe.
         """
-        return await self._save(
-            Kind.SUBTASK,
+        due = deadline or Deadline.after_ms(BUDGET_MS)
+        kind = self._kind_of(subtask)
+        interim = dict(interim_results or {})
+        if subtask in self._cached:
+            if subtask in interim:
+                raise BadInput(f"interim_results.{subtask}", "is where the result that went to the cache is kept.")
+            interim[subtask] = self._cached[subtask]
+        if subtask == self.current:
+            await self._desk.delivery.require(self.lease, subtask, deadline=due)
+        saved = await self._save(
+            kind,
             subtask,
-            deadline,
-            interim_results=self._interim(interim_results),
+            due,
+            interim_results=self._interim(interim),
             agent_config=self._config(agent_config),
         )
+        self._lost = tuple(name for name in self._lost if name != subtask)
+        self._cached.pop(subtask, None)
+        return saved
+
+    def _kind_of(self, subtask: str) -> Kind:
+        """Return what completing *subtask* is: the first time, or once more since its result was lost."""
+        last = self.checkpoint
+        repeated = last.kind is Kind.RERUN and last.subtask == subtask
+        if self._lost and subtask != self._lost[0] and not repeated:
+            raise BadInput("subtask", f"{self._lost[0]} has to be run again first: its result is lost.")
+        return Kind.RERUN if self._lost or repeated else Kind.SUBTASK
 
     async def failed(
         self,
@@ -277,7 +362,8 @@ class Session:
         failure = Failure(reason=reason, details=details, retry_count=retry_count)
         return await self._save(
             Kind.FAILURE,
-            self.current,
+            # Of one that is run again only the reason tells: to the row it is completed.
+            self.checkpoint.current_subtask,
             deadline,
             failure=failure,
             interim_results=self._interim(None),

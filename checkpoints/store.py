@@ -109,7 +109,7 @@ class Checkpoints:
         Args:
             kind: what for. A *start* begins another run, with nothing done; the first one is written with the lease.
             subtask: completed (``subtask``), or the one that failed (``failure``; None where all were completed):
-                always the first pending one.
+                always the first pending one. Of a ``rerun``, one that was completed before.
             document, digest: the working memory's typed document and its digest; none for a start.
             interim_results: findings that are not in the graph yet, and deliverables that a cache may lose.
             failure: of a failure, why.

@@ -26,6 +26,7 @@ from checkpoints.pause_rows import (
     do,
     id_of,
     json,
+    lacking,
     moved,
     new_id,
     open_pause,
@@ -404,6 +405,7 @@ async def expire(
     await do(conn, "tasks_end", {"analysis_id": pause.analysis_id})
     await archived(conn, pause, "EXPIRED")
     await close_alerts(conn, pause.id)
+    await close_alerts(conn, lacking(pause.analysis_id))
     await audit(conn, by, "cancel" if by is not None else "expire", pause.analysis_id, reason, pause_id=str(pause.id))
     await alert(
         conn, id_of("expired", pause.id), "PAUSE_EXPIRED", "NORMAL" if by is not None else "HIGH", pause=pause,
@@ -442,6 +444,7 @@ async def fail(
             await _batches(conn, pause, operation, "FAILED", reason)
         await archived(conn, pause, "FAILED")
         await close_alerts(conn, pause.id)
+    await close_alerts(conn, lacking(analysis.analysis_id))
     await audit(conn, by, "fail", analysis.analysis_id, reason)
     if announce:
         await alert(

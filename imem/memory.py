@@ -234,6 +234,7 @@ class Memory:
             async with memory.session("mu-valuation", analysis_id=…, agent_type="valuation", subject_id=…) as session:
                 while (subtask := session.current) is not None:
                     await session.memory.set("stage", subtask)
+                    await session.deliver(subtask, postgres={"rate": 0.09}, graph=NOTHING)
                     await session.complete(subtask)
 
         Args:

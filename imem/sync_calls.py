@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import EllipsisType
     from typing import Any
+    from uuid import UUID
 
     from cache.changes import Change
     from cache.client import Argument
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
     from cache.store import Found, Written
     from cache.values import Text, Value
     from checkpoints.conversation import Added, Summarised
+    from checkpoints.delivering import Word
     from checkpoints.messages import Message
-    from checkpoints.model import Checkpoint
+    from checkpoints.model import Checkpoint, Deliverable
     from checkpoints.session import Session
     from imem.conversing import Conversation, Messages
     from imem.portal import Caller
@@ -232,6 +235,42 @@ class SessionCalls:
         self._caller = caller
         self._inner = inner
 
+    def deliver(
+        self,
+        subtask: str,
+        *,
+        postgres: Any = ...,
+        graph: str | Word | EllipsisType = ...,
+        cache: Any = ...,
+        message: UUID | str | Word | EllipsisType = ...,
+        deadline: Deadline | None = None,
+    ) -> tuple[Deliverable, ...]:
+        """
+        Deliver what *subtask* was run for, before it is completed; a rerun replaces it, and the same again is the same.
+
+        Each store that the subtask's definition names wants its result, or ``NOTHING``
+        (:data:`checkpoints.delivering.NOTHING`); to others one may be delivered as well. What is not said leaves a
+        store alone, so that several calls add up.
+
+        Args:
+            postgres: the result itself, as JSON; kept in the row.
+            graph: ``Kind/key`` of a record that the journal knows, such as ``Finding/f-17``.
+            cache: the result itself, as JSON; kept in the shared cache for 30 days, and by the checkpoint that
+                :meth:`complete` saves, under the subtask's name in ``interim_results``.
+            message: the id of an event that the journal holds, such as a receipt's ``event_id``.
+
+        Raises:
+            BadInput: no store is named, something does not fit, the journal does not know what is named, or the subtask
+                is not the one that :attr:`current` names; names the field.
+            StaleEpoch: somebody else has taken over; nothing was written.
+            PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
+        """
+        return self._caller.call(
+            self._inner.deliver(
+                subtask, postgres=postgres, graph=graph, cache=cache, message=message, deadline=deadline
+            )
+        )
+
     def complete(
         self,
         subtask: str,
@@ -243,14 +282,16 @@ class SessionCalls:
         """
         Save that *subtask* is completed, with everything in the working memory; return the checkpoint.
 
-        When it returns, a crash at any later moment does not repeat the subtask. Repeating the call is harmless.
+        When it returns, a crash at any later moment does not repeat the subtask. Repeating the call is harmless. Every
+        store that the subtask's definition names must have had its result, or ``NOTHING``, by :meth:`deliver`.
 
         Args:
             subtask: the one that :attr:`current` names.
             interim_results: findings that are not in the graph yet; JSON.
 
         Raises:
-            BadInput: it is not the next subtask.
+            NotDelivered: a store has heard nothing of the subtask in this session; nothing was saved.
+            BadInput: it is not the next subtask, or *interim_results* holds its name, where its cached result is kept.
             StaleEpoch: somebody else has taken over; nothing was saved.
             NotOpen: the server of the working memory has lost writes: leave the session and begin again.
             PostgresUnavailable, BudgetExceeded, ValkeyUnavailable: nothing was saved, so the subtask is not completed;

@@ -90,6 +90,7 @@ class SyncMemory:
             with memory.session("mu-valuation", analysis_id=…, agent_type="valuation", subject_id=…) as session:
                 while (subtask := session.current) is not None:
                     session.memory.set("stage", subtask)
+                    session.deliver(subtask, postgres={"rate": 0.09}, graph=NOTHING)
                     session.complete(subtask)
 
         Args:

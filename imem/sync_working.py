@@ -7,6 +7,7 @@ Working memory, sessions and conversations for programs without an event loop: d
         while (subtask := session.current) is not None:
             session.memory["stage"] = subtask
             session.memory.list("log").append(subtask)
+            session.deliver(subtask, postgres={"rate": 0.09}, graph=NOTHING)
             session.complete(subtask)
 
 The calls that differ in nothing but who waits are made from the originals (:mod:`imem.sync_calls`); here stands what
@@ -287,8 +288,13 @@ class SyncSession(SessionCalls):
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The subtasks that are left, in their order."""
+        """The subtasks that are left, in their order; those whose results were lost come first."""
         return self._inner.pending
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The subtasks among them that were completed before, and whose results are lost."""
+        return self._inner.lost
 
     @property
     def current(self) -> str | None:

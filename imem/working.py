@@ -148,8 +148,10 @@ class Work:
             Client(secret(settings, "valkey_working_url"), name="The working Valkey"),
             Client(secret(settings, "valkey_durable_url"), name="The durable Valkey"),
         )
+        self._cache = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
         working, durable = self._clients
-        self.desk = Desk.over(stores.database, working, durable, Definitions.read(settings.agents), SystemClock())
+        definitions = Definitions.read(settings.agents)
+        self.desk = Desk.over(stores.database, working, durable, definitions, SystemClock(), cache=self._cache)
         self.leases, self.memories, self.checkpoints = self.desk.leases, self.desk.working, self.desk.checkpoints
 
     @cached_property
@@ -161,7 +163,7 @@ class Work:
 
     async def close(self) -> None:
         """Close every connection."""
-        for client in self._clients:
+        for client in (*self._clients, self._cache):
             await client.close()
 
     @asynccontextmanager

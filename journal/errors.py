@@ -23,6 +23,7 @@ The one error tree. Every class says whether the same call may be repeated.
     ├── LeaseHeld                yes  another process holds the lease, and it has not run out
     ├── NotOpen                  no   the working memory is not open: never opened, being restored, or lost
     ├── ConsistencyError         no   stored memory is not what its digest says; it must not be used
+    ├── NotDelivered             no   a subtask cannot be completed: a store that it names has no result of it
     ├── NotResumable             no   no tier holds a state to go on from, or one that this program understands
     ├── TransitionRefused        no   a pause, plan or batch may not go from that state to this one
     ├── SettingsError            no   the settings are wrong; names the setting
@@ -194,6 +195,25 @@ class NotOpen(ImemError):
 
 class ConsistencyError(ImemError):
     """What a store holds is not what its digest, or its count of keys, says: it must not be used."""
+
+
+class NotDelivered(ImemError):
+    """
+    A subtask cannot be completed: its definition names stores for which it has delivered nothing; nothing was saved.
+
+    Attributes:
+        subtask: which.
+        stores: the names of the stores.
+    """
+
+    def __init__(self, subtask: str, stores: Sequence[str]) -> None:
+        names = ", ".join(stores)
+        super().__init__(
+            f"{subtask} has delivered nothing to {names}.",
+            mend="Deliver its result before completing it; deliver NOTHING to a store that it has no result for.",
+        )
+        self.subtask = subtask
+        self.stores = tuple(stores)
 
 
 class NotResumable(ImemError):

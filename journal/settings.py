@@ -94,6 +94,9 @@ class Settings(BaseSettings):
         None, description="Python module that registers the programs of agents (`checkpoints.programs.program`)."
     )
     agent_processes: int = Field(4, ge=1, le=64, description="Agents that one machine runs at a time.")
+    archive_checkpoints: bool = Field(
+        default=False, description="Whether a copy of every checkpoint that a clean-up removes is kept in the archive."
+    )
     metrics: str | None = Field(
         None, description="Python module that registers metrics of your own (`kg.metrics.register`)."
     )

@@ -1,4 +1,7 @@
--- What subtasks left in the shared cache, under keys of their own choice, type and expiry; nothing is written here.
+-- What subtasks left in the shared cache. Keys, built by cache/keys.py:
+--   result:{analysis}:{type}:{subtask}   hash: epoch, body (JSON, at most 8 MiB)
+-- Expiry, absolute milliseconds from the caller's clock: 2,592,000 s; the server may evict it before.
+-- A key of another form, type and expiry was noted by a program of the user's, and is only asked for.
 
 -- keys_there --
 #!lua flags=no-writes
@@ -9,3 +12,24 @@ for number, key in ipairs(KEYS) do
   there[number] = redis.call('EXISTS', key)
 end
 return there
+
+-- keep_result --
+#!lua
+-- Keeps a result, but never over one of a later epoch.
+--   keep_result(result; epoch, at, body) → 1 if it was kept
+local its = redis.pcall('HGET', KEYS[1], 'epoch')
+-- What is none that this script wrote stands in nobody's way.
+if type(its) == 'string' and tonumber(its) and tonumber(its) > tonumber(ARGV[1]) then
+  return 0
+end
+redis.call('UNLINK', KEYS[1])
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'body', ARGV[3])
+redis.call('PEXPIREAT', KEYS[1], ARGV[2])
+return 1
+
+-- get_result --
+#!lua flags=no-writes
+-- A result; nil where there is none.
+--   get_result(result) → body
+local body = redis.pcall('HGET', KEYS[1], 'body')
+return type(body) == 'string' and body or false

@@ -87,20 +87,22 @@ class LoopThread:
         self.gateway = Gateway(self.database, ACTOR, self._ringer.ring if self._ringer else None)
         self._clients: list[Client] = []
         working, durable = self._client(settings.valkey_working_url), self._client(settings.valkey_durable_url)
+        cache = self._client(settings.valkey_cache_url)
         clock = SystemClock()
         definitions = Definitions.read(settings.agents)
         self.cleanup = Cleanup(
             self.database,
             definitions,
-            checks(self.database, self._client(settings.valkey_cache_url)),
+            checks(self.database, cache),
             durable=SnapshotStore(durable, clock) if durable else None,
             working=WorkingStore(working, clock) if working else None,
+            archive=settings.archive_checkpoints,
         )
         self.pausing: Pausing | None = None
         if working is not None and durable is not None:
             send = sender(make_app(settings))
             self.pausing = assemble(
-                self.database, working, durable, definitions, send, cleanup=self.cleanup, tools=self
+                self.database, working, durable, definitions, send, cache=cache, cleanup=self.cleanup, tools=self
             )
 
     def _client(self, url: SecretStr | None) -> Client | None:

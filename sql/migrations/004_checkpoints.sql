@@ -60,7 +60,7 @@ CREATE TABLE workflow.agent_checkpoints (
     run                 integer NOT NULL CHECK (run > 0),
     seq                 bigint NOT NULL CHECK (seq >= 0),
     epoch               bigint NOT NULL,
-    kind                text NOT NULL CHECK (kind IN ('start', 'subtask', 'failure', 'pause')),
+    kind                text NOT NULL CHECK (kind IN ('start', 'subtask', 'rerun', 'failure', 'pause')),
     subtask             varchar(100),
     checkpoint_time     timestamptz NOT NULL,
     created_at          timestamptz NOT NULL,
@@ -86,7 +86,8 @@ CREATE TABLE workflow.agent_checkpoints (
     CHECK (current_subtask IS NOT DISTINCT FROM pending_subtasks[1]),
     CHECK (kind <> 'start' OR cardinality(completed_subtasks) = 0),
     CHECK (kind = 'start' OR working_memory_hash IS NOT NULL),
-    CHECK ((kind = 'subtask') = coalesce(subtask = completed_subtasks[cardinality(completed_subtasks)], false)),
+    CHECK (kind = 'rerun' OR (kind = 'subtask') = coalesce(subtask = completed_subtasks[cardinality(completed_subtasks)], false)),
+    CHECK (kind <> 'rerun' OR coalesce(subtask = ANY (completed_subtasks), false)),
     CHECK ((kind = 'failure') = (failure_reason IS NOT NULL)),
     CHECK ((kind = 'pause') = (l1_snapshot IS NOT NULL) AND (kind = 'pause') = (l1_snapshot_hash IS NOT NULL))
 );
@@ -99,7 +100,7 @@ CREATE UNIQUE INDEX agent_checkpoints_once ON workflow.agent_checkpoints (analys
 COMMENT ON TABLE workflow.agent_checkpoints IS 'Where an agent stands: what it has completed and what it then knew. Append-only but for preserve; rows go by clean-up alone.';
 COMMENT ON COLUMN workflow.agent_checkpoints.run IS 'Counts clean restarts: each start row begins one. A subtask is completed once in a run.';
 COMMENT ON COLUMN workflow.agent_checkpoints.seq IS 'Without gaps from 0, over all runs: it orders, never the clock.';
-COMMENT ON COLUMN workflow.agent_checkpoints.subtask IS 'Of a subtask row the one completed, of a failure row the one that failed.';
+COMMENT ON COLUMN workflow.agent_checkpoints.subtask IS 'Of a subtask row the one completed, of a failure row the one that failed, of a rerun row the one run again because its result was lost.';
 COMMENT ON COLUMN workflow.agent_checkpoints.checkpoint_time IS 'Strictly increasing with seq, also where the clock was set back; created_at is the clock''s own.';
 COMMENT ON COLUMN workflow.agent_checkpoints.working_memory IS 'The typed document of the working memory; working_memory_hash is its digest, NULL of a start row (nothing known yet).';
 
@@ -118,12 +119,15 @@ CREATE TABLE workflow.agent_deliverable (
     reference    text NOT NULL CHECK (length(reference) BETWEEN 1 AND 1000),
     digest       text NOT NULL CHECK (digest ~ '^[0-9a-f]{64}$'),
     payload      jsonb,
+    nothing      boolean NOT NULL DEFAULT false,
     epoch        bigint NOT NULL,
     delivered_at timestamptz NOT NULL,
     PRIMARY KEY (analysis_id, agent_type, subtask, location),
-    CHECK ((location = 'postgres') = (payload IS NOT NULL))
+    CHECK ((location = 'postgres' AND NOT nothing) = (payload IS NOT NULL))
 );
 COMMENT ON TABLE workflow.agent_deliverable IS 'What a subtask was run for, one row for each store that its definition names. A rerun replaces it.';
+COMMENT ON COLUMN workflow.agent_deliverable.nothing IS 'The subtask said that it has nothing for this store: there is nothing to look for.';
+COMMENT ON COLUMN workflow.agent_deliverable.epoch IS 'Of the lease under which it was delivered last; a subtask is completed on what was delivered under the same one.';
 COMMENT ON COLUMN workflow.agent_deliverable.reference IS 'postgres: a name; graph: kind/key of a record; cache: the key in the cache Valkey; message: id of the journal''s event.';
 
 -- What pauses say to checkpoints. Both are replaced by the migration that brings pauses.
@@ -297,7 +301,8 @@ CREATE FUNCTION workflow.save_checkpoint_v1(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
 -- status: saved, repeated (the latest row says the same already), and, with nothing written: stale (epoch: the newest),
--- completed (the subtask is already, with other content), not_pending (another one comes first: pending_subtasks), base
+-- completed (the subtask is already, with other content), not_pending (another one comes first: pending_subtasks; of a
+-- rerun: it is not completed yet), base
 -- (the checkpoint that was migrated is not the latest), version (the latest is of another version, and none was migrated).
 #variable_conflict use_column
 DECLARE
@@ -316,7 +321,7 @@ BEGIN
     IF v_lease.epoch IS DISTINCT FROM p_epoch OR v_last.id IS NULL THEN
         v_status := 'stale';
     ELSIF v_last.kind = p_kind AND v_last.subtask IS NOT DISTINCT FROM p_subtask
-        -- A pause or a failure in a later epoch is another one, even if nothing was learnt in between.
+        -- A pause, a failure or a rerun in a later epoch is another one, even if nothing was learnt in between.
         AND (p_kind IN ('start', 'subtask') OR v_last.epoch = p_epoch)
         AND v_last.agent_version = p_agent_version AND v_last.working_memory_hash IS NOT DISTINCT FROM p_working_memory_hash
         AND v_last.interim_results = p_interim_results AND v_last.agent_config = p_agent_config
@@ -334,7 +339,9 @@ BEGIN
     ELSE
         v_completed := CASE WHEN p_base IS NULL THEN v_last.completed_subtasks ELSE p_completed END;
         v_pending := CASE WHEN p_base IS NULL THEN v_last.pending_subtasks ELSE p_pending END;
-        IF p_kind <> 'pause' AND p_subtask = ANY (v_completed) THEN
+        IF p_kind = 'rerun' THEN
+            v_status := CASE WHEN p_subtask = ANY (v_completed) THEN NULL ELSE 'not_pending' END;
+        ELSIF p_kind <> 'pause' AND p_subtask = ANY (v_completed) THEN
             v_status := 'completed';
         ELSIF p_kind <> 'pause' AND v_pending[1] IS DISTINCT FROM p_subtask THEN
             v_status := 'not_pending';
@@ -370,7 +377,7 @@ $$;
 
 CREATE FUNCTION workflow.deliver_v1(
     p_analysis_id text, p_agent_type text, p_epoch bigint, p_subtask text, p_location text, p_reference text, p_digest text,
-    p_payload jsonb, OUT status text, OUT epoch bigint, OUT delivered_at timestamptz
+    p_payload jsonb, p_nothing boolean, OUT status text, OUT epoch bigint, OUT delivered_at timestamptz
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = workflow, public, pg_temp
 AS $$
 -- status: delivered, repeated, and, with nothing written: stale (epoch: the newest), not_begun (the subtask is neither
@@ -392,18 +399,23 @@ BEGIN
         status := 'not_begun';
         RETURN;
     END IF;
-    SELECT 'repeated', d.delivered_at INTO status, delivered_at FROM agent_deliverable AS d
+    -- The same again is the same, also in a later epoch, which it then counts for.
+    UPDATE agent_deliverable AS d SET epoch = p_epoch
     WHERE d.analysis_id = p_analysis_id AND d.agent_type = p_agent_type AND d.subtask = p_subtask
-      AND d.location = p_location AND d.reference = p_reference AND d.digest = p_digest;
+      AND d.location = p_location AND d.reference = p_reference AND d.digest = p_digest AND d.nothing = p_nothing
+      -- A payload that somebody changed in place is put right.
+      AND d.payload IS NOT DISTINCT FROM p_payload
+    RETURNING 'repeated', d.delivered_at INTO status, delivered_at;
     IF FOUND THEN
         RETURN;
     END IF;
     INSERT INTO agent_deliverable AS d (
-        analysis_id, agent_type, subtask, location, reference, digest, payload, epoch, delivered_at)
-    VALUES (p_analysis_id, p_agent_type, p_subtask, p_location, p_reference, p_digest, p_payload, p_epoch, imem_now())
+        analysis_id, agent_type, subtask, location, reference, digest, payload, nothing, epoch, delivered_at)
+    VALUES (
+        p_analysis_id, p_agent_type, p_subtask, p_location, p_reference, p_digest, p_payload, p_nothing, p_epoch, imem_now())
     ON CONFLICT (analysis_id, agent_type, subtask, location) DO UPDATE SET
-        reference = excluded.reference, digest = excluded.digest, payload = excluded.payload, epoch = excluded.epoch,
-        delivered_at = excluded.delivered_at
+        reference = excluded.reference, digest = excluded.digest, payload = excluded.payload, nothing = excluded.nothing,
+        epoch = excluded.epoch, delivered_at = excluded.delivered_at
     RETURNING 'delivered', d.delivered_at INTO status, delivered_at;
 END
 $$;

@@ -55,7 +55,7 @@ SELECT id, analysis_id, agent_type, agent_id, subject_id, run, seq, epoch, kind,
     progress_pct, completed_subtasks, pending_subtasks, working_memory, working_memory_hash, interim_results, agent_config,
     agent_version, failure_reason, error_details, retry_count, l1_snapshot, l1_snapshot_hash, preserve
 FROM workflow.agent_checkpoints
-WHERE analysis_id = %(analysis_id)s AND agent_type = %(agent_type)s AND seq < %(seq)s AND kind IN ('start', 'subtask')
+WHERE analysis_id = %(analysis_id)s AND agent_type = %(agent_type)s AND seq < %(seq)s AND kind IN ('start', 'subtask', 'rerun')
 ORDER BY seq DESC LIMIT 1
 
 -- checkpoints_of --
@@ -82,22 +82,37 @@ SELECT coalesce(workflow.preserve_v1(%(id)s, %(preserve)s), false) AS found
 -- deliver --
 -- What a subtask was run for, if the epoch is the newest; see deliver_v1.
 SELECT status, epoch, delivered_at FROM workflow.deliver_v1(
-    %(analysis_id)s, %(agent_type)s, %(epoch)s, %(subtask)s, %(location)s, %(reference)s, %(digest)s, %(payload)s::jsonb)
+    %(analysis_id)s, %(agent_type)s, %(epoch)s, %(subtask)s, %(location)s, %(reference)s, %(digest)s, %(payload)s::jsonb,
+    %(nothing)s)
+
+-- delivered_under --
+-- The stores for which a subtask has delivered under an epoch.
+SELECT location FROM workflow.agent_deliverable
+WHERE analysis_id = %(analysis_id)s AND agent_type = %(agent_type)s AND subtask = %(subtask)s AND epoch = %(epoch)s
 
 -- deliverables_of --
 -- What the agents of an analysis have delivered.
-SELECT analysis_id, agent_type, subtask, location, reference, digest, delivered_at FROM workflow.agent_deliverable
+SELECT analysis_id, agent_type, subtask, location, reference, digest, delivered_at, nothing FROM workflow.agent_deliverable
 WHERE analysis_id = %(analysis_id)s ORDER BY agent_type, subtask, location
 
 -- payloads_of --
 -- The deliverables of an analysis that Postgres itself holds.
 SELECT agent_type, subtask, reference, digest, payload FROM workflow.agent_deliverable
-WHERE analysis_id = %(analysis_id)s AND location = 'postgres' ORDER BY agent_type, subtask
+WHERE analysis_id = %(analysis_id)s AND location = 'postgres' AND NOT nothing ORDER BY agent_type, subtask
 
 -- records_there --
 -- Which of the given records the journal knows.
 SELECT w.kind, w.key FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS w (kind, key)
 WHERE EXISTS (SELECT FROM record_head AS h WHERE h.kind = w.kind AND h.key = w.key)
+
+-- record_digest --
+-- The digest of a record as the journal has it; none where it does not know the record.
+SELECT encode(sha256(string_agg(hash, ''::bytea ORDER BY grp)), 'hex') AS digest FROM record_head
+WHERE kind = %(kind)s AND key = %(key)s
+
+-- event_digest --
+-- The digest of what an event of the journal says.
+SELECT encode(sha256(payload_hash), 'hex') AS digest FROM event WHERE event_id = %(id)s
 
 -- events_there --
 -- Which of the given events the journal holds.

@@ -41,7 +41,7 @@ WHERE analysis_id = %(analysis_id)s AND state IN ('SENT', 'RUNNING')
 -- Puts the agents where a resume plan has them.
 UPDATE workflow.agent_task AS t SET
     state = p.state, begin_as = p.begin_as, dispatch = t.dispatch + 1, ready_at = NULL, sent_at = NULL,
-    started_at = NULL, ended_at = CASE WHEN p.state = 'COMPLETED' THEN t.ended_at END
+    started_at = NULL, ended_at = CASE WHEN p.state = 'COMPLETED' THEN t.ended_at END, reruns = 0
 FROM unnest(%(agent_types)s::text[], %(states)s::text[], %(begins)s::text[]) AS p (agent_type, state, begin_as)
 WHERE t.analysis_id = %(analysis_id)s AND t.agent_type = p.agent_type
   AND (t.state, t.begin_as) IS DISTINCT FROM (p.state, p.begin_as)
@@ -104,12 +104,34 @@ UPDATE workflow.agent_task SET state = %(state)s, ended_at = imem_now()
 WHERE analysis_id = %(analysis_id)s AND agent_type = %(agent_type)s AND dispatch = %(dispatch)s AND state = 'RUNNING'
 
 -- tasks_all_completed --
--- Analyses all of whose agents have completed, and that are not ended yet.
+-- Analyses that run, all of whose agents have completed, and that are not ended yet. One that lacked a result is looked at
+-- again when an agent of it has ended since, or after a while.
 SELECT a.analysis_id FROM workflow.analysis AS a
 WHERE a.outcome IS NULL AND (%(analysis_id)s::text IS NULL OR a.analysis_id = %(analysis_id)s)
   AND EXISTS (SELECT FROM workflow.agent_task AS t WHERE t.analysis_id = a.analysis_id)
   AND NOT EXISTS (SELECT FROM workflow.agent_task AS t WHERE t.analysis_id = a.analysis_id AND t.state <> 'COMPLETED')
+  AND NOT EXISTS (SELECT FROM workflow.agent_task AS t WHERE t.analysis_id = a.analysis_id
+      AND t.checked_at > imem_now() - %(again_after)s
+      AND t.checked_at >= (SELECT max(o.ended_at) FROM workflow.agent_task AS o WHERE o.analysis_id = a.analysis_id))
+  AND workflow.halted_v1(a.analysis_id) IS NULL
 ORDER BY a.analysis_id LIMIT %(limit)s
+
+-- tasks_worn --
+-- Which of the agents, having completed, were started again so often for lost results that it does not help.
+SELECT agent_type, dispatch FROM workflow.agent_task
+WHERE analysis_id = %(analysis_id)s AND agent_type = ANY (%(agent_types)s::text[]) AND reruns >= %(most)s
+ORDER BY agent_type
+
+-- tasks_rerun --
+-- Agents that have completed wait to be started again, from their checkpoint: results of theirs were lost.
+UPDATE workflow.agent_task SET
+    state = 'WAITING', begin_as = 'checkpoint', dispatch = dispatch + 1, reruns = reruns + 1, ready_at = NULL,
+    sent_at = NULL, started_at = NULL
+WHERE analysis_id = %(analysis_id)s AND agent_type = ANY (%(agent_types)s::text[]) AND state = 'COMPLETED'
+
+-- tasks_checked --
+-- All agents of an analysis have completed, and a result is missing.
+UPDATE workflow.agent_task SET checked_at = imem_now() WHERE analysis_id = %(analysis_id)s
 
 -- tasks_dead --
 -- Agents that run by their row, while nobody has held their lease for a while: their process is dead.

@@ -9,6 +9,7 @@ from typing import Any
 from cache.document import digest
 from cache.state import Identity
 from checkpoints.definitions import AgentDefinition, Definitions, Subtask
+from checkpoints.delivering import Delivery
 from checkpoints.model import Checkpoint
 from checkpoints.recovery import Recovery, Tier
 from checkpoints.session import Desk, Session
@@ -47,12 +48,15 @@ class Alarms:
 
 def desk_of(world: World, alarms: Alarms | None = None) -> Desk:
     """Return what sessions work with, upon the stores of *world*."""
+    delivery = Delivery(world.database, world.definitions, SystemClock(), world.cache)
     recovery = Recovery(
-        world.checkpoints, world.memories, world.snapshots, world.definitions, alarms or Alarms(), metrics=world.metrics
-    )
+        world.checkpoints, world.memories, world.snapshots, world.definitions, alarms or Alarms(), results=delivery,
+        metrics=world.metrics,
+    )  # fmt: skip
     return Desk(
-        world.leases, world.checkpoints, world.memories, world.snapshots, recovery, SystemClock(), world.metrics
-    )
+        world.leases, world.checkpoints, world.memories, world.snapshots, recovery, delivery, SystemClock(),
+        world.metrics,
+    )  # fmt: skip
 
 
 def names(world: World) -> dict[str, Any]:

@@ -22,7 +22,8 @@ AGENTS = {
         {
             "agent_type": "reader",
             "subtasks": [{"name": "fetch"}, {"name": "read", "reentrant": True}, {"name": "rate"}],
-        }
+        },
+        {"agent_type": "clerk", "subtasks": [{"name": "file", "stores": ["postgres", "cache"]}]},
     ]
 }
 

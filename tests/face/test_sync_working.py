@@ -31,6 +31,7 @@ from journal.errors import (
     BadInput,
     LeaseHeld,
     LeaseLost,
+    NotDelivered,
     NotOpen,
     PermissionDenied,
     StaleEpoch,
@@ -292,6 +293,22 @@ def test_a_session_goes_on_where_the_last_one_ended(ann: SyncMemory, house: Hous
         again.complete("read")
         again.complete("rate")
         assert (again.current, again.pending) == (None, ())
+
+
+def test_a_session_delivers_before_it_completes(ann: SyncMemory, house: House) -> None:
+    """Several calls add up; what is lost is the next to be run."""
+    names = {**house.names, "agent_type": "clerk"}
+    with ann.session(house.agent_id, **names) as session:
+        session.deliver("file", postgres={"pages": 3})
+        with pytest.raises(NotDelivered, match="file has delivered nothing to cache"):
+            session.complete("file")
+        session.deliver("file", cache=[1, 2])
+        session.complete("file")
+        assert (session.current, session.lost) == (None, ())
+    house.rows("DELETE FROM workflow.agent_deliverable WHERE location = 'postgres'")
+
+    with ann.session(house.agent_id, **names) as session:
+        assert (session.current, session.lost) == ("file", ("file",))
 
 
 def test_another_process_is_told_who_has_it_and_may_wait(ann: SyncMemory, house: House) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from checkpoints.programs import AgentRun, program
+from tests.pauses.delivered import deliver
 
 
 async def work(run: AgentRun) -> None:
@@ -12,6 +13,7 @@ async def work(run: AgentRun) -> None:
     for name in run.session.pending:
         await asyncio.sleep(0.3)
         await run.session.memory.set(f"done:{name}", "yes")
+        await deliver(run.session, name)
         await run.session.complete(name)
         await run.safe_point()
 

@@ -11,6 +11,7 @@ from checkpoints.orchestrator import LOST_AFTER, Message, Started
 from checkpoints.programs import AgentRun, Stopped, program, program_of
 from journal.errors import BadInput, LeaseHeld, TransitionRefused
 
+from .delivered import deliver
 from .world import PERSON, World, soon
 
 AGENTS = {
@@ -154,6 +155,7 @@ async def test_an_analysis_that_is_wrong_is_not_taken_in(
 async def work(run: AgentRun) -> None:
     """Do every subtask that is left, with a checkpoint after each."""
     for name in run.session.pending:
+        await deliver(run.session, name)
         await run.session.complete(name)
         await run.safe_point()
 
@@ -187,6 +189,7 @@ async def test_an_agent_stops_at_its_safe_point_and_goes_on_after_the_resume(wor
 
     async def run(given: AgentRun) -> None:
         for name in given.session.pending:
+            await deliver(given.session, name)
             await given.session.complete(name)
             done.append(name)
             if len(done) == 2:
@@ -215,6 +218,7 @@ async def test_an_agent_that_fails_pauses_its_analysis(world: World, trouble: Ex
     """By an error, or by ending with subtasks left; nothing that waits for it starts."""
 
     async def run(given: AgentRun) -> None:
+        await deliver(given.session, given.session.pending[0])
         await given.session.complete(given.session.pending[0])
         if trouble is not None:
             raise trouble
@@ -290,6 +294,7 @@ async def test_an_agent_that_nothing_can_bring_back_raises_one_alert(world: Worl
     """All tiers are bad when its message arrives: it does not start, its analysis has failed, people are told once."""
 
     async def run(given: AgentRun) -> None:
+        await deliver(given.session, given.session.pending[0])
         await given.session.complete(given.session.pending[0])
         raise ZeroDivisionError
 

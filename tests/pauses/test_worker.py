@@ -47,13 +47,14 @@ async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subpro
     environment: dict[str, str] = {}
     for name in Settings.model_fields:
         value = getattr(settings, name)
-        if name.endswith("_url") or name in {"home", "agent_programs", "agent_processes"}:
+        if name.endswith("_url") or name in {"home", "agent_programs", "agent_processes", "archive_checkpoints"}:
             text = value.get_secret_value() if isinstance(value, SecretStr) else value
             environment |= {f"IMEM_{name.upper()}": str(text)} if text is not None else {}
+    path = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH"))))
     with (settings.home / f"{role}.log").open("ab") as out:
         started = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "imem.worker", role,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), **environment},
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": path, **environment},
             stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
     try:

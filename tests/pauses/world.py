@@ -21,7 +21,9 @@ from cache.store import WorkingStore
 from checkpoints.assembly import Pausing, assemble
 from checkpoints.batch_runs import Batches
 from checkpoints.cleanup import Cleanup
-from checkpoints.definitions import Definitions
+from checkpoints.definitions import Definitions, Location
+from checkpoints.deliverables import checks
+from checkpoints.delivering import Delivery
 from checkpoints.incidents import Incidents
 from checkpoints.leases import Leases
 from checkpoints.manager import Manager
@@ -31,11 +33,13 @@ from checkpoints.pauses import Pauses
 from checkpoints.saga import Saga, Stores
 from checkpoints.store import Checkpoints
 from journal.actors import Actor
-from journal.clock import Clock
+from journal.clock import Clock, SystemClock
 from journal.connection import Connection
 from journal.database import Database, Row
 from journal.deadline import Deadline
 from journal.settings import Role
+
+from .delivered import results
 
 PERSON = Actor("priya", Role.HUMAN_ADMIN)
 FOUR = ("screening", "business_research", "financial_analyst", "strategy_analyst")
@@ -97,12 +101,17 @@ class World:
         return self.stores.snapshots
 
     @property
+    def delivery(self) -> Delivery:
+        return Delivery(self.database, self.definitions, SystemClock())
+
+    @property
     def orchestrator(self) -> CeleryOrchestrator:
         return self.parts.orchestrator
 
     @property
     def cleanup(self) -> Cleanup:
-        return Cleanup(self.database, self.definitions, {}, durable=self.snapshots, working=self.working)
+        its = checks(self.database, None)
+        return Cleanup(self.database, self.definitions, its, durable=self.snapshots, working=self.working)
 
     @property
     def saga(self) -> Saga:
@@ -152,11 +161,14 @@ class World:
 
     async def complete(self, lease: Lease, subtask: str) -> Checkpoint:
         await self.write(lease, {f"done:{subtask}": "yes", "calls": [subtask, "cached"]})
+        said = {Location(name): result for name, result in results(lease.agent_type, subtask).items()}
+        if said:
+            await self.delivery.deliver(lease, subtask, said, deadline=soon())
         meta, contents = await self.working.read(lease.agent_id, epoch=lease.epoch, deadline=soon())
         found = digest(contents)
         saved = await self.checkpoints.save(
             lease, kind=Kind.SUBTASK, subtask=subtask, document=document_of(contents), digest=found,
-            interim_results={subtask: {"n": 1}}, deadline=soon(),
+            interim_results={subtask: said.get(Location.CACHE, {"n": 1})}, deadline=soon(),
         )  # fmt: skip
         await self.working.mark(lease.agent_id, lease.epoch, seq=saved.seq, digest=found, rev=meta.rev, deadline=soon())
         return saved

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from cache.keys import snapshot
 from cache.state import ACTIVE_TTL, PAUSED_TTL, Mode, ms_of
+from checkpoints.delivering import NOTHING
 from journal.clock import ManualClock
 from tests.servers import cloned
 
@@ -59,6 +60,7 @@ class Waiting:
             await session.memory.update(
                 {f"of:{session.current}": ["found", "cached"], "text": "kept", "calls": {"n": "1"}}
             )
+            await session.deliver(session.current, postgres=NOTHING, graph=NOTHING, cache=NOTHING, message=NOTHING)
             await session.complete(session.current)
 
     async def ends(self, agent_id: str) -> int:

@@ -43,7 +43,7 @@ async def test_the_program_of_the_how_to_runs_to_the_end(
     folder.mkdir()
     (folder / "programs.py").write_text(program_of_the_how_to())
     monkeypatch.setenv("PYTHONPATH", str(settings.home))
-    settings = settings.model_copy(update={"agent_programs": "my_desk.programs", "archive_checkpoints": True})
+    settings = settings.model_copy(update={"agent_programs": "my_desk.programs"})
     app = make_app(settings)
     orchestrator = CeleryOrchestrator(world.database, world.definitions, sender(app))
 

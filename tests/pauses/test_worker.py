@@ -37,6 +37,7 @@ def settings(world: World, light_stack: Any, home: Path) -> Settings:
             "neo4j_url": "bolt://127.0.0.1:1",
             "agent_programs": "tests.pauses.programs",
             "agent_processes": 2,
+            "archive_checkpoints": True,
         }
     )
 
@@ -90,7 +91,11 @@ async def test_an_analysis_runs_is_killed_paused_and_resumed(world: World, setti
         return (await orchestrator.get_workflow_state("a-1", deadline=soon())).status
 
     async def subtasks() -> list[tuple[str, str]]:
-        found = await world.rows("SELECT agent_type, subtask FROM workflow.agent_checkpoints WHERE kind = 'subtask'")
+        # In the end its rows go, and the archive keeps a copy of each.
+        found = await world.rows(
+            "SELECT agent_type, subtask FROM workflow.agent_checkpoints WHERE kind = 'subtask' UNION ALL "
+            "SELECT agent_type, subtask FROM workflow.agent_checkpoints_archive WHERE kind = 'subtask'"
+        )
         return sorted((row["agent_type"], row["subtask"]) for row in found)
 
     async def begun() -> bool:

@@ -164,6 +164,39 @@ class Desk:
             LeaseLost: another process has taken over; the block was cancelled at its next wait.
             BadInput, TransitionRefused: see :meth:`checkpoints.leases.Leases.acquire`.
         """
+        async with self.leased(
+            analysis_id=analysis_id,
+            agent_type=agent_type,
+            agent_id=agent_id,
+            subject_id=subject_id,
+            owner=owner,
+            agent_config=agent_config,
+            wait=wait,
+            deadline=deadline,
+        ) as lease:
+            session = await self.resumed(lease, deadline=deadline)
+            async with session.renewed():
+                yield session
+
+    @asynccontextmanager
+    async def leased(
+        self,
+        *,
+        analysis_id: str,
+        agent_type: str,
+        agent_id: str,
+        subject_id: str,
+        owner: str,
+        agent_config: Mapping[str, Any] | None = None,
+        wait: Deadline | None = None,
+        deadline: Deadline | None = None,
+    ) -> AsyncIterator[Lease]:
+        """
+        Take the lease of an agent, keep it while the block runs, and give it up; :meth:`resumed` is the next step.
+
+        Raises:
+            LeaseHeld, LeaseLost, BadInput, TransitionRefused: as :meth:`begin`.
+        """
         lease = await self._acquired(
             wait,
             deadline,
@@ -177,9 +210,7 @@ class Desk:
         )
         try:
             async with self.leases.kept(lease):
-                session = await self.resumed(lease, deadline=deadline)
-                async with session.renewed():
-                    yield session
+                yield lease
         finally:
             with suppress(ImemError):
                 await self.leases.release(lease, deadline=Deadline.after_ms(BUDGET_MS))
@@ -219,14 +250,31 @@ class Session:
     def __init__(self, desk: Desk, lease: Lease, recovered: Recovered) -> None:
         self._desk = desk
         self.lease = lease
+        self._take(recovered)
+
+    def _take(self, recovered: Recovered) -> None:
         self.recovered = recovered
         self.checkpoint = recovered.checkpoint
-        self.memory = WorkingMemory(desk.working, recovered.meta)
+        self.memory = WorkingMemory(self._desk.working, recovered.meta)
         self._lost = recovered.lost
         # What was delivered to the cache, which may lose it: the checkpoint keeps it as well.
         self._cached: dict[str, Any] = {}
         # What an earlier version saved: its lists were migrated, and the next save takes them from here.
         self._base: Checkpoint | None = recovered.checkpoint if recovered.migrated else None
+
+    async def again(self, *, deadline: Deadline | None = None) -> None:
+        """
+        Go back to the newest checkpoint, under the same lease, to try the subtask under way again.
+
+        What the subtask has written goes, unless it may be entered twice. A handle on the memory from before refuses
+        nothing: whoever still uses one has to have ended.
+
+        Raises:
+            LeaseLost: another process has taken over meanwhile.
+            NotResumable: see :meth:`checkpoints.recovery.Recovery.recover`.
+        """
+        await self._desk.leases.renew(self.lease, deadline=deadline or Deadline.after_ms(BUDGET_MS))
+        self._take(await self._desk.recovery.recover(self.lease, deadline=deadline))
 
     @property
     def pending(self) -> tuple[str, ...]:

@@ -192,6 +192,7 @@ CREATE TABLE workflow.agent_failures (
 );
 CREATE INDEX agent_failure_of_signature ON workflow.agent_failures (signature, failed_at);
 CREATE INDEX agent_failure_of_pause ON workflow.agent_failures (pause_id) WHERE pause_id IS NOT NULL;
+CREATE INDEX agent_failure_retried ON workflow.agent_failures (checkpoint_id) WHERE class = 'retry';
 CREATE INDEX agent_failure_open ON workflow.agent_failures (failed_at) WHERE settled_at IS NULL;
 CREATE INDEX agent_failure_of_correlation ON workflow.agent_failures (correlation_id) WHERE correlation_id IS NOT NULL;
 COMMENT ON TABLE workflow.agent_failures IS 'Every failure that an agent reported, or whose process was found dead.';

@@ -321,7 +321,7 @@ class Recovery:
                 if tier is Tier.POSTGRES and isinstance(error, StatementRejected):
                     raise
                 refused[tier] = error.message
-                self._metrics.consistency_errors.add(store=tier.value)
+                self._checkpoints.errors.count(self._metrics.consistency_errors, error, store=tier.value)
             else:
                 return Recovered(
                     tier=tier,

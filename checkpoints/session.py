@@ -475,7 +475,7 @@ class Session:
             self._note("working", error)
 
     def _note(self, store: str, error: ImemError) -> None:
-        self._desk.metrics.save_errors.add(store=store)
+        self._desk.checkpoints.errors.count(self._desk.metrics.save_errors, error, store=store)
         log.warning("checkpoint.not_protected", agent_id=self.lease.agent_id, store=store, reason=str(error))
 
     @asynccontextmanager

@@ -198,6 +198,16 @@ CREATE INDEX agent_failure_of_correlation ON workflow.agent_failures (correlatio
 COMMENT ON TABLE workflow.agent_failures IS 'Every failure that an agent reported, or whose process was found dead.';
 COMMENT ON COLUMN workflow.agent_failures.settled_at IS 'When it had its effect; one that waits for a gate has none yet.';
 
+CREATE TABLE workflow.error_counter (
+    name        text NOT NULL,
+    store       text NOT NULL,
+    total       bigint NOT NULL CHECK (total > 0),
+    last_at     timestamptz NOT NULL DEFAULT imem_now(),
+    last_reason text NOT NULL,
+    PRIMARY KEY (name, store)
+);
+COMMENT ON TABLE workflow.error_counter IS 'Errors of checkpoints that processes counted, all of them together; each cause has at most one open alert.';
+
 CREATE TABLE workflow.resolved_cause (
     signature   text PRIMARY KEY,
     resolved_at timestamptz NOT NULL,

@@ -18,12 +18,12 @@ only makes a recovery faster. A crash in between costs that speed and nothing el
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from types import EllipsisType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from uuid import UUID, uuid4
 
 import structlog
@@ -32,7 +32,7 @@ from cache.client import Client
 from cache.document import digest, document_of
 from cache.memory import WorkingMemory
 from cache.snapshots import SnapshotMeta, SnapshotStore
-from cache.state import Meta
+from cache.state import Identity, Meta
 from cache.store import WorkingStore
 from checkpoints.alarm import AlertAlarm
 from checkpoints.definitions import Definitions, Location
@@ -40,6 +40,7 @@ from checkpoints.delivering import NOTHING, Delivery, Word
 from checkpoints.leases import Leases
 from checkpoints.metrics import METRICS, Metrics
 from checkpoints.model import Checkpoint, Deliverable, Failure, Kind, Lease
+from checkpoints.paid_calls import Owner, PaidCalls
 from checkpoints.recovery import Recovered, Recovery
 from checkpoints.store import Checkpoints
 from journal.cancelling import heed_cancellation
@@ -60,6 +61,8 @@ from journal.errors import (
 )
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 BUDGET_MS: Final = 10_000
 """How long a checkpoint may take where the call does not say, in milliseconds."""
@@ -251,6 +254,8 @@ class Session:
         self._desk = desk
         self.lease = lease
         self._take(recovered)
+        identity = Identity(lease.agent_id, lease.analysis_id, lease.agent_type)
+        self._calls = PaidCalls(Owner(identity, recovered.checkpoint.run))
 
     def _take(self, recovered: Recovered) -> None:
         self.recovered = recovered
@@ -336,6 +341,32 @@ class Session:
         elif cache is not ...:
             self._cached[subtask] = cache
         return tuple(delivered)
+
+    async def once(self, key: str, call: Callable[[], Awaitable[T]], *, deadline: Deadline | None = None) -> T:
+        """
+        Return the answer of a call that is paid for: made the first time, and remembered from then on.
+
+        The answer stays in working memory whatever becomes of the subtask: when it is tried again, when its process
+        dies, when it is paused and the memory's server is lost meanwhile. Only a server of the working memory that is
+        killed together with this process, within a second or two of the answer, or a process that dies before the
+        answer came, may cost a second call. Several at once under one key make one call.
+
+        Args:
+            key: names the call and everything that its answer depends on; 1 to 194 characters.
+            call: makes it; its answer is text, bytes, or what JSON has a form for, in which it comes back.
+            deadline: of reading and of keeping each, not of the call.
+
+        Raises:
+            UnsupportedType, TooLarge: the answer cannot be kept.
+            ValkeyUnavailable, BudgetExceeded, OutcomeUnknown, NotOpen, StaleEpoch: as of every write. An answer that
+                came is remembered by this session, and another attempt does not pay again.
+        """
+        answer: T = await self._calls.once(self.memory, key, call, deadline=deadline)
+        return answer
+
+    async def forget(self, key: str, *, deadline: Deadline | None = None) -> bool:
+        """Forget the answer of a call, so that the next one is made; return whether there was one."""
+        return await self._calls.forget(self.memory, key, deadline=deadline)
 
     async def complete(
         self,
@@ -442,6 +473,7 @@ class Session:
             **content,
         )
         self.checkpoint, self._base = saved, None
+        self._calls.saved()
         await self._protect(saved, meta, document)
         return saved
 

@@ -299,3 +299,32 @@ async def test_an_agent_whose_working_server_stays_away_is_paused(
         ("store", "pause"),
     ]
     assert (await own.pause_row("a-1"))["status"] == "PAUSED"
+
+
+async def test_an_answer_that_came_while_the_working_server_was_away_is_not_paid_for_again(
+    own: World, memories: tuple[OwnServer, OwnServer]
+) -> None:
+    """The session remembers it, and the next attempt keeps it."""
+    calls: list[int] = []
+
+    async def run(given: AgentRun) -> None:
+        async def call() -> int:
+            calls.append(1)
+            if len(calls) == 1:
+                memories[0].kill()
+            return len(calls)
+
+        for name in given.session.pending:
+            assert await given.session.once("prices", call) == 1
+            await given.session.complete(name)
+
+    async def back(_: float) -> None:
+        memories[0].start()
+
+    program("screening")(run)
+    await own.orchestrator.start_analysis("a-1", "company:MU", {"screening": "scr-1"}, deadline=soon())
+    runner = replace(own.parts.runner, sleep=back, chance=lambda: 0.0)
+
+    assert await runner.run(own.sent[-1]) == "COMPLETED"
+
+    assert calls == [1]

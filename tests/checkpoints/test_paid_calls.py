@@ -132,7 +132,7 @@ async def test_another_attempt_undoes_everything_but_what_was_paid_for(world: Wo
                 plain = redis.asyncio.Redis.from_url(world.settings.valkey_working_url.get_secret_value())
                 await plain.eval(
                     "redis.call('HSET', KEYS[1], 'state', 'RESTORING')", 1, f"L1:{world.agent('reader')}:meta"
-                )  # type: ignore[no-untyped-call, misc]
+                )
                 await plain.aclose()
                 session._calls.saved()
             await session.again()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -21,11 +21,12 @@ import structlog
 from cache.document import CAP_BYTES, KEY_BYTES, Contents, Entry, Pairs, Type, size_of
 from cache.keys import LONGEST_KEY, suffix_of
 from cache.memory import WorkingMemory
+from cache.snapshots import SnapshotStore
 from cache.state import Identity
 from cache.store import WorkingStore
 from checkpoints.model import checked_text
 from journal.deadline import Deadline
-from journal.errors import ConsistencyError, NotOpen, StatementRejected, UnsupportedType
+from journal.errors import ConsistencyError, NotOpen, StatementRejected, TooLarge, UnsupportedType
 
 log = structlog.get_logger()
 
@@ -34,6 +35,9 @@ PREFIX: Final = "calls:"
 
 LONGEST_CALL: Final = LONGEST_KEY - len(PREFIX)
 """Characters of the key of a call, at most."""
+
+DURABLE_MS: Final = 2_000
+"""How long the durable server may take for an answer where the call does not say, in milliseconds."""
 
 _TAG: Final = b"imem paid call 1\n"
 _PREFIX: Final = PREFIX.encode("ascii")
@@ -82,8 +86,11 @@ def kept(key: str, answer: object, owner: Owner) -> Answer:
 
     Raises:
         UnsupportedType: it is none of these.
+        TooLarge: no working memory could hold it.
     """
     form, body = _formed(key, answer)
+    if len(body) > CAP_BYTES:
+        raise TooLarge(key, f"takes {len(body):,} bytes; working memory holds {CAP_BYTES:,}.")
     return {b"form": form, b"answer": body, b"proof": owner.proof(suffix_of(key), form, body)}
 
 
@@ -200,15 +207,23 @@ class PaidCalls:
 
     Attributes:
         owner: whose they are.
+        durable: whether the durable server holds something of them.
     """
 
     owner: Owner
+    durable: bool = False
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     # Until the next checkpoint, for a server that loses what it acknowledged, or is away when the answer comes.
     _paid: dict[str, Answer] = field(default_factory=dict)
 
     async def once(
-        self, memory: WorkingMemory, call: str, make: Callable[[], Awaitable[Any]], *, deadline: Deadline | None
+        self,
+        memory: WorkingMemory,
+        call: str,
+        make: Callable[[], Awaitable[Any]],
+        *,
+        durable: SnapshotStore | None,
+        deadline: Deadline | None,
     ) -> Any:
         """Return the answer of *call*; see :meth:`checkpoints.session.Session.once`."""
         key = key_of(call)
@@ -216,19 +231,59 @@ class PaidCalls:
             found = await memory.get(key, raw=True, deadline=deadline)
             if found is not None:
                 return answer_in(key, found, self.owner)
-            if key not in self._paid:
-                self._paid[key] = kept(key, await make(), self.owner)
+            answer = self._paid.get(key)
+            if answer is None and durable is not None:
+                answer = await self._durably(durable, key, deadline)
+            if answer is None:
+                answer = kept(key, await make(), self.owner)
+            self._paid[key] = answer
             # Paid for: whoever is cancelled now has it kept all the same.
-            await asyncio.shield(asyncio.ensure_future(memory.set(key, self._paid[key], deadline=deadline)))
-            return answer_in(key, self._paid[key], self.owner)
+            await asyncio.shield(asyncio.ensure_future(self._keep(memory, key, answer, durable, deadline)))
+            return answer_in(key, answer, self.owner)
 
-    async def forget(self, memory: WorkingMemory, call: str, *, deadline: Deadline | None) -> bool:
+    async def _durably(self, durable: SnapshotStore, key: str, deadline: Deadline | None) -> Answer | None:
+        """Return the answer that the durable server holds, if it proves itself."""
+        agent_id, suffix = self.owner.identity.agent_id, suffix_of(key)
+        body = await durable.get_call(agent_id, suffix, deadline=deadline or Deadline.after_ms(DURABLE_MS))
+        if body is None or body.count(b"\n") < 2:
+            return None
+        self.durable = True
+        form, proof, answer = body.split(b"\n", 2)
+        # Another run's is no answer.
+        right = self.owner.proof(suffix, form, answer) == proof
+        return {b"form": form, b"answer": answer, b"proof": proof} if right else None
+
+    async def _keep(
+        self, memory: WorkingMemory, key: str, answer: Answer, durable: SnapshotStore | None, deadline: Deadline | None
+    ) -> None:
+        if durable is not None:
+            body = b"\n".join((answer[b"form"], answer[b"proof"], answer[b"answer"]))
+            due = deadline or Deadline.after_ms(DURABLE_MS)
+            self.durable = True
+            await durable.put_call(self.owner.identity.agent_id, suffix_of(key), body, deadline=due)
+        await memory.set(key, answer, deadline=deadline)
+
+    async def forget(
+        self, memory: WorkingMemory, call: str, *, durable: SnapshotStore, deadline: Deadline | None
+    ) -> bool:
         """Forget the answer of *call*; return whether there was one."""
         key = key_of(call)
         async with self._locks.setdefault(key, asyncio.Lock()):
+            due = deadline or Deadline.after_ms(DURABLE_MS)
+            await durable.put_call(self.owner.identity.agent_id, suffix_of(key), b"", deadline=due)
+            self.durable = True
             there = await memory.delete(key, deadline=deadline)
             return self._paid.pop(key, None) is not None or there
 
-    def saved(self) -> None:
-        """Say that a checkpoint holds what was paid for so far."""
-        self._paid.clear()
+    def saved(self, names: Container[str]) -> bool:
+        """
+        Say which keys a checkpoint holds; return whether the durable server holds answers that it need not any more.
+
+        An answer that came while the checkpoint was being saved waits for the next one.
+        """
+        for key in [key for key in self._paid if key in names]:
+            del self._paid[key]
+        if self._paid or not self.durable:
+            return False
+        self.durable = False
+        return True

@@ -342,18 +342,22 @@ class Session:
             self._cached[subtask] = cache
         return tuple(delivered)
 
-    async def once(self, key: str, call: Callable[[], Awaitable[T]], *, deadline: Deadline | None = None) -> T:
+    async def once(
+        self, key: str, call: Callable[[], Awaitable[T]], *, durable: bool = False, deadline: Deadline | None = None
+    ) -> T:
         """
         Return the answer of a call that is paid for: made the first time, and remembered from then on.
 
         The answer stays in working memory whatever becomes of the subtask: when it is tried again, when its process
-        dies, when it is paused and the memory's server is lost meanwhile. Only a server of the working memory that is
-        killed together with this process, within a second or two of the answer, or a process that dies before the
-        answer came, may cost a second call. Several at once under one key make one call.
+        dies, when it is paused and the memory's server is lost meanwhile. Several at once under one key make one call.
+
+        What may cost a second call: a process that dies before the answer came; and, unless it is *durable*, the loss
+        of the working memory together with this process.
 
         Args:
             key: names the call and everything that its answer depends on; 1 to 194 characters.
             call: makes it; its answer is text, bytes, or what JSON has a form for, in which it comes back.
+            durable: keep the answer on the durable server, too, until a checkpoint holds it: for what is dear.
             deadline: of reading and of keeping each, not of the call.
 
         Raises:
@@ -361,12 +365,13 @@ class Session:
             ValkeyUnavailable, BudgetExceeded, OutcomeUnknown, NotOpen, StaleEpoch: as of every write. An answer that
                 came is remembered by this session, and another attempt does not pay again.
         """
-        answer: T = await self._calls.once(self.memory, key, call, deadline=deadline)
+        store = self._desk.snapshots if durable else None
+        answer: T = await self._calls.once(self.memory, key, call, durable=store, deadline=deadline)
         return answer
 
     async def forget(self, key: str, *, deadline: Deadline | None = None) -> bool:
         """Forget the answer of a call, so that the next one is made; return whether there was one."""
-        return await self._calls.forget(self.memory, key, deadline=deadline)
+        return await self._calls.forget(self.memory, key, durable=self._desk.snapshots, deadline=deadline)
 
     async def complete(
         self,
@@ -473,8 +478,12 @@ class Session:
             **content,
         )
         self.checkpoint, self._base = saved, None
-        self._calls.saved()
         await self._protect(saved, meta, document)
+        if self._calls.saved(document):
+            try:
+                await self._desk.snapshots.drop_calls(self.lease.agent_id, deadline=Deadline.after_ms(PROTECT_MS))
+            except _PROTECT_TROUBLE as error:
+                self._note("durable", error)
         return saved
 
     async def _protect(self, saved: Checkpoint, meta: Meta, document: dict[str, Any]) -> None:

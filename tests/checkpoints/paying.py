@@ -40,7 +40,7 @@ async def main(task: dict[str, Any]) -> None:
             log = session.memory.list("log")
             await log.append(f"{subtask} begun")
             if subtask == task["pays_in"]:
-                answer = await session.once("prices of MU", pay)
+                answer = await session.once("prices of MU", pay, durable=task["keep"])
                 await log.append(f"paid {answer['price']}")
                 if task["dies"]:
                     os.kill(os.getpid(), signal.SIGKILL)

@@ -38,6 +38,12 @@ def entry(answer: dict[bytes, bytes]) -> Entry:
 # In a process that is killed
 
 
+async def lose_working_memory(world: World) -> None:
+    plain = redis.asyncio.Redis.from_url(world.settings.valkey_working_url.get_secret_value())
+    await plain.delete(*[key async for key in plain.scan_iter(f"L1:{world.agent('reader')}:*")])
+    await plain.aclose()
+
+
 async def ran(task: dict[str, Any]) -> tuple[int, str]:
     """Run the paying agent in a process of its own; return how it ended and what it printed."""
     process = await asyncio.create_subprocess_exec(
@@ -49,9 +55,10 @@ async def ran(task: dict[str, Any]) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
+@pytest.mark.parametrize("durable", [False, True], ids=["kept", "durable and the working server empty"])
 @pytest.mark.parametrize("pays_in", ["fetch", "read", "rate"])
 async def test_a_process_that_is_killed_after_it_paid_is_followed_by_one_that_does_not(
-    world: World, pays_in: str
+    world: World, pays_in: str, *, durable: bool
 ) -> None:
     """In the first subtask, in one that may be entered again, and in a later one; killed twice. All else is undone."""
     with serving(lambda _: Answer(body=b'{"price": 98.5}')) as upstream:
@@ -59,16 +66,19 @@ async def test_a_process_that_is_killed_after_it_paid_is_followed_by_one_that_do
             "postgres": world.url, "working": world.settings.valkey_working_url.get_secret_value(),
             "durable": world.settings.valkey_durable_url.get_secret_value(), "upstream": upstream.url,
             "analysis": world.analysis, "agent": world.agent("reader"), "pays_in": pays_in,
+                "keep": durable,
         }  # fmt: skip
         for _ in range(2):
             assert (await ran({**task, "dies": True}))[0] == -signal.SIGKILL
             world.owner("UPDATE workflow.agent_leases SET expires_at = imem_now()")
+            if durable:
+                await lose_working_memory(world)
         code, out = await ran({**task, "dies": False})
 
         assert code == 0
         assert len(upstream.asked) == 1
     log = json.loads(out.splitlines()[-1])
-    again = 2 if pays_in == "read" else 0
+    again = 2 if pays_in == "read" and not durable else 0
     assert log.count("paid 98.5") == 1 + again
     for name in READERS.of_type("reader").names:
         assert log.count(f"{name} begun") == 1 + (again if name == pays_in else 0)
@@ -134,7 +144,7 @@ async def test_another_attempt_undoes_everything_but_what_was_paid_for(world: Wo
                     "redis.call('HSET', KEYS[1], 'state', 'RESTORING')", 1, f"L1:{world.agent('reader')}:meta"
                 )
                 await plain.aclose()
-                session._calls.saved()
+                session._calls.saved({"calls:k"})
             await session.again()
             assert sorted(await session.memory.keys()) == (["done"] if trouble == "lost" else ["calls:k", "done"]), (
                 trouble
@@ -152,6 +162,21 @@ async def test_an_answer_that_is_forgotten_is_asked_for_again(world: World) -> N
         assert await session.forget("k")
         assert not await session.forget("k")
         assert (await session.once("k", upstream))["call"] == 2
+
+
+async def test_a_durable_answer_is_on_the_durable_server_until_a_checkpoint_holds_it(world: World) -> None:
+    """Forgotten, it is no answer there either; with the snapshot it goes."""
+    upstream, name, agent = Upstream(), b"calls:k", world.agent("reader")
+    async with begun(world) as session:
+        await session.once("k", upstream, durable=True)
+        assert b'"call":1' in (await world.snapshots.get_call(agent, name, deadline=soon()) or b"")
+        await session.forget("k")
+        assert (await session.once("k", upstream, durable=True))["call"] == 2
+        await session.complete("fetch")
+        assert await world.snapshots.get_call(agent, name, deadline=soon()) is None
+        await session.once("j", upstream, durable=True)
+        await world.snapshots.drop(agent, deadline=soon())
+        assert await world.snapshots.get_call(agent, b"calls:j", deadline=soon()) is None
 
 
 async def test_an_answer_that_was_tampered_with_is_not_believed(world: World) -> None:

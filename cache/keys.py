@@ -82,6 +82,16 @@ def snapshot(agent_id: str) -> SnapshotKeys:
     return SnapshotKeys(b"fas:l1_snapshot:" + name, b"fas:l1_snapshot_meta:" + name)
 
 
+def calls(agent_id: str) -> bytes:
+    """
+    Return the key of the durable answers of *agent_id*, on the *durable* server.
+
+    Raises:
+        BadInput: as :func:`working`.
+    """
+    return b"fas:l1_calls:" + checked_agent_id(agent_id).encode("ascii")
+
+
 def checkpoint(analysis_id: str, agent_type: str) -> bytes:
     """
     Return the key of the copy of the latest checkpoint of *agent_type* in *analysis_id*, on the *durable* server.

@@ -172,16 +172,34 @@ class SnapshotStore:
     async def expire(self, agent_id: str, at: datetime, *, deadline: Deadline) -> bool:
         """Let the snapshot live until *at*, if that is longer than it does; return whether there is one."""
         its = keys.snapshot(agent_id)
-        _, there = await self._client.run(
-            script("expire_snapshot"), (its.body, its.meta), (ms_of(at),), deadline=deadline
-        )
+        every = (its.body, its.meta, keys.calls(agent_id))
+        _, there = await self._client.run(script("expire_snapshot"), every, (ms_of(at),), deadline=deadline)
         return bool(there)
 
     async def drop(self, agent_id: str, *, deadline: Deadline) -> bool:
-        """Remove the snapshot; return whether there was one."""
+        """Remove the snapshot, and the answers beside it; return whether there was anything."""
         its = keys.snapshot(agent_id)
-        _, count = await self._client.run(script("drop"), (its.body, its.meta), (), deadline=deadline)
+        every = (its.body, its.meta, keys.calls(agent_id))
+        _, count = await self._client.run(script("drop"), every, (), deadline=deadline)
         return bool(count)
+
+    # Answers of calls, until a checkpoint holds them
+
+    async def put_call(self, agent_id: str, name: bytes, answer: bytes, *, deadline: Deadline) -> None:
+        """Keep the answer of a call for as long as a snapshot, in the server's file as well if it can tell."""
+        ends = ms_of(self._clock.now() + SNAPSHOT_TTL)
+        await self._client.run_flushed(
+            script("put_call"), (keys.calls(agent_id),), (ends, name, answer), deadline=deadline
+        )
+
+    async def get_call(self, agent_id: str, name: bytes, *, deadline: Deadline) -> bytes | None:
+        """Return the answer of a call; None where there is none."""
+        _, answer = await self._client.run(script("get_call"), (keys.calls(agent_id),), (name,), deadline=deadline)
+        return answer if answer is None else bytes(answer)
+
+    async def drop_calls(self, agent_id: str, *, deadline: Deadline) -> None:
+        """Remove the answers: a checkpoint holds them."""
+        await self._client.run(script("drop"), (keys.calls(agent_id),), (), deadline=deadline)
 
     # Copies of checkpoints
 

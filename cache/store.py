@@ -337,6 +337,7 @@ class WorkingStore:
         epoch: int,
         seq: int,
         *,
+        marked: str | None = None,
         replace: bool = False,
         deadline: Deadline,
     ) -> Meta:
@@ -349,6 +350,8 @@ class WorkingStore:
         restore, :meth:`clear` and ``open(…, replace=True)`` refuses; or the new content, open.
 
         Args:
+            marked: the digest of the checkpoint, where *contents* hold more than it does: the memory then counts as
+                written to since.
             replace: put it in place of another analysis' memory as well.
 
         Raises:
@@ -364,7 +367,7 @@ class WorkingStore:
             raise TooLarge("contents", f"take {size:,} bytes; working memory holds {CAP_BYTES:,}.")
         its, agent_id, mark = keys.working(identity.agent_id), identity.agent_id, secrets.token_hex(16)
         arguments: list[Argument] = [its.prefix, identity.analysis_id, identity.agent_type, epoch, self._now_ms()]
-        arguments += [mark, seq, digest, int(replace), size]
+        arguments += [mark, seq, marked or digest, int(replace), size, int(marked in {None, digest})]
         for suffix, entry in contents.items():
             flat = entry.flat()
             arguments += [suffix, entry.type.value, len(flat), *flat]

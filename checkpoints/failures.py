@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 
@@ -21,7 +22,9 @@ from journal.errors import (
     BadInput,
     BudgetExceeded,
     ConsistencyError,
+    NotOpen,
     NotResumable,
+    OutcomeUnknown,
     PermissionDenied,
     ServerFull,
     SettingsError,
@@ -29,7 +32,7 @@ from journal.errors import (
 )
 
 ATTEMPTS: Final = 3
-"""How often a failing call is made at most before its analysis is paused."""
+"""How often a subtask is tried at most before its analysis is paused."""
 
 TIMEOUTS: Final = 3
 """Consecutive timeouts of one endpoint that pause."""
@@ -59,7 +62,7 @@ class Kind(StrEnum):
     UPSTREAM = "upstream"
     """A 5xx that does not, or any other failure of whom we ask."""
     STORE = "store"
-    """A server of ours cannot be reached."""
+    """A server of ours cannot be reached, or has lost what it acknowledged."""
     CRASH = "crash"
     DATA_QUALITY = "data_quality"
     OUT_OF_MEMORY = "out_of_memory"
@@ -116,9 +119,15 @@ def class_of(failure: Failure) -> FailureClass:
     return FailureClass.RETRY if failure.kind in _REPEATABLE else FailureClass.PAUSE
 
 
-def wait_s(failure: Failure) -> float:
-    """Return how long to wait before the next attempt, in seconds: exponential, never less than was asked for."""
-    return max(FIRST_WAIT_S * 2.0 ** (failure.attempt - 1), failure.retry_after_s or 0.0)
+def wait_s(failure: Failure, chance: float = 0.0) -> float:
+    """
+    Return how long to wait before the next attempt, in seconds: exponential, never less than was asked for.
+
+    Args:
+        chance: from 0 to 1, adds up to half of the exponential wait, so that those who failed together come back apart.
+    """
+    wait = FIRST_WAIT_S * 2.0 ** (failure.attempt - 1)
+    return max(wait, failure.retry_after_s or 0.0) + wait * chance / 2.0
 
 
 def failure_of(error: BaseException, *, attempt: int = ATTEMPTS, timeouts: int = 1) -> Failure:
@@ -138,7 +147,7 @@ def failure_of(error: BaseException, *, attempt: int = ATTEMPTS, timeouts: int =
         endpoint=next((host for host in map(_host_of, causes) if host is not None), None),
         attempt=attempt,
         timeouts=timeouts,
-        retry_after_s=_seconds(answer.headers.get("retry-after")) if answer is not None else None,
+        retry_after_s=_retry_after_s(answer) if answer is not None else None,
     )
 
 
@@ -156,7 +165,8 @@ _KINDS: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...],
     (PermissionDenied, Kind.SECURITY),
     (SettingsError, Kind.CONFIGURATION),
     ((ServerFull, MemoryError), Kind.OUT_OF_MEMORY),
-    (StoreUnavailable, Kind.STORE),
+    # A memory that lost writes, and a commit whose answer was lost: what stands is found out before the next attempt.
+    ((StoreUnavailable, NotOpen, OutcomeUnknown), Kind.STORE),
     ((httpx.TimeoutException, TimeoutError, BudgetExceeded), Kind.TIMEOUT),
     ((httpx.TransportError, ConnectionError), Kind.NETWORK),
     (BadInput, Kind.DATA_QUALITY),
@@ -175,7 +185,7 @@ def _kind_of(error: BaseException) -> Kind | None:
 def _kind_of_status(response: httpx.Response) -> Kind:
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         return Kind.QUOTA
-    if response.is_server_error and _seconds(response.headers.get("retry-after")) is not None:
+    if response.is_server_error and _retry_after_s(response) is not None:
         return Kind.OVERLOADED
     return Kind.UPSTREAM
 
@@ -188,6 +198,17 @@ def _host_of(error: BaseException) -> str | None:
     return None
 
 
-def _seconds(text: str | None) -> float | None:
-    """Return a Retry-After in seconds; one that names a date, or nonsense, is taken for none."""
-    return float(text) if text is not None and _SECONDS.fullmatch(text) else None
+def _retry_after_s(response: httpx.Response) -> float | None:
+    """
+    Return the Retry-After of an answer in seconds; nonsense is taken for none.
+
+    A date is measured against the answer's own, which comes from the same clock; without that it is taken for none.
+    """
+    text = response.headers.get("retry-after", "")
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    try:
+        after, now = parsedate_to_datetime(text), parsedate_to_datetime(response.headers.get("date", ""))
+        return max(0.0, (after - now).total_seconds())
+    except (ValueError, TypeError):
+        return None

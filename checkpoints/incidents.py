@@ -19,7 +19,7 @@ from checkpoints import transitions
 from checkpoints.alerts import close_alerts, storable
 from checkpoints.batches import Member
 from checkpoints.correlation import LEAST, WINDOW, Occurrence, correlated
-from checkpoints.failures import LONGEST_MESSAGE, Failure, class_of, wait_s
+from checkpoints.failures import ATTEMPTS, LONGEST_MESSAGE, Failure, Kind, class_of, wait_s
 from checkpoints.lifecycle import FailureClass, Trigger
 from checkpoints.pause_rows import (
     SYSTEM,
@@ -72,6 +72,14 @@ class Report:
     batch_id: UUID | None
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An attempt that failed: what went wrong, and what was being asked, if anything."""
+
+    kind: Kind
+    endpoint: str | None
+
+
 class Incidents:
     """What fails, and what comes of it."""
 
@@ -113,6 +121,16 @@ class Incidents:
             batch_id = await self.compare(row["signature"], deadline=deadline)
         now = (await self._database.named("failure_by_id", {"id": failure_id}, deadline=deadline))[0]
         return Report(failure_id, does, wait_s(failure), row["signature"], now["pause_id"], batch_id)
+
+    async def earlier(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> list[Earlier]:
+        """
+        Return the attempts of the subtask under way that failed and were to be tried again, newest first.
+
+        Every checkpoint begins the count anew: a subtask that was completed, and a pause that somebody ended.
+        """
+        values = {"analysis_id": analysis_id, "agent_type": agent_type, "limit": ATTEMPTS}
+        found = await self._database.named("failures_retried", values, deadline=deadline)
+        return [Earlier(Kind(row["kind"]), row["endpoint"]) for row in found]
 
     async def settle(self, failure_id: UUID, analysis_id: str, *, deadline: Deadline) -> bool:
         """Give a failure its effect that it could not have when it was reported; return whether it has it now."""

@@ -15,7 +15,8 @@ The programs of agents: a Python callable for each agent type, registered by a m
             await run.safe_point()
 
 A program ends when its agent has completed. One that is told to stop lets the exception of :meth:`AgentRun.safe_point`
-pass; any other exception is a failure of the agent.
+pass; any other exception is a failure of the agent. After one that passes by itself, such as a timeout, the program is
+called again, to go on with ``run.session.pending``; whatever it began in the background has to have ended by then.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ class AgentRun:
         session: its working memory, proven, and its checkpoints.
         wanted: says why the agent shall stop, or None.
         tools: whatever the worker lends to programs beside.
+        attempt: the number of this attempt at the subtask under way, from 1.
     """
 
     started: Started
     session: Session
     wanted: Callable[[], Awaitable[str | None]]
     tools: Any = field(default=None, repr=False)
+    attempt: int = 1
 
     async def safe_point(self) -> None:
         """

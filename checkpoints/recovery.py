@@ -14,12 +14,15 @@ and neither is an empty one, except by an agent that has completed nothing.
 
 A checkpoint that was saved in the middle of a subtask (a failure, or a pause that could not wait) also holds what that
 subtask had written. Where it may not be entered twice, the memory goes back to the end of the subtask before.
+
+Whatever is brought back, the answers of calls that this run has paid for stay (:mod:`checkpoints.paid_calls`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -27,13 +30,14 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from cache.document import Contents, contents_of, digest
+from cache.document import Contents, Entry, contents_of, digest, same
 from cache.snapshots import SnapshotStore
 from cache.state import Identity, Meta, State
 from cache.store import WorkingStore
 from checkpoints.definitions import Definitions
 from checkpoints.metrics import METRICS, Metrics
 from checkpoints.model import Checkpoint, Kind, Lease
+from checkpoints.paid_calls import Owner, calls_in, joined, live_calls, without_calls
 from checkpoints.store import Checkpoints
 from checkpoints.versions import MIGRATIONS, Migrations, resumable
 from journal.connection import Connection
@@ -241,7 +245,7 @@ class Recovery:
         begun = time.monotonic()
         wanted = await self._wanted(lease, deadline, conn)
         if wanted.of.clean:
-            meta = await self._working.open(wanted.identity, lease.epoch, replace=True, deadline=deadline)
+            meta = await self._begun(wanted, deadline)
             recovered = Recovered(
                 tier=Tier.CLEAN,
                 checkpoint=wanted.present,
@@ -302,7 +306,7 @@ class Recovery:
         if whole or self._reentrant(latest, again):
             return latest
         before = await self._checkpoints.boundary(latest, deadline=deadline, conn=conn)
-        if before is None or before.working_memory_hash == latest.working_memory_hash:
+        if before is None or before.working_memory_hash == latest.working_memory_hash or _adds_calls(before, latest):
             return latest
         return before
 
@@ -321,7 +325,7 @@ class Recovery:
                 if tier is Tier.POSTGRES and isinstance(error, StatementRejected):
                     raise
                 refused[tier] = error.message
-                self._metrics.consistency_errors.add(store=tier.value)
+                self._checkpoints.errors.count(self._metrics.consistency_errors, error, store=tier.value)
             else:
                 return Recovered(
                     tier=tier,
@@ -395,15 +399,44 @@ class Recovery:
             its_digest = digest(contents)
         return await self._restored(wanted, contents, its_digest, deadline)
 
+    async def _begun(self, wanted: _Wanted, deadline: Deadline) -> Meta:
+        """Begin with an empty memory, but for what this run has paid for already."""
+        calls = await self._calls(wanted, {}, deadline)
+        if calls:
+            meta, _ = await self._restored(wanted, {}, digest({}), deadline)
+            return meta
+        return await self._working.open(wanted.identity, wanted.lease.epoch, replace=True, deadline=deadline)
+
+    async def _calls(self, wanted: _Wanted, base: Contents, deadline: Deadline) -> dict[bytes, Entry]:
+        """
+        Return the answers of paid calls that *base* is to be restored with.
+
+        They are in the live memory, and in the newest checkpoint where the rest of it is left out.
+        """
+        owner, latest, calls = Owner(wanted.identity, wanted.latest.run), wanted.latest, {}
+        if wanted.rolled_back:
+            with suppress(ConsistencyError):
+                found, _ = _proven(latest.working_memory, latest.working_memory_hash, latest.working_memory_hash)
+                calls = calls_in(found, owner)
+        live = await live_calls(
+            self._working, owner, wanted.lease.epoch, latest.seq, {**base, **calls}, deadline=deadline
+        )
+        return {**calls, **live}
+
     async def _restored(
         self, wanted: _Wanted, contents: Contents, its_digest: str, deadline: Deadline
     ) -> tuple[Meta, bool]:
+        calls = await self._calls(wanted, contents, deadline)
+        whole = joined(contents, calls)
+        if calls:
+            log.info("recovery.calls_kept", agent_id=wanted.lease.agent_id, calls=len(calls))
         meta = await self._working.restore(
             wanted.identity,
-            contents,
-            its_digest,
+            whole,
+            digest(whole),
             wanted.lease.epoch,
             wanted.latest.seq,
+            marked=its_digest,
             # Whatever is there is of somebody who no longer holds a lease.
             replace=True,
             deadline=deadline,
@@ -434,6 +467,16 @@ def _refuse_another(wanted: _Wanted, meta: Meta | None) -> None:
         raise _Refused("a restore into it was never finished")
     if meta.checkpoint_seq != wanted.latest.seq:
         raise _Refused(f"it follows checkpoint {meta.checkpoint_seq}, not {wanted.latest.seq}")
+
+
+def _adds_calls(before: Checkpoint, latest: Checkpoint) -> bool:
+    """Whether *latest* holds nothing of an unfinished subtask but the answers of paid calls."""
+    owner = Owner(Identity(latest.agent_id, latest.analysis_id, latest.agent_type), latest.run)
+    try:
+        one, other = (without_calls(contents_of(found.working_memory), owner) for found in (before, latest))
+    except ConsistencyError:
+        return False
+    return same(one, other)
 
 
 def _proven(document: Any, stated: str | None, expected: str | None) -> tuple[Contents, str]:

@@ -4,29 +4,50 @@ Running one agent: from the message that names it to the row that says how it en
 The session holds the lease and the recovered memory, and is cancelled when the lease is lost. Whatever ends the run,
 the row is told, if it can be, before the lease is given up: whoever sees no lease finds a row that says why. A process
 that is killed tells nothing, and the manager finds the lease run out.
+
+What passes by itself (a timeout, too many requests, a server that is away) is no end: the memory goes back to the
+newest checkpoint and the program is called again, at most three times for a subtask, under the same lease.
 """
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
-from checkpoints.failures import failure_of
+from checkpoints.failures import Failure, class_of, failure_of, wait_s
 from checkpoints.incidents import Incidents
+from checkpoints.lifecycle import FailureClass
+from checkpoints.model import Lease
 from checkpoints.orchestrator import CeleryOrchestrator, Message, Started
 from checkpoints.pauses import Pauses
 from checkpoints.programs import AgentRun, Stopped, program_of
+from checkpoints.retries import Attempts
 from checkpoints.session import Desk, Session
 from journal.deadline import Deadline
-from journal.errors import ImemError, LeaseHeld, LeaseLost, NotResumable, StoreUnavailable, TransitionRefused
+from journal.errors import (
+    BudgetExceeded,
+    ImemError,
+    LeaseHeld,
+    LeaseLost,
+    NotResumable,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TransitionRefused,
+)
 
 log = structlog.get_logger()
 
 CALL_BUDGET_MS: Final = 10_000
 """How long one call of a run to a store may take, in milliseconds; programs have budgets of their own."""
+
+LOOK_EVERY_S: Final = 2.0
+"""Between two looks whether to stop, while an agent waits for its next attempt, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +61,8 @@ class Runner:
         pauses: says whether to stop.
         incidents: is told of failures.
         tools: lent to programs.
+        sleep: waits between two attempts, in seconds.
+        chance: a number from 0 to 1, by which the waits of those who failed together differ.
     """
 
     orchestrator: CeleryOrchestrator
@@ -47,6 +70,8 @@ class Runner:
     pauses: Pauses
     incidents: Incidents
     tools: Any = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    chance: Callable[[], float] = random.random
 
     async def run(self, message: Message) -> str:
         """
@@ -59,14 +84,14 @@ class Runner:
         if started is None:
             return "dropped"
         try:
-            async with self.desk.begin(
+            async with self.desk.leased(
                 analysis_id=started.analysis_id,
                 agent_type=started.agent_type,
                 agent_id=started.agent_id,
                 subject_id=started.stock_id,
                 owner=started.agent_type,
-            ) as session:
-                return await self._worked(started, session)
+            ) as lease:
+                return await self._worked(started, lease)
         except LeaseHeld:
             # Whoever had it died a moment ago: the agent is sent again when the lease has run out.
             return await self._ended(started, "WAITING")
@@ -75,25 +100,57 @@ class Runner:
         except LeaseLost:
             # Somebody else is responsible for the agent now, and for what its row says.
             return "superseded"
-        except StoreUnavailable:
+        except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
             raise
         except ImemError as error:
-            return await self._failed(started, None, error)
+            return await self._failed(started, None, error, failure_of(error))
 
-    async def _worked(self, started: Started, session: Session) -> str:
+    async def _worked(self, started: Started, lease: Lease) -> str:
+        """Run the program, again after what passes by itself, and return how it ended."""
+        attempts = Attempts(self.incidents, started)
+        session: Session | None = None
+        while True:
+            at_work: Session | None = None
+            try:
+                if session is None:
+                    session = await self.desk.resumed(lease)
+                else:
+                    await session.again()
+                at_work = session
+                async with session.renewed():
+                    await self._called(started, session, attempts.count + 1)
+                await self._refuse_unfinished(started, session)
+            except Stopped:
+                return await self._ended(started, "STOPPED")
+            except LeaseLost:
+                return "superseded"
+            except Exception as error:  # noqa: BLE001 - a program may raise anything, and all of it is a failure of its agent
+                failure = await attempts.failed(error, session.checkpoint.seq if session is not None else None)
+                if class_of(failure) is not FailureClass.RETRY:
+                    return await self._failed(started, at_work, error, failure)
+                if await self._stopped_while_waiting(started, wait_s(failure, self.chance())):
+                    return await self._ended(started, "STOPPED")
+            else:
+                return await self._ended(started, "COMPLETED")
+
+    async def _called(self, started: Started, session: Session, attempt: int) -> None:
         async def wanted() -> str | None:
             return await self.pauses.stop_wanted(started.analysis_id, deadline=_soon())
 
-        try:
-            await program_of(started.agent_type)(AgentRun(started, session, wanted, self.tools))
-            await self._refuse_unfinished(started, session)
-        except Stopped:
-            return await self._ended(started, "STOPPED")
-        except LeaseLost:
-            return "superseded"
-        except Exception as error:  # noqa: BLE001 - a program may raise anything, and all of it is a failure of its agent
-            return await self._failed(started, session, error)
-        return await self._ended(started, "COMPLETED")
+        await program_of(started.agent_type)(AgentRun(started, session, wanted, self.tools, attempt))
+
+    async def _stopped_while_waiting(self, started: Started, wait: float) -> bool:
+        """Wait before another attempt, in seconds; return whether the agent is told to stop, which ends the wait."""
+        while True:
+            # A Postgres that is away says nothing; who would stop the agent needs it as well.
+            with suppress(StoreUnavailable, BudgetExceeded):
+                if await self.pauses.stop_wanted(started.analysis_id, deadline=_soon()) is not None:
+                    return True
+            if wait <= 0:
+                return False
+            step = min(wait, LOOK_EVERY_S)
+            await self.sleep(step)
+            wait -= step
 
     async def _refuse_unfinished(self, started: Started, session: Session) -> None:
         latest = await self.desk.checkpoints.load(started.analysis_id, started.agent_type, deadline=_soon())
@@ -106,15 +163,15 @@ class Runner:
         log.info("agent_ended", analysis_id=started.analysis_id, agent=started.agent_type, state=state)
         return state
 
-    async def _failed(self, started: Started, session: Session | None, error: Exception) -> str:
+    async def _failed(self, started: Started, session: Session | None, error: Exception, failure: Failure) -> str:
         """Save where the agent stands, report why it failed, and tell its row."""
         name = type(error).__name__
         log.warning("agent_failed", analysis_id=started.analysis_id, agent=started.agent_type, error=name)
-        failure = failure_of(error)
         if session is not None:
             # What was completed is saved; this only says more.
             with suppress(ImemError):
-                await session.failed(failure.message, details={"kind": failure.kind.value})
+                details = {"kind": failure.kind.value}
+                await session.failed(failure.message, details=details, retry_count=failure.attempt - 1)
         await self.incidents.report(
             started.analysis_id, started.agent_type, failure, details={"error": name, "dispatch": started.dispatch},
             # A recovery that finds nothing left has told people so itself.

@@ -39,6 +39,7 @@ from checkpoints.lifecycle import FailureClass, Status
 from checkpoints.model import Checkpoint, Lease
 from checkpoints.model import Kind as CheckpointKind
 from checkpoints.orchestrator import Orchestrator
+from checkpoints.paid_calls import Owner, calls_in, joined
 from checkpoints.pause_rows import (
     Analysis,
     Pause,
@@ -329,7 +330,7 @@ class Saga:
         Return what the agent knows, where that comes from, and the revision of its working memory if from there.
 
         The last checkpoint serves where the memory is lost, or where an agent was stopped within a subtask that may not
-        be entered twice.
+        be entered twice; with the answers of the calls that it has paid for since.
         """
         try:
             meta, contents = await self._s.working.read(
@@ -344,7 +345,9 @@ class Saga:
         # An agent that has completed nothing has no memory to compare with; what it wrote belongs to its first subtask.
         if of_its_own and latest.clean and meta.checkpoint_seq is None and self._reentrant(latest):
             return contents, "working", meta.rev
-        return _of_checkpoint(latest), "checkpoint", None
+        # What was paid for stays, whatever else goes.
+        paid = calls_in(contents, Owner(meta.identity, latest.run)) if of_its_own else {}
+        return joined(_of_checkpoint(latest), paid), "checkpoint", None
 
     def _reentrant(self, latest: Checkpoint) -> bool:
         definition = self._s.definitions.agents.get(latest.agent_type)

@@ -18,12 +18,12 @@ only makes a recovery faster. A crash in between costs that speed and nothing el
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from types import EllipsisType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from uuid import UUID, uuid4
 
 import structlog
@@ -32,7 +32,7 @@ from cache.client import Client
 from cache.document import digest, document_of
 from cache.memory import WorkingMemory
 from cache.snapshots import SnapshotMeta, SnapshotStore
-from cache.state import Meta
+from cache.state import Identity, Meta
 from cache.store import WorkingStore
 from checkpoints.alarm import AlertAlarm
 from checkpoints.definitions import Definitions, Location
@@ -40,6 +40,7 @@ from checkpoints.delivering import NOTHING, Delivery, Word
 from checkpoints.leases import Leases
 from checkpoints.metrics import METRICS, Metrics
 from checkpoints.model import Checkpoint, Deliverable, Failure, Kind, Lease
+from checkpoints.paid_calls import Owner, PaidCalls
 from checkpoints.recovery import Recovered, Recovery
 from checkpoints.store import Checkpoints
 from journal.cancelling import heed_cancellation
@@ -60,6 +61,8 @@ from journal.errors import (
 )
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 BUDGET_MS: Final = 10_000
 """How long a checkpoint may take where the call does not say, in milliseconds."""
@@ -164,6 +167,39 @@ class Desk:
             LeaseLost: another process has taken over; the block was cancelled at its next wait.
             BadInput, TransitionRefused: see :meth:`checkpoints.leases.Leases.acquire`.
         """
+        async with self.leased(
+            analysis_id=analysis_id,
+            agent_type=agent_type,
+            agent_id=agent_id,
+            subject_id=subject_id,
+            owner=owner,
+            agent_config=agent_config,
+            wait=wait,
+            deadline=deadline,
+        ) as lease:
+            session = await self.resumed(lease, deadline=deadline)
+            async with session.renewed():
+                yield session
+
+    @asynccontextmanager
+    async def leased(
+        self,
+        *,
+        analysis_id: str,
+        agent_type: str,
+        agent_id: str,
+        subject_id: str,
+        owner: str,
+        agent_config: Mapping[str, Any] | None = None,
+        wait: Deadline | None = None,
+        deadline: Deadline | None = None,
+    ) -> AsyncIterator[Lease]:
+        """
+        Take the lease of an agent, keep it while the block runs, and give it up; :meth:`resumed` is the next step.
+
+        Raises:
+            LeaseHeld, LeaseLost, BadInput, TransitionRefused: as :meth:`begin`.
+        """
         lease = await self._acquired(
             wait,
             deadline,
@@ -177,9 +213,7 @@ class Desk:
         )
         try:
             async with self.leases.kept(lease):
-                session = await self.resumed(lease, deadline=deadline)
-                async with session.renewed():
-                    yield session
+                yield lease
         finally:
             with suppress(ImemError):
                 await self.leases.release(lease, deadline=Deadline.after_ms(BUDGET_MS))
@@ -219,14 +253,33 @@ class Session:
     def __init__(self, desk: Desk, lease: Lease, recovered: Recovered) -> None:
         self._desk = desk
         self.lease = lease
+        self._take(recovered)
+        identity = Identity(lease.agent_id, lease.analysis_id, lease.agent_type)
+        self._calls = PaidCalls(Owner(identity, recovered.checkpoint.run))
+
+    def _take(self, recovered: Recovered) -> None:
         self.recovered = recovered
         self.checkpoint = recovered.checkpoint
-        self.memory = WorkingMemory(desk.working, recovered.meta)
+        self.memory = WorkingMemory(self._desk.working, recovered.meta)
         self._lost = recovered.lost
         # What was delivered to the cache, which may lose it: the checkpoint keeps it as well.
         self._cached: dict[str, Any] = {}
         # What an earlier version saved: its lists were migrated, and the next save takes them from here.
         self._base: Checkpoint | None = recovered.checkpoint if recovered.migrated else None
+
+    async def again(self, *, deadline: Deadline | None = None) -> None:
+        """
+        Go back to the newest checkpoint, under the same lease, to try the subtask under way again.
+
+        What the subtask has written goes, unless it may be entered twice. A handle on the memory from before refuses
+        nothing: whoever still uses one has to have ended.
+
+        Raises:
+            LeaseLost: another process has taken over meanwhile.
+            NotResumable: see :meth:`checkpoints.recovery.Recovery.recover`.
+        """
+        await self._desk.leases.renew(self.lease, deadline=deadline or Deadline.after_ms(BUDGET_MS))
+        self._take(await self._desk.recovery.recover(self.lease, deadline=deadline))
 
     @property
     def pending(self) -> tuple[str, ...]:
@@ -288,6 +341,37 @@ class Session:
         elif cache is not ...:
             self._cached[subtask] = cache
         return tuple(delivered)
+
+    async def once(
+        self, key: str, call: Callable[[], Awaitable[T]], *, durable: bool = False, deadline: Deadline | None = None
+    ) -> T:
+        """
+        Return the answer of a call that is paid for: made the first time, and remembered from then on.
+
+        The answer stays in working memory whatever becomes of the subtask: when it is tried again, when its process
+        dies, when it is paused and the memory's server is lost meanwhile. Several at once under one key make one call.
+
+        What may cost a second call: a process that dies before the answer came; and, unless it is *durable*, the loss
+        of the working memory together with this process.
+
+        Args:
+            key: names the call and everything that its answer depends on; 1 to 194 characters.
+            call: makes it; its answer is text, bytes, or what JSON has a form for, in which it comes back.
+            durable: keep the answer on the durable server, too, until a checkpoint holds it: for what is dear.
+            deadline: of reading and of keeping each, not of the call.
+
+        Raises:
+            UnsupportedType, TooLarge: the answer cannot be kept.
+            ValkeyUnavailable, BudgetExceeded, OutcomeUnknown, NotOpen, StaleEpoch: as of every write. An answer that
+                came is remembered by this session, and another attempt does not pay again.
+        """
+        store = self._desk.snapshots if durable else None
+        answer: T = await self._calls.once(self.memory, key, call, durable=store, deadline=deadline)
+        return answer
+
+    async def forget(self, key: str, *, deadline: Deadline | None = None) -> bool:
+        """Forget the answer of a call, so that the next one is made; return whether there was one."""
+        return await self._calls.forget(self.memory, key, durable=self._desk.snapshots, deadline=deadline)
 
     async def complete(
         self,
@@ -395,6 +479,11 @@ class Session:
         )
         self.checkpoint, self._base = saved, None
         await self._protect(saved, meta, document)
+        if self._calls.saved(document):
+            try:
+                await self._desk.snapshots.drop_calls(self.lease.agent_id, deadline=Deadline.after_ms(PROTECT_MS))
+            except _PROTECT_TROUBLE as error:
+                self._note("durable", error)
         return saved
 
     async def _protect(self, saved: Checkpoint, meta: Meta, document: dict[str, Any]) -> None:
@@ -427,7 +516,7 @@ class Session:
             self._note("working", error)
 
     def _note(self, store: str, error: ImemError) -> None:
-        self._desk.metrics.save_errors.add(store=store)
+        self._desk.checkpoints.errors.count(self._desk.metrics.save_errors, error, store=store)
         log.warning("checkpoint.not_protected", agent_id=self.lease.agent_id, store=store, reason=str(error))
 
     @asynccontextmanager

@@ -20,6 +20,7 @@ from uuid import UUID
 from cache.snapshots import CheckpointCopy
 from checkpoints.calls import call, identity_of, look
 from checkpoints.definitions import Definitions
+from checkpoints.error_watch import ErrorWatch
 from checkpoints.metrics import METRICS, Metrics
 from checkpoints.model import LONGEST_ID, Analysis, Checkpoint, Failure, Kind, Lease, Summary, checked_text
 from checkpoints.saving import Save
@@ -68,6 +69,9 @@ class Checkpoints:
         definitions: which agents there are, with their subtasks.
         copies: where copies are kept; none are without.
         metrics: where times and failures are counted.
+
+    Attributes:
+        errors: counts what goes wrong, and tells people.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Checkpoints:
         self._definitions = definitions
         self._copies = copies
         self._metrics = metrics
+        self.errors = ErrorWatch(database)
 
     # Saving
 
@@ -138,8 +143,8 @@ class Checkpoints:
         try:
             with self._metrics.save_latency.timed(store="postgres"):
                 row = (await call(self._database, "save_checkpoint", parameters, deadline=deadline, conn=conn))[0]
-        except ImemError:
-            self._metrics.save_errors.add(store="postgres")
+        except ImemError as error:
+            self.errors.count(self._metrics.save_errors, error, store="postgres")
             raise
         if row["status"] not in {"saved", "repeated"}:
             raise wish.refusal(row)
@@ -166,8 +171,8 @@ class Checkpoints:
                     body=checkpoint.body(),
                     deadline=deadline.within_ms(COPY_BUDGET_MS),
                 )
-        except _COPY_TROUBLE:
-            self._metrics.save_errors.add(store="durable")
+        except _COPY_TROUBLE as error:
+            self.errors.count(self._metrics.save_errors, error, store="durable")
             return False
 
     # Loading
@@ -205,8 +210,8 @@ class Checkpoints:
             if copy is None or copy.seq != latest["seq"]:
                 return None
             found = Checkpoint.from_body(copy.body)
-        except ConsistencyError:
-            self._metrics.consistency_errors.add(store="durable")
+        except ConsistencyError as error:
+            self.errors.count(self._metrics.consistency_errors, error, store="durable")
             return None
         except _COPY_TROUBLE:
             return None

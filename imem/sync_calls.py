@@ -271,6 +271,10 @@ class SessionCalls:
             )
         )
 
+    def forget(self, key: str, *, deadline: Deadline | None = None) -> bool:
+        """Forget the answer of a call, so that the next one is made; return whether there was one."""
+        return self._caller.call(self._inner.forget(key, deadline=deadline))
+
     def complete(
         self,
         subtask: str,

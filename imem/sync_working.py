@@ -16,9 +16,11 @@ Python's own dicts, lists and sets have besides, each of it one such call.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapping, ValuesView
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from cache.memory import WorkingMemory
 from cache.state import Identity
@@ -40,6 +42,8 @@ from journal.deadline import Deadline
 
 if TYPE_CHECKING:
     from imem.conversing import Conversation
+
+T = TypeVar("T")
 
 _NOTHING: Final = object()
 """Stands for what no key can hold."""
@@ -270,6 +274,24 @@ class SyncSession(SessionCalls):
         """Be in the session that *make* gives while the block runs."""
         with portal.holding(make) as held:
             yield cls(held, held.value)
+
+    def once(self, key: str, call: Callable[[], T], *, durable: bool = False, deadline: Deadline | None = None) -> T:
+        """
+        Return the answer of a call that is paid for, made the first time; see :meth:`checkpoints.session.Session.once`.
+
+        The call is made in a thread of its own.
+        """
+        made = partial(asyncio.to_thread, call)
+        return self._caller.call(self._inner.once(key, made, durable=durable, deadline=deadline))
+
+    def again(self, *, deadline: Deadline | None = None) -> None:
+        """
+        Go back to the newest checkpoint; see :meth:`checkpoints.session.Session.again`.
+
+        :attr:`memory` is another one then.
+        """
+        self._caller.call(self._inner.again(deadline=deadline))
+        self.memory = SyncWorkingMemory(self._caller, self._inner.memory)
 
     @property
     def lease(self) -> Lease:

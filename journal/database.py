@@ -89,6 +89,9 @@ class Database:
 
     Opens lazily: making one touches no network, so that a server that is down is an error of the call,
     not of the start.
+
+    Attributes:
+        closed: whether it was closed: nothing is to be had from it any more.
     """
 
     def __init__(self, url: str, *, size: int = 8, options: str = "") -> None:
@@ -111,11 +114,13 @@ class Database:
                 "options": f"-c timezone=UTC {options}".strip(),
             },
         )
+        self.closed = False
         self._opening = asyncio.Lock()
         self._opened = False
 
     async def close(self) -> None:
         """Close every connection; running statements are cancelled."""
+        self.closed = True
         if self._opened:
             await self._pool.close(timeout=_LONGEST_CLOSE_S)
 

@@ -135,7 +135,7 @@ CALLS: Final = {
     "HashCalls": Source("cache/handles.py", "HashHandle"),
     "MembersCalls": Source("cache/handles.py", "MembersHandle"),
     "SortedCalls": Source("cache/handles.py", "SortedHandle"),
-    "SessionCalls": Source("checkpoints/session.py", "Session"),
+    "SessionCalls": Source("checkpoints/session.py", "Session", frozenset({"again", "once"})),
     "ConversationCalls": Source("imem/conversing.py", "Conversation"),
 }
 """The generated classes."""

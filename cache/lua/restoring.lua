@@ -35,9 +35,10 @@ return {'ok', redis.call('HGETALL', meta), #suffixes, found}
 -- with: common, leaves, putting, wiping
 -- Removes what is there, writes what is given, and leaves it RESTORING; everything expires in 24 hours. What was written
 -- is read again, under the names that the index now holds, for the caller to compare.
---   restore(meta, index; prefix, analysis, type, epoch, now, mark, seq, digest, replace, size,
+--   restore(meta, index; prefix, analysis, type, epoch, now, mark, seq, digest, replace, size, clean,
 --     {suffix, type, n, leaf × n}…) → {'ok', rev, {suffix, type, {leaf, …}, …}}
--- What belongs to another analysis stands in the way unless *replace* is 1.
+-- What belongs to another analysis stands in the way unless *replace* is 1. *clean* is 1 where what is given is what
+-- *digest* says, and 0 where it holds more: the memory then counts as written to since that checkpoint.
 local meta, index = KEYS[1], KEYS[2]
 local prefix, analysis, owner_type, epoch, now = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local held, rev = held_by(meta), 1
@@ -53,7 +54,7 @@ if held then
   end
 end
 wipe(meta, index, prefix)
-local at, i, suffixes, kinds = now + DAY_MS, 11, {}, {}
+local at, i, suffixes, kinds = now + DAY_MS, 12, {}, {}
 while i <= #ARGV do
   local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
   local key = prefix .. suffix
@@ -71,7 +72,7 @@ for from = 1, #suffixes, CHUNK do
 end
 redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', epoch, 'rev', rev,
   'state', 'RESTORING', 'restoring', ARGV[6], 'mode', 'active', 'expires_at', at, 'renewed_at', now,
-  'size', ARGV[10], 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', rev)
+  'size', ARGV[10], 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', ARGV[11] == '1' and rev or rev - 1)
 redis.call('PEXPIREAT', index, at)
 redis.call('PEXPIREAT', meta, at)
 if redis.call('EXISTS', meta) == 0 then

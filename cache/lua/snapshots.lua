@@ -2,6 +2,7 @@
 --   fas:l1_snapshot:{agent}        string, the document as JSON; bounded by the cap of working memory, 8 MiB as counted
 --   fas:l1_snapshot_meta:{agent}   hash, at most 1 KB: timestamp, hash, checkpoint_id, key_count, seq, epoch,
 --                                  analysis_id, agent_type
+--   fas:l1_calls:{agent}           hash: key of a call → its answer, which proves itself; removed with each checkpoint
 --   checkpoint:{analysis}:{type}   hash: epoch, seq, body (the row as JSON)
 -- Expiry, absolute milliseconds from the caller's clock: of a snapshot 1,209,600 s, and never less than the working
 -- memory that it protects; of a checkpoint's copy 604,800 s.
@@ -44,10 +45,11 @@ return {'ok', redis.call('GET', KEYS[1]), redis.call('HGETALL', KEYS[2]), redis.
 
 -- expire_snapshot --
 #!lua flags=allow-oom
--- Moves the expiry of both parts on, never back.
---   expire_snapshot(body, meta; at) → {'ok', 1 if there is a snapshot}
+-- Moves the expiry of both parts, and of the answers beside them, on, never back.
+--   expire_snapshot(body, meta, calls; at) → {'ok', 1 if there is a snapshot}
 redis.call('PEXPIREAT', KEYS[1], ARGV[1], 'GT')
 redis.call('PEXPIREAT', KEYS[2], ARGV[1], 'GT')
+redis.call('PEXPIREAT', KEYS[3], ARGV[1], 'GT')
 return {'ok', redis.call('EXISTS', KEYS[2])}
 
 -- put_copy --
@@ -76,6 +78,21 @@ return {'ok', 1}
 -- The copy of a checkpoint.
 --   get_copy(copy) → {'ok', {epoch, seq, body}}, each false where there is none
 return {'ok', redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'body')}
+
+-- put_call --
+#!lua
+-- Keeps the answer of a call. The expiry of all of them never moves back.
+--   put_call(calls; at, name, answer) → {'ok'}
+local at = math.max(tonumber(ARGV[1]), redis.call('PEXPIRETIME', KEYS[1]))
+redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
+redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', at))
+return {'ok'}
+
+-- get_call --
+#!lua flags=no-writes
+-- The answer of a call.
+--   get_call(calls; name) → {'ok', answer or false}
+return {'ok', redis.call('HGET', KEYS[1], ARGV[1])}
 
 -- drop --
 #!lua flags=allow-oom

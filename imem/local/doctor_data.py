@@ -141,6 +141,24 @@ def scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
         yield fine(about, f"recomputed from the journal on {when}, {report['scores']} scores, no difference")
 
 
+def errors(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+    """Name what went wrong with checkpoints within a day, as all processes counted it."""
+    about = "checkpoints"
+    try:
+        found = connection.execute(sql("doctor_errors")).fetchall()
+    except psycopg.errors.UndefinedTable:  # What is missing, the finding about migrations says.
+        return
+    for row in found:
+        yield weak(
+            about,
+            f'{row["name"]}{{store="{row["store"]}"}} is {row["total"]}; the last was at '
+            f"{row['last_at']:%Y-%m-%d %H:%M} UTC: {row['last_reason']}",
+            "`imem alerts` shows the alert; every save and every recovery went on with what another store had.",
+        )
+    if not found:
+        yield fine(about, "no error of saving or of consistency within a day")
+
+
 def _set_aside(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
     """Name what could not be settled."""
     stuck = connection.execute(sql("stuck"), {"limit": 1}).fetchone()

@@ -118,6 +118,7 @@ def _ask_postgres(connection: psycopg.Connection[dict[str, Any]], clock: Clock, 
         yield from _delivery(connection)
         yield from _horizon(connection, about)
         yield from doctor_data.scores(connection)
+        yield from doctor_data.errors(connection)
 
 
 def _horizon(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iterator[Finding]:

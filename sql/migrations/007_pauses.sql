@@ -192,10 +192,21 @@ CREATE TABLE workflow.agent_failures (
 );
 CREATE INDEX agent_failure_of_signature ON workflow.agent_failures (signature, failed_at);
 CREATE INDEX agent_failure_of_pause ON workflow.agent_failures (pause_id) WHERE pause_id IS NOT NULL;
+CREATE INDEX agent_failure_retried ON workflow.agent_failures (checkpoint_id) WHERE class = 'retry';
 CREATE INDEX agent_failure_open ON workflow.agent_failures (failed_at) WHERE settled_at IS NULL;
 CREATE INDEX agent_failure_of_correlation ON workflow.agent_failures (correlation_id) WHERE correlation_id IS NOT NULL;
 COMMENT ON TABLE workflow.agent_failures IS 'Every failure that an agent reported, or whose process was found dead.';
 COMMENT ON COLUMN workflow.agent_failures.settled_at IS 'When it had its effect; one that waits for a gate has none yet.';
+
+CREATE TABLE workflow.error_counter (
+    name        text NOT NULL,
+    store       text NOT NULL,
+    total       bigint NOT NULL CHECK (total > 0),
+    last_at     timestamptz NOT NULL DEFAULT imem_now(),
+    last_reason text NOT NULL,
+    PRIMARY KEY (name, store)
+);
+COMMENT ON TABLE workflow.error_counter IS 'Errors of checkpoints that processes counted, all of them together; each cause has at most one open alert.';
 
 CREATE TABLE workflow.resolved_cause (
     signature   text PRIMARY KEY,

@@ -7,6 +7,17 @@ SELECT workflow.raise_alert_v1(
 -- Takes the alerts about something off the cards; see workflow.close_alerts_v1. Column: closed, how many.
 SELECT workflow.close_alerts_v1(%(about)s) AS closed
 
+-- error_counted --
+-- Adds errors of a store to their total; whoever adds to the same waits until the transaction ends.
+INSERT INTO workflow.error_counter AS c (name, store, total, last_reason)
+VALUES (%(name)s, %(store)s, %(count)s, %(reason)s)
+ON CONFLICT (name, store) DO UPDATE SET
+    total = c.total + excluded.total, last_at = imem_now(), last_reason = excluded.last_reason
+
+-- error_alert_open --
+-- The alert about errors of a store, if one stands.
+SELECT alert_id FROM workflow.alert WHERE about = %(about)s AND closed_at IS NULL LIMIT 1
+
 -- alert_about --
 -- An alert is about something else than it was thought to be when it was raised: that ends it.
 UPDATE workflow.alert SET about = %(about)s WHERE alert_id = %(alert_id)s AND closed_at IS NULL

@@ -37,6 +37,11 @@ SELECT pg_get_userbyid(proowner) AS owner,
 FROM pg_proc
 WHERE proname = 'imem_safe_horizon'
 
+-- doctor_errors --
+-- Errors of checkpoints of which the last came within a day. Columns: name, store, total, last_at, last_reason.
+SELECT name, store, total, last_at, last_reason FROM workflow.error_counter
+WHERE last_at > imem_now() - interval '1 day' ORDER BY name, store
+
 -- doctor_oldest_score --
 -- When the oldest score was made, and the present moment: a nightly recomputation must have looked at it since.
 SELECT min(scored_at) AS since, imem_now() AS now FROM agent_outcome

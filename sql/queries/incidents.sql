@@ -27,6 +27,14 @@ WHERE f.settled_at IS NULL AND NOT EXISTS (
     SELECT FROM workflow.gate_state AS g WHERE g.analysis_id = f.analysis_id AND g.state = 'WAITING_FOR_HUMAN')
 ORDER BY f.failed_at LIMIT %(limit)s
 
+-- failures_retried --
+-- Attempts of an agent that failed and were to be tried again, since its newest checkpoint; newest first.
+SELECT f.kind, f.endpoint FROM workflow.agent_failures AS f
+WHERE f.class = 'retry' AND f.checkpoint_id = (
+    SELECT c.id FROM workflow.agent_checkpoints AS c
+    WHERE c.analysis_id = %(analysis_id)s AND c.agent_type = %(agent_type)s ORDER BY c.seq DESC LIMIT 1)
+ORDER BY f.failed_at DESC, f.id DESC LIMIT %(limit)s
+
 -- failure_settled --
 -- A failure had its effect, in this transaction.
 UPDATE workflow.agent_failures SET settled_at = imem_now(), pause_id = %(pause_id)s WHERE id = %(id)s

@@ -438,3 +438,21 @@ def test_the_gateway_stands_before_it(session: SyncSession, house: House) -> Non
     assert [(actor, action) for actor, _, action in denied] == [
         ("bob", "read"), ("bob", "read"), ("bob", "write"), ("bob", "write"), ("boss", "write"), ("boss", "write"),
     ]  # fmt: skip
+
+
+def test_a_call_that_is_paid_for_is_made_once_in_a_thread_of_its_own(session: SyncSession) -> None:
+    """Going back to the checkpoint keeps its answer, and nothing else."""
+    calls: list[int] = []
+
+    def call() -> dict[str, int]:
+        calls.append(threading.get_ident())
+        return {"n": len(calls)}
+
+    session.memory["note"] = "x"
+    assert session.once("k", call) == {"n": 1}
+    session.again()
+    assert list(session.memory) == ["calls:k"]
+    assert session.once("k", call, durable=True) == {"n": 1}
+    assert session.forget("k")
+    assert session.once("k", call, durable=True) == {"n": 2}
+    assert threading.get_ident() not in calls

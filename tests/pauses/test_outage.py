@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import pytest_asyncio
 from pydantic import SecretStr
 
 from cache.state import Mode
+from checkpoints.programs import AgentRun, program
 from imem.local.supervisor import LocalStack
 from journal.errors import ImemError
 from journal.migrations import migrate
@@ -235,3 +237,94 @@ async def _until_settled(world: World) -> None:
         if not left:
             return
         await asyncio.sleep(0.2)
+
+
+async def test_an_agent_gets_over_a_working_server_that_comes_back(
+    own: World, memories: tuple[OwnServer, OwnServer]
+) -> None:
+    """Class 1: the subtask that met it is tried again once, on the memory of its checkpoint, and nothing pauses."""
+    begun: list[str] = []
+
+    async def run(given: AgentRun) -> None:
+        for name in given.session.pending:
+            begun.append(name)
+            await given.session.memory.list("log").append(name)
+            if begun == ["screener_data_fetch", "quantitative_filter"]:
+                memories[0].kill()
+            await given.session.complete(name)
+
+    async def back(_: float) -> None:
+        memories[0].start()
+
+    program("screening")(run)
+    await own.orchestrator.start_analysis("a-1", "company:MU", {"screening": "scr-1"}, deadline=soon())
+    runner = replace(own.parts.runner, sleep=back, chance=lambda: 0.0)
+
+    assert await runner.run(own.sent[-1]) == "COMPLETED"
+
+    names = list(own.definitions.of_type("screening").names)
+    assert begun == [*names[:2], *names[1:]]
+    latest = await own.checkpoints.load("a-1", "screening", deadline=soon())
+    assert latest is not None
+    assert latest.working_memory["log"]["value"] == names
+    assert await own.alerts("a-1") == []
+
+
+async def test_an_agent_whose_working_server_stays_away_is_paused(
+    own: World, memories: tuple[OwnServer, OwnServer]
+) -> None:
+    """Three attempts, then a pause that rests on the last checkpoint."""
+    calls: list[int] = []
+
+    async def run(given: AgentRun) -> None:
+        calls.append(given.attempt)
+        memories[0].kill()
+        await given.session.memory.set("a", "1")
+
+    async def wait(_: float) -> None:
+        """Nobody brings it back."""
+
+    program("screening")(run)
+    await own.orchestrator.start_analysis("a-1", "company:MU", {"screening": "scr-1"}, deadline=soon())
+    runner = replace(own.parts.runner, sleep=wait, chance=lambda: 0.0)
+
+    assert await runner.run(own.sent[-1]) == "FAILED"
+    await own.manager.round(deadline=soon())
+
+    assert calls == [1]
+    found = await own.rows("SELECT kind, class FROM workflow.agent_failures ORDER BY attempt")
+    assert [(row["kind"], row["class"]) for row in found] == [
+        ("store", "retry"),
+        ("store", "retry"),
+        ("store", "pause"),
+    ]
+    assert (await own.pause_row("a-1"))["status"] == "PAUSED"
+
+
+async def test_an_answer_that_came_while_the_working_server_was_away_is_not_paid_for_again(
+    own: World, memories: tuple[OwnServer, OwnServer]
+) -> None:
+    """The session remembers it, and the next attempt keeps it."""
+    calls: list[int] = []
+
+    async def run(given: AgentRun) -> None:
+        async def call() -> int:
+            calls.append(1)
+            if len(calls) == 1:
+                memories[0].kill()
+            return len(calls)
+
+        for name in given.session.pending:
+            assert await given.session.once("prices", call) == 1
+            await given.session.complete(name)
+
+    async def back(_: float) -> None:
+        memories[0].start()
+
+    program("screening")(run)
+    await own.orchestrator.start_analysis("a-1", "company:MU", {"screening": "scr-1"}, deadline=soon())
+    runner = replace(own.parts.runner, sleep=back, chance=lambda: 0.0)
+
+    assert await runner.run(own.sent[-1]) == "COMPLETED"
+
+    assert calls == [1]

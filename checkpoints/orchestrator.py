@@ -226,7 +226,9 @@ class CeleryOrchestrator:
             chosen = await self._chosen(conn, tasks)
             messages = [await _sent(conn, analysis_id, agent_type) for analysis_id, agent_type in chosen]
         for message in messages:
-            await self._put(message)
+            # A broker that is away is asked once a round, not once for every agent: that would take minutes.
+            if not await self._put(message):
+                break
         return len(messages)
 
     async def _chosen(self, conn: Connection, tasks: Sequence[Row]) -> list[tuple[str, str]]:
@@ -260,7 +262,8 @@ class CeleryOrchestrator:
         completed = [task["agent_type"] for task in tasks if task["state"] == "COMPLETED"]
         return ready(around, completed, [task["agent_type"] for task in tasks if task["state"] == "WAITING"])
 
-    async def _put(self, message: Message) -> None:
+    async def _put(self, message: Message) -> bool:
+        """Put a message on its way; whether the broker has it."""
         try:
             await self._send(message)
         except StoreUnavailable as error:
@@ -268,6 +271,8 @@ class CeleryOrchestrator:
             log.warning(
                 "agent_not_sent", analysis_id=message.analysis_id, agent=message.agent_type, error=error.message
             )
+            return False
+        return True
 
     # What the process that gets a message does
 

@@ -47,7 +47,7 @@ async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subpro
     environment: dict[str, str] = {}
     for name in Settings.model_fields:
         value = getattr(settings, name)
-        if name.endswith("_url") or name in {"home", "agent_programs", "agent_processes"}:
+        if name.endswith(("_url", "_secret")) or name in {"home", "agent_programs", "agent_processes"}:
             text = value.get_secret_value() if isinstance(value, SecretStr) else value
             environment |= {f"IMEM_{name.upper()}": str(text)} if text is not None else {}
     with (settings.home / f"{role}.log").open("ab") as out:

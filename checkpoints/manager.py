@@ -38,6 +38,13 @@ log = structlog.get_logger()
 ROWS: Final = 200
 """Rows of each kind that one round looks at."""
 
+SAGAS_MS: Final = 30_000
+"""
+After that a round begins no further step of a pause or a resume, in milliseconds.
+
+Less than a round has: a server that is silent keeps each step for seconds, and what comes after must have its turn.
+"""
+
 GRACE: Final = timedelta(seconds=35)
 """How long after its start an agent that nobody holds a lease of counts as dead: a lease's length, and a little."""
 
@@ -79,6 +86,8 @@ class Manager:
         self._incidents = incidents
         self._batches = batches
         self._cleanup = cleanup
+        # Where the next round goes on looking for analyses to end. Of this process alone: another begins at the first.
+        self._looked_at: str | None = None
 
     async def round(self, *, deadline: Deadline) -> Round:
         """
@@ -98,8 +107,8 @@ class Manager:
             ("batches", self._launches),
             ("sagas", self._sagas),
             ("started", self._started),
-            ("kept", self._kept),
             ("completed", self._completed),
+            ("kept", self._kept),
         )
         for name, step in work:
             if deadline.passed:
@@ -117,9 +126,13 @@ class Manager:
     # Sagas
 
     async def _sagas(self, deadline: Deadline) -> int:
+        """Do what is due, those that wait longest first, until the time for it is over; the next round goes on."""
         found = await self._database.named("sagas_due", {"limit": ROWS}, deadline=deadline)
         names = [row["analysis_id"] for row in found]
-        results = await asyncio.gather(*map(self._saga.advance, names), return_exceptions=True)
+        until = deadline.within_ms(SAGAS_MS)
+        results = await asyncio.gather(
+            *(self._saga.advance(name, until=until) for name in names), return_exceptions=True
+        )
         # One whose step meets what nobody thought of must not keep the rest of the round back, every few seconds anew.
         for name, result in zip(names, results, strict=True):
             if isinstance(result, Exception):
@@ -235,15 +248,24 @@ class Manager:
         return await self._saga.start_ready(deadline=deadline)
 
     async def _completed(self, deadline: Deadline) -> int:
-        """End analyses all of whose agents have completed; one whose results are not all there is told of, once."""
+        """
+        End analyses all of whose agents have completed; one whose results are not all there is told of, once.
+
+        A page of them a round, in turn: those that cannot be ended must not keep others from their turn for ever.
+        """
         cleanup = self._cleanup
         if cleanup is None:
             return 0
-        values = {"analysis_id": None, "limit": ROWS}
+        values = {"after": self._looked_at, "limit": ROWS}
         found = await self._database.named("tasks_all_completed", values, deadline=deadline)
-        return await _each(found, lambda row: self._end(cleanup, row["analysis_id"], deadline))
+        done = await _each(found, lambda row: self._end(cleanup, row["analysis_id"], deadline))
+        if len(found) < ROWS:
+            self._looked_at = None
+        return done
 
     async def _end(self, cleanup: Cleanup, analysis_id: str, deadline: Deadline) -> None:
+        # First, so that one that breaks the round off, for want of time say, is not the first of the next as well.
+        self._looked_at = analysis_id
         cleaned = await cleanup.cleanup_success(analysis_id, deadline=deadline)
         if cleaned.missing:
             await self._incomplete(analysis_id, [str(one) for one in cleaned.missing], deadline)

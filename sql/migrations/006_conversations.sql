@@ -193,7 +193,9 @@ CREATE TABLE workflow.alert_send (
     CHECK (cardinality(alert_ids) = cardinality(reasons))
 );
 CREATE INDEX alert_send_due ON workflow.alert_send (next_attempt_at) WHERE state = 'due';
+CREATE INDEX alert_send_failed ON workflow.alert_send (settled_at) WHERE state = 'failed';
 CREATE INDEX alert_send_of_channel ON workflow.alert_send (channel, created_at);
+CREATE INDEX alert_send_summary ON workflow.alert_send (channel, created_at) WHERE reason = 'summary';
 CREATE UNIQUE INDEX alert_send_once ON workflow.alert_send (channel, (alert_ids[1]), reason, number) WHERE reason <> 'summary';
 COMMENT ON TABLE workflow.alert_send IS 'One message to one channel. It is sent at least once, always under the same send_id.';
 COMMENT ON COLUMN workflow.alert_send.reasons IS 'Why each of the alerts is in the message; one entry an alert.';

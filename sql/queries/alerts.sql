@@ -32,7 +32,7 @@ FROM workflow.alert WHERE alert_id = ANY (%(alert_ids)s::uuid[]) ORDER BY raised
 SELECT channel, count(*) FILTER (WHERE state = 'failed') AS failed, count(*) FILTER (WHERE state = 'due') AS waiting,
     (array_agg(error ORDER BY coalesce(settled_at, created_at) DESC) FILTER (WHERE error IS NOT NULL))[1] AS error
 FROM workflow.alert_send
-WHERE (state = 'due' AND error IS NOT NULL) OR (state = 'failed' AND settled_at > imem_now() - interval '1 day')
+WHERE (state = 'due' AND error IS NOT NULL) OR (state = 'failed' AND settled_at > (SELECT imem_now()) - interval '1 day')
 GROUP BY channel ORDER BY channel
 
 -- acknowledge_alert --

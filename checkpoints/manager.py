@@ -283,17 +283,37 @@ class Manager:
 
     async def retire(self, *, deadline: Deadline) -> dict[str, int]:
         """
-        Put aside what is old: resumed pauses after 30 days, plans, batches after 90, correlations, failures.
+        Put aside what is old: resumed pauses after 30 days, plans, batches after 90, correlations, failures; and forget
+        alerts that were closed, what was sent of them, and where the agents of ended analyses stood, after 90.
 
-        Repeating it changes nothing; a crash leaves the rest to the next day.
+        Page by page until *deadline*. Repeating it changes nothing; a crash leaves the rest to the next day.
         """
-        resumed = 0
-        for row in await self._database.named("retire_resumed", {"limit": ROWS}, deadline=deadline):
-            resumed += await self._retired(row["id"], row["analysis_id"], deadline)
-        done = {"pauses": resumed}
-        for name in ("retire_plans", "retire_batches", "retire_correlations", "retire_failures"):
-            done[name.removeprefix("retire_")] = await self._database.do(name, deadline=deadline)
+        done = {"pauses": await self._resumed(deadline)}
+        done["correlations"] = await self._database.do("retire_correlations", deadline=deadline)
+        for name in ("retire_plans", "retire_batches", "retire_failures", "retire_alerts", "retire_messages",
+                     "retire_overs", "retire_tasks"):  # fmt: skip
+            done[name.removeprefix("retire_")] = await self._forgotten(name, deadline)
         return done
+
+    async def _forgotten(self, name: str, deadline: Deadline) -> int:
+        count = 0
+        while not deadline.passed:
+            gone = await self._database.do(name, {"limit": ROWS}, deadline=deadline)
+            count += gone
+            if gone < ROWS:
+                break
+        return count
+
+    async def _resumed(self, deadline: Deadline) -> int:
+        count = 0
+        while not deadline.passed:
+            found = await self._database.named("retire_resumed", {"limit": ROWS}, deadline=deadline)
+            gone = sum([await self._retired(row["id"], row["analysis_id"], deadline) for row in found])
+            count += gone
+            # Those that somebody holds just now come again the next day.
+            if gone < ROWS:
+                break
+        return count
 
     async def _retired(self, pause_id: UUID, analysis_id: str, deadline: Deadline) -> int:
         async with self._database.transaction(deadline) as conn:

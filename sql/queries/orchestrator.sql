@@ -126,3 +126,11 @@ WHERE t.state = 'RUNNING' AND t.started_at <= imem_now() - %(grace)s
   AND (l.holder IS NULL OR l.released OR l.expires_at <= imem_now())
   AND workflow.halted_v1(t.analysis_id) IS NULL
 ORDER BY t.started_at LIMIT %(limit)s
+
+-- retire_tasks --
+-- Forgets where the agents of analyses stood that ended 90 days ago and were cleaned up.
+DELETE FROM workflow.agent_task WHERE (analysis_id, agent_type) IN (
+    SELECT t.analysis_id, t.agent_type FROM workflow.agent_task AS t
+    JOIN workflow.analysis AS a ON a.analysis_id = t.analysis_id
+    WHERE a.purged_at IS NOT NULL AND a.ended_at < (SELECT imem_now()) - interval '90 days'
+    LIMIT %(limit)s FOR UPDATE OF t SKIP LOCKED)

@@ -283,9 +283,9 @@ class Manager:
 
     async def retire(self, *, deadline: Deadline) -> dict[str, int]:
         """
-        Put aside what is old: resumed pauses after 30 days, plans, batches after 90, correlations, failures; and forget
-        alerts that were closed, what was sent of them, and where the agents of ended analyses stood, after 90.
+        Put aside what is old: resumed pauses after 30 days, plans, batches after 90, correlations, failures.
 
+        Alerts that were closed, what was sent of them, and where the agents of ended analyses stood, go after 90 days.
         Page by page until *deadline*. Repeating it changes nothing; a crash leaves the rest to the next day.
         """
         done = {"pauses": await self._resumed(deadline)}

@@ -338,8 +338,12 @@ class Session:
     async def _beat(self, every_s: float) -> None:
         while True:
             await asyncio.sleep(every_s)
-            with suppress(*_PROTECT_TROUBLE):
+            try:
                 await self.renew()
+            except ImemError as error:
+                # The memory lives for a day yet, and the next beat tries again; that somebody else has taken over, the
+                # lease's own beat finds out within seconds.
+                log.warning("memory.not_renewed", agent_id=self.lease.agent_id, reason=str(error))
             heed_cancellation()
 
     async def renew(self, *, deadline: Deadline | None = None) -> None:

@@ -67,7 +67,7 @@ async def dead(own: World, analysis_id: str, stock_id: str) -> None:
 async def test_a_pause_is_driven_and_an_alert_leaves_without_the_broker(
     own: World, memories: tuple[OwnServer, OwnServer], settings: Settings, receiver: HttpServer, how: signal.Signals
 ) -> None:
-    """The durable server is silent, or gone: a dead agent is found, people are told, and its pause waits for nothing else."""
+    """The durable server is silent, or gone: a dead agent is found, people are told, its pause waits for that alone."""
     durable = memories[1]
 
     def told() -> bytes:
@@ -85,7 +85,7 @@ async def test_a_pause_is_driven_and_an_alert_leaves_without_the_broker(
         return bool(rows) and (rows[0]["step"], rows[0]["last_trouble"] is not None) == (3, True)
 
     async def paused() -> bool:
-        return (await own.pause_row("a-1"))["status"] == "PAUSED"
+        return bool((await own.pause_row("a-1"))["status"] == "PAUSED")
 
     await dead(own, "a-0", "company:A")
     async with process("celery", settings):

@@ -73,7 +73,9 @@ async def test_what_a_round_did_not_reach_comes_before_what_it_tried(world: Worl
     """A pause that fails over and over does not keep later ones from their turn."""
     for name in ("a-1", "a-2"):
         await world.paused(name)
-    world.owner("UPDATE workflow.paused_analyses SET status = 'PAUSING', pause_timestamp = imem_now() - interval '1 hour'")
+    world.owner(
+        "UPDATE workflow.paused_analyses SET status = 'PAUSING', pause_timestamp = imem_now() - interval '1 hour'"
+    )
     world.owner(
         "UPDATE workflow.paused_analyses SET pause_timestamp = imem_now() - interval '2 hours', "
         "next_attempt_at = imem_now() - interval '1 second' WHERE analysis_id = 'a-1'"

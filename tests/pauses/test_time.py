@@ -213,7 +213,7 @@ async def test_what_is_old_is_put_aside(world: World) -> None:
 
 
 async def test_alerts_and_tasks_of_what_is_over_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """90 days after they were closed, and after their analysis ended; never what is open. The journal keeps the notices."""
+    """90 days after they were closed, or their analysis ended; never what is open. The journal keeps the notices."""
     monkeypatch.setattr(manager, "ROWS", 2)
     for name in ("a-1", "a-2", "a-3"):
         await world.paused(name)

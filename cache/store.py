@@ -122,7 +122,7 @@ class WorkingStore:
         its = keys.working(identity.agent_id)
         arguments = (its.prefix, identity.analysis_id, identity.agent_type, epoch, self._now_ms(), int(replace))
         _, fields, count = await self._run(
-            identity.agent_id, "open", (its.meta, its.index), arguments, epoch=epoch, deadline=deadline
+            identity.agent_id, "open", (its.meta, its.index, its.scratch), arguments, epoch=epoch, deadline=deadline
         )
         return Meta.of(identity.agent_id, fields, count)
 
@@ -371,8 +371,8 @@ class WorkingStore:
         for suffix, entry in contents.items():
             flat = entry.flat()
             arguments += [suffix, entry.type.value, len(flat), *flat]
-        both = (its.meta, its.index)
-        _, _, found = await self._run(agent_id, "restore", both, arguments, epoch=epoch, deadline=deadline)
+        names = (its.meta, its.index, its.scratch)
+        _, _, found = await self._run(agent_id, "restore", names, arguments, epoch=epoch, deadline=deadline)
         restored = {
             suffix: entry_from(kind, leaves)
             for suffix, kind, leaves in zip(found[::3], found[1::3], found[2::3], strict=True)

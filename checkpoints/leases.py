@@ -12,7 +12,7 @@ A crash leaves the lease to run out. Each method is one transaction, and repeati
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -170,6 +170,11 @@ class Leases:
         """Return whose the agent instance is, and which agent it is; None where it was never opened."""
         rows = await self._database.named("agent_instance", {"agent_id": checked_agent_id(agent_id)}, deadline=deadline)
         return Instance(**rows[0]) if rows else None
+
+    async def owners(self, agent_ids: Collection[str], *, deadline: Deadline) -> dict[str, str]:
+        """Return the actor whose instance each is, by agent id; those that were never opened are left out."""
+        rows = await self._database.named("owners_of", {"agent_ids": sorted(agent_ids)}, deadline=deadline)
+        return {row["agent_id"]: row["owner"] for row in rows}
 
     @asynccontextmanager
     async def kept(self, lease: Lease, *, every_s: float = HEARTBEAT_S) -> AsyncIterator[None]:

@@ -40,6 +40,13 @@ log = structlog.get_logger()
 ROWS: Final = 200
 """Rows of each kind that one round looks at."""
 
+SAGAS_MS: Final = 30_000
+"""
+After that a round begins no further step of a pause or a resume, in milliseconds.
+
+Less than a round has: a server that is silent keeps each step for seconds, and what comes after must have its turn.
+"""
+
 GRACE: Final = timedelta(seconds=35)
 """How long after its start an agent that nobody holds a lease of counts as dead: a lease's length, and a little."""
 
@@ -91,6 +98,8 @@ class Manager:
         self._gates = gates
         self._cleanup = cleanup
         self._reruns = Reruns(database, incidents)
+        # Where the next round goes on looking for analyses to end. Of this process alone: another begins at the first.
+        self._looked_at: str | None = None
 
     async def round(self, *, deadline: Deadline) -> Round:
         """
@@ -110,9 +119,9 @@ class Manager:
             ("batches", self._launches),
             ("sagas", self._sagas),
             ("started", self._started),
-            ("kept", self._kept),
             ("waiting", self._waiting),
             ("completed", self._completed),
+            ("kept", self._kept),
         )
         for name, step in work:
             if deadline.passed:
@@ -130,9 +139,13 @@ class Manager:
     # Sagas
 
     async def _sagas(self, deadline: Deadline) -> int:
+        """Do what is due, those that wait longest first, until the time for it is over; the next round goes on."""
         found = await self._database.named("sagas_due", {"limit": ROWS}, deadline=deadline)
         names = [row["analysis_id"] for row in found]
-        results = await asyncio.gather(*map(self._saga.advance, names), return_exceptions=True)
+        until = deadline.within_ms(SAGAS_MS)
+        results = await asyncio.gather(
+            *(self._saga.advance(name, until=until) for name in names), return_exceptions=True
+        )
         # One whose step meets what nobody thought of must not keep the rest of the round back, every few seconds anew.
         for name, result in zip(names, results, strict=True):
             if isinstance(result, Exception):
@@ -252,15 +265,24 @@ class Manager:
         return await self._saga.start_ready(deadline=deadline)
 
     async def _completed(self, deadline: Deadline) -> int:
-        """End analyses all of whose agents have completed; of one that lacks results, start agents again for them."""
+        """
+        End analyses all of whose agents have completed; of one that lacks results, start agents again for them.
+
+        A page of them a round, in turn: those that cannot be ended must not keep others from their turn for ever.
+        """
         cleanup = self._cleanup
         if cleanup is None:
             return 0
-        values = {"analysis_id": None, "limit": ROWS, "again_after": LOOK_AGAIN}
+        values = {"after": self._looked_at, "limit": ROWS, "again_after": LOOK_AGAIN}
         found = await self._database.named("tasks_all_completed", values, deadline=deadline)
-        return await _each(found, lambda row: self._end(cleanup, row["analysis_id"], deadline))
+        done = await _each(found, lambda row: self._end(cleanup, row["analysis_id"], deadline))
+        if len(found) < ROWS:
+            self._looked_at = None
+        return done
 
     async def _end(self, cleanup: Cleanup, analysis_id: str, deadline: Deadline) -> None:
+        # First, so that one that breaks the round off, for want of time say, is not the first of the next as well.
+        self._looked_at = analysis_id
         cleaned = await cleanup.cleanup_success(analysis_id, deadline=deadline)
         await self._reruns.after(analysis_id, cleaned.missing, deadline=deadline)
 
@@ -270,15 +292,35 @@ class Manager:
         """
         Put aside what is old: resumed pauses after 30 days, plans, batches after 90, correlations, failures.
 
-        Repeating it changes nothing; a crash leaves the rest to the next day.
+        Alerts that were closed, what was sent of them, and where the agents of ended analyses stood, go after 90 days.
+        Page by page until *deadline*. Repeating it changes nothing; a crash leaves the rest to the next day.
         """
-        resumed = 0
-        for row in await self._database.named("retire_resumed", {"limit": ROWS}, deadline=deadline):
-            resumed += await self._retired(row["id"], row["analysis_id"], deadline)
-        done = {"pauses": resumed}
-        for name in ("retire_plans", "retire_batches", "retire_correlations", "retire_failures"):
-            done[name.removeprefix("retire_")] = await self._database.do(name, deadline=deadline)
+        done = {"pauses": await self._resumed(deadline)}
+        done["correlations"] = await self._database.do("retire_correlations", deadline=deadline)
+        for name in ("retire_plans", "retire_batches", "retire_failures", "retire_alerts", "retire_messages",
+                     "retire_overs", "retire_tasks"):  # fmt: skip
+            done[name.removeprefix("retire_")] = await self._forgotten(name, deadline)
         return done
+
+    async def _forgotten(self, name: str, deadline: Deadline) -> int:
+        count = 0
+        while not deadline.passed:
+            gone = await self._database.do(name, {"limit": ROWS}, deadline=deadline)
+            count += gone
+            if gone < ROWS:
+                break
+        return count
+
+    async def _resumed(self, deadline: Deadline) -> int:
+        count = 0
+        while not deadline.passed:
+            found = await self._database.named("retire_resumed", {"limit": ROWS}, deadline=deadline)
+            gone = sum([await self._retired(row["id"], row["analysis_id"], deadline) for row in found])
+            count += gone
+            # Those that somebody holds just now come again the next day.
+            if gone < ROWS:
+                break
+        return count
 
     async def _retired(self, pause_id: UUID, analysis_id: str, deadline: Deadline) -> int:
         async with self._database.transaction(deadline) as conn:

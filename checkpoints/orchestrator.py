@@ -223,7 +223,10 @@ class CeleryOrchestrator:
                 raise BadInput("agent_type", f"{agent_type!r} takes no part in {analysis_id!r}, or it is not running.")
             if agent_type not in self._ready(tasks):
                 raise TransitionRefused(f"{agent_type} of {analysis_id!r} has started, or waits for its parents.")
-            message = await _sent(conn, analysis_id, agent_type)
+            its = next(task for task in tasks if task["agent_type"] == agent_type)
+            message = await _sent(conn, its)
+            if message is None:
+                raise TransitionRefused(f"{agent_type} of {analysis_id!r} was stopped, or started, just now.")
         await self._put(message)
 
     async def start_ready(self, *, deadline: Deadline) -> int:
@@ -239,12 +242,17 @@ class CeleryOrchestrator:
             await rows(conn, "dispatch_lock")
             tasks = await rows(conn, "dispatch_tasks", {"analyses": names, "lost_after": LOST_AFTER})
             chosen = await self._chosen(conn, tasks)
-            messages = [await _sent(conn, analysis_id, agent_type) for analysis_id, agent_type in chosen]
+            sent = [await _sent(conn, task) for task in chosen]
+        messages = [message for message in sent if message is not None]
         for message in messages:
-            await self._put(message)
+            # A broker that is away is asked once a round, not once for every agent: that would take minutes.
+            if not await self._put(message):
+                break
         return len(messages)
 
-    async def _chosen(self, conn: Connection, tasks: Sequence[Row]) -> list[tuple[str, str]]:
+    async def _chosen(self, conn: Connection, tasks: Sequence[Row]) -> list[Row]:
+        """Return the agents that may start within the limits."""
+        by_name = {(task["analysis_id"], task["agent_type"]): task for task in tasks}
         by_analysis: dict[str, list[Row]] = {}
         for task in tasks:
             by_analysis.setdefault(task["analysis_id"], []).append(task)
@@ -259,7 +267,7 @@ class CeleryOrchestrator:
                 elif name in names:
                     limited.append(name)
         if not limited:
-            return free
+            return [by_name[name] for name in free]
         running = {row["agent_type"]: row["running"] for row in await rows(conn, "dispatch_running")}
         for _, agent_type in free:
             running[agent_type] = running.get(agent_type, 0) + 1
@@ -268,14 +276,15 @@ class CeleryOrchestrator:
             for name, definition in self._definitions.agents.items()
             if definition.parallel is not None
         }
-        return free + startable(limited, running, limits)
+        return [by_name[name] for name in free + startable(limited, running, limits)]
 
     def _ready(self, tasks: Sequence[Row]) -> tuple[str, ...]:
         around = restricted(self._graph, [task["agent_type"] for task in tasks])
         completed = [task["agent_type"] for task in tasks if task["state"] == "COMPLETED"]
         return ready(around, completed, [task["agent_type"] for task in tasks if task["state"] == "WAITING"])
 
-    async def _put(self, message: Message) -> None:
+    async def _put(self, message: Message) -> bool:
+        """Put a message on its way; whether the broker has it."""
         try:
             await self._send(message)
         except StoreUnavailable as error:
@@ -283,6 +292,8 @@ class CeleryOrchestrator:
             log.warning(
                 "agent_not_sent", analysis_id=message.analysis_id, agent=message.agent_type, error=error.message
             )
+            return False
+        return True
 
     # What the process that gets a message does
 
@@ -331,8 +342,8 @@ def _of(message: Message) -> dict[str, Any]:
     }
 
 
-async def _sent(conn: Connection, analysis_id: str, agent_type: str) -> Message:
-    """Say that an agent is being sent, and return its message."""
-    values = {"analysis_id": analysis_id, "agent_type": agent_type}
+async def _sent(conn: Connection, task: Row) -> Message | None:
+    """Say that an agent is being sent, and return its message; None where it is not as it was when it was chosen."""
+    values = {name: task[name] for name in ("analysis_id", "agent_type", "dispatch")}
     found = await rows(conn, "dispatch_sent", values)
-    return Message(analysis_id, agent_type, found[0]["dispatch"])
+    return Message(task["analysis_id"], task["agent_type"], found[0]["dispatch"]) if found else None

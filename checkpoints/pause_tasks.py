@@ -2,7 +2,7 @@
 Celery shells of pauses: a manager's round, the putting aside of what is old, and the running of one agent.
 
 Rows decide what there is to do; a task that is lost, sent twice, or killed half-way costs a moment. The worker process
-hands its runtime in when it starts (:data:`lent`).
+hands its runtime in when it starts (:data:`lent`), and begins rounds itself while the broker is away.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ lent: Lent[Runtime] = Lent()
 """What the tasks of this process run on."""
 
 
-# Celery has no types; what it makes of these functions is called by name alone.
-@shared_task(name=MANAGE)  # type: ignore[untyped-decorator]
-def manage() -> dict[str, Any]:
+def manage_once() -> dict[str, Any]:
     """Do a manager's round. A Postgres that is away is not waited for: the next round comes in seconds."""
     runtime = lent.get()
     pausing = runtime.pausing
@@ -55,6 +53,13 @@ def manage() -> dict[str, Any]:
         return {}
     told = runtime.run(lambda: pausing.manager.round(deadline=Deadline.after_ms(ROUND_BUDGET_MS)))
     return {"done": told.done, "troubles": told.troubles}
+
+
+# Celery has no types; what it makes of these functions is called by name alone.
+@shared_task(name=MANAGE)  # type: ignore[untyped-decorator]
+def manage() -> dict[str, Any]:
+    """Do a manager's round, as beat asks for it."""
+    return manage_once()
 
 
 @shared_task(  # type: ignore[untyped-decorator]

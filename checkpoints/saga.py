@@ -192,14 +192,20 @@ class Saga:
             if went is Went.WAITS:
                 await asyncio.sleep(min(LOOK_S, until.left_s()))
 
-    async def advance(self, analysis_id: str) -> None:
-        """Do the steps that are due, without waiting for anybody: the manager's way."""
-        while await self.step(analysis_id) is Went.ON:
+    async def advance(self, analysis_id: str, *, until: Deadline) -> None:
+        """
+        Do the steps that are due, without waiting for anybody: the manager's way.
+
+        After *until* no step begins; one that has begun has its own time, lest it counts as one that failed.
+        """
+        while await self.step(analysis_id, until=until) is Went.ON:
             pass
 
-    async def step(self, analysis_id: str) -> Went:
-        """Do one step, if there is one and nobody else is at it."""
+    async def step(self, analysis_id: str, *, until: Deadline | None = None) -> Went:
+        """Do one step, if there is one, nobody else is at it, and its turn comes before *until*."""
         async with self._places:
+            if until is not None and until.passed:
+                return Went.WAITS
             return await self._one(analysis_id)
 
     async def _one(self, analysis_id: str) -> Went:

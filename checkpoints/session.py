@@ -253,6 +253,9 @@ class Session:
     def __init__(self, desk: Desk, lease: Lease, recovered: Recovered) -> None:
         self._desk = desk
         self.lease = lease
+        # What was delivered to the cache, which may lose it: the checkpoint keeps it as well. An attempt's deliveries
+        # count for the next one under the same lease.
+        self._cached: dict[str, Any] = {}
         self._take(recovered)
         identity = Identity(lease.agent_id, lease.analysis_id, lease.agent_type)
         self._calls = PaidCalls(Owner(identity, recovered.checkpoint.run))
@@ -262,8 +265,6 @@ class Session:
         self.checkpoint = recovered.checkpoint
         self.memory = WorkingMemory(self._desk.working, recovered.meta)
         self._lost = recovered.lost
-        # What was delivered to the cache, which may lose it: the checkpoint keeps it as well.
-        self._cached: dict[str, Any] = {}
         # What an earlier version saved: its lists were migrated, and the next save takes them from here.
         self._base: Checkpoint | None = recovered.checkpoint if recovered.migrated else None
 
@@ -533,8 +534,12 @@ class Session:
     async def _beat(self, every_s: float) -> None:
         while True:
             await asyncio.sleep(every_s)
-            with suppress(*_PROTECT_TROUBLE):
+            try:
                 await self.renew()
+            except ImemError as error:
+                # The memory lives for a day yet, and the next beat tries again; that somebody else has taken over, the
+                # lease's own beat finds out within seconds.
+                log.warning("memory.not_renewed", agent_id=self.lease.agent_id, reason=str(error))
             heed_cancellation()
 
     async def renew(self, *, deadline: Deadline | None = None) -> None:

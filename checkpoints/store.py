@@ -241,7 +241,11 @@ class Checkpoints:
         limit: int = LONGEST_LIST,
         deadline: Deadline,
     ) -> list[Summary]:
-        """Return the checkpoints of an analysis, or of one agent in it, oldest first, without what agents then knew."""
+        """
+        Return the checkpoints of an analysis, or of one agent in it, oldest first, without what agents then knew.
+
+        Where there are more than *limit*, at most :data:`LONGEST_LIST`, they are the newest.
+        """
         parameters = {
             "analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID),
             "agent_type": agent_type,

@@ -3,7 +3,8 @@ The Celery application: how tasks travel, and when the regular ones are due.
 
 The broker is the durable Valkey. Tasks are acknowledged when they are done, so that a killed worker's task is given to
 another; what they do is harmless to repeat, and rows in Postgres say what is due, so that a broker that forgets
-everything costs one turn of beat. There is no result backend: results live where they belong.
+everything costs one turn of beat. While it is away, the worker does without it what must not wait
+(:mod:`imem.workers.rounds`). There is no result backend: results live where they belong.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ VISIBILITY_S = 15 * 60
 """After how long without acknowledgement a task is given to another worker, in seconds."""
 
 CONNECT_S = 3.0
-"""How long the broker may take to answer, in seconds."""
+"""How long the broker may take to be reached, in seconds."""
+
+ANSWER_S = 5.0
+"""How long the broker may take to answer, in seconds: longer than the second for which a worker's question waits."""
 
 
 def make_app(settings: Settings) -> Celery:
@@ -57,6 +61,7 @@ def make_app(settings: Settings) -> Celery:
         broker_transport_options={
             "visibility_timeout": VISIBILITY_S,
             "socket_connect_timeout": CONNECT_S,
+            "socket_timeout": ANSWER_S,
             "socket_keepalive": True,
             "global_keyprefix": "imem:celery:",
         },

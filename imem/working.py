@@ -236,12 +236,13 @@ class Work:
         return await self.gateway.authorize_and_execute(resource, Action.READ, work, deadline=deadline)
 
     async def history(self, analysis_id: str, agent_type: str | None = None, *, deadline: Deadline) -> list[Summary]:
-        """Return the checkpoints of an analysis, oldest first, as far as the actor may see them."""
+        """Return the newest checkpoints of an analysis, oldest first, as far as the actor may see them."""
         found = await self.checkpoints.history(analysis_id, agent_type, deadline=deadline)
+        owners = await self.leases.owners({one.agent_id for one in found}, deadline=deadline)
         shown: list[tuple[Summary, Resource]] = []
         denied: list[tuple[Summary, Resource]] = []
         for one in found:
-            resource = Resource(ResourceType.WORKFLOW, one.agent_id, await self.owner(one.agent_id, deadline=deadline))
+            resource = Resource(ResourceType.WORKFLOW, one.agent_id, owners.get(one.agent_id))
             (shown if self.gateway.may(resource, Action.READ) else denied).append((one, resource))
         if denied and not shown:
             # Nothing of it may be seen: that is a denial, which leaves its row, and no empty list.

@@ -91,6 +91,15 @@ local function move_expiry(meta, index, prefix, at)
   redis.call('PEXPIREAT', meta, at)
 end
 
+-- Whether a moment is over by the server's own clock, where whatever ends then would be gone at once. The scratch key,
+-- written and removed, tells: whose clock is wrong is no reason to lose anything.
+local function over(scratch, at)
+  redis.call('SET', scratch, '', 'PXAT', at)
+  local gone = redis.call('EXISTS', scratch) == 0
+  redis.call('UNLINK', scratch)
+  return gone
+end
+
 -- leaves --
 -- What a key holds, and what that counts for (cache/document.py counts the same).
 local KEY_BYTES, ITEM_BYTES, SCORE_BYTES = 64, 16, 8

@@ -6,7 +6,7 @@
 -- with: common, lasting, wiping
 -- Takes the memory, new or its own from before, for a holder; what another analysis left, or a restore that was not
 -- ended, stands in the way unless *replace* is 1, which begins empty whatever was there.
---   open(meta, index; prefix, analysis, type, epoch, now, replace) → {'ok', {field, value, …}, count of keys}
+--   open(meta, index, scratch key; prefix, analysis, type, epoch, now, replace) → {'ok', {field, value, …}, count of keys}
 -- Writes meta; renews the expiry of all keys, or removes them.
 local meta, index = KEYS[1], KEYS[2]
 local prefix, analysis, kind, epoch, now, replace =
@@ -31,16 +31,16 @@ if held then
     return {'ok', standing(meta, index)}
   end
 end
+local at = now + DAY_MS
+if over(KEYS[3], at) then
+  return {'past'}
+end
 -- Keys without a meta that says whose they are belong to nobody.
 wipe(meta, index, prefix)
-local at = now + DAY_MS
 redis.call('HSET', meta, 'analysis', analysis, 'type', kind, 'epoch', epoch, 'rev', 0, 'state', 'OPEN',
   'restoring', '', 'mode', 'active', 'expires_at', at, 'renewed_at', now, 'size', 0,
   'seq', '', 'digest', '', 'clean_rev', '')
 redis.call('PEXPIREAT', meta, at)
-if redis.call('EXISTS', meta) == 0 then
-  return {'past'}
-end
 return {'ok', standing(meta, index)}
 
 -- stand --
@@ -92,8 +92,6 @@ return {'ok', 1}
 -- Moves the expiry of all keys together, and says how it is kept from now on. Without an epoch it asks for none: the
 -- memory of a paused agent has no holder.
 --   expire(meta, index, scratch key; prefix, epoch or '', mode, at, now) → {'ok'}
--- The scratch key, written and removed at once, tells whether *at* is over by the server's own clock, where everything
--- would be gone: whose clock is wrong is no reason to lose it.
 local meta, index, scratch = KEYS[1], KEYS[2], KEYS[3]
 local prefix, epoch, mode, at, now = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local held = held_by(meta)
@@ -106,10 +104,7 @@ end
 if epoch and epoch > held.epoch then
   return {'behind', held.epoch}
 end
-redis.call('SET', scratch, '', 'PXAT', at)
-local over = redis.call('EXISTS', scratch) == 0
-redis.call('UNLINK', scratch)
-if over then
+if over(scratch, at) then
   return {'past'}
 end
 move_expiry(meta, index, prefix, at)

@@ -32,10 +32,10 @@ return {'ok', redis.call('HGETALL', meta), #suffixes, found}
 
 -- restore --
 #!lua
--- with: common, leaves, putting, wiping
+-- with: common, lasting, leaves, putting, wiping
 -- Removes what is there, writes what is given, and leaves it RESTORING; everything expires in 24 hours. What was written
 -- is read again, under the names that the index now holds, for the caller to compare.
---   restore(meta, index; prefix, analysis, type, epoch, now, mark, seq, digest, replace, size, clean,
+--   restore(meta, index, scratch key; prefix, analysis, type, epoch, now, mark, seq, digest, replace, size, clean,
 --     {suffix, type, n, leaf × n}…) → {'ok', rev, {suffix, type, {leaf, …}, …}}
 -- What belongs to another analysis stands in the way unless *replace* is 1. *clean* is 1 where what is given is what
 -- *digest* says, and 0 where it holds more: the memory then counts as written to since that checkpoint.
@@ -53,8 +53,11 @@ if held then
     return {'other', owner[1], owner[2]}
   end
 end
-wipe(meta, index, prefix)
 local at, i, suffixes, kinds = now + DAY_MS, 12, {}, {}
+if over(KEYS[3], at) then
+  return {'past'}
+end
+wipe(meta, index, prefix)
 while i <= #ARGV do
   local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
   local key = prefix .. suffix
@@ -75,9 +78,6 @@ redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', epoc
   'size', ARGV[10], 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', ARGV[11] == '1' and rev or rev - 1)
 redis.call('PEXPIREAT', index, at)
 redis.call('PEXPIREAT', meta, at)
-if redis.call('EXISTS', meta) == 0 then
-  return {'past'}
-end
 local found, place = {}, 0
 for _, suffix in ipairs(redis.call('SMEMBERS', index)) do
   local kind = kinds[suffix]

@@ -124,7 +124,8 @@ class Saver(BaseCheckpointSaver[str]):
             before: only those older than the checkpoint that this names.
             limit: at most so many.
         """
-        for found in work.pages(self._do(work.keys(self.serde, config, wanted=filter, before=before, limit=limit))):
+        listing = work.Listing(self.serde, config, wanted=filter, before=before, limit=limit)
+        while found := self._do(listing.keys()):
             yield from self._do(work.page(self.serde, found))
 
     def put(
@@ -200,8 +201,8 @@ class Saver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Yield what :meth:`list` does."""
-        keys = await self._ado(work.keys(self.serde, config, wanted=filter, before=before, limit=limit))
-        for found in work.pages(keys):
+        listing = work.Listing(self.serde, config, wanted=filter, before=before, limit=limit)
+        while found := await self._ado(listing.keys()):
             for one in await self._ado(work.page(self.serde, found)):
                 yield one
 

@@ -260,48 +260,66 @@ def decoded(serde: SerializerProtocol, row: Row) -> CheckpointTuple:
 Keys: TypeAlias = list[tuple[str, str, str]]
 
 
-def keys(
-    serde: SerializerProtocol,
-    config: RunnableConfig | None,
-    *,
-    wanted: Mapping[str, Any] | None,
-    before: RunnableConfig | None,
-    limit: int | None,
-) -> Work[Keys]:
-    """Return which checkpoints a listing shows, newest first: thread, namespace and id as stored."""
-    if limit is not None and limit <= 0:
-        return []
-    parameters = {
-        "filter": searchable(wanted, serde) if wanted else None,
-        "before": _id_of(before),
-        "limit": limit,
-    }
-    if config is None:
-        rows = yield Call("langgraph_keys", parameters)
+class Listing:
+    """
+    Which checkpoints a listing shows, newest first, a page at a time: each goes on behind the last.
+
+    Args:
+        config: which thread; None: every one.
+        wanted: metadata that they have.
+        before: only those older than the checkpoint that this names.
+        limit: at most so many.
+    """
+
+    def __init__(
+        self,
+        serde: SerializerProtocol,
+        config: RunnableConfig | None,
+        *,
+        wanted: Mapping[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> None:
+        self._left = float("inf") if limit is None else limit
+        self._statement = "langgraph_keys"
+        self._asked: dict[str, Any] = {
+            "filter": searchable(wanted, serde) if wanted else None,
+            "before": _id_of(before),
+        }
+        if config is not None:
+            self._statement = "langgraph_keys_of_thread"
+            place = Place.of(config)
+            # Without a namespace, a listing shows them all.
+            named = config["configurable"].get("checkpoint_ns") is not None
+            self._asked |= {
+                "thread_id": place.thread_id,
+                "checkpoint_ns": place.checkpoint_ns if named else None,
+                "checkpoint_id": place.checkpoint_id,
+            }
+        self._after: Row = {}
+
+    def keys(self) -> Work[Keys]:
+        """Return the keys of the next page: thread, namespace and id as stored; none where there is no more."""
+        if self._left <= 0:
+            return []
+        limit = int(min(PAGE, self._left))
+        after = {
+            "after_stamp": self._after.get("stamp"),
+            "after_nth": self._after.get("nth"),
+            "after_id": self._after.get("checkpoint_id"),
+            "after_thread": self._after.get("thread_id"),
+            "after_ns": self._after.get("checkpoint_ns"),
+        }
+        rows = yield Call(self._statement, {**self._asked, **after, "limit": limit})
+        self._left = self._left - limit if len(rows) == limit else 0
+        if rows:
+            self._after = rows[-1]
         return [(row["thread_id"], row["checkpoint_ns"], row["checkpoint_id"]) for row in rows]
-    place = Place.of(config)
-    # Without a namespace, a listing shows them all.
-    named = config["configurable"].get("checkpoint_ns") is not None
-    rows = yield Call(
-        "langgraph_keys_of_thread",
-        {
-            **parameters,
-            "thread_id": place.thread_id,
-            "checkpoint_ns": place.checkpoint_ns if named else None,
-            "checkpoint_id": place.checkpoint_id,
-        },
-    )
-    return [(place.thread_id, row["checkpoint_ns"], row["checkpoint_id"]) for row in rows]
 
 
 def _id_of(config: RunnableConfig | None) -> str | None:
     checkpoint_id = (config.get("configurable") or {}).get("checkpoint_id") if config else None
     return written("checkpoint_id", checkpoint_id) if checkpoint_id else None
-
-
-def pages(found: Keys) -> list[Keys]:
-    """Return *found* in pages."""
-    return [found[at : at + PAGE] for at in range(0, len(found), PAGE)]
 
 
 def page(serde: SerializerProtocol, found: Keys) -> Work[list[CheckpointTuple]]:

@@ -69,8 +69,12 @@ def list_(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the checkpoints of an analysis, oldest first."""
+    """List the checkpoints of an analysis, oldest first; of very many the newest."""
+    from checkpoints.store import LONGEST_LIST  # noqa: PLC0415 - as above
+
     found = _run(_history(analysis, agent_type))
+    if len(found) == LONGEST_LIST:
+        typer.echo(f"These are the newest {LONGEST_LIST:,}; older ones are not shown.", err=True)
     if as_json:
         typer.echo(json.dumps([_plain(asdict(one)) for one in found], indent=2, ensure_ascii=False))
     elif not found:

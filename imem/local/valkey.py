@@ -100,6 +100,8 @@ class Valkey(Server):
             f"requirepass {self._password}",
             f"dir {_quoted(str(self.folder))}",
             f"maxmemory {self.role.memory_mb}mb",
+            # No dumps beside the file of writes: a start reads that file alone, a failing disk stops writes by it as
+            # well, and each dump would be a fork of everything.
             'save ""',
             "daemonize no",
             # A changed title would overwrite the environment, in which the mark of this home stands.

@@ -2,7 +2,8 @@
 The Celery worker.
 
 Tasks run in child processes. Each owns one event loop in a thread of its own, with the stores' connections, made after
-the fork and never shared across it.
+the fork and never shared across it. Rounds that must come also without the broker each begins itself
+(:mod:`imem.workers.rounds`).
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ import journal.tasks
 from cache.client import Client
 from cache.snapshots import SnapshotStore
 from cache.store import WorkingStore
+from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S
 from checkpoints.assembly import Pausing, assemble
 from checkpoints.cleanup import Cleanup
 from checkpoints.definitions import Definitions
 from checkpoints.deliverables import checks
 from checkpoints.notifiers import notifiers_of
+from checkpoints.pause_tasks import MANAGE, MANAGE_EVERY_S
 from credibility.settle import ACTOR
 from imem.celery_app import QUEUE, make_app
 from imem.logs import configure
 from imem.notify import tell_ready
 from imem.pausing import sender
 from imem.stores import know_metrics
+from imem.workers.rounds import Regular, Watch, noting
 from journal.bell import Ringer
 from journal.clock import SystemClock
 from journal.database import Database
@@ -148,7 +152,9 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     Definitions.read(settings.agents)
     notifiers_of(settings)
     app = make_app(settings)
+    regular = _regular() if queue == QUEUE else ()
     started: list[LoopThread] = []
+    watches: list[Watch] = []
 
     def begin(**_: Any) -> None:
         os.nice(NICENESS)
@@ -157,8 +163,12 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
         for lent in LENT:
             lent.install(runtime)
         started.append(runtime)
+        watches.append(Watch(regular))
+        watches[-1].start()
 
     def end(**_: Any) -> None:
+        while watches:
+            watches.pop().stop()
         for lent in LENT:
             lent.install(None)
         while started:
@@ -170,6 +180,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     def ready(**_: Any) -> None:
         tell_ready()
 
+    signals.task_prerun.connect(noting(regular), weak=False)
     signals.worker_process_init.connect(begin, weak=False)
     signals.worker_process_shutdown.connect(end, weak=False)
     # A receiver of this signal tells Celery to leave logging alone.
@@ -187,3 +198,11 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     )
     worker.start()
     return int(worker.exitcode or 0)
+
+
+def _regular() -> tuple[Regular, ...]:
+    """Return the rounds that must not wait for a broker that is away."""
+    return (
+        Regular(MANAGE, MANAGE_EVERY_S, checkpoints.pause_tasks.manage_once),
+        Regular(SEND_ALERTS, SEND_EVERY_S, checkpoints.alert_tasks.send_once),
+    )

@@ -19,6 +19,8 @@ CREATE TABLE workflow.analysis (
     cleared_at  timestamptz,
     CHECK ((outcome IS NULL) = (ended_at IS NULL))
 );
+CREATE INDEX analysis_under_way ON workflow.analysis (analysis_id) WHERE outcome IS NULL;
+CREATE INDEX analysis_of_subject ON workflow.analysis (subject_id) WHERE outcome IS NULL;
 CREATE INDEX analysis_to_purge ON workflow.analysis (analysis_id) WHERE outcome IS NOT NULL AND purged_at IS NULL;
 CREATE INDEX analysis_to_clear ON workflow.analysis (analysis_id) WHERE purged_at IS NOT NULL AND cleared_at IS NULL;
 COMMENT ON TABLE workflow.analysis IS 'Analyses that agents have begun, one row each, kept for good: one that has ended is not begun again under its id.';

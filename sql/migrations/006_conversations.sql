@@ -164,6 +164,7 @@ CREATE TABLE workflow.alert (
 );
 CREATE INDEX alert_due ON workflow.alert (next_due_at) WHERE next_due_at IS NOT NULL;
 CREATE INDEX alert_open ON workflow.alert (raised_at) WHERE closed_at IS NULL;
+CREATE INDEX alert_closed ON workflow.alert (closed_at) WHERE closed_at IS NOT NULL;
 CREATE INDEX alert_about ON workflow.alert (about) WHERE closed_at IS NULL;
 COMMENT ON TABLE workflow.alert IS 'What people have to be told. Nothing here drives a pause: it only says what was said about one.';
 COMMENT ON COLUMN workflow.alert.demanding IS 'Whether it is sent again until somebody acknowledges it: agent failures, and whatever is critical.';
@@ -193,7 +194,10 @@ CREATE TABLE workflow.alert_send (
     CHECK (cardinality(alert_ids) = cardinality(reasons))
 );
 CREATE INDEX alert_send_due ON workflow.alert_send (next_attempt_at) WHERE state = 'due';
+CREATE INDEX alert_send_failed ON workflow.alert_send (settled_at) WHERE state = 'failed';
+CREATE INDEX alert_send_settled ON workflow.alert_send (settled_at) WHERE settled_at IS NOT NULL;
 CREATE INDEX alert_send_of_channel ON workflow.alert_send (channel, created_at);
+CREATE INDEX alert_send_summary ON workflow.alert_send (channel, created_at) WHERE reason = 'summary';
 CREATE UNIQUE INDEX alert_send_once ON workflow.alert_send (channel, (alert_ids[1]), reason, number) WHERE reason <> 'summary';
 COMMENT ON TABLE workflow.alert_send IS 'One message to one channel. It is sent at least once, always under the same send_id.';
 COMMENT ON COLUMN workflow.alert_send.reasons IS 'Why each of the alerts is in the message; one entry an alert.';
@@ -223,12 +227,14 @@ BEGIN
     END IF;
     INSERT INTO workflow.alert (
         alert_id, kind, severity, subject, analysis_id, about, payload, demanding, raised_at, counts_from, next_due_at, closed_at)
-    VALUES (
+    SELECT
         p_alert_id, p_kind, p_severity, p_subject, p_analysis, p_about, v_payload,
         p_kind = 'AGENT_FAILURE' OR p_severity = 'CRITICAL', v_now, v_now, v_now,
         -- That something has ended well is told, and nobody has to look after it.
         CASE WHEN p_kind <> 'AGENT_FAILURE' AND p_severity = 'NORMAL'
-            AND EXISTS (SELECT FROM workflow.alert_over AS o WHERE o.about = p_about) THEN v_now END)
+            AND EXISTS (SELECT FROM workflow.alert_over AS o WHERE o.about = p_about) THEN v_now END
+    -- One that was closed and forgotten has been told: the journal keeps its notice.
+    WHERE NOT EXISTS (SELECT FROM event AS e WHERE e.event_id = p_alert_id AND e.kind = 'notice.' || p_kind)
     ON CONFLICT (alert_id) DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;

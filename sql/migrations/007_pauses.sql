@@ -151,7 +151,7 @@ CREATE TABLE workflow.batch_member (
     changed_at  timestamptz NOT NULL DEFAULT imem_now(),
     PRIMARY KEY (batch_id, analysis_id)
 );
-CREATE INDEX batch_member_of_analysis ON workflow.batch_member (analysis_id) WHERE state IN ('QUEUED', 'RUNNING');
+CREATE INDEX batch_member_of_analysis ON workflow.batch_member (analysis_id);
 CREATE INDEX batch_member_of_pause ON workflow.batch_member (pause_id) WHERE pause_id IS NOT NULL;
 COMMENT ON TABLE workflow.batch_member IS 'The analyses of a batch, in the order in which they are launched.';
 
@@ -194,6 +194,7 @@ CREATE INDEX agent_failure_of_signature ON workflow.agent_failures (signature, f
 CREATE INDEX agent_failure_of_pause ON workflow.agent_failures (pause_id) WHERE pause_id IS NOT NULL;
 CREATE INDEX agent_failure_retried ON workflow.agent_failures (checkpoint_id) WHERE class = 'retry';
 CREATE INDEX agent_failure_open ON workflow.agent_failures (failed_at) WHERE settled_at IS NULL;
+CREATE INDEX agent_failure_alone ON workflow.agent_failures (failed_at) WHERE class = 'pause' AND correlation_id IS NULL;
 CREATE INDEX agent_failure_of_correlation ON workflow.agent_failures (correlation_id) WHERE correlation_id IS NOT NULL;
 COMMENT ON TABLE workflow.agent_failures IS 'Every failure that an agent reported, or whose process was found dead.';
 COMMENT ON COLUMN workflow.agent_failures.settled_at IS 'When it had its effect; one that waits for a gate has none yet.';

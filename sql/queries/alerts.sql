@@ -43,7 +43,7 @@ FROM workflow.alert WHERE alert_id = ANY (%(alert_ids)s::uuid[]) ORDER BY raised
 SELECT channel, count(*) FILTER (WHERE state = 'failed') AS failed, count(*) FILTER (WHERE state = 'due') AS waiting,
     (array_agg(error ORDER BY coalesce(settled_at, created_at) DESC) FILTER (WHERE error IS NOT NULL))[1] AS error
 FROM workflow.alert_send
-WHERE (state = 'due' AND error IS NOT NULL) OR (state = 'failed' AND settled_at > imem_now() - interval '1 day')
+WHERE (state = 'due' AND error IS NOT NULL) OR (state = 'failed' AND settled_at > (SELECT imem_now()) - interval '1 day')
 GROUP BY channel ORDER BY channel
 
 -- acknowledge_alert --
@@ -93,3 +93,23 @@ UPDATE workflow.alert_send SET error = %(error)s,
     next_attempt_at = imem_now() + make_interval(secs => %(after_s)s)
 WHERE send_id = %(send_id)s AND state = 'due' AND attempts = %(attempts)s
 RETURNING state
+
+-- retire_alerts --
+-- Forgets alerts that were closed 90 days ago; the journal keeps their notices.
+DELETE FROM workflow.alert WHERE alert_id IN (
+    SELECT alert_id FROM workflow.alert
+    WHERE closed_at < (SELECT imem_now()) - interval '90 days' AND next_due_at IS NULL
+    ORDER BY closed_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+
+-- retire_messages --
+-- Forgets messages that were sent, given up or dropped 90 days ago.
+DELETE FROM workflow.alert_send WHERE send_id IN (
+    SELECT send_id FROM workflow.alert_send WHERE settled_at < (SELECT imem_now()) - interval '90 days'
+    ORDER BY settled_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+
+-- retire_overs --
+-- Forgets what was over 90 days ago, unless an alert about it still waits for somebody: that one ends by it.
+DELETE FROM workflow.alert_over WHERE about IN (
+    SELECT o.about FROM workflow.alert_over AS o WHERE o.over_at < (SELECT imem_now()) - interval '90 days'
+      AND NOT EXISTS (SELECT FROM workflow.alert AS a WHERE a.about = o.about AND a.closed_at IS NULL)
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED)

@@ -99,15 +99,18 @@ WHERE status = 'RESUMED' AND resume_timestamp < imem_now() - interval '30 days' 
 
 -- retire_plans --
 -- Forgets plans: completed ones after 30 days, failed ones after 90.
-DELETE FROM workflow.resume_plans
-WHERE (execution_status = 'COMPLETED' AND executed_at < imem_now() - interval '30 days')
-   OR (execution_status = 'FAILED' AND executed_at < imem_now() - interval '90 days')
+DELETE FROM workflow.resume_plans WHERE id IN (
+    SELECT id FROM workflow.resume_plans
+    WHERE (execution_status = 'COMPLETED' AND executed_at < imem_now() - interval '30 days')
+       OR (execution_status = 'FAILED' AND executed_at < imem_now() - interval '90 days')
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 
 -- retire_batches --
 -- Moves batches that ended 90 days ago into cold storage.
 WITH old AS (
     SELECT b.*, (SELECT jsonb_agg(to_jsonb(m) ORDER BY m.position) FROM workflow.batch_member AS m WHERE m.batch_id = b.id) AS members
-    FROM workflow.batch_pause_operations AS b WHERE b.completed_at < imem_now() - interval '90 days' FOR UPDATE OF b
+    FROM workflow.batch_pause_operations AS b WHERE b.completed_at < imem_now() - interval '90 days'
+    LIMIT %(limit)s FOR UPDATE OF b SKIP LOCKED
 ),
 kept AS (
     INSERT INTO workflow.batch_pause_operations_archive (id, body) SELECT id, to_jsonb(old) FROM old ON CONFLICT (id) DO NOTHING
@@ -126,5 +129,7 @@ DELETE FROM workflow.failure_correlations WHERE archived_at < imem_now() - inter
 
 -- retire_failures --
 -- Failures go with what they were part of; those that were part of nothing after a year.
-DELETE FROM workflow.agent_failures
-WHERE settled_at < imem_now() - interval '1 year' AND pause_id IS NULL AND correlation_id IS NULL
+DELETE FROM workflow.agent_failures WHERE id IN (
+    SELECT id FROM workflow.agent_failures
+    WHERE settled_at < imem_now() - interval '1 year' AND pause_id IS NULL AND correlation_id IS NULL
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED)

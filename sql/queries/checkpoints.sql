@@ -28,6 +28,10 @@ ORDER BY l.agent_type
 -- Whose an agent instance is, and which agent of which analysis it is.
 SELECT agent_id, analysis_id, agent_type, owner, opened_at FROM workflow.agent_instance WHERE agent_id = %(agent_id)s
 
+-- owners_of --
+-- Whose agent instances are.
+SELECT agent_id, owner FROM workflow.agent_instance WHERE agent_id = ANY (%(agent_ids)s::text[])
+
 -- save_checkpoint --
 -- One checkpoint, if the epoch is the newest; see save_checkpoint_v1.
 SELECT status, id, subject_id, agent_id, run, seq, epoch, checkpoint_time, created_at, progress_pct, completed_subtasks,
@@ -59,13 +63,16 @@ WHERE analysis_id = %(analysis_id)s AND agent_type = %(agent_type)s AND seq < %(
 ORDER BY seq DESC LIMIT 1
 
 -- checkpoints_of --
--- The checkpoints of an analysis, or of one agent in it, oldest first, without what the agents then knew.
-SELECT id, analysis_id, agent_type, agent_id, subject_id, run, seq, epoch, kind, subtask, checkpoint_time, created_at,
-    progress_pct, completed_subtasks, pending_subtasks, agent_version, failure_reason, retry_count, working_memory_hash,
-    preserve, pg_column_size(working_memory) + pg_column_size(interim_results) AS stored_bytes
-FROM workflow.agent_checkpoints
-WHERE analysis_id = %(analysis_id)s AND (%(agent_type)s::text IS NULL OR agent_type = %(agent_type)s)
-ORDER BY checkpoint_time, agent_type, seq LIMIT %(limit)s
+-- The newest checkpoints of an analysis, or of one agent in it, oldest first, without what the agents then knew.
+SELECT newest.* FROM (
+    SELECT id, analysis_id, agent_type, agent_id, subject_id, run, seq, epoch, kind, subtask, checkpoint_time, created_at,
+        progress_pct, completed_subtasks, pending_subtasks, agent_version, failure_reason, retry_count, working_memory_hash,
+        preserve, pg_column_size(working_memory) + pg_column_size(interim_results) AS stored_bytes
+    FROM workflow.agent_checkpoints
+    WHERE analysis_id = %(analysis_id)s AND (%(agent_type)s::text IS NULL OR agent_type = %(agent_type)s)
+    ORDER BY checkpoint_time DESC, agent_type DESC, seq DESC LIMIT %(limit)s
+) AS newest
+ORDER BY checkpoint_time, agent_type, seq
 
 -- latest_of_analysis --
 -- Where every agent of an analysis stands, without what they know.

@@ -48,7 +48,7 @@ FROM workflow.agent_failures AS f
 JOIN workflow.analysis AS a ON a.analysis_id = f.analysis_id AND a.outcome IS NULL
 LEFT JOIN workflow.paused_analyses AS p
     ON p.analysis_id = f.analysis_id AND p.status IN ('PAUSING', 'PAUSED', 'RESUMING', 'STALE')
-WHERE f.signature = %(signature)s AND f.class = 'pause' AND f.failed_at >= imem_now() - %(since)s
+WHERE f.signature = %(signature)s AND f.class = 'pause' AND f.failed_at >= (SELECT imem_now()) - %(since)s
 ORDER BY f.failed_at, f.id
 
 -- failed_agents --
@@ -61,11 +61,16 @@ SELECT agent_type, kind, message, pattern, signature, external, failed_at FROM w
 WHERE pause_id = %(pause_id)s ORDER BY failed_at, id
 
 -- signatures_to_compare --
--- Signatures of late, of failures that belong to no correlation while there is one, or enough of them for one.
-SELECT f.signature FROM workflow.agent_failures AS f
+-- Signatures of late, of failures that belong to no correlation while there is one, or enough of them for one. The newest
+-- failures first, and no more than that: a limit has them read by time, however many there ever were.
+WITH late AS MATERIALIZED (
+    SELECT f.signature, f.analysis_id, f.failed_at FROM workflow.agent_failures AS f
+    WHERE f.class = 'pause' AND f.correlation_id IS NULL AND f.failed_at >= (SELECT imem_now()) - %(since)s
+    ORDER BY f.failed_at DESC LIMIT 10000
+)
+SELECT f.signature FROM late AS f
 LEFT JOIN workflow.failure_correlations AS c
     ON c.signature = f.signature AND c.resolved_at IS NULL AND c.archived_at IS NULL AND f.failed_at >= c.detected_at
-WHERE f.class = 'pause' AND f.correlation_id IS NULL AND f.failed_at >= imem_now() - %(since)s
 GROUP BY f.signature HAVING count(DISTINCT f.analysis_id) >= %(least)s OR bool_or(c.id IS NOT NULL)
 ORDER BY f.signature LIMIT %(limit)s
 

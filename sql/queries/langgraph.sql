@@ -27,8 +27,9 @@ WHERE w.thread_id = %(thread_id)s AND w.checkpoint_ns = %(checkpoint_ns)s
 ORDER BY w.stamp DESC, w.nth DESC, w.checkpoint_id DESC LIMIT 1
 
 -- langgraph_keys_of_thread --
--- Which checkpoints of a thread fit, newest first; NULL leaves a condition out. before: an id, stored or not.
-SELECT c.checkpoint_ns, c.checkpoint_id FROM langgraph.checkpoint AS c
+-- Which checkpoints of a thread fit, newest first, after the given one (no stamp: from the first); NULL leaves a condition
+-- out. before: an id, stored or not.
+SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.stamp, c.nth FROM langgraph.checkpoint AS c
 LEFT JOIN langgraph.checkpoint AS b
     ON b.thread_id = c.thread_id AND b.checkpoint_ns = c.checkpoint_ns AND b.checkpoint_id = %(before)s::text
 WHERE c.thread_id = %(thread_id)s
@@ -40,15 +41,26 @@ WHERE c.thread_id = %(thread_id)s
     OR CASE WHEN b.checkpoint_id IS NULL THEN c.checkpoint_id < %(before)s::text
         ELSE (c.stamp, c.nth, c.checkpoint_id) < (b.stamp, b.nth, b.checkpoint_id) END
   )
-ORDER BY c.stamp DESC, c.nth DESC, c.checkpoint_id DESC, c.checkpoint_ns
+  AND (
+    %(after_stamp)s::text IS NULL
+    OR (c.stamp, c.nth, c.checkpoint_id, c.checkpoint_ns)
+        < (%(after_stamp)s::text, %(after_nth)s::bigint, %(after_id)s::text, %(after_ns)s::text)
+  )
+ORDER BY c.stamp DESC, c.nth DESC, c.checkpoint_id DESC, c.checkpoint_ns DESC
 LIMIT %(limit)s::bigint
 
 -- langgraph_keys --
--- Which checkpoints of any thread fit, newest first; NULL leaves a condition out. before: an id.
-SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id FROM langgraph.checkpoint AS c
+-- Which checkpoints of any thread fit, newest first, after the given one (no stamp: from the first); NULL leaves a
+-- condition out. before: an id.
+SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.stamp, c.nth FROM langgraph.checkpoint AS c
 WHERE (%(filter)s::jsonb IS NULL OR c.filter @> %(filter)s::jsonb)
   AND (%(before)s::text IS NULL OR c.checkpoint_id < %(before)s::text)
-ORDER BY c.stamp DESC, c.nth DESC, c.checkpoint_id DESC, c.thread_id, c.checkpoint_ns
+  AND (
+    %(after_stamp)s::text IS NULL
+    OR (c.stamp, c.nth, c.checkpoint_id, c.thread_id, c.checkpoint_ns)
+        < (%(after_stamp)s::text, %(after_nth)s::bigint, %(after_id)s::text, %(after_thread)s::text, %(after_ns)s::text)
+  )
+ORDER BY c.stamp DESC, c.nth DESC, c.checkpoint_id DESC, c.thread_id DESC, c.checkpoint_ns DESC
 LIMIT %(limit)s::bigint
 
 -- langgraph_page --

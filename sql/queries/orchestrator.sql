@@ -64,7 +64,8 @@ WHERE (t.state = 'WAITING' OR (t.state = 'SENT' AND t.sent_at <= imem_now() - %(
 ORDER BY t.analysis_id
 
 -- dispatch_tasks --
--- The agents of analyses that run, those whose message may be lost among them.
+-- The agents of analyses that run, those whose message may be lost among them. Nothing is locked: most of them only wait,
+-- and what is sent is looked at once more.
 SELECT t.*, t.state = 'SENT' AND t.sent_at <= imem_now() - %(lost_after)s AS lost,
     EXISTS (
         SELECT FROM workflow.batch_member AS m JOIN workflow.batch_pause_operations AS b ON b.id = m.batch_id
@@ -73,7 +74,7 @@ SELECT t.*, t.state = 'SENT' AND t.sent_at <= imem_now() - %(lost_after)s AS los
 FROM workflow.agent_task AS t
 JOIN workflow.analysis AS a ON a.analysis_id = t.analysis_id AND a.outcome IS NULL
 WHERE t.analysis_id = ANY (%(analyses)s::text[]) AND workflow.halted_v1(t.analysis_id) IS NULL
-ORDER BY t.analysis_id, t.agent_type FOR NO KEY UPDATE OF t
+ORDER BY t.analysis_id, t.agent_type
 
 -- dispatch_running --
 -- How many agents of each type run or were sent, of all analyses.
@@ -81,10 +82,15 @@ SELECT agent_type, count(*)::integer AS running FROM workflow.agent_task
 WHERE state IN ('SENT', 'RUNNING') GROUP BY agent_type
 
 -- dispatch_sent --
--- An agent's message is about to be sent; an earlier one counts no longer.
+-- An agent's message is about to be sent; an earlier one counts no longer. No row where the agent is not any more as it
+-- was when it was chosen, or somebody is changing it just now: the next round looks again.
 UPDATE workflow.agent_task SET
     state = 'SENT', dispatch = dispatch + 1, sent_at = imem_now(), ready_at = coalesce(ready_at, imem_now())
-WHERE analysis_id = %(analysis_id)s AND agent_type = %(agent_type)s AND state IN ('WAITING', 'SENT')
+WHERE (analysis_id, agent_type) IN (
+    SELECT t.analysis_id, t.agent_type FROM workflow.agent_task AS t
+    WHERE t.analysis_id = %(analysis_id)s AND t.agent_type = %(agent_type)s AND t.dispatch = %(dispatch)s
+      AND t.state IN ('WAITING', 'SENT') AND workflow.halted_v1(t.analysis_id) IS NULL
+    FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING dispatch
 
 -- task_begin --
@@ -104,10 +110,10 @@ UPDATE workflow.agent_task SET state = %(state)s, ended_at = imem_now()
 WHERE analysis_id = %(analysis_id)s AND agent_type = %(agent_type)s AND dispatch = %(dispatch)s AND state = 'RUNNING'
 
 -- tasks_all_completed --
--- Analyses that run, all of whose agents have completed, and that are not ended yet. One that lacked a result is looked at
--- again when an agent of it has ended since, or after a while.
+-- Analyses that run, all of whose agents have completed, and that are not ended yet: a page of them, after the given one
+-- (NULL: the first page). One that lacked a result is looked at again when an agent of it has ended since, or after a while.
 SELECT a.analysis_id FROM workflow.analysis AS a
-WHERE a.outcome IS NULL AND (%(analysis_id)s::text IS NULL OR a.analysis_id = %(analysis_id)s)
+WHERE a.outcome IS NULL AND (%(after)s::text IS NULL OR a.analysis_id > %(after)s)
   AND EXISTS (SELECT FROM workflow.agent_task AS t WHERE t.analysis_id = a.analysis_id)
   AND NOT EXISTS (SELECT FROM workflow.agent_task AS t WHERE t.analysis_id = a.analysis_id AND t.state <> 'COMPLETED')
   AND NOT EXISTS (SELECT FROM workflow.agent_task AS t WHERE t.analysis_id = a.analysis_id
@@ -141,3 +147,11 @@ WHERE t.state = 'RUNNING' AND t.started_at <= imem_now() - %(grace)s
   AND (l.holder IS NULL OR l.released OR l.expires_at <= imem_now())
   AND workflow.halted_v1(t.analysis_id) IS NULL
 ORDER BY t.started_at LIMIT %(limit)s
+
+-- retire_tasks --
+-- Forgets where the agents of analyses stood that ended 90 days ago and were cleaned up.
+DELETE FROM workflow.agent_task WHERE (analysis_id, agent_type) IN (
+    SELECT t.analysis_id, t.agent_type FROM workflow.agent_task AS t
+    JOIN workflow.analysis AS a ON a.analysis_id = t.analysis_id
+    WHERE a.purged_at IS NOT NULL AND a.ended_at < (SELECT imem_now()) - interval '90 days'
+    LIMIT %(limit)s FOR UPDATE OF t SKIP LOCKED)

@@ -225,10 +225,11 @@ JOIN workflow.pause_agent_checkpoints AS c ON c.pause_id = p.id
 WHERE p.status = 'PAUSED' AND NOT c.memory_kept ORDER BY p.analysis_id LIMIT %(limit)s
 
 -- sagas_due --
--- Pauses and resumes that have a step to do.
+-- Pauses and resumes that have a step to do, those that have been due longest first: what a round did not reach comes
+-- before what it tried in vain.
 SELECT analysis_id FROM workflow.paused_analyses
 WHERE status IN ('PAUSING', 'RESUMING') AND (next_attempt_at IS NULL OR next_attempt_at <= imem_now())
-ORDER BY pause_timestamp LIMIT %(limit)s
+ORDER BY coalesce(next_attempt_at, pause_timestamp), id LIMIT %(limit)s
 
 -- plan_insert --
 -- Writes the plan of a resume.
@@ -258,7 +259,7 @@ DELETE FROM workflow.pause_timer WHERE pause_id = %(pause_id)s
 -- Timers that are due and whose pause is where they matter, those due longest first.
 SELECT t.pause_id, t.kind, p.analysis_id FROM workflow.pause_timer AS t
 JOIN workflow.paused_analyses AS p ON p.id = t.pause_id
-WHERE t.fired_at IS NULL AND t.due_at <= imem_now()
+WHERE t.fired_at IS NULL AND t.due_at <= (SELECT imem_now())
   AND CASE t.kind WHEN 'stale' THEN p.status = 'PAUSED' WHEN 'expire' THEN p.status = 'STALE'
       ELSE p.status IN ('PAUSED', 'STALE') END
 ORDER BY t.due_at, t.pause_id LIMIT %(limit)s

@@ -249,3 +249,22 @@ async def test_what_is_asked_for_wrongly_is_wrong_usage(reader: World, words: tu
     code, text, complaint = run(reader, *words)
     assert (code, text) == (2, "")
     assert "Error" in complaint
+
+
+async def test_of_very_many_checkpoints_the_newest_are_listed(reader: World) -> None:
+    """And it says so; whose they are is asked once, not once for each."""
+    reader.owner(
+        "INSERT INTO workflow.agent_checkpoints SELECT (jsonb_populate_record(c, jsonb_build_object("
+        "'id', gen_random_uuid(), 'seq', n, 'kind', 'failure', 'failure_reason', 'the source is silent', "
+        "'subtask', NULL, 'checkpoint_time', c.checkpoint_time + n * interval '1 second'))).* "
+        "FROM workflow.agent_checkpoints AS c, generate_series(2, 1100) AS n WHERE c.seq = 1"
+    )
+    async with at(reader, Role.HUMAN_ADMIN, "boss") as work_of:
+        found = await work_of.history(reader.analysis, deadline=soon())
+    assert [one.seq for one in found] == list(range(101, 1101))
+
+    code, listed, said = run(reader, "checkpoints", "list", reader.analysis, "--json")
+    assert code == 0, said
+    assert [one["seq"] for one in json.loads(listed)] == list(range(101, 1101))
+    assert said.strip() == "These are the newest 1,000; older ones are not shown."
+    assert run(reader, "checkpoints", "show", str(found[0].id))[2] == ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,10 +14,11 @@ import redis.asyncio
 from psycopg.types.json import Jsonb
 
 from cache.state import Identity
+from cache.store import WorkingStore
 from checkpoints.definitions import Definitions
 from checkpoints.model import Failure, Kind
 from checkpoints.recovery import Tier
-from journal.errors import NotResumable, StaleEpoch
+from journal.errors import BadInput, NotResumable, StaleEpoch
 from tests.checkpoints.conftest import World, memory, soon
 from tests.checkpoints.recovering import READER, READERS, Alarms, desk_of, identity, known, names, work
 
@@ -281,3 +284,21 @@ async def test_whoever_was_presumed_dead_writes_nowhere(reader: World) -> None:
 
     assert await known(reader) == before
     assert (await quick.complete("read")).seq == 2
+
+
+async def test_a_renewal_that_is_refused_is_tried_again(reader: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever refuses it, a clock that is wrong say: the memory lives for a day yet, and the session goes on."""
+    renew, beats, again = WorkingStore.heartbeat, [], asyncio.Event()
+
+    async def refused_once(store: WorkingStore, *given: Any, **named: Any) -> datetime:
+        beats.append(given)
+        if len(beats) == 1:
+            raise BadInput("at", "is over by the server's clock.")
+        again.set()
+        return await renew(store, *given, **named)
+
+    monkeypatch.setattr(WorkingStore, "heartbeat", refused_once)
+    async with desk_of(reader).begin(**names(reader)) as session:
+        async with session.renewed(every=timedelta(milliseconds=1)):
+            await asyncio.wait_for(again.wait(), 20)
+        await work(session, "read")

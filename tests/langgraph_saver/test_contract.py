@@ -10,8 +10,9 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, SCHEDULED
 
 from checkpoints.langgraph.work import INLINE_MOST, PAGE
+from imem.langgraph import MemorySaver
 from journal.errors import BadInput
-from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, listed, metadata, thread
+from tests.langgraph_saver.conftest import Base, ThroughThreads, chain, checkpoint, config, listed, metadata, thread
 
 SPECIAL = (ERROR, SCHEDULED, INTERRUPT, RESUME)
 
@@ -177,6 +178,29 @@ def test_versions_rise(either: Any, current: Any) -> None:
     assert int(following[0].partition(".")[0]) == int(str(current or 0).partition(".")[0]) + 1
     if isinstance(current, str):
         assert current < following[0]
+
+
+async def test_a_listing_asks_for_a_page_of_keys_at_a_time(saver: MemorySaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one thread and of all: nothing that it holds grows with what there is."""
+    thread_id, asked, run = thread(), [], saver._run
+
+    def noted(call: Any) -> Any:
+        rows = run(call)
+        asked.append((call.statement, len(rows)))
+        return rows
+
+    await chain(ThroughThreads(saver), thread_id, 2 * PAGE + 5)
+    monkeypatch.setattr(saver, "_run", noted)
+    for where in (config(thread_id), None):
+        asked.clear()
+        found = [one for one in saver.list(where) if one.config["configurable"]["thread_id"] == thread_id]
+
+        assert len(found) == 2 * PAGE + 5
+        assert [one.metadata["step"] for one in found] == list(range(2 * PAGE + 4, -1, -1))
+        assert max(count for _, count in asked) == PAGE
+    asked.clear()
+    assert len(list(saver.list(None, limit=PAGE))) == PAGE
+    assert len(asked) == 2
 
 
 async def test_a_listing_goes_over_many_pages(either: Any) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import pytest_asyncio
+from pydantic import SecretStr
 
 from tests.servers import cloned
+from tests.working.servers import OwnServer, own_server
 
 from .world import World, close_world, make_world
 
@@ -18,5 +24,27 @@ async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
         made = make_world(light_stack.settings, url, admin_url)
         for plain in (made.working_redis, made.durable_redis):
             await plain.flushall()
+        yield made
+        await close_world(made)
+
+
+@pytest.fixture
+def memories() -> Iterator[tuple[OwnServer, OwnServer]]:
+    """Lend a working and a durable server of the test's own."""
+    with (
+        TemporaryDirectory(prefix="imem-own-") as one,
+        TemporaryDirectory(prefix="imem-own-") as two,
+        own_server(Path(one)) as working,
+        own_server(Path(two)) as durable,
+    ):
+        yield working, durable
+
+
+@pytest_asyncio.fixture
+async def own(light_stack: Any, light_template: str, memories: tuple[OwnServer, OwnServer]) -> AsyncIterator[World]:
+    working, durable = memories
+    settings = SimpleNamespace(valkey_working_url=SecretStr(working.url), valkey_durable_url=SecretStr(durable.url))
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
+        made = make_world(settings, url, admin_url)
         yield made
         await close_world(made)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import pytest_asyncio
 from pydantic import SecretStr
 
 from cache.state import Mode
@@ -23,32 +18,9 @@ from imem.local.supervisor import LocalStack
 from journal.errors import ImemError
 from journal.migrations import migrate
 from tests.conftest import settings_for, temporary_home
-from tests.servers import cloned
-from tests.working.servers import OwnServer, own_server
+from tests.working.servers import OwnServer
 
 from .world import PERSON, World, close_world, make_world, soon
-
-
-@pytest.fixture
-def memories() -> Iterator[tuple[OwnServer, OwnServer]]:
-    """Lend a working and a durable server of the test's own."""
-    with (
-        TemporaryDirectory(prefix="imem-own-") as one,
-        TemporaryDirectory(prefix="imem-own-") as two,
-        own_server(Path(one)) as working,
-        own_server(Path(two)) as durable,
-    ):
-        yield working, durable
-
-
-@pytest_asyncio.fixture
-async def own(light_stack: Any, light_template: str, memories: tuple[OwnServer, OwnServer]) -> AsyncIterator[World]:
-    working, durable = memories
-    settings = SimpleNamespace(valkey_working_url=SecretStr(working.url), valkey_durable_url=SecretStr(durable.url))
-    with cloned(light_stack.settings, light_template) as (url, admin_url):
-        made = make_world(settings, url, admin_url)
-        yield made
-        await close_world(made)
 
 
 async def order(world: World, ms: float = 20_000) -> str:

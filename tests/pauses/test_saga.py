@@ -226,7 +226,7 @@ async def test_a_manager_that_stood_still_does_nothing_more(world: World) -> Non
 
     kept = world.stores.orchestrator
     object.__setattr__(world.stores, "orchestrator", Slow())
-    first = asyncio.create_task(world.saga.advance("a-1"))
+    first = asyncio.create_task(world.saga.advance("a-1", until=soon()))
     result = asyncio.create_task(order(world, ms=15_000))
     await stand.wait()
     object.__setattr__(world.stores, "orchestrator", kept)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
+from checkpoints import manager
+from checkpoints.alert_sending import send_due
+from checkpoints.alerts import NewAlert, Severity, raise_alert
+from checkpoints.notifiers import LogNotifier
 from journal.errors import TransitionRefused
 
 from .world import PERSON, World, soon
@@ -182,9 +187,7 @@ async def test_what_is_old_is_put_aside(world: World) -> None:
     await world.batches.resume_batch(["company:MU"], by=PERSON, deadline=soon())
     assert (await world.pause_row("a-1"))["status"] == "RESUMED"
     await world.later(timedelta(days=29))
-    assert await world.manager.retire(deadline=soon()) == {
-        "pauses": 0, "plans": 0, "batches": 0, "correlations": 0, "failures": 0,
-    }  # fmt: skip
+    assert set((await world.manager.retire(deadline=soon())).values()) == {0}
 
     await world.later(timedelta(days=31))
     done = await world.manager.retire(deadline=soon())
@@ -194,7 +197,50 @@ async def test_what_is_old_is_put_aside(world: World) -> None:
     assert past["outcome"] == "RESUMED"
     assert past["body"]["plans"][0]["execution_status"] == "COMPLETED"
     await world.later(timedelta(days=91))
-    assert (await world.manager.retire(deadline=soon()))["batches"] == 1
+    done = await world.manager.retire(deadline=soon())
+    assert done["batches"] == 1
     (cold,) = await world.rows("SELECT body FROM workflow.batch_pause_operations_archive")
     assert len(cold["body"]["members"]) == 1
     assert sum((await world.manager.retire(deadline=soon())).values()) == 0
+
+
+async def test_alerts_and_tasks_of_what_is_over_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """90 days after they were closed, or their analysis ended; never what is open. The journal keeps the notices."""
+    monkeypatch.setattr(manager, "ROWS", 2)
+    for name in ("a-1", "a-2", "a-3"):
+        await world.paused(name)
+        await world.orchestrator.start_analysis(name, "company:MU", {"news_monitor": f"new-{name}"}, deadline=soon())
+    await send_due(world.database, {"log": LogNotifier()}, until=soon())
+    for name in ("a-1", "a-2"):
+        await world.pauses.resume_analysis(None, analysis_id=name, by=PERSON, deadline=soon())
+        await world.cleanup.fail_analysis(name, "Over.", deadline=soon())
+    await send_due(world.database, {"log": LogNotifier()}, until=soon())
+    before = len(await world.rows("SELECT FROM event WHERE kind LIKE 'notice.%%'"))
+    await world.later(timedelta(days=89))
+    await world.cleanup.cleanup_failed(deadline=soon())
+    done = await world.manager.retire(deadline=soon())
+    assert [done[name] for name in ("alerts", "messages", "overs", "tasks")] == [0] * 4
+
+    await world.later(timedelta(days=91))
+    done = await world.manager.retire(deadline=soon())
+
+    assert done["overs"] == done["tasks"] == 2
+    assert done["alerts"] >= 2
+    assert done["messages"] >= 3
+    open_ones = await world.rows("SELECT analysis_id, closed_at FROM workflow.alert")
+    assert open_ones == [{"analysis_id": "a-3", "closed_at": None}]
+    assert await world.rows("SELECT analysis_id FROM workflow.agent_task") == [{"analysis_id": "a-3"}]
+    assert not await world.rows("SELECT FROM workflow.alert_send")
+    assert len(await world.rows("SELECT FROM event WHERE kind LIKE 'notice.%%'")) == before
+
+
+async def test_an_alert_that_was_forgotten_is_not_raised_again(world: World) -> None:
+    """What was told, acknowledged and forgotten is over, however often whoever found it finds it again."""
+    alert = NewAlert(
+        alert_id=uuid4(), kind="RESULTS_MISSING", severity=Severity.HIGH, subject=None, analysis_id="a-1", about=None,
+        payload={},
+    )  # fmt: skip
+    for expected in (True, False):
+        async with world.database.transaction(soon()) as conn:
+            assert await raise_alert(conn, alert) is expected
+        world.owner("DELETE FROM workflow.alert")

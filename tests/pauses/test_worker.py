@@ -42,13 +42,17 @@ def settings(world: World, light_stack: Any, home: Path) -> Settings:
     )
 
 
+SETTINGS = ("home", "agent_programs", "agent_processes", "archive_checkpoints")
+"""What a worker is told besides addresses and secrets."""
+
+
 @asynccontextmanager
 async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run one role as the supervisor does, in a process group of its own, and end it."""
     environment: dict[str, str] = {}
     for name in Settings.model_fields:
         value = getattr(settings, name)
-        if name.endswith("_url") or name in {"home", "agent_programs", "agent_processes", "archive_checkpoints"}:
+        if name.endswith(("_url", "_secret")) or name in SETTINGS:
             text = value.get_secret_value() if isinstance(value, SecretStr) else value
             environment |= {f"IMEM_{name.upper()}": str(text)} if text is not None else {}
     path = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH"))))

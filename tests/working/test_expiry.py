@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cache import changes
-from cache.document import document_of
+from cache.document import digest, document_of
 from cache.keys import snapshot, working
 from cache.memory import WorkingMemory
 from cache.snapshots import SnapshotStore
@@ -224,6 +224,13 @@ async def test_a_clock_that_jumps_back_ends_nothing(world: World) -> None:
     assert world.image(agent_id) == image
     with pytest.raises(BadInput, match="Is the clock of this machine right"):
         await world.store.open(somebody(), 1, deadline=NEVER)
+    # What would begin anew in the past is refused before what is there is removed.
+    with pytest.raises(BadInput, match="Is the clock of this machine right"):
+        await world.store.open(memory.identity, 2, replace=True, deadline=NEVER)
+    _, contents = await world.store.read(agent_id, deadline=NEVER)
+    with pytest.raises(BadInput, match="Is the clock of this machine right"):
+        await world.store.restore(memory.identity, contents, digest(contents), epoch=2, seq=1, deadline=NEVER)
+    assert world.image(agent_id) == image
 
 
 async def test_a_clock_that_jumps_ahead_costs_no_key(world: World) -> None:

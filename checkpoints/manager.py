@@ -119,9 +119,10 @@ class Manager:
             ("batches", self._launches),
             ("sagas", self._sagas),
             ("started", self._started),
-            ("waiting", self._waiting),
             ("completed", self._completed),
+            # Last, since a working server that is silent keeps them until the round's time is over.
             ("kept", self._kept),
+            ("waiting", self._waiting),
         )
         for name, step in work:
             if deadline.passed:

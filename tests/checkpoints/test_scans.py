@@ -83,6 +83,7 @@ ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "failures_open": {"limit": ROWS},
     "signatures_to_compare": {"since": 2 * WINDOW, "least": LEAST, "limit": ROWS},
     "gates_due": {"limit": ROWS},
+    "gates_to_look_at": {"again": SINCE, "limit": ROWS},
     "timers_due": {"limit": ROWS},
     "pauses_resolved": {"limit": ROWS},
     "batches_under_way": {"limit": ROWS},
@@ -91,7 +92,7 @@ ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "dispatch_tasks": {"lost_after": LOST_AFTER, "analyses": [f"new-{n}" for n in range(1, 21)]},
     "dispatch_running": {},
     "pauses_not_kept": {"limit": ROWS},
-    "tasks_all_completed": {"after": None, "limit": ROWS},
+    "tasks_all_completed": {"after": None, "limit": ROWS, "again_after": timedelta(minutes=5)},
     # A pass over the alerts, every ten seconds.
     "plan_alerts": {"channels": ["log"]},
     "claim_sends": {"channels": ["log"], "seconds": 60.0, "limit": 20},

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from checkpoints import manager
-from checkpoints.gates import Gates
 from checkpoints.saga import AT_ONCE, STEP_BUDGET_MS
-from journal.clock import SystemClock
 from journal.deadline import Deadline
+from journal.errors import TransitionRefused
 from tests.working.servers import OwnServer
 
 from .world import PERSON, World, soon
@@ -88,37 +87,34 @@ async def test_what_a_round_did_not_reach_comes_before_what_it_tried(world: Worl
     assert [row["analysis_id"] for row in found] == ["a-2"]
 
 
-class Missing:
-    """A clean-up that finds every result missing, but of one."""
+class Refusing:
+    """A clean-up that can end nothing."""
 
-    def __init__(self, done: str) -> None:
-        self.done = done
+    def __init__(self) -> None:
         self.asked: list[str] = []
 
     async def cleanup_success(self, analysis_id: str, *, deadline: Deadline) -> Any:
-        from checkpoints.cleanup import Cleaned, Missing
-
         deadline.check("a clean-up")
         self.asked.append(analysis_id)
-        return Cleaned() if analysis_id == self.done else Cleaned(missing=(Missing("screening", "scan", None),))
+        raise TransitionRefused("It cannot be ended.")
 
 
 async def test_analyses_that_cannot_be_ended_keep_no_others_waiting(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Page by page; those that lack results wait for their agents, which are started again."""
+    """Page by page, and then from the first again."""
     monkeypatch.setattr(manager, "ROWS", 3)
     names = [f"a-{number}" for number in range(7)]
     for name in names:
         await world.orchestrator.start_analysis(name, "company:MU", {"screening": f"scr-{name}"}, deadline=soon())
     world.owner("UPDATE workflow.agent_task SET state = 'COMPLETED'")
-    cleanup: Any = Missing("a-6")
+    cleanup: Any = Refusing()
     parts = world.parts
-    gates = Gates(world.database, world.working, world.snapshots, SystemClock())
-    managing = manager.Manager(world.database, parts.saga, parts.incidents, parts.batches, gates=gates, cleanup=cleanup)
+    managing = manager.Manager(
+        world.database, parts.saga, parts.incidents, parts.batches, gates=parts.manager._gates, cleanup=cleanup
+    )
 
     for _ in range(4):
         await managing.round(deadline=soon())
 
-    assert cleanup.asked == names
-    assert await world.alerts() == ["RESULTS_MISSING"] * 6
+    assert cleanup.asked == [*names, *names[:3]]

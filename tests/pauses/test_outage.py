@@ -20,6 +20,7 @@ from journal.migrations import migrate
 from tests.conftest import settings_for, temporary_home
 from tests.working.servers import OwnServer
 
+from .delivered import deliver
 from .world import PERSON, World, close_world, make_world, soon
 
 
@@ -223,6 +224,7 @@ async def test_an_agent_gets_over_a_working_server_that_comes_back(
             await given.session.memory.list("log").append(name)
             if begun == ["screener_data_fetch", "quantitative_filter"]:
                 memories[0].kill()
+            await deliver(given.session, name)
             await given.session.complete(name)
 
     async def back(_: float) -> None:
@@ -288,6 +290,7 @@ async def test_an_answer_that_came_while_the_working_server_was_away_is_not_paid
 
         for name in given.session.pending:
             assert await given.session.once("prices", call) == 1
+            await deliver(given.session, name)
             await given.session.complete(name)
 
     async def back(_: float) -> None:

@@ -14,6 +14,7 @@ from checkpoints.programs import AgentRun, program
 from checkpoints.session import Session
 from tests.http_server import HttpServer, serving
 
+from .delivered import deliver
 from .test_retries import Waits
 from .world import PERSON, World, soon
 
@@ -41,6 +42,7 @@ async def broken_off(world: World, upstream: HttpServer, done: int) -> None:
     async with world.parts.runner.desk.begin(**AGENT) as session:
         for name in session.pending[:done]:
             await session.memory.set(name, "done")
+            await deliver(session, name)
             await session.complete(name)
         await session.memory.list("log").append("begun")
         assert await pay(session, upstream, "prices") == "ok"
@@ -89,6 +91,7 @@ async def test_another_attempt_and_a_failure_pay_for_nothing_twice(world: World,
             await pay(given.session, upstream, name)
             if name == "quantitative_filter" and troubles:
                 raise troubles.pop(0)
+            await deliver(given.session, name)
             await given.session.complete(name)
 
     program("screening")(run)

@@ -16,6 +16,7 @@ from checkpoints.retries import numbered
 from checkpoints.runs import Runner
 from tests.http_server import Answer, Asked, HttpServer, serving
 
+from .delivered import deliver
 from .world import PERSON, World, soon
 
 FIRST = "screener_data_fetch"
@@ -45,6 +46,7 @@ class Upstream:
                 await log.append(f"{name} begun")
                 (await client.get(f"{self.server.url}/{name}")).raise_for_status()
                 await log.append(f"{name} done")
+                await deliver(run.session, name)
                 await run.session.complete(name)
 
     @property

@@ -19,7 +19,7 @@ FREEING = {
 LIKE = re.compile("free$|(one|free)_")
 """Called like *write*."""
 
-READING = {"stand", "read", "look", "names", "get_snapshot", "get_copy", "get_call", "keys_there"}
+READING = {"stand", "read", "look", "names", "get_snapshot", "get_copy", "get_call", "get_result", "keys_there"}
 
 
 def test_every_script_says_how_it_is_called() -> None:

@@ -63,7 +63,7 @@ async def dead(own: World, analysis_id: str, stock_id: str) -> None:
 
 
 @pytest.mark.spec("CK-38")
-@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.chaos)])
 async def test_a_pause_is_driven_and_an_alert_leaves_without_the_broker(
     own: World, memories: tuple[OwnServer, OwnServer], settings: Settings, receiver: HttpServer, how: signal.Signals
 ) -> None:

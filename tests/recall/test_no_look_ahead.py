@@ -23,7 +23,7 @@ T = 5
 """The day as of which is asked; facts are known from day 0 to day 10."""
 
 EXAMPLES = settings(
-    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True
 )
 
 DAYS = st.integers(0, 10)

@@ -57,16 +57,9 @@ def sender(app: Celery) -> Send:
     return put
 
 
-def orders_over(stores: Stores, working: Client, durable: Client) -> Orders:
-    """
-    Return what orders pauses over these stores.
-
-    Raises:
-        SettingsError: the file of agents is wrong.
-    """
-    settings = stores.settings
-    definitions = Definitions.read(settings.agents)
-    parts = assemble(stores.database, working, durable, definitions, sender(make_app(settings)))
+def orders_over(stores: Stores, working: Client, durable: Client, definitions: Definitions) -> Orders:
+    """Return what orders pauses over these stores, of agents as *definitions* have them."""
+    parts = assemble(stores.database, working, durable, definitions, sender(make_app(stores.settings)))
     return Orders(stores.gateway, parts)
 
 
@@ -81,7 +74,7 @@ async def opened(stores: Stores) -> AsyncIterator[Orders]:
     working = Client(secret(stores.settings, "valkey_working_url"), name="The working Valkey")
     durable = Client(secret(stores.settings, "valkey_durable_url"), name="The durable Valkey")
     try:
-        yield orders_over(stores, working, durable)
+        yield orders_over(stores, working, durable, Definitions.read(stores.settings.agents))
     finally:
         await working.close()
         await durable.close()

@@ -150,8 +150,8 @@ class Work:
         )
         self._cache = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
         working, durable = self._clients
-        definitions = Definitions.read(settings.agents)
-        self.desk = Desk.over(stores.database, working, durable, definitions, SystemClock(), cache=self._cache)
+        self._definitions = Definitions.read(settings.agents)
+        self.desk = Desk.over(stores.database, working, durable, self._definitions, SystemClock(), cache=self._cache)
         self.leases, self.memories, self.checkpoints = self.desk.leases, self.desk.working, self.desk.checkpoints
 
     @cached_property
@@ -159,7 +159,7 @@ class Work:
         """What orders pauses; made on first use."""
         from imem.pausing import orders_over  # noqa: PLC0415 - who pauses nothing needs no broker
 
-        return orders_over(self._stores, *self._clients)
+        return orders_over(self._stores, *self._clients, self._definitions)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -8,11 +8,8 @@ cost seconds. For each it answers with how the life ended: the number of the sig
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -22,6 +19,7 @@ from journal.database import Database, Parameters
 from journal.deadline import Deadline
 from kg.applier import Applier
 from kg.engine import Graph
+from tests.lives import one_a_line
 
 T = TypeVar("T")
 
@@ -106,21 +104,5 @@ async def live(where: dict[str, Any], steps: Steps) -> None:
         await database.close()
 
 
-def main() -> None:
-    where = json.loads(sys.stdin.readline())
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                asyncio.run(live(where, Steps(int(line))))
-                code = 0
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    one_a_line(lambda where, line: live(where, Steps(int(line))))

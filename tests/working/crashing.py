@@ -8,11 +8,9 @@ them cost seconds. For each it answers with how the life ended: the number of th
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
-import sys
 from typing import Any
 
 from cache.client import Client
@@ -21,6 +19,7 @@ from cache.state import Identity
 from cache.store import WorkingStore
 from journal.clock import SystemClock
 from journal.deadline import Deadline
+from tests.lives import one_a_line
 
 
 class Stepwise(Client):
@@ -50,21 +49,5 @@ async def live(url: str, told: dict[str, Any]) -> None:
         await store.restore(identity, contents, digest(contents), told["epoch"], told["seq"], deadline=Deadline.never())
 
 
-def main() -> None:
-    url = json.loads(sys.stdin.readline())
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                asyncio.run(live(url, json.loads(line)))
-                code = 0
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    one_a_line(lambda url, line: live(url, json.loads(line)))

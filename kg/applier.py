@@ -91,7 +91,9 @@ class Applier:
         database: the journal.
         graph: where to.
         bell: what to wait for when nothing is due.
-        applied: told the kinds of each batch once it is in the graph.
+        written: told each batch once it is in the graph, before anybody is told that it is: who caches what the graph
+            says drops it here. A failure of its own is for it to handle; a crash has it told again.
+        applied: told each batch once it is marked applied.
         derivers: sort of derived value → what makes its rows; sorts without one need only the key.
         batch: events in one transaction at most.
         clock: for ``applied_at``.
@@ -100,7 +102,8 @@ class Applier:
     database: Database
     graph: Graph
     bell: Bell
-    applied: Callable[[frozenset[str]], Awaitable[None]] | None = None
+    written: Callable[[Sequence[Event]], Awaitable[None]] | None = None
+    applied: Callable[[Sequence[Event]], Awaitable[None]] | None = None
     derivers: dict[str, Deriver] = field(default_factory=dict)
     batch: int = 2000
     clock: Clock = field(default_factory=SystemClock)
@@ -231,6 +234,8 @@ class Applier:
 
     async def _mark(self, events: Sequence[Event], bookmark: str | None) -> None:
         positions = [event.position for event in events]
+        if self.written is not None:
+            await self.written(events)
         marked = await self.database.do(
             "settle_applied",
             {"positions": positions, "bookmark": bookmark, **self.lease.fence},
@@ -240,7 +245,7 @@ class Applier:
             raise LeaseLost("The applier's lease was lost before its work was marked.")
         self._held.difference_update(positions)
         if self.applied is not None:
-            await self.applied(frozenset(event.kind for event in events))
+            await self.applied(events)
 
     async def _marked(self) -> None:
         """Wait until the last batch is marked; its failure is ours."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -26,6 +26,7 @@ from journal.bell import StreamBell
 from journal.settings import Settings
 from kg.applier import Applier
 from kg.engine import Graph
+from kg.project import Event
 from kg.warm import warm, worth_warming
 
 log = structlog.get_logger()
@@ -98,7 +99,7 @@ class Asker:
         self._app = app
         self._due = asyncio.Event()
 
-    async def applied(self, kinds: frozenset[str]) -> None:
+    def applied(self, kinds: frozenset[str]) -> None:
         """Take note of the kinds of a batch that the graph now holds."""
         if not SETTLING.isdisjoint(kinds):
             self._due.set()
@@ -135,9 +136,9 @@ async def _serve(settings: Settings) -> None:
         asker = Asker(make_app(stores.settings))
         warmer = Warmer(stores.graph)
 
-        async def applied(kinds: frozenset[str]) -> None:
+        async def applied(events: Sequence[Event]) -> None:
             warmer.applied()
-            await asker.applied(kinds)
+            asker.applied(frozenset(event.kind for event in events))
 
         applier = Applier(
             stores.database,

@@ -113,11 +113,11 @@ async def test_what_the_applier_asks_for_is_settled(
     settings = settings_of(stack, world, home)
     await world.say(*lines(3))
     asker = Asker(make_app(settings))
-    await asker.applied(frozenset({"record.Company"}))
+    asker.applied(frozenset({"record.Company"}))
     asking = asyncio.create_task(asker.run())
     await asyncio.sleep(0)
     assert await broker.llen(f"imem:celery:{QUEUE}") == 0
-    await asker.applied(frozenset({"record.Outcome", "record.Company"}))
+    asker.applied(frozenset({"record.Outcome", "record.Company"}))
     await until(lambda: asked(broker))
     asking.cancel()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -330,13 +331,19 @@ async def test_a_value_that_cannot_be_sent_is_one_events_trouble(
 
 
 async def test_a_listener_is_told_what_was_applied(empty: World, journal: Journal) -> None:
-    told: list[frozenset[str]] = []
+    """First while nobody knows that the batch is in the graph, then when everybody may."""
+    told: list[tuple[str, int, list[str]]] = []
 
-    async def listen(kinds: frozenset[str]) -> None:
-        told.append(kinds)
+    def listener(name: str) -> Callable[[Sequence[Event]], Awaitable[None]]:
+        async def listen(events: Sequence[Event]) -> None:
+            rows = await journal.rows("SELECT position FROM delivery WHERE state = 'applied'")
+            told.append((name, len(rows), [event.kind for event in events]))
+
+        return listen
 
     await journal.say(analysis("a1"), bull(specialization="x", kind="model"))
-    applier: Applier = empty.applier(journal, applied=listen)
+    applier: Applier = empty.applier(journal, written=listener("written"), applied=listener("applied"))
     await applier.drain()
 
-    assert told == [frozenset({"record.Analysis", "record.Agent"})]
+    kinds = ["record.Analysis", "record.Agent"]
+    assert told == [("written", 0, kinds), ("applied", 2, kinds)]

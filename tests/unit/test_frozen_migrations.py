@@ -1,0 +1,30 @@
+"""A migration that stands on the main branch never changes: somebody has data that it made."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from journal.statements import root_of
+
+FROZEN: Final = {
+    "001_journal.sql": "e9be0f1ab4565677a7b4ec8560406bfb776012d7ac8e879d50291da19031ab5b",
+    "002_append.sql": "bd840139233895d212032b083acf52e1917666705828612e6a00ea83c53b122d",
+    "003_credibility.sql": "62e839210379ce93597749f50b9e9ab6cdbe0b1781f20f3ad707e757de4eb1c1",
+    "004_checkpoints.sql": "384abd83a369735bae18492affcc7c0e662f220ef337742400595a7ebed9ad06",
+    "005_langgraph.sql": "f587188f2ac71b51de44856fd20fba9d4b8d4ade138887a29478b26afb575213",
+    "006_conversations.sql": "6116eb9afd7d76d24d97b6055237c6113298d4e607b948ccd1b013319f928e16",
+    "007_pauses.sql": "5e05a410f85f6b9653e21031ebaba9379279d541b5f77fb3754e16bd678f1c42",
+    "008_workflow_threads.sql": "3d45d19d104ad3d8cfb0d57e67e084a4035d785eb74c6552db46627590547435",
+    "009_conversation_owners.sql": "c2972b233c3771b6c8f006411cf6a1a9d96f57724d82f16f92ca04230b28db91",
+    "010_gates.sql": "a9fc8bef954b0c02863dbc1c25e71d1baf3594cbecb6255277fbadabe7733339",
+    "001_constraints.cypher": "4632e73a333e11a0e64ff605e66d12f909e128989b5f038ec7cbc8fc6fa5149e",
+    "002_indexes.cypher": "5bc68af213de32c731455fe28b851856df7453c5285b89ab40e884c934278c0c",
+}
+"""Name of each file → its SHA-256. A new one is added here; none is ever edited, not even a comment."""
+
+
+def test_no_migration_changes() -> None:
+    folders = (root_of("journal", "sql") / "migrations", root_of("kg", "cypher") / "schema")
+    files = [file for folder in folders for file in sorted(folder.iterdir()) if file.suffix in {".sql", ".cypher"}]
+    assert {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files} == FROZEN

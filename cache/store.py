@@ -13,6 +13,7 @@ No operation looks for keys by a pattern: the index says which there are.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import Any, Final
 from cache import keys
 from cache.changes import LARGEST_WRITE_BYTES, Change
 from cache.client import Argument, Client
-from cache.document import CAP_BYTES, Contents, Entry, digest, same, size_of
+from cache.document import CAP_BYTES, Contents, Entry, digest, size_of
 from cache.scripts import script
 from cache.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Identity, Meta, Mode, moment_of, ms_of, refusal
 from cache.values import entry_from
@@ -344,7 +345,8 @@ class WorkingStore:
         """
         Put *contents*, which are those of checkpoint *seq*, in place of whatever is there, and open it.
 
-        They are compared with *digest* before anything is touched, and again as they were read back.
+        They are compared with *digest* before anything is touched, and the server compares what it holds afterwards with
+        what it was sent.
 
         A crash leaves either what was there before, or the new content as ``RESTORING``, which everything but another
         restore, :meth:`clear` and ``open(…, replace=True)`` refuses; or the new content, open.
@@ -368,20 +370,24 @@ class WorkingStore:
         its, agent_id, mark = keys.working(identity.agent_id), identity.agent_id, secrets.token_hex(16)
         arguments: list[Argument] = [its.prefix, identity.analysis_id, identity.agent_type, epoch, self._now_ms()]
         arguments += [mark, seq, marked or digest, int(replace), size, int(marked in {None, digest})]
+        given: list[bytes] = []
         for suffix, entry in contents.items():
             flat = entry.flat()
-            arguments += [suffix, entry.type.value, len(flat), *flat]
+            given += (suffix, entry.type.value.encode("ascii"), b"%d" % len(flat), *flat)
+        arguments.append(hashlib.sha1(b"\0".join(given), usedforsecurity=False).hexdigest())
+        arguments += given
         names = (its.meta, its.index, its.scratch)
-        _, _, found = await self._run(agent_id, "restore", names, arguments, epoch=epoch, deadline=deadline)
-        restored = {
-            suffix: entry_from(kind, leaves)
-            for suffix, kind, leaves in zip(found[::3], found[1::3], found[2::3], strict=True)
-        }
-        if not same(restored, contents):
-            await self._settle(agent_id, epoch, mark, "clear", deadline=deadline)
+        answer = await self._client.run(script("restore"), names, arguments, deadline=deadline)
+        if answer[0] == b"differs":
             raise ConsistencyError(f"What was restored as {agent_id} is not what was given.")
-        # Whoever came in between has put a mark of his own there.
-        fields, count = await self._settle(agent_id, epoch, mark, "open", deadline=deadline)
+        if answer[0] != b"ok":
+            raise refusal(agent_id, answer, epoch=epoch)
+        try:
+            _, fields, count = await self._run(
+                agent_id, "settle", (its.meta, its.index), (epoch, mark), epoch=epoch, deadline=deadline
+            )
+        except NotOpen as error:
+            raise StaleEpoch(f"The working memory of {agent_id} was removed while it was restored.") from error
         return Meta.of(agent_id, fields, count)
 
     async def verify(
@@ -400,23 +406,6 @@ class WorkingStore:
             raise ConsistencyError(f"{whose} has {len(contents)} keys, not {key_count}.")
         _compare(contents, digest, whose)
         return meta
-
-    async def _settle(
-        self, agent_id: str, epoch: int, mark: str, end: str, *, deadline: Deadline
-    ) -> tuple[list[bytes], int]:
-        its = keys.working(agent_id)
-        try:
-            _, fields, count = await self._run(
-                agent_id,
-                "settle",
-                (its.meta, its.index),
-                (its.prefix, epoch, mark, end),
-                epoch=epoch,
-                deadline=deadline,
-            )
-        except NotOpen as error:
-            raise StaleEpoch(f"The working memory of {agent_id} was removed while it was restored.") from error
-        return fields, count
 
     async def _run(
         self,

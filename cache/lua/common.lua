@@ -176,6 +176,41 @@ local function put_size(suffix, kind, first, last)
   return total
 end
 
+-- Whether the server holds, under a key, the value that stands from ARGV[first] to ARGV[last].
+local function holds(key, kind, first, last)
+  if kind == 'string' then
+    return redis.call('GET', key) == ARGV[first]
+  end
+  local leaves = leaves_of(key, kind)
+  if #leaves ~= last - first + 1 then
+    return false
+  elseif kind == 'list' then
+    for i = 1, #leaves do
+      if leaves[i] ~= ARGV[first + i - 1] then
+        return false
+      end
+    end
+    return true
+  end
+  -- In no order: what was given, by its leaf, and for a set nothing but that it was.
+  local given, step = {}, (kind == 'set') and 1 or 2
+  for i = first, last, step do
+    if kind == 'zset' then
+      given[ARGV[i + 1]] = tonumber(ARGV[i])
+    else
+      given[ARGV[i]] = (kind == 'set') or ARGV[i + 1]
+    end
+  end
+  for i = 1, #leaves, step do
+    local leaf = leaves[i]
+    local its = (kind == 'set') or (kind == 'zset' and tonumber(leaves[i + 1])) or leaves[i + 1]
+    if given[leaf] ~= its then
+      return false
+    end
+  end
+  return true
+end
+
 -- wiping --
 -- Removes every key that there is; returns how many. An index that is none names nothing.
 local function wipe(meta, index, prefix)

@@ -1,9 +1,9 @@
 -- A whole memory at once: reading it, and putting it back. The keys and the refusals are explained in common.lua; KEYS
 -- are meta and index in this order, and *prefix* is that of the working keys.
 --
--- A restore is two scripts with a comparison between them: *restore* leaves RESTORING behind, with the mark of this
--- restore; *settle* opens or clears what bears that mark. A crash between them leaves RESTORING, which writes, reads
--- and *open* refuse.
+-- A restore is two scripts: *restore* writes, reads again and compares, and leaves RESTORING behind, with the mark of this
+-- restore; *settle* opens what bears that mark. A crash between them leaves RESTORING, which writes, reads and *open*
+-- refuse.
 
 -- read --
 #!lua flags=no-writes
@@ -33,12 +33,14 @@ return {'ok', redis.call('HGETALL', meta), #suffixes, found}
 -- restore --
 #!lua
 -- with: common, lasting, leaves, putting, wiping
--- Removes what is there, writes what is given, and leaves it RESTORING; everything expires in 24 hours. What was written
--- is read again, under the names that the index now holds, for the caller to compare.
---   restore(meta, index, scratch key; prefix, analysis, type, epoch, now, mark, seq, digest, replace, size, clean,
---     {suffix, type, n, leaf × n}…) → {'ok', rev, {suffix, type, {leaf, …}, …}}
+-- Removes what is there, writes what is given, and reads it again, under the names that the index now holds. What is the
+-- same it leaves RESTORING, for *settle* to open; anything else it clears. Everything expires in 24 hours.
+--   restore(meta, index, scratch key; prefix, analysis, type, epoch, now, mark, seq, digest, replace, size, clean, proof,
+--     {suffix, type, n, leaf × n}…) → {'ok', rev}
 -- What belongs to another analysis stands in the way unless *replace* is 1. *clean* is 1 where what is given is what
--- *digest* says, and 0 where it holds more: the memory then counts as written to since that checkpoint.
+-- *digest* says, and 0 where it holds more: the memory then counts as written to since that checkpoint. *proof* is the
+-- SHA-1 of everything after it, with a NUL between.
+-- Refused as well with {'differs'}: what arrived is not what was sent, or what is stored is not what arrived.
 local meta, index = KEYS[1], KEYS[2]
 local prefix, analysis, owner_type, epoch, now = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local held, rev = held_by(meta), 1
@@ -53,54 +55,63 @@ if held then
     return {'other', owner[1], owner[2]}
   end
 end
-local at, i, suffixes, kinds = now + DAY_MS, 12, {}, {}
+local at, i, count, suffixes, places = now + DAY_MS, 13, 0, {}, {}
 if over(KEYS[3], at) then
   return {'past'}
+end
+if redis.sha1hex(table.concat(ARGV, '\0', 13)) ~= ARGV[12] then
+  return {'differs'}
 end
 wipe(meta, index, prefix)
 while i <= #ARGV do
   local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
   local key = prefix .. suffix
   -- An index that was lost did not name it.
-  redis.call('UNLINK', key)
+  if kind ~= 'string' then
+    redis.call('UNLINK', key)
+  end
   put_leaves(key, kind, i + 3, last, at)
   if kind ~= 'string' then
     redis.call('PEXPIREAT', key, at)
   end
-  suffixes[#suffixes + 1], kinds[suffix] = suffix, kind
+  count = count + 1
+  suffixes[count], places[suffix] = suffix, i
   i = last + 1
 end
-for from = 1, #suffixes, CHUNK do
-  redis.call('SADD', index, unpack(suffixes, from, math.min(from + CHUNK - 1, #suffixes)))
+for from = 1, count, CHUNK do
+  redis.call('SADD', index, unpack(suffixes, from, math.min(from + CHUNK - 1, count)))
 end
 redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', epoch, 'rev', rev,
   'state', 'RESTORING', 'restoring', ARGV[6], 'mode', 'active', 'expires_at', at, 'renewed_at', now,
   'size', ARGV[10], 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', ARGV[11] == '1' and rev or rev - 1)
 redis.call('PEXPIREAT', index, at)
 redis.call('PEXPIREAT', meta, at)
-local found, place = {}, 0
 for _, suffix in ipairs(redis.call('SMEMBERS', index)) do
-  local kind = kinds[suffix]
-  found[place + 1], found[place + 2], found[place + 3] = suffix, kind, leaves_of(prefix .. suffix, kind)
-  place = place + 3
+  local place = places[suffix]
+  if not (place and holds(prefix .. suffix, ARGV[place + 1], place + 3, place + 2 + tonumber(ARGV[place + 2]))) then
+    wipe(meta, index, prefix)
+    return {'differs'}
+  end
+  count = count - 1
 end
-return {'ok', rev, found}
+if count ~= 0 then
+  wipe(meta, index, prefix)
+  return {'differs'}
+end
+return {'ok', rev}
 
 -- settle --
 #!lua flags=allow-oom
--- with: common, wiping
--- Ends a restore: opens what it wrote, or clears it. Only what bears its epoch and its mark; a later restore is another's.
---   settle(meta, index; prefix, epoch, mark, 'open' or 'clear') → {'ok', {field, value, …}, count of keys}
-local meta, index, prefix, epoch = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+-- with: common
+-- Ends a restore: opens what it wrote. Only what bears its epoch and its mark; a later restore is another's.
+--   settle(meta, index; epoch, mark) → {'ok', {field, value, …}, count of keys}
+local meta, index, epoch = KEYS[1], KEYS[2], tonumber(ARGV[1])
 local held = held_by(meta)
 if not held then
   return {'absent'}
 end
-if epoch ~= held.epoch or redis.call('HGET', meta, 'restoring') ~= ARGV[3] then
+if epoch ~= held.epoch or redis.call('HGET', meta, 'restoring') ~= ARGV[2] then
   return {'stale', held.epoch}
-end
-if ARGV[4] ~= 'open' then
-  return {'ok', {}, wipe(meta, index, prefix)}
 end
 redis.call('HSET', meta, 'state', 'OPEN', 'restoring', '')
 return {'ok', standing(meta, index)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import signal
 import sys
@@ -12,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -185,11 +186,11 @@ async def test_recovery_goes_on_from_remains(world: World) -> None:
     assert (await world.store.open(memory.identity, 3, replace=True, deadline=NEVER)).keys == 0
 
 
-async def test_what_is_read_back_wrong_is_cleared(world: World) -> None:
-    """A server that does not hold what it was given: nothing of it is left to be found."""
+async def test_what_arrives_otherwise_touches_nothing(world: World) -> None:
+    """A leaf that changed on its way: the server notices before it removes anything."""
     memory = await world.memory()
     await memory.set("a", "1")
-    agent_id = memory.identity.agent_id
+    before = world.image(memory.identity.agent_id)
     original = world.store._client.run
 
     async def run(script: Any, keys: Any, arguments: Any, **named: Any) -> Any:
@@ -201,7 +202,51 @@ async def test_what_is_read_back_wrong_is_cleared(world: World) -> None:
     world.store._client.run = run  # type: ignore[method-assign]
     with pytest.raises(ConsistencyError, match="is not what was given"):
         await world.store.restore(memory.identity, CONTENT, digest(CONTENT), 2, 1, deadline=NEVER)
-    assert world.image(agent_id) == {}
+    assert world.image(memory.identity.agent_id) == before
+
+
+SPOILED: Final = {
+    "a text": ("'SET', key, ARGV[first],", "'SET', key, ARGV[first] .. '!',"),
+    "a list": ("push(PUTS[kind], key, first, last)", "push(PUTS[kind], key, first, last - (kind == 'list' and 1 or 0))"),
+    "a score": ("push(PUTS[kind], key, first, last)", "push(PUTS[kind], key, first, last) "
+                "if kind == 'zset' then redis.call('ZINCRBY', key, 1, ARGV[last]) end"),
+    "a field": ("push(PUTS[kind], key, first, last)", "push(PUTS[kind], key, first, last) "
+                "if kind == 'hash' then redis.call('HSET', key, ARGV[first], 'other') end"),
+    "a member": ("push(PUTS[kind], key, first, last)", "push(PUTS[kind], key, first, last) "
+                 "if kind == 'set' then redis.call('SREM', key, ARGV[first]) redis.call('SADD', key, 'other') end"),
+    "a key": ("redis.call('PEXPIREAT', index, at)", "redis.call('SREM', index, suffixes[1])"),
+    "another key": ("redis.call('PEXPIREAT', index, at)", "redis.call('SADD', index, 'other')"),
+}  # fmt: skip
+"""What a server keeps otherwise than it got it → what the script says for that, and what it says instead."""
+
+
+@pytest.mark.spec("CK-23")
+@pytest.mark.parametrize("what", SPOILED)
+async def test_what_is_kept_otherwise_is_cleared(world: World, what: str) -> None:
+    """A server that does not hold what it was given, of any type: nothing of it is left to be found."""
+    memory = await world.memory()
+    await memory.set("a", "1")
+    original, (said, instead) = world.store._client.run, SPOILED[what]
+    contents = {
+        **CONTENT,
+        b"fields": Entry(Type.HASH, ((b"a", b"1"), (b"b", b"2"))),
+        b"members": Entry(Type.SET, (b"a", b"b")),
+    }
+
+    async def run(script: Any, keys: Any, arguments: Any, **named: Any) -> Any:
+        if script.name == "restore":
+            assert said.encode() in script.text
+            text = script.text.replace(said.encode(), instead.encode())
+            sha1 = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+            script = replace(script, text=text, sha1=sha1)
+        return await original(script, keys, arguments, **named)
+
+    world.store._client.run = run  # type: ignore[method-assign]
+    with pytest.raises(ConsistencyError, match="is not what was given"):
+        await world.store.restore(memory.identity, contents, digest(contents), 2, 1, deadline=NEVER)
+    left = world.image(memory.identity.agent_id)
+    assert all(b":working:" in key for key in left), "neither a meta nor an index that leads to it"
+    assert len(left) <= (what == "a key")
 
 
 @pytest.mark.spec("CK-24")

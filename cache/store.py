@@ -345,8 +345,8 @@ class WorkingStore:
         """
         Put *contents*, which are those of checkpoint *seq*, in place of whatever is there, and open it.
 
-        They are compared with *digest* before anything is touched, and the server compares what it holds afterwards with
-        what it was sent.
+        They are compared with *digest* before anything is touched, and the server compares what it holds afterwards
+        with what it was sent.
 
         A crash leaves either what was there before, or the new content as ``RESTORING``, which everything but another
         restore, :meth:`clear` and ``open(…, replace=True)`` refuses; or the new content, open.

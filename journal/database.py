@@ -7,15 +7,12 @@ means that nothing was written and a retry is safe; lost after, nobody knows.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg.rows import dict_row
-from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
 from journal.connection import BACKGROUND_TIMEOUT_S, Connection, LateStatement, SilentServer
 from journal.deadline import Deadline
@@ -26,19 +23,14 @@ from journal.errors import (
     PostgresUnavailable,
     StatementRejected,
 )
+from journal.pool import Pool
 from journal.statements import sql
 
 Row = dict[str, Any]
 Parameters = Mapping[str, Any] | Sequence[Any]
 
-# The pool logs every failed attempt with libpq's words, which quote the URL; the caller gets the error anyway.
-logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
-
 _LONGEST_WAIT_S = 30.0
 """Longest wait for a connection where the caller has no deadline, in seconds."""
-
-_LONGEST_CLOSE_S = 1.0
-"""How long the end waits for a connection that is just being made, in seconds."""
 
 _ATTEMPTS = 4
 """How often a statement is tried of which Postgres says that nothing was written."""
@@ -88,41 +80,20 @@ class Database:
     A bounded pool of connections of one process and one event loop.
 
     Opens lazily: making one touches no network, so that a server that is down is an error of the call,
-    not of the start.
-
-    Attributes:
-        closed: whether it was closed: nothing is to be had from it any more.
+    not of the start. One that refuses connections is an error at once, whatever the deadline.
     """
 
     def __init__(self, url: str, *, size: int = 8, options: str = "") -> None:
-        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            url,
-            connection_class=Connection,
-            min_size=0,
-            max_size=size,
-            max_waiting=size * 64,
-            open=False,
-            # Failing attempts are the caller's error at once; no background task may keep trying for minutes.
-            reconnect_timeout=0.0,
-            kwargs={
-                # Else the statement that sets the limit begins a transaction, in which those below are savepoints, and
-                # nobody here would see the COMMIT fail.
-                "autocommit": True,
-                "row_factory": dict_row,
-                "application_name": "imem",
-                "connect_timeout": 3,
-                "options": f"-c timezone=UTC {options}".strip(),
-            },
-        )
-        self.closed = False
-        self._opening = asyncio.Lock()
-        self._opened = False
+        self._pool = Pool(url, size=size, options=options)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed: nothing is to be had from it any more."""
+        return self._pool.closed
 
     async def close(self) -> None:
         """Close every connection; running statements are cancelled."""
-        self.closed = True
-        if self._opened:
-            await self._pool.close(timeout=_LONGEST_CLOSE_S)
+        await self._pool.close()
 
     @asynccontextmanager
     async def connection(self, deadline: Deadline) -> AsyncIterator[Connection]:
@@ -140,19 +111,14 @@ class Database:
             PostgresUnavailable: none could be had before *deadline*, or the server left background work waiting.
         """
         deadline.check("a connection to Postgres")
-        if not self._opened:
-            async with self._opening:
-                if not self._opened:
-                    await self._pool.open(wait=False)
-                    self._opened = True
         try:
             # Taken and put back by hand: the pool's own way to lend one ends with a COMMIT for which there is nothing.
-            conn = await self._pool.getconn(min(deadline.left_s(), _LONGEST_WAIT_S))
+            conn = await self._pool.lend(min(deadline.left_s(), _LONGEST_WAIT_S))
             try:
                 await _limit(conn, deadline)
                 yield conn
             finally:
-                await self._pool.putconn(conn)
+                await self._pool.take_back(conn)
         except (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests) as error:
             raise translated(error) from error
 

@@ -8,9 +8,9 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 import pytest
@@ -26,12 +26,14 @@ from journal.entry import Entry
 from journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable
 from journal.gateway import Gateway
 from journal.migrations import migrate
+from journal.pool import WAITING_FOR_EACH
 from journal.settings import Role, Settings
 from kg.entries import entry_of
 from kg.lines import parse_line
 from kg.model import Company
 from recall.model import Quality
 from tests.conftest import settings_for, temporary_home
+from tests.graph_proofs.proxy import proxied
 from tests.graph_proofs.world import importer
 from tests.load.conftest import analysis
 
@@ -233,8 +235,12 @@ async def test_whoever_loses_interest_is_let_go(local: LocalStack, database: Dat
     await works(database)
 
 
-async def test_a_cancelled_statement_ends_on_the_server_and_the_connection_is_kept(database: Database) -> None:
+async def test_a_cancelled_statement_ends_on_the_server_and_the_connection_is_kept(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that answers is asked to stop, so that what nobody waits for does not run on."""
+    # How long a busy machine takes to answer is not what is tested.
+    monkeypatch.setattr(journal.connection, "GRACE_S", 10.0)
     await warm(database)
     busy = "SELECT count(*) AS n FROM pg_stat_activity WHERE query = %s AND state = 'active'"
     backends = "SELECT array_agg(pid ORDER BY pid) AS pids FROM pg_stat_activity WHERE application_name = 'imem'"
@@ -279,3 +285,62 @@ async def test_a_briefing_ends_by_its_deadline(local: LocalStack, settings: Sett
         began = time.monotonic()
         while (await memory.brief("MU", deadline_ms=2000)).history.quality is Quality.UNAVAILABLE:
             assert time.monotonic() - began < 20
+
+
+async def test_a_server_that_refuses_is_no_reason_to_wait(local: LocalStack, database: Database) -> None:
+    """More callers than connections: each hears of it at once, however far its deadline; later all is as before."""
+    nobody = Database("postgresql://u:p@127.0.0.1:1/d", size=SIZE)
+    for _ in range(2):
+        async with within(0):
+            answers = await asyncio.gather(
+                *(nobody.rows("SELECT 1", deadline=Deadline.after_ms(20_000)) for _ in range(4 * SIZE)),
+                return_exceptions=True,
+            )
+        assert {type(answer) for answer in answers} == {PostgresUnavailable}
+    await nobody.close()
+
+    await warm(database)
+    pid = local.state.children["postgres"].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    while True:
+        async with within(100):
+            try:
+                await warm(database)
+            except PostgresUnavailable:
+                continue
+        break
+    await works(database)
+
+
+@pytest.mark.parametrize("away", ["silent", "refusing"])
+async def test_an_outage_of_many_calls_is_over_when_the_server_is_back(local: LocalStack, away: str) -> None:
+    """More calls give up than may wait at all: none of them is in the way of those that come later."""
+    assert local.settings.postgres_url is not None
+    url = urlsplit(local.settings.postgres_url.get_secret_value())
+    assert url.hostname is not None
+    assert url.port is not None
+    async with proxied(url.hostname, url.port) as proxy:
+        behind = url._replace(netloc=url.netloc.replace(f":{url.port}", f":{proxy.port}"))
+        database = Database(urlunsplit(behind), size=SIZE)
+        await warm(database)
+        if away == "refusing":
+            await proxy.refuse()
+        with silent(local) if away == "silent" else nullcontext():
+            for _ in range(2 * WAITING_FOR_EACH):
+                answers = await asyncio.gather(
+                    *(database.rows("SELECT 1", deadline=Deadline.after_ms(10)) for _ in range(SIZE)),
+                    return_exceptions=True,
+                )
+                assert {type(one) for one in answers} <= {BudgetExceeded, PostgresUnavailable}
+        if away == "refusing":
+            await proxy.listen()
+        # A connection that was begun while the server was silent takes its three seconds.
+        async with within(4_000):
+            while True:
+                with suppress(PostgresUnavailable):
+                    await warm(database)
+                    break
+                await asyncio.sleep(0.1)
+        await works(database)
+        await database.close()

@@ -205,18 +205,17 @@ async def test_what_arrives_otherwise_touches_nothing(world: World) -> None:
     assert world.image(memory.identity.agent_id) == before
 
 
+PUSH: Final = "push(PUTS[kind], key, first, last)"
+
 SPOILED: Final = {
     "a text": ("'SET', key, ARGV[first],", "'SET', key, ARGV[first] .. '!',"),
-    "a list": ("push(PUTS[kind], key, first, last)", "push(PUTS[kind], key, first, last - (kind == 'list' and 1 or 0))"),
-    "a score": ("push(PUTS[kind], key, first, last)", "push(PUTS[kind], key, first, last) "
-                "if kind == 'zset' then redis.call('ZINCRBY', key, 1, ARGV[last]) end"),
-    "a field": ("push(PUTS[kind], key, first, last)", "push(PUTS[kind], key, first, last) "
-                "if kind == 'hash' then redis.call('HSET', key, ARGV[first], 'other') end"),
-    "a member": ("push(PUTS[kind], key, first, last)", "push(PUTS[kind], key, first, last) "
-                 "if kind == 'set' then redis.call('SREM', key, ARGV[first]) redis.call('SADD', key, 'other') end"),
+    "a list": (PUSH, "push(PUTS[kind], key, first, last - (kind == 'list' and 1 or 0))"),
+    "a score": (PUSH, f"{PUSH} if kind == 'zset' then redis.call('ZINCRBY', key, 1, ARGV[last]) end"),
+    "a field": (PUSH, f"{PUSH} if kind == 'hash' then redis.call('HSET', key, ARGV[first], 'other') end"),
+    "a member": (PUSH, f"{PUSH} if kind == 'set' then redis.call('SREM', key, 'a') redis.call('SADD', key, 'x') end"),
     "a key": ("redis.call('PEXPIREAT', index, at)", "redis.call('SREM', index, suffixes[1])"),
     "another key": ("redis.call('PEXPIREAT', index, at)", "redis.call('SADD', index, 'other')"),
-}  # fmt: skip
+}
 """What a server keeps otherwise than it got it → what the script says for that, and what it says instead."""
 
 

@@ -85,8 +85,8 @@ def pending(migrations: Sequence[Migration], applied: dict[int, str]) -> list[Mi
         if known[number].sha256 != sha256:
             raise SchemaError(
                 f"The migration {known[number].name} was changed after it was applied.",
-                mend="Restore the file and put the change into a new one; `imem down --purge` removes data that was made"
-                " by a version under development.",
+                mend="Restore the file and put the change into a new one; `imem down --purge` removes what a"
+                " version under development had made.",
             )
     return [one for one in migrations if one.number not in applied]
 

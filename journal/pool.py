@@ -3,7 +3,7 @@ Connections to Postgres, lent one at a time: psycopg's pool, and another one in 
 
 psycopg's own keeps those who gave up waiting in its queue until a connection comes, counts them as waiting, and makes
 no connection while too many do: after an outage of a few hundred calls it would never make one again. So the pool of
-a server that refuses is given up with its queue, those who wait hear of it at once, and whoever comes next makes another.
+a server that refuses is given up with its queue, those who wait hear of it at once, and who comes next makes another.
 """
 
 from __future__ import annotations

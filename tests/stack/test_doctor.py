@@ -325,7 +325,11 @@ def test_an_owner_who_cannot_see_open_writers(migrated: dict[str, str]) -> None:
 
 def data_troubles(env: dict[str, str]) -> list[tuple[str, str]]:
     """Return what is found in what the stores hold."""
-    return [(about, text) for about, text, _ in troubles(env) if about in {"stubs", "properties", "scores", "nodes"}]
+    return [
+        (about, text)
+        for about, text, _ in troubles(env)
+        if about in {"stubs", "properties", "scores", "nodes", "checkpoints"}
+    ]
 
 
 def test_nodes_that_are_spoken_of_and_never_come(migrated: dict[str, str]) -> None:
@@ -387,6 +391,28 @@ def test_what_could_not_be_settled(migrated: dict[str, str]) -> None:
         owner.execute("DELETE FROM settlement_due")
     assert found == [
         ("scores", "Set aside, since it cannot be settled: Outcome 'o' and perhaps others (LookupError: odd).")
+    ]
+
+
+def test_errors_of_checkpoints(migrated: dict[str, str]) -> None:
+    """Each cause of the last day with its total; what is older has been looked at or does not matter."""
+    made = """
+        INSERT INTO workflow.error_counter (name, store, total, last_reason, last_at) VALUES
+            ('checkpoint_save_errors_total', 'durable', 7, 'ValkeyUnavailable: away', '2026-03-04T05:06:00Z'::timestamptz),
+            ('checkpoint_consistency_errors_total', 'postgres', 1, 'ConsistencyError: torn', now() - interval '1 hour')"""
+    with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
+        owner.execute(made)
+        found = data_troubles(migrated)
+        owner.execute("UPDATE workflow.error_counter SET last_at = now() WHERE store = 'durable'")
+        both = data_troubles(migrated)
+        owner.execute("DELETE FROM workflow.error_counter")
+    ((about, text),) = found
+    assert about == "checkpoints"
+    assert text.startswith('checkpoint_consistency_errors_total{store="postgres"} is 1; the last was at 20')
+    assert text.endswith(" UTC: ConsistencyError: torn")
+    assert [text.partition(";")[0] for _, text in both] == [
+        'checkpoint_consistency_errors_total{store="postgres"} is 1',
+        'checkpoint_save_errors_total{store="durable"} is 7',
     ]
 
 

@@ -398,8 +398,8 @@ def test_errors_of_checkpoints(migrated: dict[str, str]) -> None:
     """Each cause of the last day with its total; what is older has been looked at or does not matter."""
     made = """
         INSERT INTO workflow.error_counter (name, store, total, last_reason, last_at) VALUES
-            ('checkpoint_save_errors_total', 'durable', 7, 'ValkeyUnavailable: away', '2026-03-04T05:06:00Z'::timestamptz),
-            ('checkpoint_consistency_errors_total', 'postgres', 1, 'ConsistencyError: torn', now() - interval '1 hour')"""
+            ('checkpoint_save_errors_total', 'durable', 7, 'ValkeyUnavailable: away', now() - interval '25 hours'),
+            ('checkpoint_consistency_errors_total', 'postgres', 1, 'ConsistencyError: torn', now() - interval '1 h')"""
     with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
         owner.execute(made)
         found = data_troubles(migrated)

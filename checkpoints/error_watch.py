@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from prometheus_client import Counter
 
 from checkpoints.alerts import NewAlert, Severity, raise_alert, storable
-from checkpoints.metrics import Counter
+from checkpoints.metrics import name_of
 from checkpoints.pause_rows import do, id_of, new_id, rows
 from journal.database import Database
 from journal.deadline import Deadline
@@ -66,8 +67,8 @@ class ErrorWatch:
 
     def count(self, counter: Counter, error: ImemError, *, store: str) -> None:
         """Count one error of *store*, and have it told."""
-        counter.add(store=store)
-        risen = self._risen.setdefault((counter.name, store), _Risen(0, ""))
+        counter.labels(store=store).inc()
+        risen = self._risen.setdefault((name_of(counter), store), _Risen(0, ""))
         risen.count += 1
         risen.reason = storable(f"{type(error).__name__}: {error.message}")[:LONGEST_REASON]
         if self._task is None or self._task.done():

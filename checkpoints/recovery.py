@@ -257,8 +257,9 @@ class Recovery:
             )
         else:
             recovered = await self._from_tiers(wanted, deadline, conn)
-        self._metrics.tier_used.add(tier=recovered.tier.value)
-        self._metrics.restore_latency.observe((time.monotonic() - begun) * 1000.0, tier=recovered.tier.value)
+        tier = recovered.tier.value
+        self._metrics.tier_used.labels(tier=tier).inc()
+        self._metrics.restore_latency.labels(tier=tier).observe((time.monotonic() - begun) * 1000.0)
         log.info(
             "recovery.done", agent_id=lease.agent_id, analysis_id=lease.analysis_id, tier=recovered.tier.value,
             seq=recovered.seq, keys=recovered.meta.keys, rolled_back=recovered.rolled_back,

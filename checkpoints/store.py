@@ -21,7 +21,7 @@ from cache.snapshots import CheckpointCopy
 from checkpoints.calls import call, identity_of, look
 from checkpoints.definitions import Definitions
 from checkpoints.error_watch import ErrorWatch
-from checkpoints.metrics import METRICS, Metrics
+from checkpoints.metrics import METRICS, Metrics, timed
 from checkpoints.model import LONGEST_ID, Analysis, Checkpoint, Failure, Kind, Lease, Summary, checked_text
 from checkpoints.saving import Save
 from journal.connection import Connection
@@ -141,7 +141,7 @@ class Checkpoints:
         )
         parameters = wish.parameters()
         try:
-            with self._metrics.save_latency.timed(store="postgres"):
+            with timed(self._metrics.save_latency, store="postgres"):
                 row = (await call(self._database, "save_checkpoint", parameters, deadline=deadline, conn=conn))[0]
         except ImemError as error:
             self.errors.count(self._metrics.save_errors, error, store="postgres")
@@ -162,7 +162,7 @@ class Checkpoints:
         if self._copies is None:
             return False
         try:
-            with self._metrics.save_latency.timed(store="durable"):
+            with timed(self._metrics.save_latency, store="durable"):
                 return await self._copies.put_checkpoint(
                     checkpoint.analysis_id,
                     checkpoint.agent_type,
@@ -196,7 +196,7 @@ class Checkpoints:
         found, tier = await self._copied(identity, rows[0], deadline), "redis_secondary"
         if found is None:
             found, tier = await self.get(rows[0]["id"], deadline=deadline, conn=conn), "postgresql_checkpoint"
-        self._metrics.restore_latency.observe((perf_counter() - began) * 1000.0, tier=tier)
+        self._metrics.restore_latency.labels(tier=tier).observe((perf_counter() - began) * 1000.0)
         return found
 
     async def _copied(self, identity: Mapping[str, str], latest: Row, deadline: Deadline) -> Checkpoint | None:

@@ -16,6 +16,7 @@ from checkpoints.definitions import Location
 from checkpoints.model import Kind
 from journal.database import Database
 from journal.errors import OutcomeUnknown
+from tests.counting import total
 from tests.graph_proofs.proxy import Proxy, proxied
 
 from .conftest import World, soon
@@ -57,7 +58,7 @@ async def test_a_save_whose_answer_is_lost_is_repeated_without_harm(world: World
         assert (again.id, again.seq) == (stands.id, 1)
         assert await world.load() == again
         assert (await cut.save(lease, "parse")).seq == 2
-        assert cut.metrics.save_errors.total(store="postgres") == 1
+        assert total(cut.metrics.save_errors, store="postgres") == 1
 
 
 @pytest.mark.parametrize("what", ["lease", "deliverable", "pause", "epochs", "step", "branch", "end"])

@@ -22,6 +22,7 @@ from journal.errors import ConsistencyError, PostgresUnavailable, ValkeyUnavaila
 from journal.settings import Role
 from tests.checkpoints.conftest import DEFINITIONS, World, memory, soon
 from tests.checkpoints.recovering import READERS, desk_of, names, work
+from tests.counting import total
 
 PERSON = Actor("priya", Role.HUMAN_ADMIN)
 
@@ -86,7 +87,7 @@ async def test_many_errors_in_many_processes_are_one_alert_a_cause(world: World)
         ("CHECKPOINT_SAVE_ERRORS", "durable"),
     ]
     assert set((await totals(world)).values()) == {200}
-    assert metrics.save_errors.total() == 200
+    assert total(metrics.save_errors) == 200
     board = await Alerts(world.database).cards(deadline=soon())
     for card in board.cards:
         for alert in card.alerts:

@@ -21,6 +21,7 @@ from checkpoints.recovery import Tier
 from journal.errors import BadInput, NotResumable, StaleEpoch
 from tests.checkpoints.conftest import World, memory, soon
 from tests.checkpoints.recovering import READER, READERS, Alarms, desk_of, identity, known, names, work
+from tests.counting import total
 
 
 @pytest_asyncio.fixture
@@ -116,7 +117,7 @@ async def test_each_tier_serves_without_those_above(reader: World, damages: tupl
         assert await session.memory.get("fetch:raw", raw=True) == b"\x00\xff"
         await work(session, "read")
 
-    assert reader.metrics.tier_used.total(tier=tier.value) == 1
+    assert total(reader.metrics.tier_used, tier=tier.value) == 1
 
 
 @pytest.mark.spec("CK-27")
@@ -167,7 +168,7 @@ async def test_nothing_is_started_when_nothing_is_left(reader: World) -> None:
 
     assert len(alarms.told) == 1
     assert await reader.memories.meta(reader.agent("reader"), deadline=soon()) is None
-    assert reader.metrics.consistency_errors.total(store="postgresql_checkpoint") == 2
+    assert total(reader.metrics.consistency_errors, store="postgresql_checkpoint") == 2
 
 
 @pytest.mark.spec("CK-6")

@@ -19,6 +19,7 @@ from journal.clock import SystemClock
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, PostgresUnavailable, StaleEpoch, TooLarge
+from tests.counting import total
 
 from .conftest import DEFINITIONS, World, memory, soon
 
@@ -48,8 +49,8 @@ async def both_tiers(world: World, agent_type: str = "filer") -> tuple[Checkpoin
     row = await Checkpoints(world.database, DEFINITIONS, metrics=metrics).load(
         world.analysis, agent_type, deadline=soon()
     )
-    assert metrics.restore_latency.count(tier="redis_secondary") == 1
-    assert metrics.restore_latency.count(tier="postgresql_checkpoint") == 1
+    assert total(metrics.restore_latency, tier="redis_secondary") == 1
+    assert total(metrics.restore_latency, tier="postgresql_checkpoint") == 1
     assert copied is not None
     assert row is not None
     return copied, row
@@ -276,7 +277,7 @@ async def test_a_damaged_copy_is_counted_and_the_row_serves(world: World, body: 
     )
 
     assert await world.load() == saved
-    assert world.metrics.consistency_errors.total() == 1
+    assert total(world.metrics.consistency_errors) == 1
 
 
 async def test_the_copy_of_another_row_with_that_seq_does_not_serve(world: World) -> None:
@@ -300,9 +301,12 @@ async def test_a_valkey_that_is_away_is_counted_and_costs_no_save(world: World, 
     )
 
     assert await checkpoints.load(world.analysis, "filer", deadline=soon()) == saved
-    assert world.metrics.save_errors.total(store="durable") == 1
-    assert world.metrics.save_errors.total(store="postgres") == 0
-    assert (world.metrics.save_latency.count(store="postgres"), world.metrics.save_latency.count(store="durable")) == (
+    assert total(world.metrics.save_errors, store="durable") == 1
+    assert total(world.metrics.save_errors, store="postgres") == 0
+    assert (
+        total(world.metrics.save_latency, store="postgres"),
+        total(world.metrics.save_latency, store="durable"),
+    ) == (
         1,
         0,
     )
@@ -328,7 +332,7 @@ async def test_without_postgres_nothing_is_saved_and_no_copy_believed(world: Wor
     with pytest.raises(PostgresUnavailable):
         await checkpoints.load(world.analysis, "filer", deadline=Deadline.after_ms(2000))
 
-    assert world.metrics.save_errors.total(store="postgres") == 1
+    assert total(world.metrics.save_errors, store="postgres") == 1
     copy = await world.snapshots.get_checkpoint(world.analysis, "filer", deadline=soon())
     assert copy is not None
     assert copy.seq == 1

@@ -27,6 +27,7 @@ from imem.local.supervisor import LocalStack
 from journal.errors import BudgetExceeded, ImemError, PostgresUnavailable, StatementRejected, StoreUnavailable
 from journal.migrations import migrate
 from tests.conftest import settings_for
+from tests.counting import total
 from tests.disks import files_limited, fill, may_mount, own_disk, small_disk
 from tests.servers import cloned
 from tests.working.servers import OwnServer, own_server
@@ -258,11 +259,11 @@ async def test_the_durable_server_on_a_full_disk(light_stack: Any, light_templat
         disk.fill(durable.pid)
         make_full(durable)
         metrics = world.checkpoints._metrics
-        before = metrics.save_errors.total(store="durable")
+        before = total(metrics.save_errors, store="durable")
 
         saved = await world.complete(lease, world.definitions.of_type("business_research").names[1])
 
-        assert metrics.save_errors.total(store="durable") == before + 1
+        assert total(metrics.save_errors, store="durable") == before + 1
         latest = await world.checkpoints.load("a-1", "business_research", deadline=soon())
         assert latest is not None
         assert (latest.id, latest.working_memory_hash) == (saved.id, saved.working_memory_hash)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
+from opentelemetry import trace
 
 
 def configure(level: str, stream: TextIO | None = None) -> None:
     """Send structlog's events and the standard library's to *stream* (standard error) as JSON, from *level* on."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        _with_trace,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
@@ -41,6 +43,14 @@ def configure(level: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+
+
+def _with_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Name the trace that is under way, so that a log and a trace can be looked at side by side."""
+    span = trace.get_current_span().get_span_context()
+    if span.is_valid:
+        event |= {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
+    return event
 
 
 def by_default(level: str) -> None:

@@ -13,6 +13,8 @@ from importlib import import_module
 
 from imem.local.state import with_local_endpoints
 from imem.logs import configure
+from imem.metrics import count_in_files
+from imem.tracing import send_traces
 from journal.errors import ImemError
 from journal.settings import Settings
 
@@ -27,7 +29,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = Settings.read()
         configure(settings.log_level)
-        return int(import_module(f"imem.workers.{role}").run(with_local_endpoints(settings)) or 0)
+        count_in_files(settings.home)
+        settings = with_local_endpoints(settings)
+        send_the_rest = send_traces(settings, role)
+        try:
+            return int(import_module(f"imem.workers.{role}").run(settings) or 0)
+        finally:
+            send_the_rest()
     except ImemError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -111,6 +111,12 @@ class Settings(BaseSettings):
     webhook_secret: SecretStr | None = Field(
         None, description="What they are signed with: whsec_ and Base64, or any text of 16 characters or more."
     )
+    prometheus_port: int | None = Field(
+        None, ge=1, le=65535, description="Port of 127.0.0.1 on which the applier shows metrics to Prometheus."
+    )
+    otlp_endpoint: str | None = Field(
+        None, description="Base URL of an OpenTelemetry collector that takes traces over HTTP, such as http://HOST:4318."
+    )
 
     neo4j_version: str = Field("5.26.30", description="Version of the local Neo4j; one with a jar lock.")
     neo4j_home: Path | None = Field(None, description="An existing NEO4J_HOME to run instead of fetched jars.")

@@ -32,3 +32,7 @@ WHERE kind IS NOT NULL
       ELSE NOT valueType(n[p.name]) IN p.types END)
 RETURN kind, count(n) AS nodes, min(n[$given.kinds[kind].key]) AS example
 ORDER BY kind
+
+// ping //
+// Whether the server answers. Columns: one: int.
+RETURN 1 AS one

@@ -23,7 +23,8 @@ from imem.local.folders import Folders, open_log
 from imem.local.process import Identity
 from imem.local.workers import TOP
 from imem.logs import configure
-from journal.errors import StackError
+from journal.errors import SettingsError, StackError
+from journal.modes import Health, Mode
 from journal.settings import PREFIX, Settings
 
 FAILURE = 1
@@ -192,24 +193,52 @@ def stop_running(supervisor: Identity) -> None:
 
 @app.command()
 def status(*, as_json: Json = False) -> None:
-    """Show what runs. Exit code 0: all is ready; 3: something is not; 1: no stack runs."""
-    now = state.running(Folders(Settings.read().home))
+    """
+    Show what runs, and the mode: normal, degraded_read, degraded_write, read_only or recovering.
+
+    Exit code 0: all is ready and the mode normal; 3: something is not; 1: no stack runs.
+    """
+    settings = Settings.read()
+    now, health = state.running(Folders(settings.home)), None
     if now is not None:
         now = show.as_seen(now)
-    _print_state(now, as_json=as_json)
+        health = asyncio.run(_health(settings)) if now.ready else None
+    _print_state(now, health, as_json=as_json)
     if now is None:
         raise typer.Exit(FAILURE)
-    if not now.ready or now.lacking:
+    if not now.ready or now.lacking or (health is not None and health.mode is not Mode.NORMAL):
         raise typer.Exit(DEGRADED)
 
 
-def _print_state(now: state.State | None, *, as_json: bool) -> None:
+async def _health(settings: Settings) -> Health | None:
+    """Return what answers; None for a part of a stack."""
+    from imem.health import look  # noqa: PLC0415 - a command imports only what it needs
+    from imem.stores import Stores  # noqa: PLC0415
+
+    try:
+        async with Stores.open(settings) as stores:
+            return await look(stores)
+    except SettingsError:
+        return None
+
+
+def _print_state(now: state.State | None, health: Health | None = None, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(show.to_json(now)))
+        typer.echo(json.dumps(show.to_json(now) | (show.health_json(health) if health is not None else {})))
     elif now is None:
         typer.echo("No stack runs here. `imem up` starts one.")
     else:
         Console().print(show.table(now))
+        if health is not None:
+            typer.echo(show.mode_line(health))
+
+
+@app.command()
+def metrics() -> None:
+    """Print what the workers of the stack counted, in the text format of Prometheus."""
+    from imem.metrics import text_of  # noqa: PLC0415 - a command imports only what it needs
+
+    typer.echo(text_of(Settings.read().home).decode(), nl=False)
 
 
 @app.command()

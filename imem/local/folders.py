@@ -8,6 +8,7 @@ Where the local stack keeps its things, and how files become private.
       stack.json       0600  endpoints and children of the running stack; gone when it is down
       lock             held (flock) by the one supervisor of this folder
       logs/NAME.log    0600  output of each child
+      metrics/         0700  what the workers count, in files; begun anew with each stack
       run/             0700  sockets on which workers say that they are ready
       postgres/data    0700  (for root: ``/var/lib/imem/<id>`` when user *nobody* cannot reach the home)
       neo4j/           0700  data, conf, logs

@@ -17,6 +17,7 @@ OWNED = (
     "neo4j-old",
     "valkey",
     "beat",
+    "metrics",
     "logs",
     "run",
     "rebuild.lock",

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from imem.local.process import Identity
 from imem.local.state import ChildState, State
+from journal.modes import Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,22 @@ def to_json(state: State | None) -> dict[str, Any]:
         "supervisor": state.supervisor.pid,
         "children": children,
     }
+
+
+def health_json(health: Health) -> dict[str, Any]:
+    """Return what ``imem status --json`` adds about the mode."""
+    behind_s = round(health.behind_s, 3) if health.behind_s is not None else None
+    return {"mode": health.mode.value, "away": list(health.away), "behind_s": behind_s}
+
+
+def mode_line(health: Health) -> str:
+    """Return the sentence about the mode."""
+    said = f"Mode: {health.mode.value}."
+    if health.away:
+        said += f" No answer from: {', '.join(health.away)}."
+    if health.behind_s:
+        said += f" The graph is {health.behind_s:.1f} s behind."
+    return said
 
 
 def table(state: State) -> Table:

@@ -32,6 +32,7 @@ from imem.local.server import GivenUp, Server, TryAgain, free_port, is_free, tai
 from imem.local.state import ChildState, State
 from imem.local.valkey import ROLES, Valkey
 from imem.local.workers import Worker, standard
+from imem.metrics import begin_anew
 from imem.notify import Listener
 from journal.addresses import without_secrets
 from journal.errors import ImemError, StackError
@@ -150,6 +151,7 @@ class Supervisor:
         self._lock = lock(self.folders)
         try:
             Listener.clear(self.folders.run)
+            begin_anew(self.folders.home)
             await self._serve(stop)
         finally:
             await self._stop_all()

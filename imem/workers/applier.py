@@ -20,6 +20,7 @@ from celery import Celery
 from credibility.derive import SettledBy
 from credibility.tasks import SETTLE
 from imem.celery_app import SETTLE_EVERY_S, make_app
+from imem.metrics import serve
 from imem.notify import tell_ready
 from imem.stores import Stores, secret
 from journal.bell import StreamBell
@@ -131,6 +132,7 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    shown = serve(settings.home, settings.prometheus_port) if settings.prometheus_port is not None else None
     async with Stores.open(settings) as stores:
         bell = StreamBell(secret(stores.settings, "valkey_durable_url"))
         asker = Asker(make_app(stores.settings))
@@ -159,6 +161,8 @@ async def _serve(settings: Settings) -> None:
                 task.cancel()
             await asyncio.gather(*work, warming, told, return_exceptions=True)
             await applier.stop()
+            if shown is not None:
+                shown()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSING_S):
                     await bell.close()

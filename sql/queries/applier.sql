@@ -113,3 +113,10 @@ WHERE d.state <> 'applied'
 -- Events that the graph refused for good, with the reason.
 SELECT d.position, e.kind, e.record_key, d.attempts, d.error FROM delivery AS d JOIN event AS e ON e.position = d.position
 WHERE d.state = 'dead' ORDER BY d.position LIMIT %(limit)s
+
+-- delivery_behind --
+-- How long the oldest event waits for the graph, in seconds; 0 where none waits. One look at an index.
+SELECT greatest(0, coalesce((
+    SELECT extract(epoch FROM imem_now() - e.recorded_at)::float8
+    FROM delivery AS d JOIN event AS e ON e.position = d.position
+    WHERE d.state IN ('pending', 'dispatched') ORDER BY d.position LIMIT 1), 0)) AS behind_s

@@ -48,7 +48,11 @@ def test_the_life_of_a_detached_stack(home: Path) -> None:
     seen = json.loads(imem(home, "status", "--json").stdout)
     assert set(seen["children"]) == {*SERVERS, *WORKERS}
     assert all(seen["children"][name]["memory_mb"] > 1 for name in SERVERS)
-    assert "neo4j" in imem(home, "status").stdout
+    assert (seen["mode"], seen["away"], seen["behind_s"]) == ("normal", [], 0)
+    table = imem(home, "status").stdout
+    assert "neo4j" in table
+    assert table.endswith("Mode: normal.\n")
+    assert "# TYPE checkpoint_save_errors_total counter" in imem(home, "metrics").stdout
     findings = json.loads(imem(home, "doctor", "--json").stdout)["findings"]
     assert [one for one in findings if one["level"] != "fine" and one["about"] not in WORKERS] == []
     assert json.loads(imem(home, "migrate", "--json").stdout) == {"applied": []}

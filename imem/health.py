@@ -1,0 +1,66 @@
+"""Asks every store whether it answers, all at once and briefly: what ``imem status`` says of the mode."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from imem.stores import Stores, secret
+from journal.deadline import Deadline
+from journal.errors import ImemError
+from journal.modes import Health
+
+PATIENCE_MS: Final = 1000.0
+"""How long a store may take to answer, in milliseconds; one that is slower serves nobody in time."""
+
+
+async def look(stores: Stores) -> Health:
+    """Return which stores of *stores* answer, and how far behind the graph is."""
+    behind, graph, *valkeys = await asyncio.gather(
+        _behind(stores),
+        _answers(stores.graph.read("ping", deadline=Deadline.after_ms(PATIENCE_MS))),
+        *(
+            _answers(_pinged(secret(stores.settings, f"valkey_{role}_url")))
+            for role in ("working", "durable", "cache")
+        ),
+    )
+    working, durable, cache = valkeys
+    return Health(
+        postgres=behind is not None,
+        graph=graph,
+        working=working,
+        durable=durable,
+        cache=cache,
+        behind_s=behind,
+    )
+
+
+async def _behind(stores: Stores) -> float | None:
+    try:
+        rows = await stores.database.named("delivery_behind", deadline=Deadline.after_ms(PATIENCE_MS))
+    except ImemError:
+        return None
+    return float(rows[0]["behind_s"])
+
+
+async def _answers(asking: Awaitable[object]) -> bool:
+    try:
+        async with asyncio.timeout(PATIENCE_MS / 1000.0):
+            await asking
+    except (ImemError, redis.RedisError, OSError, TimeoutError):
+        return False
+    return True
+
+
+async def _pinged(url: str) -> None:
+    patience_s = PATIENCE_MS / 1000.0
+    client = redis.asyncio.Redis.from_url(
+        url, socket_timeout=patience_s, socket_connect_timeout=patience_s, retry=Retry(NoBackoff(), 0)
+    )
+    async with client:
+        await client.ping()

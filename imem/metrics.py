@@ -1,0 +1,85 @@
+"""
+Metrics of the product's processes, for Prometheus.
+
+Each worker keeps its numbers in files under ``<home>/metrics`` (:mod:`prometheus_client.multiprocess`), so that the
+children of the Celery worker count as well and a process that died keeps what it counted; a stack that starts begins
+anew. A program that uses :class:`imem.Memory` counts in its own memory, in the library's default registry.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from imem.local.folders import PRIVATE_FOLDER
+
+log = structlog.get_logger()
+
+VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""Where the library looks for the folder, when it is first imported."""
+
+
+def folder_of(home: Path) -> Path:
+    """Return where the processes of the stack on *home* keep their numbers."""
+    return home / "metrics"
+
+
+def begin_anew(home: Path) -> None:
+    """Forget what the processes of an earlier stack counted; a file that cannot be removed stays."""
+    for file in folder_of(home).glob("*.db"):
+        with suppress(OSError):
+            file.unlink()
+
+
+def count_in_files(home: Path) -> None:
+    """
+    Have this process, and those it forks, count in files; before :mod:`prometheus_client` is imported.
+
+    A folder that the environment names stays.
+    """
+    if VARIABLE not in os.environ:
+        folder_of(home).mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        os.environ[VARIABLE] = str(folder_of(home))
+
+
+def text_of(home: Path) -> bytes:
+    """Return what all processes of the stack on *home* counted, in the text format of Prometheus."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - after count_in_files
+    from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415 - as above
+
+    folder = Path(os.environ.get(VARIABLE) or folder_of(home))
+    registry = CollectorRegistry()
+    if folder.is_dir():
+        MultiProcessCollector(registry, str(folder))
+    return generate_latest(registry)
+
+
+def serve(home: Path, port: int) -> Callable[[], None] | None:
+    """
+    Show them on ``http://127.0.0.1:PORT/metrics``; return what ends that, None where the port is not to be had.
+
+    Who cannot be looked at still does its work: that is said in the log.
+    """
+    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - after count_in_files
+    from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415 - as above
+
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, os.environ.get(VARIABLE) or str(folder_of(home)))
+    try:
+        server, thread = start_http_server(port, "127.0.0.1", registry)
+    except OSError as error:
+        log.warning("metrics.not_shown", port=port, reason=error.strerror or type(error).__name__)
+        return None
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        threading.Thread.join(thread)
+
+    return end

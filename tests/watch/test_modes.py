@@ -1,0 +1,85 @@
+"""In one word how well the institution can work, from what answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from imem.health import look
+from imem.stores import Stores
+from journal.database import Database
+from journal.modes import Health, Mode
+from journal.settings import Settings
+from tests.conftest import Stack
+from tests.graph_proofs.world import Journal, analysis
+from tests.servers import cloned
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("health", "mode"),
+    [
+        (Health(), Mode.NORMAL),
+        (Health(cache=False), Mode.NORMAL),
+        (Health(graph=False), Mode.DEGRADED_READ),
+        (Health(graph=False, working=False, behind_s=900.0), Mode.DEGRADED_READ),
+        (Health(working=False), Mode.DEGRADED_WRITE),
+        (Health(durable=False), Mode.DEGRADED_WRITE),
+        (Health(postgres=False, behind_s=None), Mode.READ_ONLY),
+        (Health(postgres=False, graph=False, behind_s=None), Mode.READ_ONLY),
+        (Health(behind_s=5.0), Mode.NORMAL),
+        (Health(behind_s=5.1), Mode.RECOVERING),
+    ],
+)
+def test_the_mode_of_what_is_away(health: Health, mode: Mode) -> None:
+    """The worst of what follows."""
+    assert health.mode is mode
+
+
+@pytest.fixture
+def settings(stack: Stack, template: str) -> Iterator[Settings]:
+    with cloned(stack.settings, template) as (url, _):
+        yield stack.settings.model_copy(update={"postgres_url": SecretStr(url)})
+
+
+async def found(settings: Settings) -> Health:
+    async with Stores.open(settings) as stores:
+        return await look(stores)
+
+
+async def test_all_is_well(settings: Settings) -> None:
+    health = await found(settings)
+    assert (health.mode, health.away, health.behind_s) == (Mode.NORMAL, (), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "url", "away", "mode"),
+    [
+        ("postgres_url", SecretStr(f"postgresql://u:p@{NOBODY}/d"), "postgres", Mode.READ_ONLY),
+        ("neo4j_url", f"bolt://{NOBODY}", "graph", Mode.DEGRADED_READ),
+        ("valkey_working_url", SecretStr(f"redis://{NOBODY}"), "working", Mode.DEGRADED_WRITE),
+        ("valkey_durable_url", SecretStr(f"redis://{NOBODY}"), "durable", Mode.DEGRADED_WRITE),
+        ("valkey_cache_url", SecretStr(f"redis://{NOBODY}"), "cache", Mode.NORMAL),
+    ],
+)
+async def test_a_store_that_refuses(settings: Settings, setting: str, url: Any, away: str, mode: Mode) -> None:
+    """Each is missed by name, and nothing waits long for it."""
+    health = await found(settings.model_copy(update={setting: url}))
+    assert (health.away, health.mode) == ((away,), mode)
+
+
+async def test_what_waits_is_seen(stack: Stack, template: str) -> None:
+    """An event that nobody applies, a minute later: the institution is catching up."""
+    with cloned(stack.settings, template) as (url, admin_url):
+        database = Database(url)
+        await Journal(url, admin_url, database).say(analysis("a1"))
+        await database.close()
+        later = SecretStr(f"{admin_url}?options=-c%20imem.clock_shift%3D60s")
+        health = await found(stack.settings.model_copy(update={"postgres_url": later}))
+    assert health.behind_s is not None
+    assert 60 <= health.behind_s < 120
+    assert health.mode is Mode.RECOVERING

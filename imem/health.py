@@ -21,15 +21,13 @@ PATIENCE_MS: Final = 1000.0
 
 async def look(stores: Stores) -> Health:
     """Return which stores of *stores* answer, and how far behind the graph is."""
-    behind, graph, *valkeys = await asyncio.gather(
+    behind, graph, working, durable, cache = await asyncio.gather(
         _behind(stores),
         _answers(stores.graph.read("ping", deadline=Deadline.after_ms(PATIENCE_MS))),
-        *(
-            _answers(_pinged(secret(stores.settings, f"valkey_{role}_url")))
-            for role in ("working", "durable", "cache")
-        ),
+        _answers(_pinged(secret(stores.settings, "valkey_working_url"))),
+        _answers(_pinged(secret(stores.settings, "valkey_durable_url"))),
+        _answers(_pinged(secret(stores.settings, "valkey_cache_url"))),
     )
-    working, durable, cache = valkeys
     return Health(
         postgres=behind is not None,
         graph=graph,

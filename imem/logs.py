@@ -49,7 +49,7 @@ def _with_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog
     """Name the trace that is under way, so that a log and a trace can be looked at side by side."""
     span = trace.get_current_span().get_span_context()
     if span.is_valid:
-        event |= {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
+        event["trace_id"], event["span_id"] = f"{span.trace_id:032x}", f"{span.span_id:016x}"
     return event
 
 

@@ -115,7 +115,8 @@ class Settings(BaseSettings):
         None, ge=1, le=65535, description="Port of 127.0.0.1 on which the applier shows metrics to Prometheus."
     )
     otlp_endpoint: str | None = Field(
-        None, description="Base URL of an OpenTelemetry collector that takes traces over HTTP, such as http://HOST:4318."
+        None,
+        description="Base URL of an OpenTelemetry collector that takes traces over HTTP, such as http://HOST:4318.",
     )
 
     neo4j_version: str = Field("5.26.30", description="Version of the local Neo4j; one with a jar lock.")

@@ -78,8 +78,10 @@ async def test_what_waits_is_seen(stack: Stack, template: str) -> None:
         database = Database(url)
         await Journal(url, admin_url, database).say(analysis("a1"))
         await database.close()
-        later = SecretStr(f"{admin_url}?options=-c%20imem.clock_shift%3D60s")
-        health = await found(stack.settings.model_copy(update={"postgres_url": later}))
+        async with Stores.open(stack.settings) as stores:
+            stores.database = Database(admin_url, options="-c imem.clock_shift=60s")
+            health = await look(stores)
+            await stores.database.close()
     assert health.behind_s is not None
     assert 60 <= health.behind_s < 120
     assert health.mode is Mode.RECOVERING

@@ -56,7 +56,7 @@ def text_of(home: Path) -> bytes:
     folder = Path(os.environ.get(VARIABLE) or folder_of(home))
     registry = CollectorRegistry()
     if folder.is_dir():
-        MultiProcessCollector(registry, str(folder))  # type: ignore[no-untyped-call] - the library's own gap
+        MultiProcessCollector(registry, str(folder))  # type: ignore[no-untyped-call]  # the library's own gap
     return generate_latest(registry)
 
 
@@ -71,7 +71,7 @@ def serve(home: Path, port: int) -> Callable[[], None] | None:
 
     registry = CollectorRegistry()
     folder = os.environ.get(VARIABLE) or str(folder_of(home))
-    MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call] - as above
+    MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]  # as above
     try:
         server, thread = start_http_server(port, "127.0.0.1", registry)
     except OSError as error:

@@ -9,9 +9,9 @@ Denials leave one audit row and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 import uuid_utils
@@ -29,7 +29,10 @@ BATCH_LINES = 500
 """Lines that go to Postgres in one statement."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.025
-"""Between two looks whether the graph holds a write, in seconds."""
+"""Between two looks whether the graph holds a write, in seconds, where nobody tells."""
+
+_LOOK_S: Final = 0.25
+"""Longest wait for a word that the graph holds a write, in seconds: then one looks, since words may be lost."""
 
 _ATTEMPTS = 4
 """How often a transaction is tried that Postgres asked to be repeated; each loses to a different writer."""
@@ -41,6 +44,13 @@ _AUDITED_ACTIONS = frozenset({Action.DELETE})
 """These the audit holds where they were granted, whatever they were done to: nothing else is left of it."""
 
 
+class Ear(Protocol):
+    """Hears when the graph holds what somebody waits for."""
+
+    async def heard(self, positions: Collection[int], timeout_s: float) -> bool:
+        """Wait until there is reason to look, at most *timeout_s* seconds; False where nothing was or can be heard."""
+
+
 class Gateway:
     """
     Decides, executes and records on behalf of one actor.
@@ -49,14 +59,24 @@ class Gateway:
         database: where the journal is.
         actor: who calls; from settings or a token.
         announce: told of the tiers of what was committed, so that the applier wakes; losing the message loses nothing.
+        ear: hears when the graph holds an event; without one, who waits looks often.
+        waits: whether anybody waits for visibility at all: where tiers do not count, minutes may pass.
     """
 
     def __init__(
-        self, database: Database, actor: Actor, announce: Callable[[Sequence[Tier]], Awaitable[None]] | None = None
+        self,
+        database: Database,
+        actor: Actor,
+        announce: Callable[[Sequence[Tier]], Awaitable[None]] | None = None,
+        *,
+        ear: Ear | None = None,
+        waits: bool = True,
     ) -> None:
         self.database = database
         self.actor = actor
         self._announce = announce
+        self._ear = ear
+        self._waits = waits
 
     async def authorize_and_execute(
         self,
@@ -133,7 +153,8 @@ class Gateway:
         if wait_visible is None:
             return receipts
         positions = [receipt.position for receipt in receipts if receipt.position is not None]
-        visible = await self.wait_visible(positions, wait_visible)
+        fresh = all(receipt.verdict is not Verdict.IDENTICAL for receipt in receipts)
+        visible = await self.wait_visible(positions, wait_visible, fresh=fresh)
         return [replace(receipt, visible=visible) if receipt.durable else receipt for receipt in receipts]
 
     async def _append_batch(
@@ -160,14 +181,21 @@ class Gateway:
             for row in rows
         ]
 
-    async def wait_visible(self, positions: Sequence[int], deadline: Deadline) -> bool:
+    async def wait_visible(self, positions: Sequence[int], deadline: Deadline, *, fresh: bool = False) -> bool:
         """
         Wait until the graph holds the events at *positions*, and return whether it does.
 
         False also when Postgres could not be asked: what is durable stays durable.
+
+        Args:
+            fresh: whether they were recorded just now, so that the graph can hardly hold them already.
         """
         pause_s = _FIRST_PAUSE_S
+        look, told = not fresh, False
         while positions:
+            if self._ear is not None and self._waits and not (look or told):
+                # A word is believed once: it may speak of another journal on the same server.
+                told = await self._ear.heard(positions, min(_LOOK_S, max(0.0, deadline.left_s() - _LONGEST_PAUSE_S)))
             try:
                 row = (await self.database.named("undelivered", {"positions": list(positions)}, deadline=deadline))[0]
             except ImemError as error:
@@ -176,8 +204,9 @@ class Gateway:
                 return False
             if row["waiting"] == 0 or row["dead"]:
                 return not row["dead"]
-            if deadline.left_s() <= pause_s:
+            if deadline.left_s() <= pause_s or not self._waits:
                 return False
+            look = False
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         return True

@@ -55,14 +55,20 @@ class Cycle:
         """Do nothing: there is nothing to close."""
 
 
-def client_of(url: str, timeout_s: float | None) -> redis.asyncio.Redis:
-    """Return a client that fails at once instead of trying again; *timeout_s* is for an answer, in seconds."""
+def client_of(url: str, timeout_s: float | None, *, texts: bool = True) -> redis.asyncio.Redis:
+    """
+    Return a client that fails at once instead of trying again.
+
+    Args:
+        timeout_s: for an answer, in seconds; None waits for ever.
+        texts: whether answers are texts, and not bytes.
+    """
     return redis.asyncio.Redis.from_url(
         url,
         socket_timeout=timeout_s,
         socket_connect_timeout=_SOCKET_S,
         retry=Retry(NoBackoff(), 0),
-        decode_responses=True,
+        decode_responses=texts,
     )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from uuid import UUID
 
 import neo4j
 import structlog
@@ -101,7 +102,7 @@ class Applier:
         written: told each batch once it is in the graph, before anybody is told that it is: who caches what the graph
             says drops it here. A failure of its own is for it to handle; a crash has it told again. Both lanes call it.
         applied: told each batch once it is marked applied; by both lanes.
-        announce: given the positions of each batch that was marked, to wake who waits for them; must not wait itself.
+        announce: given the ids of each batch that was marked, to wake who waits for them; must not wait itself.
         died: told of an event that is refused for good, in the transaction that says so: both stand, or neither.
         derivers: sort of derived value → what makes its rows; sorts without one need only the key.
         batch: events in one transaction at most.
@@ -114,7 +115,7 @@ class Applier:
     bell: Bell
     written: Callable[[Sequence[Event]], Awaitable[None]] | None = None
     applied: Callable[[Sequence[Event]], Awaitable[None]] | None = None
-    announce: Callable[[Sequence[int]], None] | None = None
+    announce: Callable[[Sequence[UUID]], None] | None = None
     died: Callable[[Connection, Death], Awaitable[None]] | None = None
     derivers: dict[str, Deriver] = field(default_factory=dict)
     batch: int = 2000
@@ -154,6 +155,11 @@ class Applier:
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             finally:
                 self._hands.clear()
+
+    @property
+    def yielding(self) -> bool:
+        """Whether batches are small at present, because the urgent lane was at work a moment ago."""
+        return time.monotonic() - self._urgent_at < URGENT_FOR_S
 
     async def stop(self) -> None:
         """Let the lease go; call it after the task of :meth:`run` has ended."""
@@ -241,7 +247,7 @@ class Applier:
             "held": held,
             "upto": max(held, default=0),
             "share": TURN_EVENTS,
-            "limit": lane.limit(beside_urgent=not urgent and time.monotonic() - self._urgent_at < URGENT_FOR_S),
+            "limit": lane.limit(beside_urgent=not urgent and self.yielding),
             "lanes": self.lanes,
         }
         names = ("claim_urgent",) if urgent else ("claim_high", "claim_due") if self.lanes else ("claim_due",)
@@ -264,7 +270,7 @@ class Applier:
         await in_halves(events, write, refuse)
 
     async def _write(self, lane: Lane, events: Sequence[Event]) -> None:
-        """Write a batch, without what waits behind a refused event, and have it marked while the next one is written."""
+        """Write a batch, without what waits behind a refused event; it is marked while the next one is written."""
         left = lane.held_back(events)
         if not left:
             return
@@ -289,7 +295,7 @@ class Applier:
         if marked != len(positions):
             raise LeaseLost("The applier's lease was lost before its work was marked.")
         if self.announce is not None:
-            self.announce(positions)
+            self.announce([event.event_id for event in events])
         lane.done(positions)
         self._hands.told(lane)
         if self.applied is not None:

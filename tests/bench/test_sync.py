@@ -83,9 +83,8 @@ async def test_fifty_critical_events_at_once(world: World, table: Table) -> None
         high_ms = await _high(memories)
     bare = [one for _ in range(10) for one in await floor.pushes(world.settings, AGENTS, FINDINGS)]
     note = (
-        f"{AGENTS} agents push {FINDINGS} findings each, all at once, through Memory and the gateway, until each receipt "
-        f"says visible, {rounds} times; goal {GOAL_MS} ms; floor: a bare INSERT, then a bare MERGE, committed, as many "
-        "at once"
+        f"{AGENTS} agents push {FINDINGS} findings each, all at once, through Memory and the gateway, {rounds} times, "
+        f"until each receipt says visible; goal {GOAL_MS} ms; floor: a bare INSERT, then a bare MERGE, as many at once"
     )
     table.add(
         *(

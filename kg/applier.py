@@ -125,6 +125,7 @@ class Applier:
     _hands: Lanes = field(init=False)
     _marking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _urgent_at: float = float("-inf")
+    _later: tuple[list[Row], int] | None = None
 
     def __post_init__(self) -> None:
         """Prepare the lease; nothing is taken yet."""
@@ -155,6 +156,7 @@ class Applier:
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             finally:
                 self._hands.clear()
+                self._later = None
 
     @property
     def yielding(self) -> bool:
@@ -327,6 +329,26 @@ class Applier:
         note = log.error if dead else log.warning
         note("applier.refused", position=event.position, kind=event.kind, state=row["state"], reason=str(error))
 
+    async def _derivable(self, deadline: Deadline) -> list[Row]:
+        """
+        Return derived values of which everything is in the graph that came with them, and what was said before.
+
+        Where something always waits, as under a load that does not end, they are noted with the newest event that waits,
+        and due once nothing up to it does.
+        """
+        if self._later is not None:
+            rows, upto = self._later
+            [row] = await self.database.named("waits_upto", {"upto": upto}, deadline=deadline)
+            if row["waits"]:
+                return []
+            self._later = None
+            return rows
+        rows = await self.database.named("claim_derive", {"limit": DERIVE_ROWS}, deadline=deadline)
+        if rows and rows[0]["upto"] is not None:
+            self._later = (rows, rows[0]["upto"])
+            return []
+        return rows
+
     async def derive(self) -> bool:
         """
         Recompute derived values that are due and return whether there were any.
@@ -334,7 +356,7 @@ class Applier:
         They are no events: a failure leaves the work where it is.
         """
         budget = Deadline.after_ms(STORE_BUDGET_MS)
-        due = await self.database.named("claim_derive", {"limit": DERIVE_ROWS}, deadline=budget)
+        due = await self._derivable(budget)
         if not due:
             return False
         batches: dict[str, list[dict[str, Any]]] = {}

@@ -146,11 +146,14 @@ WHERE position = %(position)s
 RETURNING state, tier, attempts, extract(epoch FROM next_attempt_at - imem_now())::float8 AS retry_s
 
 -- claim_derive --
--- Derived values to recompute, once every event is in the graph that this statement could know of: work that came with an
--- event still on its way would be done, and forgotten, too early.
-SELECT kind, key, version FROM derive_work
-WHERE NOT EXISTS (SELECT 1 FROM delivery WHERE state IN ('pending', 'dispatched'))
+-- Derived values to recompute, and the newest event that this statement saw waiting: work that came with an event still on its
+-- way would be done, and forgotten, too early. Columns: kind, key, version, upto (position; none where nothing waits).
+SELECT kind, key, version, (SELECT max(position) FROM delivery WHERE state IN ('pending', 'dispatched')) AS upto FROM derive_work
 ORDER BY version LIMIT %(limit)s
+
+-- waits_upto --
+-- Whether an event up to a position is still on its way.
+SELECT EXISTS (SELECT FROM delivery WHERE state IN ('pending', 'dispatched') AND position <= %(upto)s) AS waits
 
 -- settle_derive --
 -- Forgets derived work that was done, unless more came for the same key meanwhile.

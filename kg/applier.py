@@ -333,8 +333,8 @@ class Applier:
         """
         Return derived values of which everything is in the graph that came with them, and what was said before.
 
-        Where something always waits, as under a load that does not end, they are noted with the newest event that waits,
-        and due once nothing up to it does.
+        Where something always waits, as under a load that does not end, they are noted with the newest event that
+        waits, and due once nothing up to it does.
         """
         if self._later is not None:
             rows, upto = self._later

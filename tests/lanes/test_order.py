@@ -22,7 +22,7 @@ from kg.engine import Graph
 from kg.hash import graph_hash
 from kg.project import Event
 from kg.writing import write_events
-from tests.graph_proofs.world import Journal, World, importer, until
+from tests.graph_proofs.world import Journal, Silent, World, analysis, importer, until
 from tests.lanes.conftest import agent, finding
 
 SOON = 30_000
@@ -59,7 +59,7 @@ class Witness:
 
 async def all_applied(journal: Journal) -> None:
     async def nothing_waits() -> bool:
-        return (await journal.counts())["pending"] == 0
+        return not (await journal.counts())["pending"]
 
     await until(nothing_waits, within_s=120)
 
@@ -169,7 +169,7 @@ async def test_a_critical_event_does_not_wait_for_a_batch_that_is_being_written(
     monkeypatch.setattr(kg.applier, "write_events", gate)
     await journal.say(*[finding(f"i-{number}", by="old") for number in range(60)], actor=importer())
     async with at_work(empty.applier(journal)):
-        await gate.reached.wait()
+        await asyncio.wait_for(gate.reached.wait(), 60)
         for number in range(3):
             (receipt,) = await journal.say(finding(f"f-{number}"), actor=agent("bull"), tier=Tier.CRITICAL)
             assert await visible(journal, receipt.position)
@@ -188,7 +188,7 @@ async def test_a_critical_event_is_visible_with_what_lay_claimed_in_the_other_la
     await journal.say(finding("i-0", by="old"), actor=importer())
     applier = empty.applier(journal, written=witness.written)
     async with at_work(applier):
-        await gate.reached.wait()
+        await asyncio.wait_for(gate.reached.wait(), 60)
         await journal.say(finding("before"), actor=agent("bull"))
 
         async def is_claimed() -> bool:
@@ -267,7 +267,9 @@ async def test_the_victim_of_a_deadlock_writes_once_more(empty: World, journal: 
         "groups": {"profile": {"name": "Z"}},
     }
     await journal.say({**company, "core": {"ticker": "ZZZ"}})
-    await empty.applier(journal).drain()
+    first = empty.applier(journal)
+    await first.drain()
+    await first.stop()
     await journal.say(company, profile)
     found = empty.settings
     assert found.neo4j_url is not None
@@ -275,11 +277,11 @@ async def test_the_victim_of_a_deadlock_writes_once_more(empty: World, journal: 
     graph = Stepwise(found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value())
     graph.stopped, graph.go = asyncio.Event(), asyncio.Event()
 
-    applying = asyncio.create_task(Applier(journal.database, graph, empty.applier(journal).bell).drain())
-    await graph.stopped.wait()
     async with empty.graph.driver.session(database="neo4j") as session, await session.begin_transaction() as other:
-        # The other holds ZZZ and waits for AAA, which ours holds and goes on to want ZZZ.
-        await (await other.run("MATCH (c:Company {ticker: 'ZZZ'}) SET c.test = 1")).consume()
+        # The other holds ZZZ and waits for AAA, which ours holds and goes on to want ZZZ; the younger one is the victim.
+        await _set_test(other, "ZZZ")
+        applying = asyncio.create_task(Applier(journal.database, graph, Silent()).drain())
+        await asyncio.wait_for(graph.stopped.wait(), 60)
         wants = asyncio.create_task(_set_test(other, "AAA"))
 
         async def blocked() -> bool:
@@ -363,3 +365,25 @@ async def test_tiers_count_again_when_they_are_switched_on_again(empty: World, j
     await empty.applier(journal, written=witness.written).drain()
 
     assert [event.key for event in witness.seen] == ["c", "n"]
+
+
+async def test_derived_values_come_under_a_load_that_does_not_end(empty: World, journal: Journal) -> None:
+    """There is never a moment in which nothing waits: they wait for what was said before them, not for everything."""
+    applier = empty.applier(journal)
+    await journal.say({**analysis("a1"), "known_at": None}, actor=agent("bull"))
+    await applier.drain()
+    journal.owner("INSERT INTO derive_work (kind, key) VALUES ('subject_counters', 'company:MU')")
+    await journal.say(finding("first"), actor=agent("bull"))
+    assert not await applier.derive()
+    # The next one is there before the first is applied.
+    await journal.say(finding("second", by="bear"), actor=agent("bear"))
+    assert not await applier.derive()
+    lane = applier._hands.bulk
+    lane.size = 1
+    await applier._claim(lane)
+    await applier._write(lane, lane.begin())
+    await applier._marked(lane)
+
+    assert (await journal.counts())["pending"] == 1
+    assert await applier.derive()
+    assert await journal.rows("SELECT count(*) AS n FROM derive_work") == [{"n": 0}]

@@ -151,7 +151,7 @@ async def test_a_listener_whose_connection_breaks_listens_again(
     waiting = asyncio.create_task(listener.heard(some(1), 60.0))
     await asyncio.sleep(0)
     async with redis.asyncio.Redis.from_url(durable) as client:
-        await client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        await client.client_kill_filter(_type="pubsub")
 
     assert not await waiting
     await begun(listener)
@@ -178,7 +178,7 @@ async def applied(paper: Journal, speaker: Speaker | None) -> None:
 
 async def written(paper: Journal) -> None:
     async def is_there() -> bool:
-        return (await paper.counts())["pending"] > 0
+        return bool((await paper.counts())["pending"])
 
     await until(is_there)
 

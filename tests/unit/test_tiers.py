@@ -19,13 +19,13 @@ MAP = {
 }  # fmt: skip
 """The specification's map, written out by hand."""
 
-GRAVE = {"confidence": 0.9, "basis_points": 25.0}
-
 
 @pytest.mark.spec("SY-1")
 def test_every_message_has_its_tier() -> None:
     """None is forgotten, and what nobody knows is normal."""
-    assert {message.value: int(tier_of_message(message, **GRAVE)) for message in Message} == MAP
+    assert {
+        message.value: int(tier_of_message(message, confidence=0.9, basis_points=25.0)) for message in Message
+    } == MAP
     assert set(TIERS) == set(Message)
     assert tier_of_message("gossip", importance=1.0) is Tier.NORMAL
 

@@ -36,8 +36,9 @@ from imem.logs import by_default
 from imem.recording import prepare, record, refusal_of
 from imem.stores import Stores
 from journal.deadline import Deadline
-from journal.entry import Receipt, Tier
+from journal.entry import Receipt
 from journal.settings import Settings
+from journal.tiers import AWAITED
 from kg.lines import Line, correction_of, groups_of, link_of, record_of
 from kg.model import (
     Agent,
@@ -557,7 +558,7 @@ class Memory:
         visible_by = Deadline.after_ms(self._stores.settings.visible_wait_ms) if waits else None
         [receipt] = await record(
             self._stores.gateway,
-            [prepare(line, tier=Tier.CRITICAL if waits else None)],
+            [prepare(line, tier=AWAITED if waits else None)],
             deadline=deadline,
             wait_visible=visible_by,
         )

@@ -14,6 +14,7 @@ from imem.local.state import with_local_endpoints
 from journal.actors import Actor
 from journal.bell import Ringer
 from journal.database import Database
+from journal.echo import Listener
 from journal.errors import SettingsError
 from journal.gateway import Gateway
 from journal.settings import PREFIX, Settings
@@ -32,6 +33,7 @@ class Stores:
         database: the journal.
         gateway: the way in, for the actor that the settings name.
         ringer: wakes the applier.
+        listener: hears when the applier has done what somebody waits for; none where nobody does.
     """
 
     settings: Settings
@@ -39,6 +41,7 @@ class Stores:
     gateway: Gateway
     ringer: Ringer
     _graph: Graph | None = None
+    listener: Listener | None = None
 
     @property
     def graph(self) -> Graph:
@@ -70,6 +73,8 @@ class Stores:
             try:
                 await self.database.close()
             finally:
+                if self.listener is not None:
+                    await self.listener.close()
                 await self.ringer.close()
 
     @classmethod
@@ -86,8 +91,11 @@ class Stores:
         know_metrics(settings)
         ringer = Ringer(secret(settings, "valkey_durable_url"))
         database = Database(secret(settings, "postgres_url"), size=settings.postgres_pool_size)
-        gateway = Gateway(database, Actor.from_settings(settings), ringer.ring)
-        stores = cls(settings, database, gateway, ringer)
+        listener = Listener(secret(settings, "valkey_durable_url"))
+        gateway = Gateway(
+            database, Actor.from_settings(settings), ringer.ring, ear=listener, waits=settings.sync_priority
+        )
+        stores = cls(settings, database, gateway, ringer, listener=listener)
         try:
             yield stores
         finally:

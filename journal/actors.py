@@ -72,6 +72,8 @@ class Action(StrEnum):
     EXTEND = "extend"
     CANCEL = "cancel"
     ACKNOWLEDGE = "acknowledge"
+    REPLAY = "replay"
+    """Have the graph try events again that it refused for good."""
 
 
 class Scope(StrEnum):
@@ -156,7 +158,10 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     ),
     **_cells(_R.HUMAN_ADMIN, _T.CREDIBILITY, Scope.ALL, _A.READ, _A.WRITE),
     **_cells(_R.HUMAN_ADMIN, _T.AUDIT, Scope.ALL, _A.READ, _A.DROP_EXPIRED),
-    **_cells(_R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM),
+    **_cells(
+        _R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL,
+        _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY,
+    ),
 }  # fmt: skip
 """Role × resource × action → whose. What is not here is denied, unknown names included."""
 

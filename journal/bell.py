@@ -8,7 +8,7 @@ itself every :data:`LOOK_S` seconds, and nothing is ever only in a stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import redis.asyncio
@@ -28,16 +28,47 @@ LOOK_S = 0.25
 WAIT_S = 1.0
 """How long it listens before it looks for itself, in seconds."""
 
+CYCLE_S = 300.0
+"""From one look of the applier to the next where tiers do not count, in seconds."""
+
 _SOCKET_S = 0.25
 
 
-def _client(url: str, timeout_s: float) -> redis.asyncio.Redis:
+class Cycle:
+    """
+    What the applier waits for where tiers do not count: nothing but the time.
+
+    Args:
+        every_s: from one look to the next, in seconds.
+        sleep: waits, in seconds.
+    """
+
+    def __init__(self, every_s: float = CYCLE_S, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._every_s = every_s
+        self._sleep = sleep
+
+    async def wait(self) -> None:
+        """Return when the next cycle begins."""
+        await self._sleep(self._every_s)
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+
+def client_of(url: str, timeout_s: float | None, *, texts: bool = True) -> redis.asyncio.Redis:
+    """
+    Return a client that fails at once instead of trying again.
+
+    Args:
+        timeout_s: for an answer, in seconds; None waits for ever.
+        texts: whether answers are texts, and not bytes.
+    """
     return redis.asyncio.Redis.from_url(
         url,
         socket_timeout=timeout_s,
         socket_connect_timeout=_SOCKET_S,
         retry=Retry(NoBackoff(), 0),
-        decode_responses=True,
+        decode_responses=texts,
     )
 
 
@@ -45,7 +76,7 @@ class Ringer:
     """Announces what was committed; a ring that fails is dropped, since the listener looks for itself."""
 
     def __init__(self, url: str) -> None:
-        self._client = _client(url, _SOCKET_S)
+        self._client = client_of(url, _SOCKET_S)
 
     async def ring(self, tiers: Sequence[Tier]) -> None:
         """Say that events of *tiers* were committed."""
@@ -66,18 +97,25 @@ class StreamBell:
     """The applier's ear on the streams."""
 
     def __init__(self, url: str) -> None:
-        self._client = _client(url, WAIT_S + _SOCKET_S)
-        self._last: dict[Any, Any] = {STREAM.format(tier=int(tier)): "$" for tier in Tier}
+        self._client = client_of(url, WAIT_S + _SOCKET_S)
+        self._tiers: dict[str, int] = {STREAM.format(tier=int(tier)): int(tier) for tier in Tier}
+        self._last: dict[Any, Any] = dict.fromkeys(self._tiers, "$")
 
-    async def wait(self) -> None:
-        """Return when a writer rang, or after :data:`WAIT_S` seconds, or sooner when the streams are away."""
+    async def wait(self) -> Collection[int] | None:
+        """
+        Return when a writer rang, or after :data:`WAIT_S` seconds, or sooner when the streams are away.
+
+        Returns:
+            The tiers that were rung for; None where nobody rang, or could have been heard.
+        """
         try:
             answers: Any = await self._client.xread(self._last, block=int(WAIT_S * 1000), count=KEPT)
         except (RedisError, OSError):
             await asyncio.sleep(LOOK_S)
-            return
+            return None
         for stream, entries in answers or []:
             self._last[stream] = entries[-1][0]
+        return {self._tiers[stream] for stream, _ in answers} if answers else None
 
     async def close(self) -> None:
         """Close the connections."""

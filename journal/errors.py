@@ -25,7 +25,7 @@ The one error tree. Every class says whether the same call may be repeated.
     ├── ConsistencyError         no   stored memory is not what its digest says; it must not be used
     ├── NotDelivered             no   a subtask cannot be completed: a store that it names has no result of it
     ├── NotResumable             no   no tier holds a state to go on from, or one that this program understands
-    ├── TransitionRefused        no   a pause, plan or batch may not go from that state to this one
+    ├── TransitionRefused        no   a pause, plan, batch or delivery may not go from that state to this one
     ├── SettingsError            no   the settings are wrong; names the setting
     ├── SchemaError              no   a migration was changed, or the schema is newer than the program
     └── StackError               no   the local stack cannot do what was asked; says how to mend it
@@ -221,7 +221,7 @@ class NotResumable(ImemError):
 
 
 class TransitionRefused(ImemError):
-    """A pause, a plan or a batch may not go from the state that it is in to the one asked for; nothing was changed."""
+    """A pause, a plan, a batch or a delivery may not go from its state to the one asked for; nothing was changed."""
 
 
 class SettingsError(ImemError):

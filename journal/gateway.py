@@ -9,9 +9,10 @@ Denials leave one audit row and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, Protocol, TypeVar
+from uuid import UUID
 
 import orjson
 import uuid_utils
@@ -21,15 +22,16 @@ from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Entry, Receipt, Tier, Verdict
 from journal.errors import ImemError, PermissionDenied, PostgresUnavailable
+from journal.grouping import BATCH_LINES, Grouping, touched
 from journal.statements import sql
 
 T = TypeVar("T")
 
-BATCH_LINES = 500
-"""Lines that go to Postgres in one statement."""
-
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.025
-"""Between two looks whether the graph holds a write, in seconds."""
+"""Between two looks whether the graph holds a write, in seconds, where nobody tells."""
+
+_LOOK_S: Final = 0.25
+"""Longest wait for a word that the graph holds a write, in seconds: then one looks, since words may be lost."""
 
 _ATTEMPTS = 4
 """How often a transaction is tried that Postgres asked to be repeated; each loses to a different writer."""
@@ -41,6 +43,24 @@ _AUDITED_ACTIONS = frozenset({Action.DELETE})
 """These the audit holds where they were granted, whatever they were done to: nothing else is left of it."""
 
 
+class Ear(Protocol):
+    """
+    Hears when the graph holds what somebody waits for.
+
+    Attributes:
+        listening: whether anything can be heard now.
+    """
+
+    listening: bool
+
+    async def heard(self, event_ids: Collection[UUID], timeout_s: float) -> bool:
+        """
+        Wait until the applier has said that the graph holds *event_ids*, at most *timeout_s* seconds.
+
+        False where it has not, or cannot be heard, or there is another reason to look.
+        """
+
+
 class Gateway:
     """
     Decides, executes and records on behalf of one actor.
@@ -49,14 +69,25 @@ class Gateway:
         database: where the journal is.
         actor: who calls; from settings or a token.
         announce: told of the tiers of what was committed, so that the applier wakes; losing the message loses nothing.
+        ear: hears when the graph holds an event; without one, who waits looks often.
+        waits: whether anybody waits for visibility at all: where tiers do not count, minutes may pass.
     """
 
     def __init__(
-        self, database: Database, actor: Actor, announce: Callable[[Sequence[Tier]], Awaitable[None]] | None = None
+        self,
+        database: Database,
+        actor: Actor,
+        announce: Callable[[Sequence[Tier]], Awaitable[None]] | None = None,
+        *,
+        ear: Ear | None = None,
+        waits: bool = True,
     ) -> None:
         self.database = database
         self.actor = actor
         self._announce = announce
+        self._ear = ear
+        self._waits = waits
+        self._grouping = Grouping()
 
     async def authorize_and_execute(
         self,
@@ -128,17 +159,26 @@ class Gateway:
         receipts: list[Receipt] = []
         for batch in batches(entries):
             receipts += await self._append_batch(batch, actor, action, deadline)
-            if self._announce is not None:
-                await self._announce(sorted({entry.tier for entry in batch}))
+            await self.ring(sorted({entry.tier for entry in batch}))
         if wait_visible is None:
             return receipts
-        positions = [receipt.position for receipt in receipts if receipt.position is not None]
-        visible = await self.wait_visible(positions, wait_visible)
+        visible = await self._await_visible(receipts, wait_visible)
         return [replace(receipt, visible=visible) if receipt.durable else receipt for receipt in receipts]
+
+    async def ring(self, tiers: Sequence[Tier]) -> None:
+        """Say that events of *tiers* are due; losing the message loses nothing."""
+        if self._announce is not None:
+            await self._announce(tiers)
 
     async def _append_batch(
         self, batch: Sequence[Entry], actor: Actor, action: Action, deadline: Deadline
     ) -> list[Receipt]:
+        async def commit(entries: Sequence[Entry], due: Deadline) -> list[Receipt]:
+            return await self._commit(entries, actor, action, due)
+
+        return await self._grouping.commit((actor, action), batch, commit, deadline)
+
+    async def _commit(self, batch: Sequence[Entry], actor: Actor, action: Action, deadline: Deadline) -> list[Receipt]:
         parameters = _columns(batch, actor, action)
         for attempt in range(_ATTEMPTS):
             try:
@@ -160,6 +200,31 @@ class Gateway:
             for row in rows
         ]
 
+    async def _await_visible(self, receipts: Sequence[Receipt], deadline: Deadline) -> bool:
+        """Wait for what was recorded just now: until the applier says so, or else as :meth:`wait_visible` does."""
+        waiting = [receipt for receipt in receipts if receipt.position is not None and receipt.event_id is not None]
+        fresh = {
+            receipt.event_id for receipt in waiting if receipt.verdict is not Verdict.IDENTICAL and receipt.event_id
+        }
+        if self._ear is not None and self._waits and len(fresh) == len(waiting):
+            while (left_s := deadline.left_s() - _LONGEST_PAUSE_S) > 0:
+                if await self._ear.heard(fresh, min(_LOOK_S, left_s)):
+                    return True
+                if not self._ear.listening or await self._looked(waiting, deadline):
+                    break
+        return await self.wait_visible([receipt.position for receipt in waiting if receipt.position], deadline)
+
+    async def _looked(self, receipts: Sequence[Receipt], deadline: Deadline) -> bool:
+        """Return whether it is known, one way or the other, what became of *receipts*; words may have been lost."""
+        positions = [receipt.position for receipt in receipts]
+        try:
+            row = (await self.database.named("undelivered", {"positions": positions}, deadline=deadline))[0]
+        except ImemError as error:
+            if not error.retryable:
+                raise
+            return True
+        return bool(row["waiting"] == 0 or row["dead"])
+
     async def wait_visible(self, positions: Sequence[int], deadline: Deadline) -> bool:
         """
         Wait until the graph holds the events at *positions*, and return whether it does.
@@ -176,7 +241,7 @@ class Gateway:
                 return False
             if row["waiting"] == 0 or row["dead"]:
                 return not row["dead"]
-            if deadline.left_s() <= pause_s:
+            if deadline.left_s() <= pause_s or not self._waits:
                 return False
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -220,10 +285,9 @@ def batches(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     batch: list[Entry] = []
     seen: set[tuple[str, str, str]] = set()
     for entry in entries:
-        names = {(entry.head_kind, entry.key, group.name) for group in entry.groups}
         # A correction looks at the core that the same file may have stated a line before.
-        looks_at = names | {(entry.head_kind, entry.key, "core")} if entry.kind.startswith("correct.") else names
-        if batch and (len(batch) >= BATCH_LINES or not seen.isdisjoint(looks_at)):
+        names = touched(entry)
+        if batch and (len(batch) >= BATCH_LINES or not seen.isdisjoint(names)):
             yield batch
             batch, seen = [], set()
         batch.append(entry)

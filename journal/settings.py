@@ -88,6 +88,11 @@ class Settings(BaseSettings):
     neo4j_pool_size: int = Field(12, ge=1, le=64, description="Most connections to the graph of one process.")
     graph_concurrency: int = Field(10, ge=1, le=64, description="Concurrent graph queries of one process.")
     apply_batch: int = Field(2000, ge=1, le=5000, description="Most events applied to the graph in one transaction.")
+    sync_priority: bool = Field(
+        default=True,
+        description="Whether tiers count. Without them everything reaches the graph in the order of its recording, "
+        "once in five minutes, and nobody waits to see it; nothing is lost.",
+    )
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
     agents: Path | None = Field(None, description="JSON file that defines agents of your own, beside the shipped ones.")
     agent_programs: str | None = Field(

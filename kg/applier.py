@@ -2,32 +2,37 @@
 The applier: the one process that writes the graph.
 
 It holds a lease, reads due events from Postgres in each actor's order, projects a batch into one graph transaction
-together with ``AppliedEvent``, and marks it applied. The next batch is read while this one is written. A crash at any
-step causes a repeat, which the statements' guards make harmless.
+together with ``AppliedEvent``, and marks it applied. It does so in two lanes (:mod:`kg.lanes`); in each the next batch
+is read while one is written. A crash at any step causes a repeat, which the statements' guards make harmless.
 
-A batch that the graph refuses is bisected until the bad event stands alone; after :data:`MOST_REJECTIONS` it is dead,
-with its reason, and the rest goes on. A graph that is away consumes no attempts.
+A batch that the graph refuses is bisected until the bad event stands alone; what its actor said later waits for it.
+After :data:`MOST_REJECTIONS` it is dead, with its reason and a gap on record, and the rest goes on. A graph that is
+away consumes no attempts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from uuid import UUID
 
 import neo4j
 import structlog
 
 from journal.cancelling import heed_cancellation
 from journal.clock import Clock, SystemClock
+from journal.connection import Connection
 from journal.database import Database, Row
 from journal.deadline import Deadline
+from journal.entry import Tier
 from journal.errors import ImemError, LeaseLost, StatementRejected
-from journal.statements import cypher
+from journal.statements import cypher, sql
 from kg.engine import Graph, given
+from kg.lanes import Lane, Lanes, next_size
 from kg.lease import Lease
 from kg.project import Event
 from kg.writing import GRAPH_BUDGET_MS, in_halves, write_events
@@ -43,36 +48,21 @@ STORE_BUDGET_MS = 10_000
 LONGEST_PAUSE_S = 2.0
 """Between two attempts while a store is away, in seconds."""
 
-FIRST_BATCH = 50
-"""Events in the first transaction, and in the first after trouble; each that succeeds doubles the next, up to the
-batch. A server that has only just started plans and compiles every statement anew, and must not be asked for too much
-at once."""
+TURN_EVENTS = 50
+"""Events of one actor that are claimed before another actor's turn, where some are more urgent than others."""
 
-STEADY_BATCH = 500
-"""Events up to which a batch grows whatever it takes: a small one spends its time on statements, not on rows."""
-
-QUICK_S = 0.5
-"""Above :data:`STEADY_BATCH` a batch grows only while it takes no longer, in seconds: urgent events wait behind it."""
-
-SLOW_S = 1.5
-"""A larger one that takes longer is halved, in seconds: a caller waits at most two for visibility."""
+URGENT_FOR_S = 5.0
+"""For so long after an urgent batch, in seconds, the other lane's batches are small."""
 
 DERIVE_ROWS = 500
 """Derived values recomputed in one go."""
 
 
-def next_size(size: int, took_s: float, most: int) -> int:
-    """Return how many events the next transaction may hold after one of at most *size* that took *took_s* seconds."""
-    if size < STEADY_BATCH or took_s <= QUICK_S:
-        return min(size * 2, most)
-    return max(STEADY_BATCH, size // 2) if took_s > SLOW_S else size
-
-
 class Bell(Protocol):
     """What wakes the applier; losing a ring costs a moment, never an event."""
 
-    async def wait(self) -> None:
-        """Return when there may be work, or after a while."""
+    async def wait(self) -> Collection[int] | None:
+        """Return when there may be work, or after a while: in which tiers, or None where nobody knows."""
 
 
 class Deriver(Protocol):
@@ -80,6 +70,24 @@ class Deriver(Protocol):
 
     async def rows(self, database: Database, keys: Sequence[str]) -> list[dict[str, Any]]:
         """Return the rows for its statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """
+    That the graph has refused an event for good.
+
+    Attributes:
+        event: which.
+        tier: how soon it was to be visible.
+        attempts: how often it was refused.
+        reason: what the graph said last.
+    """
+
+    event: Event
+    tier: Tier
+    attempts: int
+    reason: str
 
 
 @dataclass(slots=True)
@@ -92,10 +100,13 @@ class Applier:
         graph: where to.
         bell: what to wait for when nothing is due.
         written: told each batch once it is in the graph, before anybody is told that it is: who caches what the graph
-            says drops it here. A failure of its own is for it to handle; a crash has it told again.
-        applied: told each batch once it is marked applied.
+            says drops it here. A failure of its own is for it to handle; a crash has it told again. Both lanes call it.
+        applied: told each batch once it is marked applied; by both lanes.
+        announce: given the ids of each batch that was marked, to wake who waits for them; must not wait itself.
+        died: told of an event that is refused for good, in the transaction that says so: both stand, or neither.
         derivers: sort of derived value → what makes its rows; sorts without one need only the key.
         batch: events in one transaction at most.
+        lanes: whether tiers count at all; without them events are applied as they were recorded, in one lane.
         clock: for ``applied_at``.
     """
 
@@ -104,17 +115,22 @@ class Applier:
     bell: Bell
     written: Callable[[Sequence[Event]], Awaitable[None]] | None = None
     applied: Callable[[Sequence[Event]], Awaitable[None]] | None = None
+    announce: Callable[[Sequence[UUID]], None] | None = None
+    died: Callable[[Connection, Death], Awaitable[None]] | None = None
     derivers: dict[str, Deriver] = field(default_factory=dict)
     batch: int = 2000
+    lanes: bool = True
     clock: Clock = field(default_factory=SystemClock)
     lease: Lease = field(init=False)
-    _held: set[int] = field(default_factory=set)
-    _size: int = FIRST_BATCH
-    _marking: asyncio.Task[None] | None = None
+    _hands: Lanes = field(init=False)
+    _marking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _urgent_at: float = float("-inf")
+    _later: tuple[list[Row], int] | None = None
 
     def __post_init__(self) -> None:
         """Prepare the lease; nothing is taken yet."""
         self.lease = Lease(self.database, "applier")
+        self._hands = Lanes(self.batch)
 
     async def run(self) -> None:
         """
@@ -139,8 +155,13 @@ class Applier:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
             finally:
-                self._held.clear()
-                self._size = FIRST_BATCH
+                self._hands.clear()
+                self._later = None
+
+    @property
+    def yielding(self) -> bool:
+        """Whether batches are small at present, because the urgent lane was at work a moment ago."""
+        return time.monotonic() - self._urgent_at < URGENT_FOR_S
 
     async def stop(self) -> None:
         """Let the lease go; call it after the task of :meth:`run` has ended."""
@@ -148,39 +169,51 @@ class Applier:
 
     async def _lead(self) -> None:
         """Apply while the lease is ours; ends by an exception."""
-        keeper = asyncio.create_task(self.lease.keep())
-        leader = asyncio.create_task(self._loop())
-        try:
-            await asyncio.wait({keeper, leader}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (keeper, leader):
-                task.cancel()
-            results = await asyncio.gather(keeper, leader, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
-                raise result
+        await _together(self.lease.keep(), self._serve())
 
-    async def _loop(self) -> None:
-        due = asyncio.create_task(self._claim())
+    async def _serve(self) -> None:
+        """Serve both lanes; ends by an exception of either."""
+        lanes = [self._loop(lane) for lane in self._in_use]
+        await _together(self._listen(), *lanes)
+
+    @property
+    def _in_use(self) -> tuple[Lane, ...]:
+        return (self._hands.urgent, self._hands.bulk) if self.lanes else (self._hands.bulk,)
+
+    async def _listen(self) -> None:
+        """Wake the lanes when somebody rings."""
+        while True:
+            heed_cancellation()
+            tiers = await self.bell.wait()
+            self._hands.wake(tiers if self.lanes else None)
+
+    async def _loop(self, lane: Lane) -> None:
+        due = asyncio.create_task(self._claim(lane))
+        worked = False
         try:
             while True:
-                events = await due
+                await due
                 heed_cancellation()
+                events = lane.begin()
                 if events:
-                    self._held |= {event.position for event in events}
+                    worked = True
                     # The next batch is read while this one is written.
-                    due = asyncio.create_task(self._claim())
-                    await self._apply(events)
+                    due = asyncio.create_task(self._claim(lane))
+                    await self._apply(lane, events)
                     continue
-                await self._marked()
-                if not await self.derive():
-                    await self.bell.wait()
-                due = asyncio.create_task(self._claim())
+                await self._marked(lane)
+                if worked and lane is self._hands.urgent:
+                    # What these actors said afterwards may wait in the other lane, which left them alone.
+                    self._hands.bulk.wake.set()
+                worked = False
+                if lane is self._hands.urgent or not await self.derive():
+                    await lane.wake.wait()
+                due = asyncio.create_task(self._claim(lane))
         finally:
             due.cancel()
             with suppress(asyncio.CancelledError, ImemError):
                 await due
-            await self._marked()
+            await self._marked(lane)
 
     async def drain(self) -> int:
         """
@@ -195,44 +228,64 @@ class Applier:
             raise LeaseLost("Another process applies events.")
         done = 0
         while True:
-            events = await self._claim()
-            if not events:
-                await self._marked()
-                if not await self.derive() and not await self._claim():
-                    return done
-                continue
-            self._held |= {event.position for event in events}
-            await self._apply(events)
+            events: list[Event] = []
+            for lane in self._in_use:
+                await self._claim(lane)
+                events = lane.begin()
+                if events:
+                    await self._apply(lane, events)
+                    await self._marked(lane)
+                    break
             done += len(events)
-            await self._marked()
+            if not events and not await self.derive():
+                return done
 
-    async def _claim(self) -> list[Event]:
-        """Return the events that are due: urgent ones with their predecessors, else the oldest."""
+    async def _claim(self, lane: Lane) -> None:
+        """Take into the hand of *lane* what is due there: the urgent with its predecessors, then the oldest."""
+        lane.claiming()
+        urgent = lane is self._hands.urgent
+        held = self._hands.held(lane)
         parameters = {
-            "held": list(self._held),
-            "upto": max(self._held, default=0),
-            "limit": min(self._size, self.batch),
+            "held": held,
+            "upto": max(held, default=0),
+            "share": TURN_EVENTS,
+            "limit": lane.limit(beside_urgent=not urgent and self.yielding),
+            "lanes": self.lanes,
         }
+        names = ("claim_urgent",) if urgent else ("claim_high", "claim_due") if self.lanes else ("claim_due",)
         rows: list[Row] = []
-        for name in ("claim_urgent", "claim_due"):
+        for name in names:
             rows = await self.database.named(name, parameters, deadline=Deadline.after_ms(STORE_BUDGET_MS))
             if rows:
                 break
-        return [Event.from_row(row) for row in rows]
+        self._hands.take(lane, [Event.from_row(row) for row in rows])
 
-    async def _apply(self, events: Sequence[Event]) -> None:
+    async def _apply(self, lane: Lane, events: Sequence[Event]) -> None:
         """Apply a batch, or the halves of one that was refused."""
-        await in_halves(events, self._write, self._refuse)
 
-    async def _write(self, events: Sequence[Event]) -> None:
-        """Write a batch and have it marked while the next one is written."""
+        async def write(part: Sequence[Event]) -> None:
+            await self._write(lane, part)
+
+        async def refuse(event: Event, error: StatementRejected) -> None:
+            await self._refuse(lane, event, error)
+
+        await in_halves(events, write, refuse)
+
+    async def _write(self, lane: Lane, events: Sequence[Event]) -> None:
+        """Write a batch, without what waits behind a refused event; it is marked while the next one is written."""
+        left = lane.held_back(events)
+        if not left:
+            return
         begun = time.monotonic()
-        bookmark = await write_events(self.graph, events, self.clock)
-        self._size = next_size(self._size, time.monotonic() - begun, self.batch)
-        await self._marked()
-        self._marking = asyncio.create_task(self._mark(events, bookmark))
+        bookmark = await write_events(self.graph, left, self.clock)
+        ended = time.monotonic()
+        lane.size = next_size(lane.size, ended - begun, lane.most)
+        if lane is self._hands.urgent:
+            self._urgent_at = ended
+        await self._marked(lane)
+        self._marking[lane.name] = asyncio.create_task(self._mark(lane, left, bookmark))
 
-    async def _mark(self, events: Sequence[Event], bookmark: str | None) -> None:
+    async def _mark(self, lane: Lane, events: Sequence[Event], bookmark: str | None) -> None:
         positions = [event.position for event in events]
         if self.written is not None:
             await self.written(events)
@@ -243,27 +296,58 @@ class Applier:
         )
         if marked != len(positions):
             raise LeaseLost("The applier's lease was lost before its work was marked.")
-        self._held.difference_update(positions)
+        if self.announce is not None:
+            self.announce([event.event_id for event in events])
+        lane.done(positions)
+        self._hands.told(lane)
         if self.applied is not None:
             await self.applied(events)
 
-    async def _marked(self) -> None:
-        """Wait until the last batch is marked; its failure is ours."""
-        if self._marking is not None:
-            marking, self._marking = self._marking, None
+    async def _marked(self, lane: Lane) -> None:
+        """Wait until the last batch of *lane* is marked; its failure is ours."""
+        marking = self._marking.pop(lane.name, None)
+        if marking is not None:
             await marking
 
-    async def _refuse(self, event: Event, error: StatementRejected) -> None:
-        rows = await self.database.named(
-            "settle_refused",
-            {"position": event.position, "error": str(error), "most": MOST_REJECTIONS, **self.lease.fence},
-            deadline=Deadline.after_ms(STORE_BUDGET_MS),
-        )
-        if not rows:
-            raise LeaseLost("The applier's lease was lost before a refusal was noted.")
-        self._held.discard(event.position)
-        note = log.error if rows[0]["state"] == "dead" else log.warning
-        note("applier.refused", position=event.position, kind=event.kind, state=rows[0]["state"], reason=str(error))
+    async def _refuse(self, lane: Lane, event: Event, error: StatementRejected) -> None:
+        given_ = {"position": event.position, "error": str(error), "most": MOST_REJECTIONS, **self.lease.fence}
+        async with self.database.transaction(Deadline.after_ms(STORE_BUDGET_MS)) as conn:
+            row = await (await conn.execute(sql("settle_refused"), given_)).fetchone()
+            if row is None:
+                raise LeaseLost("The applier's lease was lost before a refusal was noted.")
+            dead = row["state"] == "dead"
+            if dead and self.died is not None:
+                await self.died(conn, Death(event, Tier(row["tier"]), row["attempts"], str(error)))
+        lane.done([event.position])
+        if not dead:
+            lane.stop(event.actor)
+            asyncio.get_running_loop().call_later(max(0.0, row["retry_s"]), lane.wake.set)
+        elif self.announce is not None:
+            # Who waits for it need not any longer.
+            self.announce(())
+        self._hands.told(lane)
+        note = log.error if dead else log.warning
+        note("applier.refused", position=event.position, kind=event.kind, state=row["state"], reason=str(error))
+
+    async def _derivable(self, deadline: Deadline) -> list[Row]:
+        """
+        Return derived values of which everything is in the graph that came with them, and what was said before.
+
+        Where something always waits, as under a load that does not end, they are noted with the newest event that
+        waits, and due once nothing up to it does.
+        """
+        if self._later is not None:
+            rows, upto = self._later
+            [row] = await self.database.named("waits_upto", {"upto": upto}, deadline=deadline)
+            if row["waits"]:
+                return []
+            self._later = None
+            return rows
+        rows = await self.database.named("claim_derive", {"limit": DERIVE_ROWS}, deadline=deadline)
+        if rows and rows[0]["upto"] is not None:
+            self._later = (rows, rows[0]["upto"])
+            return []
+        return rows
 
     async def derive(self) -> bool:
         """
@@ -272,7 +356,7 @@ class Applier:
         They are no events: a failure leaves the work where it is.
         """
         budget = Deadline.after_ms(STORE_BUDGET_MS)
-        due = await self.database.named("claim_derive", {"limit": DERIVE_ROWS}, deadline=budget)
+        due = await self._derivable(budget)
         if not due:
             return False
         batches: dict[str, list[dict[str, Any]]] = {}
@@ -293,3 +377,17 @@ class Applier:
             # Another applier may have derived newer values before ours were written: the last word is a new look.
             await self.database.do("derive_again", done, deadline=budget)
         return True
+
+
+async def _together(*work: Coroutine[Any, Any, None]) -> None:
+    """Run *work* until any of it ends, end the others, and raise what any of them raised."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+            raise result

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from journal.canonical import canonical_json, content_hash
 from journal.entry import Entry, GroupHash, Tier
+from journal.tiers import tier_of_event
 from kg.catalog import CORE, KINDS, implied_links
 from kg.lines import CorrectLine, Line, LinkLine, RecordLine
 
@@ -27,22 +28,26 @@ _OCCURRED: Final = {
 }
 """The field that says when a record was true in the world, where the line does not."""
 
-_HIGH_IMPORTANCE: Final = 0.7
-"""A finding above it is of tier 2 (sync-and-debates, section 1.1)."""
-
 
 def entry_of(line: Line, *, tier: Tier | None = None) -> Entry:
     """
     Return the journal's entry of a line.
 
     Args:
-        tier: how soon it must be visible; by default a finding's importance decides.
+        tier: how soon it must be visible; by default :func:`journal.tiers.tier_of_event` decides.
     """
     if isinstance(line, LinkLine):
-        return _link_entry(line, tier or Tier.NORMAL)
+        return _link_entry(line, tier)
     if isinstance(line, CorrectLine):
-        return _correction_entry(line, tier or Tier.NORMAL)
+        return _correction_entry(line, tier)
     return _record_entry(line, tier)
+
+
+def _tier(line: Line, kind: str, tier: Tier | None, importance: float | None = None) -> Tier:
+    """Return the tier that was chosen, tier 0 among them, or else the one that follows from the line."""
+    if tier is not None:
+        return tier
+    return tier_of_event(kind, importance=importance, stated=line.known_at is not None)
 
 
 def _record_entry(line: RecordLine, tier: Tier | None) -> Entry:
@@ -61,7 +66,6 @@ def _record_entry(line: RecordLine, tier: Tier | None) -> Entry:
     encoded = canonical_json(payload)
     core = line.core or {}
     importance = core.get("importance") if line.kind == "Finding" else None
-    urgent = importance is not None and importance > _HIGH_IMPORTANCE + 1e-9 and line.known_at is None
     return Entry(
         kind=f"record.{line.kind}",
         head_kind=line.kind,
@@ -79,11 +83,11 @@ def _record_entry(line: RecordLine, tier: Tier | None) -> Entry:
         target_at=_moment(core.get("target_at")) if line.kind in {"Finding", "Outcome"} else None,
         ref_hash=_ref_hash(line.kind, line.core) if line.core is not None else None,
         importance=importance,
-        tier=tier if tier is not None else Tier.HIGH if urgent else Tier.NORMAL,
+        tier=_tier(line, f"record.{line.kind}", tier, importance),
     )
 
 
-def _correction_entry(line: CorrectLine, tier: Tier) -> Entry:
+def _correction_entry(line: CorrectLine, tier: Tier | None) -> Entry:
     payload = {"key": line.key, CORE: line.core, "reason": line.reason}
     return Entry(
         kind=f"correct.{line.kind}",
@@ -99,11 +103,11 @@ def _correction_entry(line: CorrectLine, tier: Tier) -> Entry:
         metric=line.core.get("metric") if line.kind in {"Finding", "Outcome"} else None,
         target_at=_moment(line.core.get("target_at")) if line.kind in {"Finding", "Outcome"} else None,
         ref_hash=_ref_hash(line.kind, line.core),
-        tier=tier,
+        tier=_tier(line, f"correct.{line.kind}", tier),
     )
 
 
-def _link_entry(line: LinkLine, tier: Tier) -> Entry:
+def _link_entry(line: LinkLine, tier: Tier | None) -> Entry:
     payload = {
         "from_label": line.from_label,
         "from_key": line.from_key,
@@ -126,7 +130,7 @@ def _link_entry(line: LinkLine, tier: Tier) -> Entry:
         groups=(GroupHash(PROPS, content_hash(value)),),
         occurred_at=line.occurred_at,
         known_at=line.known_at,
-        tier=tier,
+        tier=_tier(line, f"link.{line.type}", tier),
     )
 
 

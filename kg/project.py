@@ -69,6 +69,7 @@ class Event:
         occurred_at, known_at, recorded_at: its clocks, as RFC 3339 text in UTC.
         order_key: (known_at, actor, agent_seq) as sortable text.
         attempts: how often the graph has refused it.
+        actor: in whose order it stands.
     """
 
     position: int
@@ -81,6 +82,7 @@ class Event:
     recorded_at: str
     order_key: str
     attempts: int = 0
+    actor: str = ""
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Event:
@@ -96,6 +98,7 @@ class Event:
             _text(row["recorded_at"]),
             row["order_key"],
             row["attempts"],
+            row["actor"],
         )
 
 

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import neo4j
+import structlog
+from neo4j.exceptions import Neo4jError
 
 from journal.clock import Clock
 from journal.deadline import Deadline
-from journal.errors import OutcomeUnknown, StatementRejected
+from journal.errors import GraphUnavailable, OutcomeUnknown, StatementRejected
 from kg.engine import Graph, given
 from kg.project import Event, Projection
 
+log = structlog.get_logger()
+
 GRAPH_BUDGET_MS: Final = 30_000
 """How long one batch may take in the graph, in milliseconds."""
+
+_DEADLOCK: Final = "Neo.TransientError.Transaction.DeadlockDetected"
+
+_DEADLOCKS: Final = 20
+"""How often a batch is written anew that the server chose as the victim of a deadlock; each loses to another writer."""
+
+_YIELD_S: Final = 0.005
+"""How long the victim of a deadlock leaves the other alone, in seconds, times the number of its defeats."""
 
 
 async def write_events(
@@ -47,13 +60,27 @@ async def write_events(
 
     try:
         try:
-            _, bookmark = await graph.write("apply", run, deadline=Deadline.after_ms(budget_ms))
+            return await _undeadlocked(graph, run, Deadline.after_ms(budget_ms))
         except OutcomeUnknown:
-            _, bookmark = await graph.write("apply", run, deadline=Deadline.after_ms(budget_ms))
+            return await _undeadlocked(graph, run, Deadline.after_ms(budget_ms))
     except (ArithmeticError, TypeError, ValueError) as error:
         # The driver cannot send such a value: one event's trouble, which must not stop the others.
         raise StatementRejected(f"A value cannot be sent to Neo4j: {error}.") from error
-    return bookmark
+
+
+async def _undeadlocked(
+    graph: Graph, work: Callable[[neo4j.AsyncTransaction], Awaitable[None]], deadline: Deadline
+) -> str | None:
+    """Write *work*, again where another writer and it waited for one another; return the bookmark."""
+    for defeats in range(1, _DEADLOCKS):
+        try:
+            return (await graph.write("apply", work, deadline=deadline))[1]
+        except GraphUnavailable as error:
+            if not isinstance(error.__cause__, Neo4jError) or error.__cause__.code != _DEADLOCK:
+                raise
+            log.debug("graph.deadlock", defeats=defeats)
+            await asyncio.sleep(_YIELD_S * defeats)
+    return (await graph.write("apply", work, deadline=deadline))[1]
 
 
 async def in_halves(

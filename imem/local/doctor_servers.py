@@ -157,7 +157,7 @@ def _delivery(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Findin
         yield weak(
             about,
             f"Refused by the graph for good: {counts['dead']} (event {first['position']} first: {first['error']}).",
-            "Mend the reason, then run `imem rebuild graph`.",
+            "Mend the reason, then run `imem sync replay --all`; `imem sync dead` lists them.",
         )
     if counts["pending"] and counts["oldest_s"] > LONGEST_WAIT_S:
         yield weak(

@@ -23,12 +23,15 @@ from imem.celery_app import SETTLE_EVERY_S, make_app
 from imem.metrics import serve
 from imem.notify import tell_ready
 from imem.stores import Stores, secret
-from journal.bell import StreamBell
+from journal.bell import Cycle, StreamBell
+from journal.echo import Speaker
 from journal.settings import Settings
 from kg.applier import Applier
 from kg.engine import Graph
 from kg.project import Event
 from kg.warm import warm, worth_warming
+from sync.dead import DeadAlerts
+from sync.status import watch_queue
 
 log = structlog.get_logger()
 
@@ -134,7 +137,10 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     shown = serve(settings.home, settings.prometheus_port) if settings.prometheus_port is not None else None
     async with Stores.open(settings) as stores:
-        bell = StreamBell(secret(stores.settings, "valkey_durable_url"))
+        durable = secret(stores.settings, "valkey_durable_url")
+        priority = stores.settings.sync_priority
+        bell = StreamBell(durable) if priority else Cycle()
+        speaker = Speaker(durable)
         asker = Asker(make_app(stores.settings))
         warmer = Warmer(stores.graph)
 
@@ -147,11 +153,15 @@ async def _serve(settings: Settings) -> None:
             stores.graph,
             bell,
             applied=applied,
+            announce=speaker.say,
+            died=DeadAlerts(),
+            lanes=priority,
             derivers={"settled_by": SettledBy()},
             batch=settings.apply_batch,
         )
-        log.info("applier.started", batch=settings.apply_batch)
+        log.info("applier.started", batch=settings.apply_batch, priority=priority)
         work = [asyncio.create_task(applier.run()), asyncio.create_task(asker.run())]
+        work.append(asyncio.create_task(watch_queue(stores.database, lambda: applier.yielding)))
         warming = asyncio.create_task(warmer.run(tell_ready))
         told = asyncio.create_task(stop.wait())
         try:
@@ -166,6 +176,7 @@ async def _serve(settings: Settings) -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSING_S):
                     await bell.close()
+                    await speaker.close()
                     await stores.graph.close()
         for task in done - {told}:
             task.result()

@@ -21,12 +21,14 @@ RETURNING epoch
 UPDATE lease SET expires_at = imem_now() - interval '1 second' WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s
 
 -- claim_urgent --
--- Due events of tiers 0 to 2 with the earlier events of the same actors, which take their urgency: an actor's order is kept.
--- An actor whose event waits for another attempt waits behind it. Parameters: held (positions in hand), limit.
+-- Due events of tiers 0 and 1 with the earlier events of the same actors, which take their urgency: an actor's order is kept.
+-- An actor whose event waits for another attempt waits behind it. Actors take turns, those of tier 0 first in each, so that one
+-- with a hundred thousand events before its urgent one does not keep the others waiting. Parameters: held (positions in hand, in
+-- either lane), share (events of an actor in one turn), limit.
 WITH held AS MATERIALIZED (SELECT h.position FROM unnest(%(held)s::bigint[]) AS h (position)),
-urgent AS MATERIALIZED (
-    SELECT d.actor, max(d.position) AS upto FROM delivery AS d
-    WHERE d.state IN ('pending', 'dispatched') AND d.tier < 3 AND NOT EXISTS (SELECT FROM held AS h WHERE h.position = d.position)
+wanted AS MATERIALIZED (
+    SELECT d.actor, min(d.tier) AS tier, max(d.position) AS upto FROM delivery AS d
+    WHERE d.state IN ('pending', 'dispatched') AND d.tier < 2 AND NOT EXISTS (SELECT FROM held AS h WHERE h.position = d.position)
     GROUP BY d.actor
 ),
 waiting AS MATERIALIZED (
@@ -34,37 +36,95 @@ waiting AS MATERIALIZED (
     WHERE next_attempt_at IS NOT NULL AND next_attempt_at > imem_now() GROUP BY actor
 ),
 due AS MATERIALIZED (
-    SELECT o.position, o.attempts FROM urgent AS u
+    SELECT o.position, o.attempts FROM wanted AS u
     LEFT JOIN waiting AS w ON w.actor = u.actor
     -- One actor after another, oldest first: an import's hundred thousand events are not looked at for somebody else's one.
     CROSS JOIN LATERAL (
-        SELECT d.position, d.attempts FROM delivery AS d
-        WHERE d.actor = u.actor AND d.position <= u.upto AND (w.since IS NULL OR d.position < w.since)
-          AND d.state IN ('pending', 'dispatched')
-        -- What is in hand is the oldest: so many more have to be looked at.
-        ORDER BY d.position LIMIT %(limit)s + cardinality(%(held)s::bigint[])
+        SELECT p.position, p.attempts, row_number() OVER (ORDER BY p.position) AS number FROM (
+            SELECT d.position, d.attempts FROM delivery AS d
+            WHERE d.actor = u.actor AND d.position <= u.upto AND (w.since IS NULL OR d.position < w.since)
+              AND d.state IN ('pending', 'dispatched')
+            -- What is in hand is the oldest: so many more have to be looked at.
+            ORDER BY d.position LIMIT %(limit)s + cardinality(%(held)s::bigint[])
+        ) AS p
+        WHERE NOT EXISTS (SELECT FROM held AS h WHERE h.position = p.position)
     ) AS o
-    WHERE NOT EXISTS (SELECT FROM held AS h WHERE h.position = o.position)
-    ORDER BY o.position LIMIT %(limit)s
+    ORDER BY (o.number - 1) / %(share)s, u.tier, o.number, o.position LIMIT %(limit)s
 )
-SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key, due.attempts
+SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key,
+    due.attempts
+FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position
+
+-- claim_high --
+-- Due events of tier 2, and normal ones that have waited for a quarter of an hour, with the earlier events of the same actors;
+-- otherwise as claim_urgent. Actors with something of tiers 0 or 1 are the other lane's. Parameters: also upto (the greatest
+-- position in hand), held in this lane alone.
+WITH held AS MATERIALIZED (SELECT h.position FROM unnest(%(held)s::bigint[]) AS h (position)),
+reserved AS MATERIALIZED (
+    SELECT DISTINCT d.actor FROM delivery AS d WHERE d.state IN ('pending', 'dispatched') AND d.tier < 2
+),
+wanted AS MATERIALIZED (
+    SELECT x.actor, max(x.position) AS upto FROM (
+        SELECT d.actor, d.position FROM delivery AS d WHERE d.state IN ('pending', 'dispatched') AND d.tier = 2
+        UNION ALL
+        SELECT o.actor, o.position FROM (
+            SELECT d.actor, d.position FROM delivery AS d
+            WHERE d.state IN ('pending', 'dispatched') AND (d.position > %(upto)s OR d.position <> ALL (%(held)s::bigint[]))
+            ORDER BY d.position LIMIT %(limit)s
+        ) AS o JOIN event AS e ON e.position = o.position
+        WHERE e.recorded_at < (SELECT imem_now()) - interval '15 minutes'
+          -- Asked once: where the oldest of all has not waited for so long, no other has.
+          AND (
+              SELECT f.recorded_at FROM event AS f WHERE f.position = (
+                  SELECT min(d.position) FROM delivery AS d WHERE d.state IN ('pending', 'dispatched'))
+          ) < (SELECT imem_now()) - interval '15 minutes'
+    ) AS x
+    WHERE NOT EXISTS (SELECT FROM held AS h WHERE h.position = x.position)
+      AND NOT EXISTS (SELECT FROM reserved AS r WHERE r.actor = x.actor)
+    GROUP BY x.actor
+),
+waiting AS MATERIALIZED (
+    SELECT actor, min(position) AS since FROM delivery
+    WHERE next_attempt_at IS NOT NULL AND next_attempt_at > imem_now() GROUP BY actor
+),
+due AS MATERIALIZED (
+    SELECT o.position, o.attempts FROM wanted AS u
+    LEFT JOIN waiting AS w ON w.actor = u.actor
+    CROSS JOIN LATERAL (
+        SELECT p.position, p.attempts, row_number() OVER (ORDER BY p.position) AS number FROM (
+            SELECT d.position, d.attempts FROM delivery AS d
+            WHERE d.actor = u.actor AND d.position <= u.upto AND (w.since IS NULL OR d.position < w.since)
+              AND d.state IN ('pending', 'dispatched')
+            ORDER BY d.position LIMIT %(limit)s + cardinality(%(held)s::bigint[])
+        ) AS p
+        WHERE NOT EXISTS (SELECT FROM held AS h WHERE h.position = p.position)
+    ) AS o
+    ORDER BY (o.number - 1) / %(share)s, o.position LIMIT %(limit)s
+)
+SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key,
+    due.attempts
 FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position
 
 -- claim_due --
 -- The oldest events that are due; an actor whose event waits for another attempt waits behind it. Parameters: held (positions in
--- hand), upto (the greatest of them: what lies behind it is not compared with each), limit.
+-- hand of this lane), upto (the greatest of them: what lies behind it is not compared with each), limit, lanes (whether actors
+-- with something of tiers 0 or 1 are another lane's).
 WITH waiting AS MATERIALIZED (
     SELECT actor, min(position) AS since FROM delivery
     WHERE next_attempt_at IS NOT NULL AND next_attempt_at > imem_now() GROUP BY actor
+),
+reserved AS MATERIALIZED (
+    SELECT DISTINCT d.actor FROM delivery AS d WHERE %(lanes)s AND d.state IN ('pending', 'dispatched') AND d.tier < 2
 ),
 due AS MATERIALIZED (
     SELECT d.position, d.attempts FROM delivery AS d
     LEFT JOIN waiting AS w ON w.actor = d.actor
     WHERE d.state IN ('pending', 'dispatched') AND (d.position > %(upto)s OR d.position <> ALL (%(held)s::bigint[]))
-      AND (w.since IS NULL OR d.position < w.since)
+      AND (w.since IS NULL OR d.position < w.since) AND NOT EXISTS (SELECT FROM reserved AS r WHERE r.actor = d.actor)
     ORDER BY d.position LIMIT %(limit)s
 )
-SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key, due.attempts
+SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key,
+    due.attempts
 FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position
 
 -- settle_applied --
@@ -75,20 +135,25 @@ WHERE position = ANY (%(positions)s::bigint[])
 
 -- settle_refused --
 -- Counts a rejection of one event and sets its next attempt, or declares it dead after the last; if the lease is still ours.
+-- Columns: state, tier, attempts, retry_s (seconds until the next attempt; none where it is dead).
 UPDATE delivery SET attempts = attempts + 1, error = %(error)s,
     state = CASE WHEN attempts + 1 >= %(most)s THEN 'dead' ELSE 'pending' END,
+    died_at = CASE WHEN attempts + 1 >= %(most)s THEN imem_now() ELSE died_at END,
     next_attempt_at = CASE WHEN attempts + 1 >= %(most)s THEN NULL
         ELSE imem_now() + make_interval(secs => 0.1 * power(2, attempts)) END
 WHERE position = %(position)s
   AND EXISTS (SELECT 1 FROM lease WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s)
-RETURNING state
+RETURNING state, tier, attempts, extract(epoch FROM next_attempt_at - imem_now())::float8 AS retry_s
 
 -- claim_derive --
--- Derived values to recompute, once every event is in the graph that this statement could know of: work that came with an
--- event still on its way would be done, and forgotten, too early.
-SELECT kind, key, version FROM derive_work
-WHERE NOT EXISTS (SELECT 1 FROM delivery WHERE state IN ('pending', 'dispatched'))
+-- Derived values to recompute, and the newest event that this statement saw waiting: work that came with an event still on its
+-- way would be done, and forgotten, too early. Columns: kind, key, version, upto (position; none where nothing waits).
+SELECT kind, key, version, (SELECT max(position) FROM delivery WHERE state IN ('pending', 'dispatched')) AS upto FROM derive_work
 ORDER BY version LIMIT %(limit)s
+
+-- waits_upto --
+-- Whether an event up to a position is still on its way.
+SELECT EXISTS (SELECT FROM delivery WHERE state IN ('pending', 'dispatched') AND position <= %(upto)s) AS waits
 
 -- settle_derive --
 -- Forgets derived work that was done, unless more came for the same key meanwhile.

@@ -18,14 +18,16 @@ SELECT event_id FROM event WHERE position = %(position)s
 
 -- events_after --
 -- The journal in order, for a rebuild: a page after a position.
-SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key, d.attempts
+SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key,
+    d.attempts
 FROM event AS e JOIN delivery AS d ON d.position = e.position
 WHERE e.position > %(after)s AND e.position <= %(upto)s
 ORDER BY e.position LIMIT %(limit)s
 
 -- events_waiting --
 -- The oldest events up to a position that the graph does not hold yet, whatever they wait for.
-SELECT e.position, e.event_id, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key, d.attempts
+SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key,
+    d.attempts
 FROM delivery AS d JOIN event AS e ON e.position = d.position
 WHERE d.state IN ('pending', 'dispatched') AND d.position <= %(upto)s
 ORDER BY d.position LIMIT %(limit)s

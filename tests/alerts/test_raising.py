@@ -100,8 +100,9 @@ async def test_the_graph_hears_nothing_of_it(desk: Desk) -> None:
     named = desk.database.named
 
     assert await desk.one("SELECT count(*) FROM delivery") == 0
-    held = {"held": [], "upto": 0, "limit": 10}
+    held = {"held": [], "upto": 0, "limit": 10, "share": 10, "lanes": True}
     assert await named("claim_due", held, deadline=NEVER) == []
+    assert await named("claim_high", held, deadline=NEVER) == []
     assert await named("claim_urgent", held, deadline=NEVER) == []
     (counts,) = await named("delivery_counts", deadline=NEVER)
     assert (counts["pending"], counts["dead"]) == (0, 0)
@@ -112,7 +113,8 @@ async def test_the_graph_hears_nothing_of_it(desk: Desk) -> None:
     assert await named("events_after", {**span, "limit": 10}, deadline=NEVER) == []
     assert await named("undelivered", {"positions": [1, 2]}, deadline=NEVER) == [{"waiting": 0, "dead": 0}]
     desk.owner("INSERT INTO derive_work (kind, key) VALUES ('subject_counters', 'x')")
-    assert len(await named("claim_derive", {"limit": 10}, deadline=NEVER)) == 1
+    (derivable,) = await named("claim_derive", {"limit": 10}, deadline=NEVER)
+    assert derivable["upto"] is None
     (horizon,) = await named("safe_horizon", deadline=NEVER)
     assert horizon["horizon"] > await desk.one("SELECT max(recorded_at) FROM event")
 

@@ -19,6 +19,7 @@ import neo4j
 import orjson
 import psycopg
 import uuid_utils
+from psycopg_pool import AsyncConnectionPool
 
 from imem.reading import opened as open_lines
 from imem.reading import sources_of
@@ -30,6 +31,9 @@ from kg.project import TERMS
 
 AHEAD: Final = 4
 """Batches that Postgres may be ahead of the graph."""
+
+POOL: Final = 8
+"""Connections to Postgres of concurrent pushes: as many as the product's process has."""
 
 _STATEMENTS = load(Path(__file__).parent, ".cypher")
 
@@ -201,6 +205,38 @@ async def merges(settings: Settings, count: int) -> list[float]:
                 result = await session.run(statement("floor_one"), id=str(number), statement="one statement")
                 await result.consume()
             taken.append((time.perf_counter() - begun) * 1000)
+        async with bare.session(database="neo4j") as session:
+            await (await session.run(statement("floor_clear"))).consume()
+    return taken
+
+
+async def pushes(settings: Settings, agents: int, findings: int) -> list[float]:
+    """
+    Return how long each of many concurrent pushes took by the bare drivers, in milliseconds.
+
+    A push is the commit of one row in Postgres, then of one node in the graph; *findings* of each of *agents* at once.
+    """
+    taken: list[float] = []
+    pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
+        admin_url(settings), min_size=POOL, max_size=POOL, open=False, kwargs={"autocommit": True}
+    )
+    async with pool, driver(settings) as bare:
+        async with pool.connection() as conn:
+            await conn.execute(_CREATE)
+
+        async def push(number: int) -> None:
+            row = (number, str(uuid_utils.uuid7()), CORE, str(number), '{"core": {}}', None, "2026-06-01T00:00:00Z")
+            begun = time.perf_counter()
+            async with pool.connection() as conn:
+                await conn.execute("INSERT INTO bench_floor_event VALUES (%s, %s, %s, %s, %s, %s, %s)", row)
+            async with bare.session(database="neo4j") as session:
+                result = await session.run(statement("floor_one"), id=str(number), statement="one statement")
+                await result.consume()
+            taken.append((time.perf_counter() - begun) * 1000)
+
+        await asyncio.gather(*(push(number) for number in range(agents * findings)))
+        async with pool.connection() as conn:
+            await conn.execute("DROP TABLE bench_floor_event, bench_floor_audit")
         async with bare.session(database="neo4j") as session:
             await (await session.run(statement("floor_clear"))).consume()
     return taken

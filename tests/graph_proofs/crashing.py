@@ -8,6 +8,7 @@ cost seconds. For each it answers with how the life ended: the number of the sig
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -83,20 +84,26 @@ class CrashingDatabase(Database):
 
 
 class Bell:
-    """Ends the life when there is nothing to do."""
+    """Ends the life when nothing is due any more."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def wait(self) -> None:
-        raise Finished
+        counts = await self._database.named("delivery_counts", deadline=Deadline.never())
+        if not counts[0]["pending"]:
+            raise Finished
+        await asyncio.sleep(0.005)
 
 
 async def live(where: dict[str, Any], steps: Steps) -> None:
     """Apply until killed, or until nothing is due."""
     graph, database = CrashingGraph(*where["graph"]), CrashingDatabase(where["postgres"])
     graph.steps = database.steps = steps
-    applier = Applier(database, graph, Bell(), batch=where["batch"])
+    applier = Applier(database, graph, Bell(database), batch=where["batch"])
     assert await applier.lease.take()
     try:
-        await applier._loop()
+        await applier._serve()
     except Finished:
         return
     finally:

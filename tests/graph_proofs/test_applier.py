@@ -84,9 +84,10 @@ async def test_urgent_events_overtake_with_their_predecessors(empty: World, jour
         "importance": 0.9}}  # fmt: skip
     await journal.say(plain, finding, actor=agent)
 
-    first = await empty.applier(journal, batch=5)._claim()
+    applier = empty.applier(journal, batch=5)
+    await applier._claim(applier._hands.bulk)
 
-    assert [event.key for event in first] == ["own", "f"]
+    assert [event.key for event in applier._hands.bulk.waiting] == ["own", "f"]
 
 
 async def test_of_two_appliers_one_works(empty: World, journal: Journal) -> None:
@@ -96,15 +97,17 @@ async def test_of_two_appliers_one_works(empty: World, journal: Journal) -> None
     assert await first.lease.take()
     with pytest.raises(LeaseLost):
         await second.drain()
-    events = await first._claim()
+    lane = first._hands.bulk
+    await first._claim(lane)
+    events = lane.begin()
 
     journal.owner("UPDATE lease SET expires_at = now() - interval '1 second'")
     assert await second.drain() == 1
     before = await journal.rows("SELECT * FROM delivery")
 
-    await first._write(events)
+    await first._write(lane, events)
     with pytest.raises(LeaseLost):
-        await first._marked()
+        await first._marked(lane)
     assert await journal.rows("SELECT * FROM delivery") == before
     with pytest.raises(LeaseLost):
         await first.drain()

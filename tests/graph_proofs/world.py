@@ -18,7 +18,7 @@ from psycopg import sql as composed
 from journal.actors import Actor
 from journal.database import Database, Row
 from journal.deadline import Deadline
-from journal.entry import Receipt
+from journal.entry import Entry, Receipt, Tier
 from journal.gateway import Gateway
 from journal.settings import Role, Settings
 from kg.applier import Applier
@@ -57,6 +57,14 @@ def writer_of(line: Line) -> str | None:
     return next((governor for governor in governors if governor), None)
 
 
+def entries_of(*lines: Line, tier: Tier | None = None) -> list[Entry]:
+    """Return lines as the journal takes them, whoever may write them."""
+    return [
+        entry_of(parse_line(orjson.dumps(line), needs_known_at=False, writer=writer_of(line)), tier=tier)
+        for line in lines
+    ]
+
+
 class Silent:
     """A bell that never rings: the applier looks for itself."""
 
@@ -80,13 +88,10 @@ class Journal:
     admin_url: str
     database: Database
 
-    async def say(self, *lines: Line, actor: Actor | None = None) -> list[Receipt]:
+    async def say(self, *lines: Line, actor: Actor | None = None, tier: Tier | None = None) -> list[Receipt]:
         """Append lines as an import does, or as the agent that *actor* is."""
-        entries = [
-            entry_of(parse_line(orjson.dumps(line), needs_known_at=False, writer=writer_of(line))) for line in lines
-        ]
         gateway = Gateway(self.database, actor or importer())
-        return await gateway.append(entries, deadline=NEVER)
+        return await gateway.append(entries_of(*lines, tier=tier), deadline=NEVER)
 
     async def events(self) -> list[Event]:
         """Return the whole journal."""

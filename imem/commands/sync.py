@@ -1,0 +1,201 @@
+"""``imem sync``: how far the graph is behind, what it refused for good, and having that tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from uuid import UUID
+
+import typer
+
+from journal.errors import BadInput, shown
+from journal.settings import Settings
+
+if TYPE_CHECKING:
+    from sync.dead import DeadLetters
+    from sync.status import Status
+
+T = TypeVar("T")
+
+BUDGET_MS = 10_000
+"""How long an answer may take, in milliseconds."""
+
+DEGRADED = 3
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer()
+sync_app = typer.Typer(help="The way from the journal into the graph.", no_args_is_help=True)
+app.add_typer(sync_app, name="sync")
+
+
+@sync_app.callback()
+def _sync() -> None:
+    """Look after the way from the journal into the graph."""
+
+
+@sync_app.command()
+def status(*, as_json: Json = False) -> None:
+    """
+    Show what waits for the graph, by tier, and for how long.
+
+    Exit code 3: what is written does not become visible at present.
+    """
+    from sync.status import Mode  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+
+    found, priority = _run(_status())
+    if as_json:
+        typer.echo(json.dumps({**found.to_dict(), "priority": priority}, indent=2))
+    else:
+        typer.echo("\n".join(_status_lines(found, priority=priority)))
+    if found.mode is Mode.DEGRADED_WRITE:
+        raise typer.Exit(DEGRADED)
+
+
+@sync_app.command()
+def dead(*, as_json: Json = False) -> None:
+    """List the events that the graph refused for good, oldest first, each with the reason."""
+    found = _run(_dead())
+    if as_json:
+        document = {"total": found.total, "dead": [letter.to_dict() for letter in found.letters]}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(_dead_lines(found)))
+
+
+@sync_app.command()
+def replay(
+    events: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="EVENT…", help="Positions or event ids, as `imem sync dead` shows them.", show_default=False
+        ),
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All dead events, the oldest 1,000 of them.")] = False,
+    as_json: Json = False,
+) -> None:
+    """
+    Have the graph try dead events again; it takes a person, and an audit row is left for each.
+
+    All that are named or none: one that was applied is refused, and changes nothing.
+    """
+    if bool(events) is every:
+        raise typer.BadParameter("Name events, or say --all.")
+    replayed = _run(_replay(events or []))
+    if as_json:
+        typer.echo(json.dumps({"replayed": replayed}))
+    elif not replayed:
+        typer.echo("No event is dead.")
+    else:
+        typer.echo(f"On their way again: {', '.join(map(str, replayed))}. `imem sync dead` shows what dies once more.")
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run *work*; what is wrong with what was asked ends with exit code 2."""
+    try:
+        return asyncio.run(work)
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
+
+
+async def _status() -> tuple[Status, bool]:
+    from imem.stores import Stores  # noqa: PLC0415 - as above
+    from journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from sync import status as sync_status  # noqa: PLC0415 - as above
+
+    async with Stores.open(Settings.read()) as stores:
+        deadline = Deadline.after_ms(BUDGET_MS)
+        found = await stores.gateway.authorize_and_execute(
+            Resource(ResourceType.GRAPH, "delivery"),
+            Action.READ,
+            lambda: sync_status.status(stores.database, deadline=deadline),
+            deadline=deadline,
+        )
+        return found, stores.settings.sync_priority
+
+
+async def _dead() -> DeadLetters:
+    from imem.stores import Stores  # noqa: PLC0415 - as above
+    from journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from sync.dead import dead_letters  # noqa: PLC0415 - as above
+
+    async with Stores.open(Settings.read()) as stores:
+        deadline = Deadline.after_ms(BUDGET_MS)
+        return await stores.gateway.authorize_and_execute(
+            Resource(ResourceType.GRAPH, "dead events"),
+            Action.READ,
+            lambda: dead_letters(stores.database, deadline=deadline),
+            deadline=deadline,
+        )
+
+
+async def _replay(events: Sequence[str]) -> list[int]:
+    from imem.stores import Stores  # noqa: PLC0415 - as above
+    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from sync import dead as letters  # noqa: PLC0415 - as above
+
+    which = [_named(text) for text in events]
+    async with Stores.open(Settings.read()) as stores:
+        deadline = Deadline.after_ms(BUDGET_MS)
+        if not which:
+            return await letters.replay_all(stores.gateway, deadline=deadline)
+        return await letters.replay(stores.gateway, which, deadline=deadline)
+
+
+def _named(text: str) -> int | UUID:
+    """
+    Return the position or the event id that *text* is.
+
+    Raises:
+        BadInput: it is neither.
+    """
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    try:
+        return UUID(text)
+    except ValueError:
+        raise BadInput("event", f"{shown(text)[:60]} is neither a position nor an event id.") from None
+
+
+def _status_lines(found: Status, *, priority: bool) -> Iterator[str]:
+    yield f"{found.mode.value}: {_sentence(found)}"
+    if not priority:
+        yield "Tiers do not count (IMEM_SYNC_PRIORITY is off): everything is applied once in five minutes."
+    if not found.leads:
+        yield "No process applies events; `imem status` shows why."
+    yield f"{'tier':<16}{'waiting':>10}{'retrying':>10}{'dead':>8}{'oldest':>10}"
+    for one in found.tiers:
+        oldest = "" if one.oldest_s is None else _ago(one.oldest_s)
+        yield f"{one.tier.name.lower():<16}{one.waiting:>10,}{one.retrying:>10,}{one.dead:>8,}{oldest:>10}"
+
+
+def _sentence(found: Status) -> str:
+    waiting = sum(one.waiting + one.retrying for one in found.tiers)
+    if not waiting:
+        return "the graph holds everything that was written."
+    return f"{waiting:,} events wait, the oldest for {_ago(found.lag_s)}."
+
+
+def _ago(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
+
+
+def _dead_lines(found: DeadLetters) -> Iterator[str]:
+    if not found.letters:
+        yield "No event is dead."
+    for one in found.letters:
+        since = f"{one.since:%Y-%m-%d %H:%M} UTC" if one.since is not None else "an unknown day"
+        how = f"{one.tier.name.lower()}, refused {one.attempts} times, since {since}"
+        yield f"{one.position}  {one.kind} {shown(one.key)}  {how}"
+        yield f"    of {shown(one.actor)}, its number {one.agent_seq}; event {one.event_id}"
+        yield f"    {shown(one.reason or 'no reason is known')}"
+        if one.replayed_at is not None:
+            when = f"{one.replayed_at:%Y-%m-%d %H:%M} UTC"
+            yield f"    replayed by {shown(one.replayed_by or '')} on {when} without avail"
+    if found.total > len(found.letters):
+        yield f"{found.total - len(found.letters):,} more are not shown."

@@ -1,0 +1,26 @@
+"""What is counted on the way to the graph and to the agents, under the names by which it is to be scraped."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import Counter, Gauge
+
+QUEUE_DEPTH: Final = Gauge(
+    "sync_queue_depth_gauge",
+    "What waits: in the queue 'delivery' events for the graph, by tier.",
+    ("queue", "tier"),
+)
+BACKPRESSURE_ACTIVE: Final = Gauge(
+    "sync_backpressure_active_gauge",
+    "1 while a queue takes less than it could; 'delivery' while urgent events make other batches small.",
+    ("queue",),
+)
+DROPPED: Final = Counter(
+    "sync_dropped_total_counter",
+    "What a queue gave up or put aside, by tier: 'delivery' events that the graph refused for good.",
+    ("queue", "tier"),
+)
+
+DELIVERY: Final = "delivery"
+"""The queue of events on their way into the graph."""

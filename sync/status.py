@@ -1,0 +1,155 @@
+"""How far the graph is behind the journal: what waits in which tier, for how long, and whether anybody is at work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from journal.database import Database
+from journal.deadline import Deadline
+from journal.entry import Tier
+from journal.errors import ImemError
+from sync.metrics import BACKPRESSURE_ACTIVE, DELIVERY, QUEUE_DEPTH
+
+LATE_S: Final = 10.0
+"""When the oldest event has waited for so long, in seconds, the graph is behind."""
+
+AT_WORK_S: Final = 10.0
+"""An applier that marked something so short a time ago, in seconds, is catching up."""
+
+LOOK_EVERY_S: Final = 5.0
+"""How often the depth is looked at for the metrics, in seconds."""
+
+BUDGET_MS: Final = 5_000
+"""How long one look may take, in milliseconds."""
+
+
+class Mode(StrEnum):
+    """How the way into the graph is doing."""
+
+    NORMAL = "normal"
+    """What is written is visible within seconds."""
+    RECOVERING = "recovering"
+    """Much waits, and it is being applied."""
+    DEGRADED_WRITE = "degraded_write"
+    """What is written is durable and does not become visible: the graph, or the applier, is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """
+    What stands in one tier.
+
+    Attributes:
+        tier: which.
+        waiting, retrying, dead: how many wait for their turn, for another attempt, or for a person.
+        oldest_s: how long the oldest that is not dead has waited, in seconds; none where there is none.
+    """
+
+    tier: Tier
+    waiting: int = 0
+    retrying: int = 0
+    dead: int = 0
+    oldest_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """
+    How the way into the graph stands.
+
+    Attributes:
+        mode: in one word.
+        leads: whether some process applies events.
+        lag_s: how long the oldest event has waited, in seconds; 0 where nothing waits. What is dead does not count.
+        applied_s: seconds since an event was last marked applied; none where none ever was.
+        newest: the newest position, 0 in an empty journal.
+        tiers: what stands where, all four of them.
+    """
+
+    mode: Mode
+    leads: bool
+    lag_s: float
+    applied_s: float | None
+    newest: int
+    tiers: tuple[Depth, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return {
+            "mode": self.mode.value,
+            "applier": self.leads,
+            "lag_s": self.lag_s,
+            "applied_s": self.applied_s,
+            "newest": self.newest,
+            "tiers": {
+                one.tier.name.lower(): {
+                    "waiting": one.waiting, "retrying": one.retrying, "dead": one.dead, "oldest_s": one.oldest_s,
+                }
+                for one in self.tiers
+            },
+        }  # fmt: skip
+
+
+def mode_of(*, leads: bool, lag_s: float, applied_s: float | None) -> Mode:
+    """Return the mode that these figures mean; see :class:`Status`."""
+    if lag_s < LATE_S:
+        return Mode.NORMAL
+    at_work = leads and applied_s is not None and applied_s < AT_WORK_S
+    return Mode.RECOVERING if at_work else Mode.DEGRADED_WRITE
+
+
+async def depths(database: Database, *, deadline: Deadline) -> tuple[Depth, ...]:
+    """
+    Return what stands in each tier.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
+    """
+    counted: dict[Tier, dict[str, Any]] = {tier: {} for tier in Tier}
+    for row in await database.named("delivery_depth", deadline=deadline):
+        found = counted[Tier(row["tier"])]
+        found[row["state"]] = row["events"]
+        if row["state"] != "dead":
+            found["oldest_s"] = max(found.get("oldest_s", 0.0), row["oldest_s"], 0.0)
+    return tuple(Depth(tier, **found) for tier, found in counted.items())
+
+
+async def status(database: Database, *, deadline: Deadline) -> Status:
+    """
+    Return how the way into the graph stands.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
+    """
+    tiers = await depths(database, deadline=deadline)
+    [row] = await database.named("delivery_progress", deadline=deadline)
+    lag_s = max((one.oldest_s for one in tiers if one.oldest_s is not None), default=0.0)
+    mode = mode_of(leads=row["leads"], lag_s=lag_s, applied_s=row["applied_s"])
+    return Status(mode, row["leads"], lag_s, row["applied_s"], row["newest"] or 0, tiers)
+
+
+async def watch_queue(
+    database: Database,
+    yielding: Callable[[], bool],
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """
+    Keep the metrics of the queue up to date until cancelled; while Postgres is away they stay as they were.
+
+    Args:
+        yielding: whether batches are small at present because something urgent is under way.
+    """
+    while True:
+        BACKPRESSURE_ACTIVE.labels(DELIVERY).set(yielding())
+        try:
+            for one in await depths(database, deadline=Deadline.after_ms(BUDGET_MS)):
+                QUEUE_DEPTH.labels(DELIVERY, one.tier.name.lower()).set(one.waiting + one.retrying)
+        except ImemError as error:
+            if not error.retryable:
+                raise
+        await sleep(LOOK_EVERY_S)

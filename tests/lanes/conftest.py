@@ -1,0 +1,86 @@
+"""A journal without a graph, and one with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest_asyncio
+
+from journal.actors import Actor
+from journal.database import Database
+from journal.settings import Role
+from kg import migrations
+from kg.applier import Applier
+from kg.engine import Graph
+from tests.graph_proofs.world import Journal, Line, Silent, World
+from tests.servers import cloned
+
+NOWHERE = "bolt://127.0.0.1:1"
+
+
+def agent(name: str) -> Actor:
+    """Return an agent; its facts are known when it states them."""
+    return Actor(name, Role.HUMAN_ADMIN)
+
+
+def finding(key: str, *, by: str = "bull", importance: float | None = None) -> Line:
+    """Return a line of a finding that is known now."""
+    core: dict[str, Any] = {
+        "id": key, "analysis_id": f"of {by}", "subject_id": f"company:{by.upper()}", "agent": by, "domain": "d",
+        "statement": "s",
+    }  # fmt: skip
+    return {"record": "Finding", "core": core if importance is None else {**core, "importance": importance}}
+
+
+@asynccontextmanager
+async def later(journal: Journal, minutes: float) -> AsyncIterator[Database]:
+    """Lend the journal as it is so many minutes from now: the clock is the owner's to shift."""
+    database = Database(journal.admin_url, size=4, options=f"-c imem.clock_shift={minutes * 60:.0f}s")
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def lame(database: Database, **options: Any) -> Applier:
+    """Return an applier that never reaches a graph: it claims, and notes what became of events."""
+    return Applier(database, Graph(NOWHERE, "neo4j", "neo4j"), Silent(), **options)
+
+
+@pytest_asyncio.fixture
+async def paper(light_stack: Any, light_template: str) -> AsyncIterator[Journal]:
+    """Give a journal of its own without a graph."""
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
+        database = Database(url)
+        yield Journal(url, admin_url, database)
+        await database.close()
+
+
+@pytest_asyncio.fixture(scope="session")
+async def world(stack: Any, template: str) -> AsyncIterator[World]:
+    found = stack.settings
+    address = (found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value())
+    migrations.migrate(*address)
+    graph = Graph(*address)
+    yield World(found, template, graph)
+    await graph.close()
+
+
+@pytest_asyncio.fixture
+async def empty(world: World) -> World:
+    """Give the world with an empty graph."""
+    await world.wipe()
+    return world
+
+
+@pytest_asyncio.fixture
+async def journal(world: World) -> AsyncIterator[Journal]:
+    async with world.journal() as lent:
+        yield lent
+
+
+def numbers(keys: Iterator[str] | list[str]) -> list[int]:
+    """Return the numbers that keys end with."""
+    return [int(key.rpartition("-")[2]) for key in keys]

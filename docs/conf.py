@@ -29,7 +29,7 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = True
 napoleon_use_ivar = True
 # Names of other projects have no page here; ours must resolve.
-nitpick_ignore_regex = [(r"py:.*", r"(?!(?:imem|recall|credibility|checkpoints|cache|kg|journal)\.).*")]
+nitpick_ignore_regex = [(r"py:.*", r"(?!(?:imem|recall|credibility|sync|checkpoints|cache|kg|journal)\.).*")]
 
 html_theme = "furo"
 html_title = f"Institutional Memory {release}"

@@ -48,6 +48,7 @@ async def record(
     lines: Sequence[Prepared],
     *,
     actor: Actor | None = None,
+    lock_epoch: int | None = None,
     deadline: Deadline,
     wait_visible: Deadline | None = None,
 ) -> list[Receipt]:
@@ -56,6 +57,7 @@ async def record(
 
     Args:
         actor: in whose order they stand, the gateway's by default.
+        lock_epoch: of the lock on the actor's writes, for whoever holds it.
         wait_visible: wait at most so long for the graph to hold them.
 
     Raises:
@@ -63,6 +65,7 @@ async def record(
             the import right or a person.
         PostgresUnavailable: retryable; batches before the one that failed stand.
         OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
+        LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
     """
     if not lines:
         return []
@@ -73,6 +76,7 @@ async def record(
         actor=actor,
         action=Action.IMPORT if corrects and actor.role is not Role.HUMAN_ADMIN else Action.APPEND,
         owner=await _owner(gateway.database, actor, [prepared.line for prepared in lines], deadline),
+        lock_epoch=lock_epoch,
         deadline=deadline,
         wait_visible=wait_visible,
     )

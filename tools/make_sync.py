@@ -21,7 +21,7 @@ from textwrap import indent
 from typing import Final
 
 TOP: Final = Path(__file__).resolve().parent.parent
-OURS: Final = ("imem", "journal", "kg", "cache", "checkpoints", "recall", "credibility")
+OURS: Final = ("imem", "journal", "kg", "cache", "checkpoints", "sync", "recall", "credibility")
 
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 Imports = dict[str, set[str]]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-LAYERS = ("imem", "recall", "credibility", "checkpoints", "cache", "kg", "journal")
+LAYERS = ("imem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "journal")
 
 
 def _lint(folder: Path) -> subprocess.CompletedProcess[str]:

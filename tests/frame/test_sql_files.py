@@ -9,7 +9,7 @@ import pytest
 
 from journal.statements import load, root_of
 
-PACKAGES = ("journal", "kg", "cache", "checkpoints", "credibility", "recall", "imem")
+PACKAGES = ("journal", "kg", "cache", "checkpoints", "sync", "credibility", "recall", "imem")
 
 RUN = re.compile(r'\b(?:sql|named|rows)\(\s*(?:conn,\s*)?"(\w+)"')
 """How the product runs a statement by its name."""

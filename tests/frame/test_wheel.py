@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ("imem", "recall", "credibility", "checkpoints", "cache", "kg", "journal")
+PACKAGES = ("imem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "journal")
 
 LOADS_EVERYTHING = """
 import json, sys

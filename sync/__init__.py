@@ -1,0 +1,1 @@
+"""Memory in time: priorities, notices, snapshots."""

@@ -18,9 +18,15 @@ def message(**named: Any) -> Message:
 
 def candidate(**named: Any) -> Candidate:
     values = {
-        "agent_id": "bob-1", "owner": "bob", "agent_type": "valuation", "analysis_id": "a-1", "subject_id": "company:MU",
-        "told": {}, "pulled": {}, **named,
-    }  # fmt: skip
+        "agent_id": "bob-1",
+        "owner": "bob",
+        "agent_type": "valuation",
+        "told": {},
+        "pulled": {},
+        "analysis_id": "a-1",
+        "subject_id": "company:MU",
+        **named,
+    }
     return Candidate(**values)
 
 
@@ -42,12 +48,10 @@ def test_each_input_counts_with_its_weight() -> None:
 
 
 def test_the_threshold_itself_is_told() -> None:
-    """0.30 for the field, 0.15 for usage, 0.05 for the type: exactly 0.50 with nothing of importance."""
-    on_it = candidate(domains=frozenset({"margins"}), told={"ann": 1000}, pulled={"ann": 1001})
-    found = score(message(domain="margins", importance=-0.2), on_it)
-
-    assert found.total == pytest.approx(0.5)
-    assert found.why is Why.RELEVANT
+    """0.30 for the analysis, 0.075 each for usage and importance, 0.05 for the type: exactly 0.50."""
+    assert score(message(analysis_id="a-1", importance=0.8), candidate()).total == pytest.approx(0.5)
+    assert score(message(analysis_id="a-1", importance=0.8), candidate()).why is Why.RELEVANT
+    assert score(message(analysis_id="a-1", importance=0.79), candidate()).why is Why.BELOW
 
 
 def test_the_same_field_in_other_words_counts_in_part() -> None:

@@ -8,9 +8,10 @@ an agent may state, nor who may correct.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from cache.published import Item
 from journal.actors import AUTHORIZATION, Action, Actor, ResourceType, Scope
 from journal.database import Database
 from journal.deadline import Deadline
@@ -22,6 +23,36 @@ from kg.entries import entry_of
 from kg.fields import shown
 from kg.lines import CorrectLine, Line, RecordLine
 from kg.owners import Ref, needs_owner_of, owner_of, owner_of_core
+
+
+class Recorder:
+    """
+    Appends what agents published, in the names of their owners.
+
+    The gateway's own actor has its own role; anybody else's items are stated under the role of an agent.
+
+    Args:
+        gateway: the way in.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(
+        self, items: Sequence[Item], *, owner: str, lock_epoch: int | None, deadline: Deadline
+    ) -> list[Receipt]:
+        """Append *items*, each under its own identity; see :func:`record`."""
+        own = self._gateway.actor
+        actor = own if own.id == owner else Actor(owner, Role.AGENT)
+        prepared = [prepare(item.line, tier=item.tier) for item in items]
+        lines = [
+            Prepared(one.line, replace(one.entry, event_id=item.id)) for one, item in zip(prepared, items, strict=True)
+        ]
+        return await record(self._gateway, lines, actor=actor, lock_epoch=lock_epoch, deadline=deadline)
+
+    def refusal(self, receipt: Receipt, line: Line) -> BadInput | None:
+        """Return why the journal refused *line*, if it did."""
+        return refusal_of(receipt.verdict, line)
 
 
 @dataclass(frozen=True, slots=True)

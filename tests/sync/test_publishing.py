@@ -15,7 +15,6 @@ from cache.changes import put
 from cache.document import digest
 from cache.memory import WorkingMemory
 from cache.published import decoded, encoded, item_of, publication
-from checkpoints.model import Lease
 from imem.recording import Recorder
 from journal.actors import Actor
 from journal.entry import Tier
@@ -25,29 +24,11 @@ from journal.settings import Role
 from kg.entries import entry_of
 from kg.lines import correction_of, link_of, record_of
 from kg.model import Debate, Finding, Turn
-from sync.agents import Member, members
-from sync.notices import Notices
-from sync.operations import Synchronizer, SyncState
+from sync.operations import SyncState
 from sync.publishing import PushState
 
 from .conftest import Desk, soon
-
-FACILITATOR = Actor("facilitator", Role.DEBATE_FACILITATOR)
-
-
-def synchronizer(desk: Desk, actor: Actor = FACILITATOR) -> Synchronizer:
-    gateway = Gateway(desk.database, actor)
-    return Synchronizer(desk.database, desk.memories, Recorder(gateway), gateway, notices=Notices(desk.durable))
-
-
-async def held(desk: Desk, lease: Lease) -> WorkingMemory:
-    meta = await desk.memories.meta(lease.agent_id, deadline=soon())
-    assert meta is not None
-    return WorkingMemory(desk.memories, meta)
-
-
-async def member(desk: Desk, name: str = "ann") -> Member:
-    return (await members(desk.database, [desk.agent(name)], deadline=soon()))[0]
+from .parts import FACILITATOR, held, member, synchronizer
 
 
 async def events(desk: Desk, actor: str = "ann") -> list[dict[str, Any]]:

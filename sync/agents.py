@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cache.keys import checked_agent_id
+from cache.keys import checked_agent_id, checked_analysis_id
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
@@ -108,6 +108,24 @@ def checked_ms(given: Any, field: str = "deadline_ms") -> float:
 def owners_of(found: Sequence[Member]) -> list[str]:
     """Return the actors of *found*, each once, in one order."""
     return sorted({one.owner for one in found})
+
+
+def gate_name(analysis_id: str, gate: int) -> str:
+    """Return what people call a gate of an analysis."""
+    return f"{analysis_id}/{gate}"
+
+
+def gate_of(name: object) -> tuple[str, int]:
+    """
+    Return the analysis and the number of the gate called *name*, such as ``analysis-7/3``.
+
+    Raises:
+        BadInput: it is no such name.
+    """
+    analysis_id, _, number = name.rpartition("/") if isinstance(name, str) else ("", "", "")
+    if not analysis_id or number not in {"1", "2", "3", "4", "5", "6"}:
+        raise BadInput("gate", f"{name!r:.200} is no gate.", mend="Name it by its analysis and number: analysis-7/3.")
+    return checked_analysis_id(analysis_id), int(number)
 
 
 def lag_of(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,9 @@ COPY_TTL: Final = timedelta(hours=1)
 FREEZE_MS: Final = 1_000
 """How long reading and keeping a snapshot may take, in milliseconds."""
 
+CONFIRM_MS: Final = 500.0
+"""How long Postgres may take to say that a copy counts, in milliseconds."""
+
 VISIBLE_MS: Final = 500.0
 """How long the graph is waited for under the locks, in milliseconds: it only decides about a remark."""
 
@@ -345,8 +348,10 @@ class Snapshots:
         """
         which = checked_snapshot_id(snapshot_id)
         sha256, body = await self._copied(which, deadline)
+        # Where there is a copy, a Postgres that is silent must not take all the time.
+        by = deadline if body is None else deadline.within_ms(min(CONFIRM_MS, deadline.left_ms() / 2))
         try:
-            found = await self._database.named("snapshot_head", {"snapshot_id": which}, deadline=deadline)
+            found = await self._database.named("snapshot_head", {"snapshot_id": which}, deadline=by)
         except (PostgresUnavailable, BudgetExceeded):
             if sha256 is None or body is None:
                 raise

@@ -238,12 +238,16 @@ class GateSync:
             return None
 
     async def _delta(self, which: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Return the last position looked at, and what was published since the report before."""
+        """
+        Return the last position looked at, and what was published since the report before.
+
+        What is seconds old is listed in the next report once more: a write that was under way may yet appear before it.
+        """
         before = await self._database.named("gate_report_before", which, deadline=_asking())
         after = before[0]["upto"] if before else 0
         asked = {"analysis_id": which["analysis_id"], "after": after, "limit": COUNTED}
         rows = await self._database.named("gate_delta", asked, deadline=_asking())
-        return max((row["position"] for row in rows), default=after), {
+        return max((row["position"] for row in rows if row["settled"]), default=after), {
             "since": before[0]["made_at"].isoformat() if before else None,
             "count": len(rows),
             "records": [_named(row) for row in rows[:LISTED]],

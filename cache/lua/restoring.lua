@@ -85,7 +85,9 @@ end
 redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', epoch, 'rev', rev,
   'state', 'RESTORING', 'restoring', ARGV[6], 'mode', 'active', 'expires_at', at, 'renewed_at', now,
   'size', ARGV[10], 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', ARGV[11] == '1' and rev or rev - 1)
-for _, key in ipairs({index, meta, unpack(beside(meta))}) do
+redis.call('PEXPIREAT', index, at)
+redis.call('PEXPIREAT', meta, at)
+for _, key in ipairs(beside(meta)) do
   redis.call('PEXPIREAT', key, at)
 end
 for _, suffix in ipairs(redis.call('SMEMBERS', index)) do

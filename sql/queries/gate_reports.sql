@@ -29,8 +29,9 @@ SELECT report_id, phase, made_at, upto FROM workflow.gate_report
 WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s ORDER BY made_at DESC, report_id DESC LIMIT 1
 
 -- gate_delta --
--- What an analysis has published since a position.
-SELECT e.position, e.kind, e.record_key, e.actor, e.recorded_at FROM event AS e
+-- What an analysis has published since a position, and whether a commit that was under way then can no longer appear before it.
+SELECT e.position, e.kind, e.record_key, e.actor, e.recorded_at, e.recorded_at < imem_now() - interval '10 seconds' AS settled
+FROM event AS e
 WHERE e.analysis_id = %(analysis_id)s AND e.position > %(after)s AND split_part(e.kind, '.', 1) IN ('record', 'correct')
 ORDER BY e.position LIMIT %(limit)s
 

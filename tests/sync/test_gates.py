@@ -71,7 +71,7 @@ async def test_a_lag_that_is_not_zero_is_said(desk: Desk) -> None:
 
 @pytest.mark.spec("SY-14")
 async def test_agents_are_synchronised_half_an_hour_before_and_when_it_opens(desk: Desk) -> None:
-    """Once each for one opening; a gate that is put off is synchronised again; the second report says what came since."""
+    """Once each for one opening, again where that is put off; the second report says what came since the first."""
     ann = await held(desk, await desk.begin())
     gate = opens(desk, timedelta(minutes=45))
     async with graph_that_follows(desk):

@@ -247,7 +247,7 @@ async def test_a_copy_serves_while_postgres_is_away_and_says_so(desk: Desk) -> N
     found = await Snapshots(away, None, desk.durable).read(taken.snapshot_id or "", deadline=soon())  # type: ignore[arg-type]
     assert (found.sha256, found.confirmed, found.debate_id) == (taken.sha256, False, "d-1")
     with pytest.raises(PostgresUnavailable):
-        await Snapshots(away, None, desk.durable).read(uuid4(), deadline=soon())  # type: ignore[arg-type]
+        await Snapshots(away, None, desk.durable).read(uuid4(), deadline=soon(300))  # type: ignore[arg-type]
     await away.close()
 
 

@@ -45,6 +45,8 @@ class ResourceType(StrEnum):
     JOURNAL = "journal"
     WORKFLOW = "workflow"
     """Leases, checkpoints, pauses and conversations of analyses under way."""
+    SYNC = "sync"
+    """What keeps memories of agents together: synchronisations, snapshots of debates, reports of gates."""
 
 
 class Action(StrEnum):
@@ -72,6 +74,8 @@ class Action(StrEnum):
     EXTEND = "extend"
     CANCEL = "cancel"
     ACKNOWLEDGE = "acknowledge"
+    SYNCHRONIZE = "synchronize"
+    """Flush what agents have published, and take snapshots of it."""
 
 
 class Scope(StrEnum):
@@ -114,6 +118,8 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.AGENT, _T.PATTERNS, Scope.ALL, _A.READ, _A.PROPOSE),
     **_cells(_R.AGENT, _T.CREDIBILITY, Scope.OWN, _A.READ),
     **_cells(_R.AGENT, _T.JOURNAL, Scope.OWN, _A.APPEND),
+    **_cells(_R.AGENT, _T.SYNC, Scope.ALL, _A.READ),
+    **_cells(_R.AGENT, _T.SYNC, Scope.OWN, _A.SYNCHRONIZE),
     # knowledge base agent
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
@@ -123,6 +129,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.CREDIBILITY, Scope.ALL, _A.READ),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.AUDIT, Scope.ALL, _A.READ),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
     # debate facilitator
     **_cells(_R.DEBATE_FACILITATOR, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.DEBATE_FACILITATOR, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
@@ -132,6 +139,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.DEBATE_FACILITATOR, _T.CREDIBILITY, Scope.ALL, _A.READ),
     **_cells(_R.DEBATE_FACILITATOR, _T.AUDIT, Scope.ALL, _A.READ),
     **_cells(_R.DEBATE_FACILITATOR, _T.JOURNAL, Scope.ALL, _A.APPEND_DEBATES),
+    **_cells(_R.DEBATE_FACILITATOR, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
     # learning engine
     **_cells(_R.LEARNING_ENGINE, _T.AGENT_CACHE, Scope.ALL, _A.READ),
     **_cells(_R.LEARNING_ENGINE, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE),
@@ -142,6 +150,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
         _R.LEARNING_ENGINE, _T.JOURNAL, Scope.ALL,
         _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS, _A.APPEND_CREDIBILITY, _A.APPEND_POSTMORTEM,
     ),
+    **_cells(_R.LEARNING_ENGINE, _T.SYNC, Scope.ALL, _A.READ),
     # human admin
     **_cells(_R.HUMAN_ADMIN, _T.WORKING_MEMORY, Scope.ALL, _A.READ),
     **_cells(
@@ -156,6 +165,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     ),
     **_cells(_R.HUMAN_ADMIN, _T.CREDIBILITY, Scope.ALL, _A.READ, _A.WRITE),
     **_cells(_R.HUMAN_ADMIN, _T.AUDIT, Scope.ALL, _A.READ, _A.DROP_EXPIRED),
+    **_cells(_R.HUMAN_ADMIN, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
     **_cells(_R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM),
 }  # fmt: skip
 """Role × resource × action → whose. What is not here is denied, unknown names included."""

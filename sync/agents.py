@@ -92,6 +92,11 @@ def checked_tier(tier: Any, field: str = "tier") -> Tier | None:
     raise BadInput(field, f"{tier!r:.40} is no tier.", mend=f"Tiers are {known}.")
 
 
+def is_whole(number: object) -> bool:
+    """Return whether *number* is a whole one, and no truth value."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
 def checked_ms(given: Any, field: str = "deadline_ms") -> float:
     """
     Return a budget in milliseconds.

@@ -21,11 +21,12 @@ from cache.store import WorkingStore
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
-from journal.errors import ImemError
-from sync.agents import Member, checked_ms, members, owners_of
+from journal.errors import BadInput, ImemError
+from sync.agents import Member, checked_ms, is_whole, members, owners_of
 from sync.notices import Notice, Notices
 from sync.publishing import DENIED, Publishing, Pushed, PushState, Record
 from sync.pulling import URGENT, Filter, Pull, Pulling
+from sync.relevance import Why
 from sync.routing import Router
 
 log = structlog.get_logger()
@@ -70,6 +71,26 @@ class Synchronized:
     retryable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """
+    Whether an agent is told of an event.
+
+    Attributes:
+        agent_id: which.
+        tier: how urgent its notice is.
+        score: how relevant the event was found.
+        parts: the five inputs of the score, unweighted.
+        why: why it is told, or that it is not.
+    """
+
+    agent_id: str
+    tier: Tier
+    score: float
+    parts: tuple[float, ...]
+    why: Why
+
+
 class Visibility(Protocol):
     """What knows whether the graph holds events; the gateway."""
 
@@ -106,7 +127,7 @@ class Synchronizer:
         visibility: Visibility,
         *,
         notices: Notices | None = None,
-        announce: Announce = _unannounced,
+        announce: Announce | None = None,
     ) -> None:
         self.database = database
         self.publishing = Publishing(database, memories, record)
@@ -114,7 +135,7 @@ class Synchronizer:
         self.router = Router(database, notices)
         self._visibility = visibility
         self._notices = notices
-        self._announce = announce
+        self._announce = announce or _unannounced
 
     async def push(
         self,
@@ -132,6 +153,21 @@ class Synchronizer:
     ) -> Pull:
         """Bring an agent what it is told; see :meth:`sync.pulling.Pulling.pull`."""
         return await self.pulling.pull(member, since, wanted, deadline=deadline)
+
+    async def route(self, position: int, *, deadline: Deadline) -> list[Routed]:
+        """
+        Return which agents are told of the event at *position*, and why; those with too low a score as well.
+
+        Empty where nobody is at work, or the event is no news: an import of history, a link, a score.
+        """
+        if not is_whole(position) or position < 1:
+            raise BadInput("event", "must be the position of an event, as receipts have it.")
+        await self.router.route_all(deadline=deadline)
+        rows = await self.database.named("recipients_of", {"position": position}, deadline=deadline)
+        return [
+            Routed(row["agent_id"], Tier(row["tier"]), row["score"], tuple(row["parts"]), Why(row["why"]))
+            for row in rows
+        ]
 
     async def notices(self, member: Member, *, deadline: Deadline) -> list[Notice]:
         """Return the notices that wait for an agent, the most urgent first; none where their server is not named."""

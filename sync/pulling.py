@@ -26,7 +26,7 @@ from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import BadInput, ImemError, NotOpen
 from kg.catalog import KINDS
-from sync.agents import Member, checked_tier
+from sync.agents import Member, checked_tier, is_whole
 from sync.notices import Notices
 
 log = structlog.get_logger()
@@ -155,7 +155,7 @@ class Filter:
         for kind in kinds or ():
             if kind not in KINDS:
                 raise BadInput("kinds", f"{kind!r:.60} is no kind of record.")
-        if not _is_whole(limit) or not 1 <= limit <= PAGE:
+        if not is_whole(limit) or not 1 <= limit <= PAGE:
             raise BadInput("limit", f"must be a whole number from 1 to {PAGE}.")
         if analysis_id is not None:
             checked_analysis_id(analysis_id)
@@ -195,7 +195,7 @@ class Pulling:
             BadInput: *since* is no number.
             PostgresUnavailable, BudgetExceeded: nothing counts as pulled; retryable.
         """
-        if since is not None and (not _is_whole(since) or since < 0):
+        if since is not None and (not is_whole(since) or since < 0):
             raise BadInput("since", "must be a whole number from 0 on.")
         by = wanted or Filter()
         asked = {
@@ -255,10 +255,6 @@ class Pulling:
                 await self._notices.drop(agent_id, [row["position"] for row in stale], deadline=deadline)
         except ImemError as error:
             log.warning("notices.not_dropped", agent_id=agent_id, reason=str(error))
-
-
-def _is_whole(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def as_json(pull: Pull) -> dict[str, Any]:

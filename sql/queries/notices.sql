@@ -85,11 +85,6 @@ WHERE agent_id = %(agent_id)s AND position = ANY (%(queued)s::bigint[] || %(disp
 -- Says that no queue holds anything any more.
 UPDATE workflow.recipient SET notified_at = NULL WHERE pulled_at IS NULL AND seq IS NOT NULL AND notified_at IS NOT NULL
 
--- inbox_alerts --
--- Alerts that stand because too many notices wait for an agent.
-SELECT b.agent_id, b.alert_id FROM workflow.inbox AS b JOIN workflow.alert AS a ON a.alert_id = b.alert_id AND a.closed_at IS NULL
-WHERE b.agent_id = ANY (%(agent_ids)s::text[])
-
 -- inbox_alerts_open --
 -- Agents about whose queues an alert stands.
 SELECT b.agent_id, b.alert_id FROM workflow.inbox AS b JOIN workflow.alert AS a ON a.alert_id = b.alert_id AND a.closed_at IS NULL

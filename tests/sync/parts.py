@@ -64,7 +64,7 @@ async def graph_that_follows(desk: Desk) -> AsyncIterator[None]:
                 "UPDATE delivery SET state = 'applied', applied_at = imem_now() WHERE state = 'pending' RETURNING 1"
             )
             await desk.rows(statement)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.02)
 
     following = asyncio.create_task(follow())
     try:
@@ -75,10 +75,17 @@ async def graph_that_follows(desk: Desk) -> AsyncIterator[None]:
             await following
 
 
-def debate(desk: Desk, debate_id: str = "d-1", challenger: str = "ann", challenged: str = "bob") -> None:
+def debate(
+    desk: Desk,
+    debate_id: str = "d-1",
+    challenger: str = "ann",
+    challenged: str = "bob",
+    *,
+    analysis: str | None = None,
+) -> None:
     """Write the row of a debate, as whoever runs one does."""
     desk.owner(
         "INSERT INTO workflow.debate_state (debate_id, analysis_id, topic, challenger, challenged) "
         "VALUES (%s, %s, 'Margins', %s, %s)",
-        debate_id, desk.analysis, desk.agent(challenger), desk.agent(challenged),
+        debate_id, analysis or desk.analysis, desk.agent(challenger), desk.agent(challenged),
     )  # fmt: skip

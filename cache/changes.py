@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from cache.document import CAP_BYTES, ITEM_BYTES, KEY_BYTES, Type, score_text
 from cache.keys import suffix_of
 from cache.values import LARGEST_WHOLE, Text, Value, entry_of, leaf_of, members_of, pairs_of, score_of, scored_of
 from journal.errors import BadInput, TooLarge, UnsupportedType
+
+PUBLISHED: Final = "published:items"
+"""The key that published items stand under until they are pushed; part of the memory, so that it comes back with it."""
 
 LARGEST_WRITE_BYTES: Final = 2 * CAP_BYTES
 """What the changes of one write may bring along together, in bytes."""
@@ -91,6 +95,16 @@ def _whole(operation: str, key: str, value: Value) -> Change:
     if KEY_BYTES + len(suffix) + entry.size_bytes > CAP_BYTES:
         raise TooLarge(key, f"takes {entry.size_bytes:,} bytes; working memory holds {CAP_BYTES:,}.")
     return Change(operation, key, suffix, (_TYPES[entry.type], *entry.flat()))
+
+
+def publish(item: UUID, encoded: bytes) -> Change:
+    """Mark an item, as :mod:`cache.published` encodes it, to be pushed; the result is 1, or 0 where it was already."""
+    return _change("hash_put", PUBLISHED, (str(item).encode("ascii"), encoded))
+
+
+def unpublish(items: Iterable[UUID]) -> Change:
+    """Take items back, or say that they were pushed; the result is how many there were."""
+    return _change("hash_remove", PUBLISHED, _some(PUBLISHED, [str(item).encode("ascii") for item in items]))
 
 
 def delete(key: str) -> Change:

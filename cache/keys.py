@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+from uuid import UUID
 
 from journal.errors import BadInput, ConsistencyError
 
@@ -37,12 +38,16 @@ class WorkingKeys:
         index: set: the suffixes of the working keys that there are.
         prefix: what each working key begins with; its suffix follows.
         scratch: what the names of copies begin with on which a script tries a batch; none outlives its script.
+        knowledge: hash: what was pulled from others; beside the working keys, in no snapshot and no digest.
+        pushed: hash: what became of published items, until the holder takes note; beside them likewise.
     """
 
     meta: bytes
     index: bytes
     prefix: bytes
     scratch: bytes
+    knowledge: bytes
+    pushed: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,8 @@ def working(agent_id: str) -> WorkingKeys:
         BadInput: it is not 1 to 64 letters, digits, ``_`` and ``-``.
     """
     start = f"L1:{checked_agent_id(agent_id)}:".encode("ascii")
-    return WorkingKeys(start + b"meta", start + b"keys", start + b"working:", start + b"scratch:")
+    names = (b"meta", b"keys", b"working:", b"scratch:", b"knowledge", b"pushed")
+    return WorkingKeys(*(start + name for name in names))
 
 
 def snapshot(agent_id: str) -> SnapshotKeys:
@@ -90,6 +96,26 @@ def calls(agent_id: str) -> bytes:
         BadInput: as :func:`working`.
     """
     return b"fas:l1_calls:" + checked_agent_id(agent_id).encode("ascii")
+
+
+def notices(agent_id: str) -> tuple[bytes, ...]:
+    """
+    Return the keys of the notices that wait for *agent_id*, by tier, on the *durable* server.
+
+    Raises:
+        BadInput: as :func:`working`.
+    """
+    name = checked_agent_id(agent_id).encode("ascii")
+    return tuple(b"imem:notices:%s:%d" % (name, tier) for tier in range(4))
+
+
+NOTICES_TOLD: Final = b"imem:notices-told"
+"""The run of the *durable* server for which everything that waits was queued; another run has lost some of it."""
+
+
+def memory_snapshot(snapshot_id: UUID) -> bytes:
+    """Return the key of the copy of a debate's snapshot, on the *durable* server."""
+    return f"imem:snapshot:{snapshot_id}".encode("ascii")
 
 
 def checkpoint(analysis_id: str, agent_type: str) -> bytes:

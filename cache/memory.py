@@ -16,25 +16,32 @@ happens whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from cache import changes
 from cache.changes import Change
 from cache.client import Argument
 from cache.handles import HashHandle, ListHandle, MembersHandle, SortedHandle
 from cache.keys import name_of
+from cache.published import Item, item_of, publication
 from cache.state import Identity, Meta
 from cache.store import Found, WorkingStore, Written
 from cache.values import Value, entry_from, entry_of, value_of
 from journal.deadline import Deadline
+from journal.entry import Tier
 from journal.errors import UnsupportedType
+from kg.lines import Line
+from kg.model import Kind, Turn
 
 BUDGET_MS: Final = 500
 """How long a call may take where it does not say, in milliseconds."""
 
 Names = list[str]
 Suffixes = list[bytes]
+Items = list[Item]
+Updates = list[dict[str, Any]]
 
 
 class WorkingMemory:
@@ -159,6 +166,49 @@ class WorkingMemory:
     def sorted(self, key: str) -> SortedHandle:
         """Return the sorted set that *key* holds, or will hold with its first member."""
         return SortedHandle(self, key)
+
+    # What others are told, and what they told
+
+    async def publish(
+        self,
+        stated: Kind | Line,
+        *,
+        body: str | None = None,
+        turns: Sequence[Turn] = (),
+        tier: Tier | None = None,
+        deadline: Deadline | None = None,
+    ) -> UUID:
+        """
+        Mark what is *stated* to be pushed: a record, as a model, or a link, as a line; return its identity.
+
+        It is part of the memory until it was pushed, and comes back with it. Nobody else knows of it before:
+        :meth:`imem.memory.Memory.push` makes it durable, and so does whoever opens a debate or a gate.
+
+        ::
+
+            await session.memory.publish(Finding(id="f-7", …))
+            await memory.write(put("stage", "margins"), publication(item_of(finding)))
+
+        Args:
+            body: long text of a record.
+            turns: of a debate.
+            tier: how soon it must be visible; by default a finding's importance decides.
+
+        Raises:
+            BadInput: something is wrong with the content.
+            TooLarge: it takes more than 1 MB.
+        """
+        item = item_of(stated, body=body, turns=turns, tier=tier)
+        await self.write(publication(item), deadline=deadline)
+        return item.id
+
+    async def published(self, *, deadline: Deadline | None = None) -> Items:
+        """Return what is published and not pushed, as far as its holder knows, in the order of publishing."""
+        return (await self._store.published(self.identity.agent_id, deadline=_by(deadline))).items
+
+    async def knowledge(self, *, deadline: Deadline | None = None) -> Updates:
+        """Return what was pulled from others, oldest first; it lies beside the memory and ends with it."""
+        return await self._store.known(self.identity.agent_id, deadline=_by(deadline))
 
     # What the above is made of
 

@@ -15,21 +15,34 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
+
+import orjson
 
 from cache import keys
-from cache.changes import LARGEST_WRITE_BYTES, Change
+from cache.changes import LARGEST_WRITE_BYTES, PUBLISHED, Change
 from cache.client import Argument, Client
 from cache.document import CAP_BYTES, Contents, Entry, digest, size_of
+from cache.published import Fate, Item, decoded, fate_of, fate_text
 from cache.scripts import script
 from cache.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Identity, Meta, Mode, moment_of, ms_of, refusal
 from cache.values import entry_from
 from journal.clock import Clock
 from journal.deadline import Deadline
 from journal.errors import BadInput, ConsistencyError, NotOpen, StaleEpoch, TooLarge
+
+MOST_KNOWN: Final = 500
+"""Updates from others that lie beside a memory at most; older ones are in the graph and in the journal."""
+
+MOST_KNOWN_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of them."""
+
+_NOTED: Final = 500
+"""Fates noted in one call."""
 
 _NONE: Final = b"none"
 """What servers call the type of a key that is not there."""
@@ -89,6 +102,20 @@ class Found:
 
     kind: bytes
     found: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """
+    What an agent has published.
+
+    Attributes:
+        items: in the order of publishing, those with a fate included.
+        fates: what became of items, where the holder has not taken note of it yet.
+    """
+
+    items: list[Item]
+    fates: dict[UUID, Fate]
 
 
 class WorkingStore:
@@ -327,6 +354,71 @@ class WorkingStore:
                 raise ConsistencyError(f"The working memory of {agent_id} is damaged: {name!r} {what}.")
             contents[suffix] = entry_from(kind, leaves, max(0, at_ms - now_ms) if at_ms >= 0 else None)
         return meta, contents
+
+    # What lies beside
+
+    async def published(self, agent_id: str, *, deadline: Deadline) -> Published:
+        """
+        Return what the agent has published, whoever asks.
+
+        Raises:
+            NotOpen: there is no such memory, or it is being restored.
+            UnsupportedType: the key of published items holds something that a program wrote there itself.
+            ConsistencyError: an item is damaged.
+        """
+        its, suffix = keys.working(agent_id), keys.suffix_of(PUBLISHED)
+        where = (its.meta, its.prefix + suffix, its.pushed)
+        answer = await self._client.run(script("published"), where, (), deadline=deadline)
+        if answer[0] == b"kind":
+            answer = [b"kind", suffix, answer[1], b"hash"]
+        if answer[0] != b"ok":
+            raise refusal(agent_id, answer)
+        items = [decoded(name, text) for name, text in zip(answer[1][::2], answer[1][1::2], strict=True)]
+        fates = zip(answer[2][::2], answer[2][1::2], strict=True)
+        return Published(
+            sorted(items, key=lambda item: item.id), {UUID(name.decode()): fate_of(text) for name, text in fates}
+        )
+
+    async def note_pushed(self, agent_id: str, fates: Mapping[UUID, Fate], *, deadline: Deadline) -> None:
+        """
+        Note what became of published items, for the holder; who notes it need not be the holder.
+
+        Raises:
+            NotOpen: the memory is gone, and the items with it.
+        """
+        its, noted = keys.working(agent_id), list(fates.items())
+        for first in range(0, len(noted), _NOTED):
+            page = noted[first : first + _NOTED]
+            arguments = [word for item, fate in page for word in (str(item), fate_text(fate))]
+            await self._run(agent_id, "note_pushed", (its.meta, its.pushed), arguments, epoch=0, deadline=deadline)
+
+    async def forget_pushed(self, agent_id: str, items: Sequence[UUID], *, deadline: Deadline) -> None:
+        """Forget what became of items that are published no longer."""
+        its = keys.working(agent_id)
+        for first in range(0, len(items), _NOTED):
+            page = [str(item) for item in items[first : first + _NOTED]]
+            await self._client.run(script("forget_pushed"), (its.pushed,), page, deadline=deadline)
+
+    async def learn(self, agent_id: str, updates: Mapping[int, bytes], *, deadline: Deadline) -> int:
+        """
+        Add what was pulled, by number, each as JSON; return how many are known now. The oldest make room.
+
+        Raises:
+            NotOpen: there is no such memory.
+        """
+        its = keys.working(agent_id)
+        arguments: list[Argument] = [MOST_KNOWN, MOST_KNOWN_BYTES]
+        for number, update in updates.items():
+            arguments += [f"{number:019d}", update]
+        answer = await self._run(agent_id, "learn", (its.meta, its.knowledge), arguments, epoch=0, deadline=deadline)
+        return int(answer[1])
+
+    async def known(self, agent_id: str, *, deadline: Deadline) -> list[dict[str, Any]]:
+        """Return what was pulled, oldest first."""
+        its = keys.working(agent_id)
+        found = await self._client.run(script("known"), (its.knowledge,), (), deadline=deadline)
+        pairs = sorted(zip(found[::2], found[1::2], strict=True))
+        return [orjson.loads(update) for _, update in pairs]
 
     # Restoring and comparing
 

@@ -21,6 +21,7 @@ from credibility.tasks import RECONCILE, SETTLE
 from journal.errors import SettingsError
 from journal.settings import Settings
 from journal.tasks import UPKEEP
+from sync.tasks import SYNC_GATES, SYNC_GATES_EVERY_S
 
 QUEUE = "imem"
 
@@ -90,6 +91,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "settle": _every(SETTLE_EVERY_S, SETTLE),
         "send_alerts": _every(SEND_EVERY_S, SEND_ALERTS),
         "manage": _every(MANAGE_EVERY_S, MANAGE),
+        "sync_gates": _every(SYNC_GATES_EVERY_S, SYNC_GATES),
         "retire": _nightly("2", "23", RETIRE),
         "upkeep": _nightly("2", "41", UPKEEP),
         "cleanup": _nightly("2", "53", CLEANUP),

@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from imem.commands import alerts, ask, data, demo, graph, pauses, stack, sync, work
+from imem.commands import alerts, ask, data, demo, graph, pauses, stack, sync, syncing, work
 from journal.errors import ImemError, SettingsError
 
 USAGE = 2
@@ -40,6 +40,7 @@ app.add_typer(work.app)
 app.add_typer(alerts.app)
 app.add_typer(pauses.app)
 app.add_typer(sync.app)
+app.add_typer(syncing.app)
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of a Typer callback

@@ -32,6 +32,7 @@ from imem.asking import (
 from imem.asking import (
     parameters as checked,
 )
+from imem.exchanging import Exchanging
 from imem.logs import by_default
 from imem.recording import prepare, record, refusal_of
 from imem.stores import Stores
@@ -136,7 +137,7 @@ def _clocks(options: Writing) -> _Clocks:
     return {"known_at": options.get("known_at"), "occurred_at": options.get("occurred_at")}
 
 
-class Memory:
+class Memory(Exchanging):
     """
     The memory of one process and one event loop; made by :meth:`open`.
 

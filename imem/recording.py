@@ -8,9 +8,10 @@ an agent may state, nor who may correct.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from cache.published import Item
 from journal.actors import AUTHORIZATION, Action, Actor, ResourceType, Scope
 from journal.database import Database
 from journal.deadline import Deadline
@@ -22,6 +23,36 @@ from kg.entries import entry_of
 from kg.fields import shown
 from kg.lines import CorrectLine, Line, RecordLine
 from kg.owners import Ref, needs_owner_of, owner_of, owner_of_core
+
+
+class Recorder:
+    """
+    Appends what agents published, in the names of their owners.
+
+    The gateway's own actor has its own role; anybody else's items are stated under the role of an agent.
+
+    Args:
+        gateway: the way in.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(
+        self, items: Sequence[Item], *, owner: str, lock_epoch: int | None, deadline: Deadline
+    ) -> list[Receipt]:
+        """Append *items*, each under its own identity; see :func:`record`."""
+        own = self._gateway.actor
+        actor = own if own.id == owner else Actor(owner, Role.AGENT)
+        prepared = [prepare(item.line, tier=item.tier) for item in items]
+        lines = [
+            Prepared(one.line, replace(one.entry, event_id=item.id)) for one, item in zip(prepared, items, strict=True)
+        ]
+        return await record(self._gateway, lines, actor=actor, lock_epoch=lock_epoch, deadline=deadline)
+
+    def refusal(self, receipt: Receipt, line: Line) -> BadInput | None:
+        """Return why the journal refused *line*, if it did."""
+        return refusal_of(receipt.verdict, line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +79,7 @@ async def record(
     lines: Sequence[Prepared],
     *,
     actor: Actor | None = None,
+    lock_epoch: int | None = None,
     deadline: Deadline,
     wait_visible: Deadline | None = None,
 ) -> list[Receipt]:
@@ -56,6 +88,7 @@ async def record(
 
     Args:
         actor: in whose order they stand, the gateway's by default.
+        lock_epoch: of the lock on the actor's writes, for whoever holds it.
         wait_visible: wait at most so long for the graph to hold them.
 
     Raises:
@@ -63,6 +96,7 @@ async def record(
             the import right or a person.
         PostgresUnavailable: retryable; batches before the one that failed stand.
         OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
+        LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
     """
     if not lines:
         return []
@@ -73,6 +107,7 @@ async def record(
         actor=actor,
         action=Action.IMPORT if corrects and actor.role is not Role.HUMAN_ADMIN else Action.APPEND,
         owner=await _owner(gateway.database, actor, [prepared.line for prepared in lines], deadline),
+        lock_epoch=lock_epoch,
         deadline=deadline,
         wait_visible=wait_visible,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import EllipsisType
     from typing import Any
     from uuid import UUID
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cache.changes import Change
     from cache.client import Argument
     from cache.handles import Handle, HashHandle, ListHandle, MembersHandle, SortedHandle, Texts
-    from cache.memory import WorkingMemory
+    from cache.memory import Items, Updates, WorkingMemory
     from cache.store import Found, Written
     from cache.values import Text, Value
     from checkpoints.conversation import Added, Summarised
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from imem.conversing import Conversation, Messages
     from imem.portal import Caller
     from journal.deadline import Deadline
+    from journal.entry import Tier
+    from kg.lines import Line
+    from kg.model import Kind, Turn
 
 
 class MemoryCalls:
@@ -66,6 +69,45 @@ class MemoryCalls:
     def increment(self, key: str, by: int = 1, *, deadline: Deadline | None = None) -> int:
         """Add *by* to the whole number that the text *key* is, 0 where there is none; return the sum."""
         return self._caller.call(self._inner.increment(key, by, deadline=deadline))
+
+    def publish(
+        self,
+        stated: Kind | Line,
+        *,
+        body: str | None = None,
+        turns: Sequence[Turn] = (),
+        tier: Tier | None = None,
+        deadline: Deadline | None = None,
+    ) -> UUID:
+        """
+        Mark what is *stated* to be pushed: a record, as a model, or a link, as a line; return its identity.
+
+        It is part of the memory until it was pushed, and comes back with it. Nobody else knows of it before:
+        :meth:`imem.memory.Memory.push` makes it durable, and so does whoever opens a debate or a gate.
+
+        ::
+
+            session.memory.publish(Finding(id="f-7", …))
+            memory.write(put("stage", "margins"), publication(item_of(finding)))
+
+        Args:
+            body: long text of a record.
+            turns: of a debate.
+            tier: how soon it must be visible; by default a finding's importance decides.
+
+        Raises:
+            BadInput: something is wrong with the content.
+            TooLarge: it takes more than 1 MB.
+        """
+        return self._caller.call(self._inner.publish(stated, body=body, turns=turns, tier=tier, deadline=deadline))
+
+    def published(self, *, deadline: Deadline | None = None) -> Items:
+        """Return what is published and not pushed, as far as its holder knows, in the order of publishing."""
+        return self._caller.call(self._inner.published(deadline=deadline))
+
+    def knowledge(self, *, deadline: Deadline | None = None) -> Updates:
+        """Return what was pulled from others, oldest first; it lies beside the memory and ends with it."""
+        return self._caller.call(self._inner.knowledge(deadline=deadline))
 
     def write(self, *batch: Change, deadline: Deadline | None = None) -> Written:
         """

@@ -17,7 +17,7 @@ from cache.changes import Change
 from cache.client import Argument, Client
 from cache.document import Contents
 from cache.keys import checked_agent_id
-from cache.memory import Names, WorkingMemory
+from cache.memory import Items, Names, Updates, WorkingMemory
 from cache.state import Meta
 from cache.store import Found, Written
 from checkpoints.definitions import Definitions
@@ -31,6 +31,7 @@ from journal.errors import BadInput, NotOpen
 
 if TYPE_CHECKING:
     from imem.pausing import Orders
+    from imem.syncing import Syncing
 
 T = TypeVar("T")
 
@@ -109,6 +110,24 @@ class GuardedMemory(WorkingMemory):
 
         return await self._allowed(Action.READ, due, names)
 
+    async def published(self, *, deadline: Deadline | None = None) -> Items:
+        """Return what is published and not pushed, if the actor may read here."""
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def items() -> Items:
+            return await (await self._memory(due)).published(deadline=due)
+
+        return await self._allowed(Action.READ, due, items)
+
+    async def knowledge(self, *, deadline: Deadline | None = None) -> Updates:
+        """Return what was pulled from others, if the actor may read here."""
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def updates() -> Updates:
+            return await (await self._memory(due)).knowledge(deadline=due)
+
+        return await self._allowed(Action.READ, due, updates)
+
     async def _memory(self, deadline: Deadline) -> WorkingMemory:
         """Return the memory of the session here, which knows what was acknowledged to it; or what else stands there."""
         session = self._work.sessions.get(self._agent_id)
@@ -160,6 +179,13 @@ class Work:
         from imem.pausing import orders_over  # noqa: PLC0415 - who pauses nothing needs no broker
 
         return orders_over(self._stores, *self._clients, self._definitions)
+
+    @cached_property
+    def syncing(self) -> Syncing:
+        """What keeps memories of agents together; made on first use."""
+        from imem.syncing import Syncing  # noqa: PLC0415 - who synchronises nothing needs none of it
+
+        return Syncing(self._stores, self.memories, self._clients[1], self.sessions)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -45,6 +45,8 @@ class ResourceType(StrEnum):
     JOURNAL = "journal"
     WORKFLOW = "workflow"
     """Leases, checkpoints, pauses and conversations of analyses under way."""
+    SYNC = "sync"
+    """What keeps memories of agents together: synchronisations, snapshots of debates, reports of gates."""
 
 
 class Action(StrEnum):
@@ -74,6 +76,8 @@ class Action(StrEnum):
     ACKNOWLEDGE = "acknowledge"
     REPLAY = "replay"
     """Have the graph try events again that it refused for good."""
+    SYNCHRONIZE = "synchronize"
+    """Flush what agents have published, and take snapshots of it."""
 
 
 class Scope(StrEnum):
@@ -116,6 +120,8 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.AGENT, _T.PATTERNS, Scope.ALL, _A.READ, _A.PROPOSE),
     **_cells(_R.AGENT, _T.CREDIBILITY, Scope.OWN, _A.READ),
     **_cells(_R.AGENT, _T.JOURNAL, Scope.OWN, _A.APPEND),
+    **_cells(_R.AGENT, _T.SYNC, Scope.ALL, _A.READ),
+    **_cells(_R.AGENT, _T.SYNC, Scope.OWN, _A.SYNCHRONIZE),
     # knowledge base agent
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
@@ -125,6 +131,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.CREDIBILITY, Scope.ALL, _A.READ),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.AUDIT, Scope.ALL, _A.READ),
     **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.JOURNAL, Scope.ALL, _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS),
+    **_cells(_R.KNOWLEDGE_BASE_AGENT, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
     # debate facilitator
     **_cells(_R.DEBATE_FACILITATOR, _T.WORKING_MEMORY, Scope.OWN, _A.READ, _A.WRITE),
     **_cells(_R.DEBATE_FACILITATOR, _T.WORKFLOW, Scope.OWN, _A.READ, _A.WRITE, _A.DELETE),
@@ -134,6 +141,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     **_cells(_R.DEBATE_FACILITATOR, _T.CREDIBILITY, Scope.ALL, _A.READ),
     **_cells(_R.DEBATE_FACILITATOR, _T.AUDIT, Scope.ALL, _A.READ),
     **_cells(_R.DEBATE_FACILITATOR, _T.JOURNAL, Scope.ALL, _A.APPEND_DEBATES),
+    **_cells(_R.DEBATE_FACILITATOR, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
     # learning engine
     **_cells(_R.LEARNING_ENGINE, _T.AGENT_CACHE, Scope.ALL, _A.READ),
     **_cells(_R.LEARNING_ENGINE, _T.GRAPH, Scope.ALL, _A.READ, _A.WRITE),
@@ -144,6 +152,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
         _R.LEARNING_ENGINE, _T.JOURNAL, Scope.ALL,
         _A.APPEND, _A.IMPORT, _A.APPEND_PATTERNS, _A.APPEND_CREDIBILITY, _A.APPEND_POSTMORTEM,
     ),
+    **_cells(_R.LEARNING_ENGINE, _T.SYNC, Scope.ALL, _A.READ),
     # human admin
     **_cells(_R.HUMAN_ADMIN, _T.WORKING_MEMORY, Scope.ALL, _A.READ),
     **_cells(
@@ -158,6 +167,7 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
     ),
     **_cells(_R.HUMAN_ADMIN, _T.CREDIBILITY, Scope.ALL, _A.READ, _A.WRITE),
     **_cells(_R.HUMAN_ADMIN, _T.AUDIT, Scope.ALL, _A.READ, _A.DROP_EXPIRED),
+    **_cells(_R.HUMAN_ADMIN, _T.SYNC, Scope.ALL, _A.READ, _A.SYNCHRONIZE),
     **_cells(
         _R.HUMAN_ADMIN, _T.JOURNAL, Scope.ALL,
         _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY,

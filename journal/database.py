@@ -19,8 +19,10 @@ from journal.deadline import Deadline
 from journal.errors import (
     BudgetExceeded,
     ImemError,
+    LeaseHeld,
     OutcomeUnknown,
     PostgresUnavailable,
+    StaleEpoch,
     StatementRejected,
 )
 from journal.pool import Pool
@@ -59,8 +61,21 @@ def translated(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyRequests
         case psycopg.OperationalError() | psycopg.InterfaceError():
             return _unanswered(error)
         case _:
-            state = getattr(error, "sqlstate", None) or "unknown state"
-            return StatementRejected(f"Postgres refused a statement ({state}).")
+            return _refused(getattr(error, "sqlstate", None))
+
+
+def _refused(state: str | None) -> ImemError:
+    match state:
+        # The journal's own answers; see imem_event_added in the migrations.
+        case "IM001":
+            return LeaseHeld(
+                "The actor's writes are locked while a snapshot is taken; nothing was written.",
+                mend="Repeat the call: a lock lasts 5 s at most.",
+            )
+        case "IM002":
+            return StaleEpoch("The actor's writes were locked again meanwhile; nothing was written.")
+        case _:
+            return StatementRejected(f"Postgres refused a statement ({state or 'unknown state'}).")
 
 
 def _unanswered(error: psycopg.Error) -> ImemError:

@@ -53,6 +53,7 @@ class Entry:
         ref_hash: SHA-256 of the fields that a correction may not change.
         importance: fraction 0–1.
         tier: how soon it must be visible.
+        event_id: under which it was published, so that writing it once more writes nothing; a new one by default.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Entry:
     ref_hash: bytes | None = None
     importance: float | None = None
     tier: Tier = Tier.NORMAL
+    event_id: UUID | None = None
 
 
 class Verdict(StrEnum):

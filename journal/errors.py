@@ -180,7 +180,7 @@ class StaleEpoch(LeaseLost):
 
 
 class LeaseHeld(ImemError):
-    """Another process holds the lease, and it has not run out."""
+    """Another process holds the lease, or has locked an actor's writes, and that has not run out."""
 
     retryable = True
 

@@ -128,6 +128,7 @@ class Gateway:
         actor: Actor | None = None,
         action: Action = Action.APPEND,
         owner: str | None = None,
+        lock_epoch: int | None = None,
         deadline: Deadline,
         wait_visible: Deadline | None = None,
     ) -> list[Receipt]:
@@ -138,12 +139,15 @@ class Gateway:
 
         Args:
             owner: whose facts they are; the actor itself by default, the empty string for what is nobody's own.
+            lock_epoch: of the lock on the actor's writes, for whoever holds it.
             wait_visible: wait at most so long for the graph to hold them; receipts then say whether it does.
 
         Raises:
             PermissionDenied: nothing was written but the denial.
             PostgresUnavailable: nothing of the batch that failed was written; earlier batches stand. Retryable.
             OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
+            LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
+            StaleEpoch: *lock_epoch* is that of an earlier lock.
         """
         actor = actor or self.actor
         actions = {action} | ({Action.IMPORT} if any(entry.known_at is not None for entry in entries) else set())
@@ -158,7 +162,7 @@ class Gateway:
             )  # fmt: skip
         receipts: list[Receipt] = []
         for batch in batches(entries):
-            receipts += await self._append_batch(batch, actor, action, deadline)
+            receipts += await self._append_batch(batch, actor, action, lock_epoch, deadline)
             await self.ring(sorted({entry.tier for entry in batch}))
         if wait_visible is None:
             return receipts
@@ -171,18 +175,22 @@ class Gateway:
             await self._announce(tiers)
 
     async def _append_batch(
-        self, batch: Sequence[Entry], actor: Actor, action: Action, deadline: Deadline
+        self, batch: Sequence[Entry], actor: Actor, action: Action, lock_epoch: int | None, deadline: Deadline
     ) -> list[Receipt]:
         async def commit(entries: Sequence[Entry], due: Deadline) -> list[Receipt]:
-            return await self._commit(entries, actor, action, due)
+            return await self._commit(entries, actor, action, lock_epoch, due)
 
-        return await self._grouping.commit((actor, action), batch, commit, deadline)
+        return await self._grouping.commit((actor, action, lock_epoch), batch, commit, deadline)
 
-    async def _commit(self, batch: Sequence[Entry], actor: Actor, action: Action, deadline: Deadline) -> list[Receipt]:
+    async def _commit(
+        self, batch: Sequence[Entry], actor: Actor, action: Action, lock_epoch: int | None, deadline: Deadline
+    ) -> list[Receipt]:
         parameters = _columns(batch, actor, action)
         for attempt in range(_ATTEMPTS):
             try:
                 async with self.database.transaction(deadline) as conn:
+                    if lock_epoch is not None:
+                        await conn.execute(sql("bear_lock"), (str(lock_epoch),))
                     rows = await (await conn.execute(sql("append"), parameters)).fetchall()
                 break
             except PostgresUnavailable:
@@ -303,7 +311,7 @@ def _columns(batch: Sequence[Entry], actor: Actor, action: Action) -> dict[str, 
         "role": actor.role.value,
         "may_import": actor.may_import,
         "context": orjson.dumps({"action": action.value}).decode(),
-        "event_id": [str(uuid_utils.uuid7()) for _ in batch],
+        "event_id": [str(entry.event_id or uuid_utils.uuid7()) for entry in batch],
         "kind": [entry.kind for entry in batch],
         "head_kind": [entry.head_kind for entry in batch],
         "key": [entry.key for entry in batch],

@@ -23,7 +23,8 @@ class Mode(StrEnum):
     DEGRADED_READ = "degraded_read"
     """Answers lack what the graph knows; writes are durable, and visible later."""
     DEGRADED_WRITE = "degraded_write"
-    """Answers are whole; agents cannot write their working memory, or its copies are not made."""
+    """What is written is durable and not visible for now; or agents cannot write their working memory, or its copies
+    are not made."""
     READ_ONLY = "read_only"
     """Nothing can be recorded; answers come from what still answers."""
     RECOVERING = "recovering"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import ImemError
+from journal.modes import Mode
 from sync.metrics import BACKPRESSURE_ACTIVE, DELIVERY, QUEUE_DEPTH
 
 LATE_S: Final = 10.0
@@ -25,17 +25,6 @@ LOOK_EVERY_S: Final = 5.0
 
 BUDGET_MS: Final = 5_000
 """How long one look may take, in milliseconds."""
-
-
-class Mode(StrEnum):
-    """How the way into the graph is doing."""
-
-    NORMAL = "normal"
-    """What is written is visible within seconds."""
-    RECOVERING = "recovering"
-    """Much waits, and it is being applied."""
-    DEGRADED_WRITE = "degraded_write"
-    """What is written is durable and does not become visible: the graph, or the applier, is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +84,7 @@ class Status:
 
 
 def mode_of(*, leads: bool, lag_s: float, applied_s: float | None) -> Mode:
-    """Return the mode that these figures mean; see :class:`Status`."""
+    """Return the mode that these figures mean: what is written is visible in time, will be, or does not become so."""
     if lag_s < LATE_S:
         return Mode.NORMAL
     at_work = leads and applied_s is not None and applied_s < AT_WORK_S

@@ -6,6 +6,8 @@
 --   L1:{agent}:keys              set of suffixes, at most 8 MiB: which working keys there are
 --   L1:{agent}:working:{suffix}  string, list, hash, set or zset; together at most 8 MiB, counted as size_of counts
 --   L1:{agent}:scratch:{n}       copies on which a batch is tried; none outlives its script
+--   L1:{agent}:knowledge         hash of what was pulled from others (knowledge.lua): no working key, in no size, no digest
+--   L1:{agent}:pushed            hash of what became of published items (knowledge.lua): likewise
 -- Expiry of all of them: absolute milliseconds, from the caller's clock. Active: 86,400 s, renewed by writes and by the
 -- heartbeat. Gated, paused, extended: the moment in meta, exactly, for every key.
 --
@@ -69,6 +71,12 @@ local function refusal(held, epoch, least_rev)
   return nil
 end
 
+-- Returns what lives and ends with the memory, and is no part of it.
+local function beside(meta)
+  local start = string.sub(meta, 1, -5) -- without 'meta'
+  return {start .. 'knowledge', start .. 'pushed'}
+end
+
 -- Returns how meta stands, as the caller reads it, and how many keys there are.
 local function standing(meta, index)
   return redis.call('HGETALL', meta), redis.call('SCARD', index)
@@ -88,6 +96,9 @@ local function move_expiry(meta, index, prefix, at)
     redis.call('PEXPIREAT', prefix .. suffix, at)
   end
   redis.call('PEXPIREAT', index, at)
+  for _, key in ipairs(beside(meta)) do
+    redis.call('PEXPIREAT', key, at)
+  end
   redis.call('PEXPIREAT', meta, at)
 end
 
@@ -212,9 +223,13 @@ local function holds(key, kind, first, last)
 end
 
 -- wiping --
--- Removes every key that there is; returns how many. An index that is none names nothing.
-local function wipe(meta, index, prefix)
+-- Removes every working key that there is; returns how many. An index that is none names nothing. What lies beside goes
+-- as well, unless *keeps* says that the memory itself stays: it is being restored.
+local function wipe(meta, index, prefix, keeps)
   local gone = redis.pcall('SMEMBERS', index)
+  if not keeps then
+    redis.call('UNLINK', unpack(beside(meta)))
+  end
   local count = #gone
   for i = 1, count do
     gone[i] = prefix .. gone[i]

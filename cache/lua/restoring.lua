@@ -43,14 +43,14 @@ return {'ok', redis.call('HGETALL', meta), #suffixes, found}
 -- Refused as well with {'differs'}: what arrived is not what was sent, or what is stored is not what arrived.
 local meta, index = KEYS[1], KEYS[2]
 local prefix, analysis, owner_type, epoch, now = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local held, rev = held_by(meta), 1
+local held, rev, own = held_by(meta), 1, false
 if held then
   local owner = redis.call('HMGET', meta, 'analysis', 'type')
   if owner[1] == analysis and owner[2] == owner_type then
     if epoch < held.epoch then
       return {'stale', held.epoch}
     end
-    rev = held.rev + 1
+    rev, own = held.rev + 1, true
   elseif ARGV[9] ~= '1' then
     return {'other', owner[1], owner[2]}
   end
@@ -62,7 +62,8 @@ end
 if redis.sha1hex(table.concat(ARGV, '\0', 13)) ~= ARGV[12] then
   return {'differs'}
 end
-wipe(meta, index, prefix)
+-- What its agent pulled, and what became of what it published, is still so.
+wipe(meta, index, prefix, own)
 while i <= #ARGV do
   local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
   local key = prefix .. suffix
@@ -86,6 +87,9 @@ redis.call('HSET', meta, 'analysis', analysis, 'type', owner_type, 'epoch', epoc
   'size', ARGV[10], 'seq', ARGV[7], 'digest', ARGV[8], 'clean_rev', ARGV[11] == '1' and rev or rev - 1)
 redis.call('PEXPIREAT', index, at)
 redis.call('PEXPIREAT', meta, at)
+for _, key in ipairs(beside(meta)) do
+  redis.call('PEXPIREAT', key, at)
+end
 for _, suffix in ipairs(redis.call('SMEMBERS', index)) do
   local place = places[suffix]
   if not (place and holds(prefix .. suffix, ARGV[place + 1], place + 3, place + 2 + tonumber(ARGV[place + 2]))) then

@@ -27,13 +27,13 @@ DEGRADED = 3
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer()
-sync_app = typer.Typer(help="The way from the journal into the graph.", no_args_is_help=True)
+sync_app = typer.Typer(help="What was recorded on its way to the graph and to agents.", no_args_is_help=True)
 app.add_typer(sync_app, name="sync")
 
 
 @sync_app.callback()
 def _sync() -> None:
-    """Look after the way from the journal into the graph."""
+    """Look after what was recorded on its way to the graph and to agents."""
 
 
 @sync_app.command()
@@ -43,7 +43,7 @@ def status(*, as_json: Json = False) -> None:
 
     Exit code 3: what is written does not become visible at present.
     """
-    from sync.status import Mode  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from journal.modes import Mode  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
     found, priority = _run(_status())
     if as_json:

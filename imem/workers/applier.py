@@ -23,6 +23,7 @@ from imem.celery_app import SETTLE_EVERY_S, make_app
 from imem.metrics import serve
 from imem.notify import tell_ready
 from imem.stores import Stores, secret
+from imem.workers.router import routing
 from journal.bell import Cycle, StreamBell
 from journal.echo import Speaker
 from journal.settings import Settings
@@ -162,6 +163,7 @@ async def _serve(settings: Settings) -> None:
         log.info("applier.started", batch=settings.apply_batch, priority=priority)
         work = [asyncio.create_task(applier.run()), asyncio.create_task(asker.run())]
         work.append(asyncio.create_task(watch_queue(stores.database, lambda: applier.yielding)))
+        work.append(asyncio.create_task(routing(stores, priority=priority)))
         warming = asyncio.create_task(warmer.run(tell_ready))
         told = asyncio.create_task(stop.wait())
         try:

@@ -22,6 +22,7 @@ import checkpoints.pause_tasks
 import checkpoints.tasks
 import credibility.tasks
 import journal.tasks
+import sync.tasks
 from cache.client import Client
 from cache.snapshots import SnapshotStore
 from cache.store import WorkingStore
@@ -37,6 +38,7 @@ from imem.celery_app import QUEUE, make_app
 from imem.logs import configure
 from imem.notify import tell_ready
 from imem.pausing import sender
+from imem.recording import Recorder
 from imem.stores import know_metrics
 from imem.workers.rounds import Regular, Watch, noting
 from journal.bell import Ringer
@@ -45,6 +47,9 @@ from journal.database import Database
 from journal.gateway import Gateway
 from journal.runtime import Lent
 from journal.settings import Settings
+from sync.gates import GateSync
+from sync.notices import Notices
+from sync.operations import Synchronizer
 
 T = TypeVar("T")
 
@@ -64,6 +69,7 @@ LENT: Final[tuple[Lent[Any], ...]] = (
     checkpoints.pause_tasks.lent,
     credibility.tasks.lent,
     journal.tasks.lent,
+    sync.tasks.lent,
 )
 """Where the tasks of each module find what they run on."""
 
@@ -78,6 +84,7 @@ class LoopThread:
         cleanup: of checkpoints.
         pausing: pauses and what carries them out; None where a Valkey is not named.
         notifiers: the channels of alerts.
+        gate_sync: synchronises agents for gates; None where a Valkey is not named.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -108,6 +115,14 @@ class LoopThread:
             self.pausing = assemble(
                 self.database, working, durable, definitions, send, cache=cache, cleanup=self.cleanup, tools=self
             )
+        self.gate_sync: GateSync | None = None
+        if working is not None and durable is not None:
+            self.gate_sync = GateSync(self.database, self._synchronizer(WorkingStore(working, clock), durable))
+
+    def _synchronizer(self, memories: WorkingStore, durable: Client) -> Synchronizer:
+        ring = self._ringer.ring if self._ringer else None
+        its = Recorder(self.gateway), self.gateway
+        return Synchronizer(self.database, memories, *its, notices=Notices(durable), announce=ring)
 
     def _client(self, url: SecretStr | None) -> Client | None:
         """Return a client of the Valkey at *url*, closed at the end; None where none is set."""

@@ -9,6 +9,10 @@ FROM imem_append_v1(
     %(subject_id)b::text[], %(metric)b::text[], %(target_at)b::timestamptz[], %(ref_hash)b::bytea[], %(importance)b::real[],
     %(tier)b::smallint[], %(turns)b::text[], %(group_line)b::integer[], %(group)b::text[], %(group_hash)b::bytea[])
 
+-- bear_lock --
+-- Says, for this transaction, under which epoch the actor's writes were locked by whoever writes now.
+SELECT set_config('imem.lock_epoch', %s, true)
+
 -- audit --
 -- One audit row for what is no journal write: a denial, a read of patterns.
 SELECT imem_audit_v1(

@@ -32,8 +32,8 @@ DENIAL = "SELECT imem_audit_v1('x', 'agent', 'journal', NULL, 'append', false, N
 """Writes an audit row."""
 
 OWN, ALL = "own", "all"
-WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW = (
-    "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal", "workflow",
+WORKING, CACHE, GRAPH, PATTERNS, CREDIBILITY, AUDIT, JOURNAL, WORKFLOW, SYNC = (
+    "working_memory", "agent_cache", "graph", "patterns", "credibility", "audit", "journal", "workflow", "sync",
 )  # fmt: skip
 
 TABLE: dict[str, dict[str, dict[str, str]]] = {
@@ -45,6 +45,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         CREDIBILITY: {"read": OWN},
         JOURNAL: {"append": OWN},
         WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
+        SYNC: {"read": ALL, "synchronize": OWN},
     },
     "knowledge_base_agent": {
         WORKING: {"read": OWN, "write": OWN},
@@ -55,6 +56,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         AUDIT: {"read": ALL},
         JOURNAL: {"append": ALL, "import": ALL, "append_patterns": ALL},
         WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
+        SYNC: {"read": ALL, "synchronize": ALL},
     },
     "debate_facilitator": {
         WORKING: {"read": OWN, "write": OWN},
@@ -65,6 +67,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         AUDIT: {"read": ALL},
         JOURNAL: {"append_debates": ALL},
         WORKFLOW: {"read": OWN, "write": OWN, "delete": OWN},
+        SYNC: {"read": ALL, "synchronize": ALL},
     },
     "learning_engine": {
         CACHE: {"read": ALL},
@@ -75,6 +78,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         JOURNAL: {
             "append": ALL, "import": ALL, "append_patterns": ALL, "append_credibility": ALL, "append_postmortem": ALL,
         },
+        SYNC: {"read": ALL},
     },
     "human_admin": {
         WORKING: {"read": ALL},
@@ -90,6 +94,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         WORKFLOW: {
             "read": ALL, "delete": ALL, "pause": ALL, "resume": ALL, "extend": ALL, "cancel": ALL, "acknowledge": ALL,
         },
+        SYNC: {"read": ALL, "synchronize": ALL},
     },
 }  # fmt: skip
 """The specification's table, written out by hand: role → resource → action → whose. What is not here is denied."""

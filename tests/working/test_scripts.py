@@ -15,11 +15,15 @@ from .conftest import World
 FREEING = {
     "fence", "mark", "expire", "heartbeat", "clear", "settle", "free", "expire_snapshot", "drop",
     "free_whole", "free_list", "free_hash", "free_set", "free_zset",
+    "forget_pushed", "drop_notices", "get_memory_snapshot",
 }  # fmt: skip
 LIKE = re.compile("free$|(one|free)_")
 """Called like *write*."""
 
-READING = {"stand", "read", "look", "names", "get_snapshot", "get_copy", "get_call", "get_result", "keys_there"}
+READING = {
+    "stand", "read", "look", "names", "get_snapshot", "get_copy", "get_call", "get_result", "keys_there",
+    "published", "known", "waiting", "told",
+}  # fmt: skip
 
 
 def test_every_script_says_how_it_is_called() -> None:
@@ -38,8 +42,8 @@ def test_every_script_says_how_it_is_called() -> None:
 
 def test_every_script_is_used_and_every_use_exists(root_folder: Path) -> None:
     """A script that nobody runs is a promise that nobody keeps."""
-    paths = [path for package in ("cache", "checkpoints") for path in sorted((root_folder / package).glob("*.py"))]
-    code = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    packages = (root_folder / package for package in ("cache", "checkpoints", "sync"))
+    code = "\n".join(path.read_text(encoding="utf-8") for one in packages for path in sorted(one.glob("*.py")))
 
     assert {name for name in scripts() if f'"{name}"' not in code} == set()
 

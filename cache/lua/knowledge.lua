@@ -1,0 +1,75 @@
+-- What lies beside the working keys of one agent: knowledge that it pulled from others, and what became of the items that
+-- it published. The keys are explained in common.lua; who calls need not hold the memory, so that no epoch is asked for.
+--   L1:{agent}:knowledge   hash: number of the update, in 19 digits → its JSON; at most so many updates and bytes
+--   L1:{agent}:pushed      hash: id of the item → its fate as JSON, at most 2 KB; as many as items are published
+-- Expiry of both: that of meta, moved with it.
+
+-- published --
+#!lua flags=no-writes
+-- with: common
+-- The items that the agent has published, and the fates that its holder has not taken note of.
+--   published(meta, items, pushed) → {'ok', {id, item, …}, {id, fate, …}}
+-- *items* is the working key that they stand under. Refused with {'absent'} and {'restoring'}, and with {'kind', type}
+-- where the key holds something else.
+local held = held_by(KEYS[1])
+if not held then
+  return {'absent'}
+end
+if held.state ~= 'OPEN' then
+  return {'restoring'}
+end
+local kind = redis.call('TYPE', KEYS[2]).ok
+if kind ~= 'hash' and kind ~= 'none' then
+  return {'kind', kind}
+end
+return {'ok', redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[3])}
+
+-- note_pushed --
+#!lua
+-- with: common
+-- Notes the fates of items, for the holder to see.
+--   note_pushed(meta, pushed; {id, fate}…) → {'ok'}
+local held = held_by(KEYS[1])
+if not held then
+  return {'absent'}
+end
+redis.call('HSET', KEYS[2], unpack(ARGV))
+redis.call('PEXPIREAT', KEYS[2], redis.call('PEXPIRETIME', KEYS[1]))
+return {'ok'}
+
+-- forget_pushed --
+#!lua flags=allow-oom
+-- Forgets fates: the items are published no longer.
+--   forget_pushed(pushed; id…) → count
+return redis.call('HDEL', KEYS[1], unpack(ARGV))
+
+-- learn --
+#!lua
+-- with: common
+-- Adds what was pulled; the oldest goes where it would be too much.
+--   learn(meta, knowledge; most updates, most bytes, {number, update}…) → {'ok', count, how many went}
+local held = held_by(KEYS[1])
+if not held then
+  return {'absent'}
+end
+local knowledge, most, most_bytes = KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
+redis.call('HSET', knowledge, unpack(ARGV, 3))
+local numbers, bytes, gone = redis.call('HKEYS', knowledge), 0, {}
+table.sort(numbers, function(a, b) return a > b end)
+for place, number in ipairs(numbers) do
+  bytes = bytes + redis.call('HSTRLEN', knowledge, number)
+  if place > most or bytes > most_bytes then
+    gone[#gone + 1] = number
+  end
+end
+for _, number in ipairs(gone) do
+  redis.call('HDEL', knowledge, number)
+end
+redis.call('PEXPIREAT', knowledge, redis.call('PEXPIRETIME', KEYS[1]))
+return {'ok', #numbers - #gone, #gone}
+
+-- known --
+#!lua flags=no-writes
+-- Everything that was pulled.
+--   known(knowledge) → {number, update, …}
+return redis.call('HGETALL', KEYS[1])

@@ -1,0 +1,42 @@
+"""
+The router, beside the applier in its process: finds out who is told of what was recorded, and queues the notices.
+
+It has a lease of its own, so that of several processes one routes. Killed at any point it leaves rows that the next one
+takes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import structlog
+
+from cache.client import Client
+from imem.stores import Stores, secret
+from journal.bell import Cycle, StreamBell
+from journal.errors import ImemError
+from sync.notices import Notices
+from sync.routing import Router
+
+log = structlog.get_logger()
+
+
+async def routing(stores: Stores, *, priority: bool) -> None:
+    """
+    Route until cancelled; the lease is let go on the way out.
+
+    Args:
+        priority: whether agents are told at once; else they find what was routed in a cycle when they pull.
+    """
+    durable = secret(stores.settings, "valkey_durable_url")
+    bell = StreamBell(durable) if priority else Cycle()
+    client = Client(durable, name="The durable Valkey")
+    router = Router(stores.database, Notices(client) if priority else None)
+    log.info("router.started")
+    try:
+        await router.run(bell)
+    finally:
+        with suppress(ImemError):
+            await router.stop()
+        await bell.close()
+        await client.close()

@@ -1,0 +1,143 @@
+-- members --
+-- Agent instances of the given ids.
+SELECT agent_id, owner, analysis_id, agent_type FROM workflow.agent_instance
+WHERE agent_id = ANY (%(agent_ids)s::text[]) ORDER BY agent_id
+
+-- members_of --
+-- The agent instances of an analysis.
+SELECT agent_id, owner, analysis_id, agent_type FROM workflow.agent_instance
+WHERE analysis_id = %(analysis_id)s ORDER BY agent_id
+
+-- notices_due --
+-- Events whose recipients are to be found, their rows locked; what another process has in hand is left out. Of many the
+-- most urgent first. A notice that is no delivery (the graph has no place for it) counts as normal.
+SELECT n.position, e.kind, e.actor, e.analysis_id, e.importance, e.payload -> 'core' AS core, coalesce(d.tier, 3) AS tier,
+    e.record_key
+FROM workflow.notice_due AS n
+JOIN event AS e ON e.position = n.position LEFT JOIN delivery AS d ON d.position = n.position
+ORDER BY coalesce(d.tier, 3), n.position LIMIT %(limit)s
+FOR UPDATE OF n SKIP LOCKED
+
+-- notices_routed --
+-- Events whose recipients were found, in this transaction.
+DELETE FROM workflow.notice_due WHERE position = ANY (%(positions)s::bigint[])
+
+-- notice_candidates --
+-- Agents at work, with what their profile says, under whichever of their names it stands, and how much of what the given
+-- senders said they were told of, and took.
+SELECT i.agent_id, i.owner, i.agent_type, i.analysis_id, a.subject_id, p.domains, p.specialization, u.told, u.pulled
+FROM workflow.agent_instance AS i
+JOIN workflow.analysis AS a ON a.analysis_id = i.analysis_id AND a.outcome IS NULL
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(e.payload -> 'groups' -> 'profile' -> 'domains') AS domains,
+        string_agg(e.payload -> 'groups' -> 'profile' ->> 'specialization', ' ') AS specialization
+    FROM record_head AS h JOIN event AS e ON e.position = h.position
+    WHERE h.kind = 'Agent' AND h.grp = 'profile' AND h.key IN (i.agent_id, i.agent_type, i.owner)
+) AS p ON true
+LEFT JOIN LATERAL (
+    SELECT jsonb_object_agg(s.sender, s.told) AS told, jsonb_object_agg(s.sender, s.pulled) AS pulled
+    FROM workflow.notice_usage AS s WHERE s.agent_id = i.agent_id AND s.sender = ANY (%(senders)s::text[])
+) AS u ON true
+ORDER BY i.agent_id
+
+-- inbox_numbers --
+-- Reserves so many numbers for each agent, in the agents' order; returns the last of them.
+INSERT INTO workflow.inbox AS b (agent_id, told_seq)
+SELECT n.agent_id, n.count FROM unnest(%(agent_ids)s::text[], %(counts)s::bigint[]) AS n (agent_id, count) ORDER BY n.agent_id
+ON CONFLICT (agent_id) DO UPDATE SET told_seq = b.told_seq + excluded.told_seq
+RETURNING b.agent_id, b.told_seq
+
+-- recipients_add --
+-- Says who is told of what, and logs the scores of those who are not. Five numbers a row make its parts.
+INSERT INTO workflow.recipient (position, agent_id, seq, tier, score, parts, why)
+SELECT r.position, r.agent_id, r.seq, r.tier, r.score, r.parts::real[], r.why
+FROM unnest(
+    %(positions)s::bigint[], %(agent_ids)s::text[], %(seqs)s::bigint[], %(tiers)s::smallint[], %(scores)s::real[],
+    %(parts)s::text[], %(whys)s::text[]) AS r (position, agent_id, seq, tier, score, parts, why)
+ON CONFLICT (position, agent_id) DO NOTHING
+
+-- usage_told --
+-- Counts what agents are told by each sender.
+INSERT INTO workflow.notice_usage AS u (agent_id, sender, told)
+SELECT n.agent_id, n.sender, n.count
+FROM unnest(%(agent_ids)s::text[], %(senders)s::text[], %(counts)s::bigint[]) AS n (agent_id, sender, count)
+ORDER BY n.agent_id, n.sender
+ON CONFLICT (agent_id, sender) DO UPDATE SET told = u.told + excluded.told
+
+-- notices_untold --
+-- What has no notice in any queue and was not pulled: of each agent at work the most urgent, the oldest first.
+SELECT b.agent_id, r.position, r.tier FROM workflow.inbox AS b
+JOIN workflow.agent_instance AS i ON i.agent_id = b.agent_id
+JOIN workflow.analysis AS a ON a.analysis_id = i.analysis_id AND a.outcome IS NULL
+CROSS JOIN LATERAL (
+    SELECT r.position, r.tier FROM workflow.recipient AS r
+    WHERE r.agent_id = b.agent_id AND r.notified_at IS NULL AND r.pulled_at IS NULL AND r.seq IS NOT NULL
+    ORDER BY r.tier, r.position LIMIT %(each)s
+) AS r
+ORDER BY b.agent_id, r.tier, r.position
+
+-- notices_queued --
+-- Says which notices of an agent stand in its queue now, and which were displaced.
+UPDATE workflow.recipient SET notified_at = CASE WHEN position = ANY (%(queued)s::bigint[]) THEN imem_now() END
+WHERE agent_id = %(agent_id)s AND position = ANY (%(queued)s::bigint[] || %(displaced)s::bigint[])
+
+-- notices_lost --
+-- Says that no queue holds anything any more.
+UPDATE workflow.recipient SET notified_at = NULL WHERE pulled_at IS NULL AND seq IS NOT NULL AND notified_at IS NOT NULL
+
+-- inbox_alerts_open --
+-- Agents about whose queues an alert stands.
+SELECT b.agent_id, b.alert_id FROM workflow.inbox AS b JOIN workflow.alert AS a ON a.alert_id = b.alert_id AND a.closed_at IS NULL
+
+-- inbox_alerted --
+-- Notes the alert that stands about an agent's queue.
+UPDATE workflow.inbox SET alert_id = %(alert_id)s WHERE agent_id = %(agent_id)s
+
+-- updates_to_pull --
+-- What an agent was told and has not pulled, or from a number on whatever it pulled. Of records that were corrected or grew
+-- since, what the event said then. With apart, also what was too irrelevant to be told.
+SELECT r.seq, r.position, r.tier, r.score, r.why, e.event_id, e.kind, e.record_key, e.actor, e.analysis_id, e.importance,
+    e.payload, e.known_at, e.recorded_at, coalesce(d.state, 'applied') = 'applied' AS in_graph
+FROM workflow.recipient AS r JOIN event AS e ON e.position = r.position LEFT JOIN delivery AS d ON d.position = r.position
+WHERE r.agent_id = %(agent_id)s
+  AND (r.seq IS NOT NULL OR (%(apart)s AND r.why = 'below' AND r.pulled_at IS NULL))
+  AND (%(since)s::bigint IS NOT NULL OR r.pulled_at IS NULL) AND (r.seq IS NULL OR r.seq > coalesce(%(since)s::bigint, 0))
+  AND r.tier = ANY (%(tiers)s::smallint[])
+  AND (%(kinds)s::text[] IS NULL OR split_part(e.kind, '.', 2) = ANY (%(kinds)s::text[]))
+  AND (%(analysis_id)s::text IS NULL OR e.analysis_id = %(analysis_id)s)
+ORDER BY r.seq NULLS LAST, r.position LIMIT %(limit)s
+
+-- updates_pulled --
+-- Marks updates pulled; returns the senders of those that were not before.
+UPDATE workflow.recipient AS r SET pulled_at = imem_now() FROM event AS e
+WHERE r.agent_id = %(agent_id)s AND r.position = ANY (%(positions)s::bigint[]) AND r.pulled_at IS NULL AND e.position = r.position
+RETURNING r.position, e.actor
+
+-- usage_pulled --
+-- Counts what an agent took from each sender.
+INSERT INTO workflow.notice_usage AS u (agent_id, sender, pulled)
+SELECT %(agent_id)s, n.sender, n.count FROM unnest(%(senders)s::text[], %(counts)s::bigint[]) AS n (sender, count) ORDER BY n.sender
+ON CONFLICT (agent_id, sender) DO UPDATE SET pulled = u.pulled + excluded.pulled
+
+-- pulled_upto --
+-- Up to which number an agent has pulled everything, and how much waits.
+SELECT coalesce(min(r.seq) - 1, (SELECT told_seq FROM workflow.inbox WHERE agent_id = %(agent_id)s), 0) AS upto, count(*) AS waiting
+FROM workflow.recipient AS r WHERE r.agent_id = %(agent_id)s AND r.pulled_at IS NULL AND r.seq IS NOT NULL
+
+-- recipients_of --
+-- Who was told of an event, and why; those below the threshold as well.
+SELECT agent_id, tier, score, parts, why, notified_at, pulled_at FROM workflow.recipient
+WHERE position = %(position)s ORDER BY score DESC, agent_id
+
+-- notices_stale --
+-- Which of the given notices of an agent are of something that it has pulled, or was never told.
+SELECT p.position FROM unnest(%(positions)s::bigint[]) AS p (position)
+WHERE NOT EXISTS (
+    SELECT FROM workflow.recipient AS r
+    WHERE r.agent_id = %(agent_id)s AND r.position = p.position AND r.pulled_at IS NULL AND r.seq IS NOT NULL)
+
+-- retire_recipients --
+-- Forgets who was told of what 90 days ago.
+DELETE FROM workflow.recipient WHERE (position, agent_id) IN (
+    SELECT position, agent_id FROM workflow.recipient WHERE routed_at < (SELECT imem_now()) - interval '90 days'
+    ORDER BY routed_at LIMIT %(limit)s)

@@ -1,0 +1,285 @@
+"""
+Gates: what a person decides from is as new as it can be, and says so where it is not.
+
+Half an hour before a gate opens all agents of its analysis are synchronised, and once more when it opens: for what has
+come in between. Each time a report is kept of how far each agent's word was behind, in the memory, in the graph, and in
+what it was told; whoever shows the gate shows it. A gate waits for nobody: an agent that cannot be reached is in the
+report, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+import structlog
+
+from checkpoints.pause_rows import json, new_id
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.errors import BadInput, ImemError
+from sync.agents import Member, checked_ms, gate_name, gate_of, members_of, owners_of
+from sync.operations import FORCE_MS, Synchronized, Synchronizer, SyncState
+
+log = structlog.get_logger()
+
+BEFORE: Final = timedelta(minutes=30)
+"""How long before a gate opens its agents are synchronised."""
+
+LATE: Final = timedelta(hours=1)
+"""A gate that opened longer ago needs no report of its opening any more."""
+
+LISTED: Final = 100
+"""Records of a delta that a report lists; it says how many there are."""
+
+COUNTED: Final = 10_000
+"""Records of a delta that are counted."""
+
+AT_A_TIME: Final = 20
+"""Gates that one round looks after."""
+
+_ASK_MS: Final = 2_000
+"""How long the questions of a report may take, in milliseconds, beside the synchronisation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """
+    How far one agent's word is behind.
+
+    Attributes:
+        agent_id, actor, agent_type: which.
+        state: how its synchronisation ended.
+        reason: why it failed.
+        unpushed: published items that are not in the journal; None where its memory could not be asked.
+        pushed_seq, applied_seq: what its owner has written, and up to where the graph holds all of it.
+        waiting, dead: events that the graph does not hold yet, and that it refused for good.
+        oldest_s: the age of the oldest that waits, in seconds.
+        unpulled: what the agent was told and has not taken.
+    """
+
+    agent_id: str
+    actor: str
+    agent_type: str
+    state: SyncState
+    reason: str | None
+    unpushed: int | None
+    pushed_seq: int
+    applied_seq: int
+    waiting: int
+    dead: int
+    oldest_s: float | None
+    unpulled: int
+
+    @property
+    def total(self) -> int | None:
+        """Everything that is not where it belongs; None where nobody can say."""
+        if self.unpushed is None:
+            return None
+        return self.unpushed + self.waiting + self.dead
+
+    @property
+    def behind(self) -> bool:
+        """Whether whoever decides has to be told of it."""
+        return self.total != 0 or self.state is not SyncState.SYNCHRONIZED
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"total": self.total, "behind": self.behind}
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """
+    How consistent the memories of an analysis are, for a gate.
+
+    Attributes:
+        report_id: its id.
+        gate: which.
+        phase: ``before``, ``opening`` or ``asked``.
+        opens_at: when the gate opens, or opened.
+        made_at: when the report was made.
+        lags: of each agent.
+        delta: what was published since the last report: how many records, and the first of them.
+    """
+
+    report_id: UUID
+    gate: str
+    phase: str
+    opens_at: datetime | None
+    made_at: datetime
+    lags: tuple[Lag, ...]
+    delta: Mapping[str, Any]
+
+    @property
+    def consistent(self) -> bool:
+        """Whether nobody's word is behind."""
+        return not any(lag.behind for lag in self.lags)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        found = {name: getattr(self, name) for name in ("report_id", "gate", "phase", "opens_at", "made_at", "delta")}
+        found |= {"lags": [lag.to_dict() for lag in self.lags], "consistent": self.consistent}
+        plain: dict[str, Any] = orjson.loads(orjson.dumps(found))
+        return plain
+
+
+class GateSync:
+    """
+    Synchronises the agents of an analysis for its gates.
+
+    Args:
+        database: where gates and reports are.
+        synchronizer: does the work.
+    """
+
+    def __init__(self, database: Database, synchronizer: Synchronizer) -> None:
+        self._database = database
+        self._sync = synchronizer
+
+    async def sync_gate(self, gate: str, *, phase: str = "asked", deadline_ms: float = FORCE_MS) -> GateReport:
+        """
+        Synchronise all agents of a gate's analysis, and return the report, which is kept.
+
+        Args:
+            gate: such as ``analysis-7/3``.
+            phase: what the report is for.
+            deadline_ms: how long the synchronisation may take, 10 to 2,000 ms.
+
+        Raises:
+            BadInput: nobody plans or runs such a gate, or the deadline is out of bounds.
+            PostgresUnavailable, BudgetExceeded: there is no report; retryable.
+        """
+        budget_ms = checked_ms(deadline_ms)
+        analysis_id, number = gate_of(gate)
+        which = {"analysis_id": analysis_id, "gate": number}
+        known = await self._database.named("gate_known", which, deadline=_asking())
+        if not known:
+            raise BadInput("gate", f"nobody plans or runs {gate!r:.200}.")
+        found = await members_of(self._database, analysis_id, deadline=_asking())
+        done = await self._sync.synchronize(found, deadline=Deadline.after_ms(budget_ms)) if found else {}
+        lags = await self._lags(analysis_id, found, done)
+        upto, delta = await self._delta(which)
+        report_id, opens_at = new_id(), known[0]["opens_at"]
+        body = json({"lags": [lag.to_dict() for lag in lags], "delta": delta})
+        given = {**which, "report_id": report_id, "phase": phase, "opens_at": opens_at, "upto": upto, "body": body}
+        kept = await self._database.commit("gate_report_insert", given, deadline=_asking())
+        return GateReport(report_id, gate, phase, opens_at, kept[0]["made_at"], tuple(lags), delta)
+
+    async def report(self, gate: str, *, deadline: Deadline) -> GateReport | None:
+        """Return the newest report of a gate as it is on file; None where there is none."""
+        analysis_id, number = gate_of(gate)
+        asked = {"analysis_id": analysis_id, "gate": number}
+        found = await self._database.named("gate_report_latest", asked, deadline=deadline)
+        return _report_of(found[0]) if found else None
+
+    async def attend(self, *, deadline: Deadline) -> int:
+        """
+        Synchronise for gates that open within half an hour, and for those that open now; return for how many.
+
+        Each is done once for each opening; one that fails is tried again in the next round.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: nobody can say what is due.
+        """
+        asked = {"before": BEFORE, "late": LATE, "limit": AT_A_TIME}
+        due = await self._database.named("gates_to_sync", asked, deadline=deadline)
+        done = 0
+        for row in due:
+            if deadline.passed:
+                break
+            gate = gate_name(row["analysis_id"], row["gate"])
+            try:
+                report = await self.sync_gate(gate, phase=row["phase"])
+            except ImemError as error:
+                log.warning("gate.not_synchronised", gate=gate, phase=row["phase"], reason=str(error))
+                continue
+            done += 1
+            behind = [lag.agent_id for lag in report.lags if lag.behind]
+            log.info("gate.synchronised", gate=gate, phase=row["phase"], agents=len(report.lags), behind=behind)
+        return done
+
+    async def _lags(self, analysis_id: str, found: Sequence[Member], done: Mapping[str, Synchronized]) -> list[Lag]:
+        if not found:
+            return []
+        rows = await self._database.named("writers_lag", {"actors": owners_of(found)}, deadline=_asking())
+        by_owner = {row["actor"]: row for row in rows}
+        told = await self._database.named("gate_unpulled", {"analysis_id": analysis_id}, deadline=_asking())
+        unpulled = {row["agent_id"]: row["unpulled"] for row in told}
+        lags = []
+        for one in found:
+            result, row = done[one.agent_id], by_owner[one.owner]
+            lags.append(
+                Lag(
+                    one.agent_id,
+                    one.owner,
+                    one.agent_type,
+                    result.state,
+                    result.reason,
+                    unpushed=await self._unpushed(one),
+                    pushed_seq=row["pushed_seq"],
+                    applied_seq=row["applied_seq"],
+                    waiting=row["waiting"],
+                    dead=row["dead"],
+                    oldest_s=row["oldest_s"],
+                    unpulled=unpulled.get(one.agent_id, 0),
+                )
+            )
+        return lags
+
+    async def _unpushed(self, member: Member) -> int | None:
+        try:
+            return await self._sync.publishing.count(member.agent_id, deadline=_asking())
+        except ImemError:
+            return None
+
+    async def _delta(self, which: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+        """
+        Return the last position looked at, and what was published since the report before.
+
+        What is seconds old is listed in the next report once more: a write that was under way may yet appear before it.
+        """
+        before = await self._database.named("gate_report_before", which, deadline=_asking())
+        after = before[0]["upto"] if before else 0
+        asked = {"analysis_id": which["analysis_id"], "after": after, "limit": COUNTED}
+        rows = await self._database.named("gate_delta", asked, deadline=_asking())
+        return max((row["position"] for row in rows if row["settled"]), default=after), {
+            "since": before[0]["made_at"].isoformat() if before else None,
+            "count": len(rows),
+            "records": [_named(row) for row in rows[:LISTED]],
+        }
+
+
+def _asking() -> Deadline:
+    return Deadline.after_ms(_ASK_MS)
+
+
+def _named(row: Row) -> dict[str, Any]:
+    return {
+        "position": row["position"],
+        "node": f"{row['kind'].partition('.')[2]}/{row['record_key']}",
+        "actor": row["actor"],
+        "recorded_at": row["recorded_at"].isoformat(),
+    }
+
+
+def _report_of(row: Row) -> GateReport:
+    lags = tuple(
+        Lag(
+            **{name: value for name, value in lag.items() if name in Lag.__slots__} | {"state": SyncState(lag["state"])}
+        )
+        for lag in row["body"]["lags"]
+    )
+    return GateReport(
+        row["report_id"],
+        gate_name(row["analysis_id"], row["gate"]),
+        row["phase"],
+        row["opens_at"],
+        row["made_at"],
+        lags,
+        row["body"]["delta"],
+    )

@@ -1,0 +1,490 @@
+"""
+Snapshots of debates: what all participants argue from, the same for each, and unchanged whatever they write later.
+
+The protocol: the writes of all participants are locked; what they had published is flushed under the lock; the snapshot
+is read in one transaction of one moment and kept; the locks are let go at once. What the journal holds decides, so that
+a graph that is away changes nothing but a remark. A crash leaves locks that run out in seconds, and either the whole
+snapshot or none; the debate's row says which, and the next call goes on from there.
+
+The row is kept for good, and no update or deletion of it is ever allowed. A copy in Valkey makes reading fast. Either
+is compared with its hash on every read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+import structlog
+
+from cache import keys
+from cache.client import Client
+from cache.scripts import script
+from checkpoints.model import LONGEST_ID, checked_text
+from checkpoints.pause_rows import do, json, new_id, rows
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.errors import (
+    BadInput,
+    BudgetExceeded,
+    ConsistencyError,
+    ImemError,
+    LeaseLost,
+    PostgresUnavailable,
+    TooLarge,
+    TransitionRefused,
+)
+from sync.agents import Member, checked_ms, members, owners_of
+from sync.freezing import KINDS, Excluded, Frozen, freeze
+from sync.locks import LASTS, Locked, WriteLocks, check
+from sync.operations import FORCE_MS, Synchronized, Synchronizer, SyncState
+
+log = structlog.get_logger()
+
+DEFER_BY: Final = timedelta(minutes=5)
+"""By how much a debate is put off whose challenger or challenged cannot be synchronised."""
+
+MOST_DEFERRALS: Final = 3
+"""After so many a debate goes to people."""
+
+COPY_TTL: Final = timedelta(hours=1)
+"""How long the copy in Valkey lives after it was last read."""
+
+FREEZE_MS: Final = 1_000
+"""How long reading and keeping a snapshot may take, in milliseconds."""
+
+CONFIRM_MS: Final = 500.0
+"""How long Postgres may take to say that a copy counts, in milliseconds."""
+
+VISIBLE_MS: Final = 500.0
+"""How long the graph is waited for under the locks, in milliseconds: it only decides about a remark."""
+
+RETRY_MS: Final = 1_000.0
+"""How long the second attempt to flush a side may take, in milliseconds."""
+
+MOST_ROWS: Final = 20_000
+"""Values of records in one snapshot, at most."""
+
+_TRIES: Final = 3
+"""How often a snapshot is read where Postgres asks for another attempt."""
+
+_MS: Final = timedelta(milliseconds=1)
+assert FORCE_MS + RETRY_MS + VISIBLE_MS + FREEZE_MS <= LASTS / _MS  # noqa: S101 - what is done under the locks fits into them
+
+
+class Opening(StrEnum):
+    """How an attempt to snapshot a debate ended."""
+
+    TAKEN = "taken"
+    DEFERRED = "deferred"
+    """One of its two sides could not be synchronised: to be tried again later."""
+    LEVEL3 = "level3"
+    """The same for the fourth time: people decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """
+    How an attempt to snapshot a debate ended.
+
+    Attributes:
+        debate_id: which.
+        opening: how.
+        snapshot_id, sha256: the snapshot, where there is one.
+        degraded: whether the graph did not hold all of it.
+        excluded: participants that the debate goes on without.
+        deferrals, deferred_until: how often it was put off, and until when.
+        reason: why it could not be taken.
+    """
+
+    debate_id: str
+    opening: Opening
+    snapshot_id: UUID | None = None
+    sha256: str | None = None
+    degraded: bool = False
+    excluded: tuple[Excluded, ...] = ()
+    deferrals: int = 0
+    deferred_until: datetime | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """
+    A snapshot, verified.
+
+    Attributes:
+        snapshot_id, debate_id, analysis_id, topic: which, and of what.
+        participants, excluded: who argues from it, and who could not take part.
+        seqs: agent → how far its owner had written, and the graph was.
+        body: what it holds.
+        sha256: of the body, as it was kept.
+        degraded: whether the graph did not hold all of it.
+        created_at, expires_at: since when it stands, and until when it is kept.
+        stale_reason: why the world has overtaken it; None where it has not.
+        confirmed: whether Postgres said so just now; otherwise the copy's word was taken, which is proven but may be
+            overtaken.
+    """
+
+    snapshot_id: UUID
+    debate_id: str
+    analysis_id: str
+    topic: str
+    participants: tuple[str, ...]
+    excluded: tuple[Excluded, ...]
+    seqs: Mapping[str, Mapping[str, Any]]
+    body: Mapping[str, Any]
+    sha256: str
+    degraded: bool
+    created_at: datetime
+    expires_at: datetime | None
+    stale_reason: str | None
+    confirmed: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        found |= {"excluded": [one.to_dict() for one in self.excluded], "participants": list(self.participants)}
+        plain: dict[str, Any] = orjson.loads(orjson.dumps(found))
+        return plain
+
+
+class Snapshots:
+    """
+    Takes and reads snapshots.
+
+    Args:
+        database: where they are kept.
+        synchronizer: flushes participants.
+        durable: where copies are kept; None where there is no such server.
+        locks: on participants' writes.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        synchronizer: Synchronizer,
+        durable: Client | None = None,
+        locks: WriteLocks | None = None,
+    ) -> None:
+        self._database = database
+        self._sync = synchronizer
+        self._durable = durable
+        self._locks = locks or WriteLocks(database)
+
+    # Taking
+
+    async def take(
+        self,
+        debate_id: str,
+        participants: Collection[str] = (),
+        topic: str | None = None,
+        *,
+        deadline_ms: float = FORCE_MS,
+    ) -> Taken:
+        """
+        Snapshot a debate: everything that its analysis has published, at one moment.
+
+        A debate has one snapshot: asked again, that is the answer, unless the world has overtaken it.
+
+        Args:
+            participants: agent instances beside challenger and challenged.
+            topic: what is argued about; by default what the debate's row says.
+            deadline_ms: how long waiting for locks may take, and flushing, 10 to 2,000 ms each.
+
+        Raises:
+            BadInput: there is no such debate, a participant was never begun, or the deadline is out of bounds.
+            TransitionRefused: the debate is closed.
+            LeaseHeld: another snapshot held a participant's lock until the deadline; retryable.
+            LeaseLost: the locks ran out first; nothing was kept. Repeating the call is safe.
+            PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
+        """
+        budget_ms = checked_ms(deadline_ms)
+        debate = await self._debate(debate_id, Deadline.after_ms(budget_ms))
+        standing = _standing(debate)
+        if standing is not None:
+            return standing
+        debate = {**debate, "topic": topic if topic is not None else debate["topic"]}
+        sides = {debate["challenger"], debate["challenged"]}
+        found = await members(
+            self._database,
+            sorted(sides | set(_named(participants))),
+            field="participants",
+            deadline=Deadline.after_ms(budget_ms),
+        )
+        async with self._locks.held(owners_of(found), deadline=Deadline.after_ms(budget_ms)) as locked:
+            flushed = await self._flush(found, sides, locked, budget_ms)
+            failed = {one: result for one, result in flushed.items() if result.state is SyncState.FAILED}
+            if not sides.isdisjoint(failed):
+                return await self._put_off(debate, [failed[one] for one in sorted(sides & failed.keys())])
+            excluded = [Excluded(one, result.reason or "") for one, result in sorted(failed.items())]
+            await self._sync.visible(found, deadline=Deadline.after_ms(VISIBLE_MS))
+            snapshot_id, frozen = await self._freeze(debate, found, excluded, locked)
+        await self._copy(snapshot_id, frozen.sha256, frozen.body)
+        return Taken(
+            debate_id, Opening.TAKEN, snapshot_id, frozen.sha256, frozen.degraded, tuple(excluded), debate["deferrals"]
+        )
+
+    async def _debate(self, debate_id: str, deadline: Deadline) -> Row:
+        checked_text("debate_id", debate_id, LONGEST_ID)
+        found = await self._database.named("debate_row", {"debate_id": debate_id}, deadline=deadline)
+        if not found:
+            raise BadInput("debate_id", f"there is no debate {debate_id!r:.200}.")
+        return found[0]
+
+    async def _flush(
+        self, found: Sequence[Member], sides: Collection[str], locked: Locked, budget_ms: float
+    ) -> dict[str, Synchronized]:
+        """Flush all participants, and a side that fails once more."""
+        flushed = await self._sync.flush(found, epochs=locked.epochs, deadline=Deadline.after_ms(budget_ms))
+        again = [one for one in found if one.agent_id in sides and flushed[one.agent_id].state is SyncState.FAILED]
+        if again:
+            due = Deadline.after_ms(min(budget_ms, RETRY_MS))
+            flushed |= await self._sync.flush(again, epochs=locked.epochs, deadline=due)
+        return flushed
+
+    async def _put_off(self, debate: Row, failed: Sequence[Synchronized]) -> Taken:
+        """Put the debate off, or hand it to people."""
+        reason = "; ".join(f"{one.agent_id}: {one.reason}" for one in failed)
+        asked = {"debate_id": debate["debate_id"], "by": DEFER_BY, "most": MOST_DEFERRALS}
+        due = Deadline.after_ms(FREEZE_MS)
+        put_off = await self._database.commit("debate_deferred", asked, deadline=due)
+        if put_off:
+            row = put_off[0]
+            log.warning("debate.deferred", debate_id=debate["debate_id"], times=row["deferrals"], reason=reason)
+            return Taken(
+                debate["debate_id"],
+                Opening.DEFERRED,
+                deferrals=row["deferrals"],
+                deferred_until=row["deferred_until"],
+                reason=reason,
+            )
+        now = await self._debate(debate["debate_id"], due)
+        if now["deferred"]:  # Somebody else tried at the same time.
+            return _deferred(now)
+        await self._database.commit("debate_escalated", {"debate_id": debate["debate_id"]}, deadline=due)
+        log.warning("debate.escalated", debate_id=debate["debate_id"], reason=reason)
+        return Taken(debate["debate_id"], Opening.LEVEL3, deferrals=debate["deferrals"], reason=reason)
+
+    async def _freeze(
+        self, debate: Row, found: Sequence[Member], excluded: Sequence[Excluded], locked: Locked
+    ) -> tuple[UUID, Frozen]:
+        due = Deadline.after_ms(FREEZE_MS)
+        for attempt in range(_TRIES):
+            try:
+                return await self._frozen(debate, found, excluded, locked, due)
+            except PostgresUnavailable:
+                # Among them: it asked for the transaction to be repeated. Nothing was kept.
+                if attempt + 1 == _TRIES or due.passed:
+                    raise
+        raise AssertionError("the last attempt returned or raised")
+
+    async def _frozen(
+        self, debate: Row, found: Sequence[Member], excluded: Sequence[Excluded], locked: Locked, due: Deadline
+    ) -> tuple[UUID, Frozen]:
+        snapshot_id, debate_id = new_id(), debate["debate_id"]
+        left_out = {one.agent_id for one in excluded}
+        async with self._database.transaction(due) as conn:
+            await do(conn, "repeatable_read")
+            await check(conn, locked)
+            moment = (await rows(conn, "snapshot_moment"))[0]
+            asked = {"analysis_id": debate["analysis_id"], "debate_id": debate_id, "kinds": list(KINDS)}
+            values = await rows(conn, "snapshot_records", {**asked, "limit": MOST_ROWS + 1})
+            if len(values) > MOST_ROWS:
+                raise TooLarge("debate_id", f"its analysis has published more than {MOST_ROWS:,} values.")
+            cited = await rows(conn, "snapshot_citations", {"keys": sorted({row["key"] for row in values})})
+            lags = await rows(conn, "writers_lag", {"actors": owners_of(found)})
+            frozen = freeze(
+                snapshot_id,
+                debate,
+                found,
+                excluded,
+                at=moment["at"],
+                upto=moment["upto"],
+                rows=values,
+                citations=cited,
+                lags=lags,
+            )
+            await do(
+                conn,
+                "snapshot_insert",
+                {
+                    "snapshot_id": snapshot_id,
+                    "debate_id": debate_id,
+                    "participants": [one.agent_id for one in found if one.agent_id not in left_out],
+                    "excluded": json([one.to_dict() for one in excluded]),
+                    "seqs": json(frozen.seqs),
+                    "manifest": json(frozen.manifest),
+                    "body": frozen.body.decode(),
+                    "sha256": frozen.sha256,
+                    "degraded": frozen.degraded,
+                    "at": moment["at"],
+                },
+            )
+            given = {"snapshot_id": snapshot_id, "debate_id": debate_id, "before": debate["snapshot_id"]}
+            if not await do(conn, "debate_snapshotted", {**given, "degraded": frozen.degraded}):
+                raise LeaseLost("Somebody else has taken this debate's snapshot meanwhile, or closed it.")
+        return snapshot_id, frozen
+
+    # Reading
+
+    async def read(self, snapshot_id: UUID | str, *, deadline: Deadline) -> MemorySnapshot:
+        """
+        Return a snapshot, compared with its hash.
+
+        From its copy where there is one; what Postgres says of it counts, and only where Postgres is away the copy's
+        own word is taken.
+
+        Raises:
+            BadInput: there is no such snapshot.
+            ConsistencyError: what is kept is not what its hash says: it must not be used.
+            PostgresUnavailable, BudgetExceeded: Postgres is away, and there is no copy; retryable.
+        """
+        which = checked_snapshot_id(snapshot_id)
+        sha256, body = await self._copied(which, deadline)
+        # Where there is a copy, a Postgres that is silent must not take all the time.
+        by = deadline if body is None else deadline.within_ms(min(CONFIRM_MS, deadline.left_ms() / 2))
+        try:
+            found = await self._database.named("snapshot_head", {"snapshot_id": which}, deadline=by)
+        except (PostgresUnavailable, BudgetExceeded):
+            if sha256 is None or body is None:
+                raise
+            return _unconfirmed(which, sha256, body)
+        if not found:
+            raise BadInput("snapshot_id", f"there is no snapshot {which}.")
+        head = found[0]
+        if body is None or sha256 != head["sha256"]:
+            stored = await self._database.named("snapshot_body", {"snapshot_id": which}, deadline=deadline)
+            body = stored[0]["body"].encode()
+            if hashlib.sha256(body).hexdigest() != head["sha256"]:
+                raise ConsistencyError(
+                    f"The snapshot {which} is not what its hash says.", mend="Do not use it; take another one."
+                )
+            if not head["closed"]:
+                await self._copy(which, head["sha256"], body)
+        return _snapshot(head, body)
+
+    async def _copy(self, snapshot_id: UUID, sha256: str, body: bytes) -> None:
+        """Keep a copy; reading is slower without."""
+        if self._durable is None:
+            return
+        arguments = (int(COPY_TTL / _MS), sha256, body)
+        try:
+            await self._durable.run(
+                script("put_memory_snapshot"),
+                (keys.memory_snapshot(snapshot_id),),
+                arguments,
+                deadline=Deadline.after_ms(FREEZE_MS),
+            )
+        except ImemError as error:
+            log.warning("snapshot.not_copied", snapshot_id=str(snapshot_id), reason=str(error))
+
+    async def _copied(self, snapshot_id: UUID, deadline: Deadline) -> tuple[str | None, bytes | None]:
+        """Return the copy with its hash, if there is one that is what its hash says."""
+        if self._durable is None:
+            return None, None
+        try:
+            sha256, body = await self._durable.run(
+                script("get_memory_snapshot"),
+                (keys.memory_snapshot(snapshot_id),),
+                (int(COPY_TTL / _MS),),
+                deadline=deadline.within_ms(min(FREEZE_MS, deadline.left_ms() / 2)),
+            )
+        except ImemError as error:
+            log.warning("snapshot.no_copy", snapshot_id=str(snapshot_id), reason=str(error))
+            return None, None
+        if sha256 is None or body is None:
+            return None, None
+        if hashlib.sha256(body).hexdigest().encode("ascii") != sha256:
+            log.error("snapshot.damaged_copy", snapshot_id=str(snapshot_id))
+            return None, None
+        return sha256.decode("ascii"), bytes(body)
+
+
+def checked_snapshot_id(snapshot_id: UUID | str) -> UUID:
+    """
+    Return the id of a snapshot.
+
+    Raises:
+        BadInput: it is none.
+    """
+    if isinstance(snapshot_id, UUID):
+        return snapshot_id
+    try:
+        return UUID(snapshot_id)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise BadInput("snapshot_id", f"{snapshot_id!r:.80} is no id of a snapshot.") from error
+
+
+def _named(participants: Any) -> Collection[str]:
+    if isinstance(participants, str | bytes) or not isinstance(participants, Collection):
+        raise BadInput("participants", "must be a list of agents' ids.")
+    return participants
+
+
+def _standing(debate: Row) -> Taken | None:
+    """Return how the debate stands where there is nothing to take."""
+    if debate["state"] == "closed":
+        raise TransitionRefused(f"The debate {debate['debate_id']} is closed.", mend="Open another one.")
+    if debate["snapshot_id"] is not None and debate["stale"] is None:
+        return Taken(
+            debate["debate_id"],
+            Opening.TAKEN,
+            debate["snapshot_id"],
+            debate["sha256"],
+            debate["degraded"],
+            tuple(Excluded(**one) for one in debate["excluded"]),
+            debate["deferrals"],
+        )
+    if debate["state"].startswith("level3"):
+        return Taken(debate["debate_id"], Opening.LEVEL3, deferrals=debate["deferrals"])
+    return _deferred(debate) if debate["deferred"] else None
+
+
+def _deferred(debate: Row) -> Taken:
+    return Taken(
+        debate["debate_id"],
+        Opening.DEFERRED,
+        deferrals=debate["deferrals"],
+        deferred_until=debate["deferred_until"],
+        reason="It is put off.",
+    )
+
+
+def _snapshot(head: Row, body: bytes) -> MemorySnapshot:
+    names = ("snapshot_id", "debate_id", "analysis_id", "seqs", "sha256", "degraded", "created_at", "expires_at")
+    content = orjson.loads(body)
+    return MemorySnapshot(
+        **{name: head[name] for name in names},
+        topic=content["topic"],
+        participants=tuple(head["participants"]),
+        excluded=tuple(Excluded(**one) for one in head["excluded"]),
+        body=content,
+        stale_reason=head["stale_reason"],
+    )
+
+
+def _unconfirmed(snapshot_id: UUID, sha256: str, body: bytes) -> MemorySnapshot:
+    content = orjson.loads(body)
+    return MemorySnapshot(
+        snapshot_id,
+        content["debate_id"],
+        content["analysis_id"],
+        content["topic"],
+        tuple(content["participants"]),
+        tuple(Excluded(**one) for one in content["excluded"]),
+        content["seqs"],
+        content,
+        sha256,
+        degraded=bool(content["not_in_graph"]),
+        created_at=datetime.fromisoformat(content["as_of"]),
+        expires_at=None,
+        stale_reason=None,
+        confirmed=False,
+    )

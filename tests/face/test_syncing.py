@@ -1,0 +1,199 @@
+"""Memory and the command line: who may synchronise what, with the original actors, and what people are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from imem.cli import app
+from imem.memory import Memory
+from journal.entry import Tier
+from journal.errors import BadInput, NotOpen, PermissionDenied
+from journal.settings import Role
+from kg.model import Finding
+from sync.operations import SyncState
+from sync.publishing import PushState
+from sync.snapshots import Opening
+
+from .conftest import House
+
+
+def finding(house: House, agent: str = "ann", **named: Any) -> Finding:
+    values = {"id": f"f-{agent}", "analysis_id": house.analysis, "subject_id": "company:MU", "agent": agent}
+    return Finding(**{**values, "domain": "margins", "statement": "Margins widen.", **named})
+
+
+def a_debate(house: House, challenger: str, challenged: str) -> None:
+    house.rows(
+        "INSERT INTO workflow.debate_state (debate_id, analysis_id, topic, challenger, challenged) "
+        "VALUES ('d-1', %s, 'Margins', %s, %s)",
+        house.analysis, challenger, challenged,
+    )  # fmt: skip
+
+
+def other(house: House) -> dict[str, Any]:
+    return {**house.names, "agent_type": "clerk"}
+
+
+async def test_an_agent_publishes_pushes_and_another_pulls(house: House) -> None:
+    clerk = house.agent_id.replace("reader", "clerk")
+    async with (
+        Memory.open(house.of("ann")) as ann,
+        Memory.open(house.of("bob")) as bob,
+        bob.session(clerk, **other(house)) as theirs,
+    ):
+        async with ann.session(house.agent_id, **house.names) as session:
+            await session.memory.publish(finding(house, importance=0.9))
+            [first] = await ann.push(house.agent_id)
+            [second] = await ann.push(house.agent_id, [finding(house, id="f-2", importance=0.9)], tier="critical")
+            assert await ann.push(house.agent_id) == []
+            routed = await bob.route(first.position or 0)
+        got = await bob.pull(clerk)
+        knowledge = await bob.working(clerk).knowledge()
+        assert await theirs.memory.keys() == []
+
+    assert (first.state, second.state) == (PushState.DURABLE, PushState.DURABLE)
+    assert [(one.agent_id, one.why) for one in routed] == [(clerk, "important")]
+    assert [(one.key, one.tier, one.actor) for one in got.updates] == [
+        ("f-ann", Tier.HIGH, "ann"),
+        ("f-2", Tier.CRITICAL, "ann"),
+    ]
+    assert [one["key"] for one in knowledge] == ["f-ann", "f-2"]
+
+
+async def test_an_agent_synchronises_itself_alone(house: House) -> None:
+    async with (
+        Memory.open(house.of("ann")) as ann,
+        Memory.open(house.of("eve")) as eve,
+        ann.session(house.agent_id, **house.names) as session,
+    ):
+        await session.memory.publish(finding(house))
+        a_debate(house, house.agent_id, "somebody-else")
+        for denied in (
+            eve.push(house.agent_id),
+            eve.pull(house.agent_id),
+            eve.notices(house.agent_id),
+            eve.force_sync([house.agent_id]),
+            eve.snapshot("d-1"),
+            eve.sync_gate(f"{house.analysis}/3"),
+            eve.working(house.agent_id).published(),
+            eve.working(house.agent_id).knowledge(),
+        ):
+            with pytest.raises(PermissionDenied):
+                await denied
+        [own] = (await ann.force_sync([house.agent_id], deadline_ms=200)).values()
+        assert own.state is SyncState.DURABLE_NOT_VISIBLE
+
+    assert len(house.audited(authorized=False)) == 8
+
+
+async def test_a_facilitator_opens_a_debate_that_all_read(house: House) -> None:
+    clerk = house.agent_id.replace("reader", "clerk")
+    async with (
+        Memory.open(house.of("ann")) as ann,
+        Memory.open(house.of("bob")) as bob,
+        Memory.open(house.of("fay", Role.DEBATE_FACILITATOR)) as fay,
+        ann.session(house.agent_id, **house.names) as session,
+        bob.session(clerk, **other(house)),
+    ):
+        await session.memory.publish(finding(house))
+        a_debate(house, house.agent_id, clerk)
+        taken = await fay.snapshot("d-1", deadline_ms=300)
+        assert taken.snapshot_id is not None
+        seen = [await memory.read_snapshot(taken.snapshot_id) for memory in (ann, bob, fay)]
+
+    assert taken.opening is Opening.TAKEN
+    assert {one.sha256 for one in seen} == {taken.sha256}
+    assert [row["actor"] for row in house.rows("SELECT actor FROM event")] == ["ann"]
+
+
+async def test_items_are_pushed_by_whoever_works_with_the_memory(house: House) -> None:
+    async with Memory.open(house.of("ann")) as ann:
+        async with ann.session(house.agent_id, **house.names):
+            pass
+        with pytest.raises(NotOpen, match="No session of this process"):
+            await ann.push(house.agent_id, [finding(house)])
+        for call, field in (
+            ({"tier": 7}, "tier"),
+            ({"tier": "soon"}, "tier"),
+            ({"deadline_ms": 9}, "deadline_ms"),
+        ):
+            with pytest.raises(BadInput) as refused:
+                await ann.push(house.agent_id, **call)
+            assert refused.value.field == field
+        with pytest.raises(BadInput) as refused:
+            await ann.push("nobody-at-all")
+        assert refused.value.field == "agent_id"
+        for pull in ({"deadline_ms": 2001}, {"tiers": [9]}):
+            with pytest.raises(BadInput):
+                await ann.pull(house.agent_id, **pull)
+
+
+def test_the_same_without_an_event_loop(house: House) -> None:
+    with Memory.sync(house.of("ann")) as ann, ann.session(house.agent_id, **house.names) as session:
+        item = session.memory.publish(finding(house))
+        assert [one.id for one in session.memory.published()] == [item]
+        [pushed] = ann.push(house.agent_id)
+        assert (pushed.item, pushed.state) == (item, PushState.DURABLE)
+        assert ann.pull(house.agent_id).updates == ()
+        assert ann.notices(house.agent_id) == []
+        assert session.memory.knowledge() == []
+
+
+# People
+
+
+@contextmanager
+def environment(house: House, patch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CliRunner]:
+    """Point the command line at the house, as a person."""
+    settings = house.of("priya", Role.HUMAN_ADMIN)
+    for name in ("postgres_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"):
+        patch.setenv(f"IMEM_{name.upper()}", getattr(settings, name).get_secret_value())
+    patch.setenv("IMEM_NEO4J_URL", "bolt://127.0.0.1:1")
+    patch.setenv("IMEM_ACTOR", "priya")
+    patch.setenv("IMEM_HOME", str(tmp_path))
+    yield CliRunner()
+
+
+@pytest.mark.spec("SY-14")
+def test_people_are_shown_snapshots_and_what_is_behind(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clerk = house.agent_id.replace("reader", "clerk")
+    gate = f"{house.analysis}/3"
+    with (
+        environment(house, monkeypatch, tmp_path) as runner,
+        Memory.sync(house.of("ann")) as ann,
+        Memory.sync(house.of("bob")) as bob,
+        Memory.sync(house.of("fay", Role.DEBATE_FACILITATOR)) as fay,
+        ann.session(house.agent_id, **house.names) as session,
+        bob.session(clerk, **other(house)),
+    ):
+        session.memory.publish(finding(house))
+        a_debate(house, house.agent_id, clerk)
+        taken = fay.snapshot("d-1", deadline_ms=300)
+        house.rows("INSERT INTO workflow.gate_opening VALUES (%s, 3, imem_now() + interval '1 hour')", house.analysis)
+        shown = runner.invoke(app, ["snapshot", "show", str(taken.snapshot_id)])
+        as_json = runner.invoke(app, ["snapshot", "show", str(taken.snapshot_id), "--json"])
+        none_yet = runner.invoke(app, ["sync", "gate", gate, "--last"])
+        behind = runner.invoke(app, ["sync", "gate", gate])
+        last = runner.invoke(app, ["sync", "gate", gate, "--last", "--json"])
+        wrong = runner.invoke(app, ["sync", "gate", "no-gate"])
+        unknown = runner.invoke(app, ["snapshot", "show", "no-id"])
+
+    assert shown.exit_code == 0, shown.output
+    assert f"SHA-256 {taken.sha256}" in shown.output
+    assert "Finding/f-ann v" in shown.output
+    assert "(not in the graph then)" in shown.output
+    assert json.loads(as_json.output)["sha256"] == taken.sha256
+    assert "no report of that gate yet" in none_yet.output
+    assert behind.exit_code == 3, behind.output
+    assert "lag 1: 1 not in the graph" in behind.output
+    assert json.loads(last.output)["consistent"] is False
+    assert (wrong.exit_code, unknown.exit_code) == (2, 2)

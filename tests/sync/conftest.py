@@ -1,0 +1,156 @@
+"""Agents at work on a database of the test's own, with the Valkeys of the light stack, and no graph."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest_asyncio
+from psycopg.rows import dict_row
+
+from cache.client import Client
+from cache.state import Identity
+from cache.store import WorkingStore
+from checkpoints.definitions import AgentDefinition, Definitions, Subtask
+from checkpoints.leases import Leases
+from checkpoints.model import Lease
+from journal.actors import Actor
+from journal.clock import SystemClock
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.entry import Receipt, Tier
+from journal.gateway import Gateway
+from journal.settings import Role
+from kg.entries import entry_of
+from kg.lines import record_of
+from kg.model import Finding
+from sync.notices import Notices
+from sync.routing import Router
+from tests.servers import cloned
+
+TYPES = ("valuation", "business", "macro", "strategy", "screening", "risk")
+DEFINITIONS = Definitions.of([AgentDefinition(agent_type=name, subtasks=(Subtask(name="only"),)) for name in TYPES])
+
+
+def soon(ms: float = 20_000) -> Deadline:
+    """Return a deadline that nothing here comes near."""
+    return Deadline.after_ms(ms)
+
+
+@dataclass
+class Desk:
+    """
+    Agents in one database.
+
+    Attributes:
+        mark: what ids of this test hold, and no other's.
+    """
+
+    settings: Any
+    url: str
+    admin_url: str
+    database: Database
+    working: Client
+    durable: Client
+    mark: str = field(default_factory=lambda: uuid4().hex[:8])
+
+    @property
+    def memories(self) -> WorkingStore:
+        return WorkingStore(self.working, SystemClock())
+
+    @property
+    def notices(self) -> Notices:
+        return Notices(self.durable)
+
+    @property
+    def router(self) -> Router:
+        return Router(self.database, self.notices)
+
+    @property
+    def analysis(self) -> str:
+        return f"analysis:{self.mark}"
+
+    def agent(self, name: str) -> str:
+        """Return the id of an agent of this test."""
+        return f"{name}-{self.mark}"
+
+    async def begin(
+        self,
+        name: str = "ann",
+        agent_type: str = "valuation",
+        *,
+        analysis: str | None = None,
+        subject: str = "company:MU",
+        memory: bool = True,
+    ) -> Lease:
+        """Have an agent at work, with an empty memory; its owner is called like it."""
+        lease = await Leases(self.database, DEFINITIONS).acquire(
+            analysis_id=analysis or self.analysis,
+            agent_type=agent_type,
+            agent_id=self.agent(name),
+            subject_id=subject,
+            holder=f"test-{uuid4().hex}",
+            owner=name,
+            deadline=soon(),
+        )
+        if memory:
+            identity = Identity(lease.agent_id, lease.analysis_id, lease.agent_type)
+            await self.memories.open(identity, lease.epoch, deadline=soon())
+        return lease
+
+    def gateway(self, actor: str = "ann", role: Role = Role.AGENT) -> Gateway:
+        return Gateway(self.database, Actor(actor, role))
+
+    def finding(self, actor: str = "ann", **named: Any) -> Finding:
+        values = {
+            "id": f"f-{uuid4().hex[:12]}", "analysis_id": self.analysis, "subject_id": "company:MU", "agent": actor,
+            "domain": "margins", "statement": "Margins widen.", **named,
+        }  # fmt: skip
+        return Finding(**values)
+
+    async def record(self, actor: str = "ann", *, tier: Tier = Tier.NORMAL, **named: Any) -> Receipt:
+        """Have an actor state a finding."""
+        entry = entry_of(record_of(self.finding(actor, **named)), tier=tier)
+        return (await self.gateway(actor).append([entry], deadline=soon()))[0]
+
+    async def rows(self, query: Any, *parameters: Any) -> list[Row]:
+        return await self.database.rows(query, parameters, deadline=soon())
+
+    def owner(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
+        """Look, or change something, behind the application's back."""
+        with psycopg.connect(self.admin_url, autocommit=True, row_factory=dict_row) as conn:
+            cursor = conn.execute(query, parameters)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def applied(self) -> None:
+        """Say that the graph holds everything, as the applier would."""
+        self.owner("UPDATE delivery SET state = 'applied', applied_at = imem_now()")
+
+    @asynccontextmanager
+    async def later(self, by: timedelta) -> AsyncIterator[Database]:
+        """Lend the database at another time: as the owner, who alone may shift the clock."""
+        database = Database(self.admin_url, size=4, options=f"-c imem.clock_shift={by.total_seconds():.0f}s")
+        try:
+            yield database
+        finally:
+            await database.close()
+
+
+@pytest_asyncio.fixture
+async def desk(light_stack: Any, light_template: str) -> AsyncIterator[Desk]:
+    settings = light_stack.settings
+    with cloned(settings, light_template) as (url, admin_url):
+        database = Database(url, size=12)
+        working = Client(settings.valkey_working_url.get_secret_value(), name="The working Valkey")
+        durable = Client(settings.valkey_durable_url.get_secret_value(), name="The durable Valkey")
+        try:
+            yield Desk(settings, url, admin_url, database, working, durable)
+        finally:
+            await database.close()
+            await working.close()
+            await durable.close()

@@ -1,0 +1,91 @@
+"""Parts that several tests put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from cache.client import Client
+from cache.memory import WorkingMemory
+from cache.store import WorkingStore
+from checkpoints.model import Lease
+from imem.recording import Recorder
+from journal.actors import Actor
+from journal.clock import SystemClock
+from journal.gateway import Gateway
+from journal.settings import Role
+from sync.agents import Member, members
+from sync.notices import Notices
+from sync.operations import Synchronizer
+from sync.snapshots import Snapshots
+
+from .conftest import Desk, soon
+
+FACILITATOR = Actor("facilitator", Role.DEBATE_FACILITATOR)
+
+
+def synchronizer(desk: Desk, actor: Actor = FACILITATOR, *, memories: WorkingStore | None = None) -> Synchronizer:
+    """Return what synchronises, in the hands of *actor*; *memories* on another server where that is wanted."""
+    gateway = Gateway(desk.database, actor)
+    return Synchronizer(
+        desk.database, memories or desk.memories, Recorder(gateway), gateway, notices=Notices(desk.durable)
+    )
+
+
+def snapshots(desk: Desk, **named: Any) -> Snapshots:
+    return Snapshots(desk.database, synchronizer(desk, **named), desk.durable)
+
+
+def nowhere() -> WorkingStore:
+    """Return the memories of a server that is not there."""
+    return WorkingStore(Client("redis://127.0.0.1:1/0", name="The working Valkey"), SystemClock())
+
+
+async def held(desk: Desk, lease: Lease) -> WorkingMemory:
+    """Return the memory of an agent, in the hands of its holder."""
+    meta = await desk.memories.meta(lease.agent_id, deadline=soon())
+    assert meta is not None
+    return WorkingMemory(desk.memories, meta)
+
+
+async def member(desk: Desk, name: str = "ann") -> Member:
+    return (await members(desk.database, [desk.agent(name)], deadline=soon()))[0]
+
+
+@asynccontextmanager
+async def graph_that_follows(desk: Desk) -> AsyncIterator[None]:
+    """Mark what is recorded as applied, as an applier does that has nothing else to do."""
+
+    async def follow() -> None:
+        while True:
+            statement = (
+                "UPDATE delivery SET state = 'applied', applied_at = imem_now() WHERE state = 'pending' RETURNING 1"
+            )
+            await desk.rows(statement)
+            await asyncio.sleep(0.02)
+
+    following = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+def debate(
+    desk: Desk,
+    debate_id: str = "d-1",
+    challenger: str = "ann",
+    challenged: str = "bob",
+    *,
+    analysis: str | None = None,
+) -> None:
+    """Write the row of a debate, as whoever runs one does."""
+    desk.owner(
+        "INSERT INTO workflow.debate_state (debate_id, analysis_id, topic, challenger, challenged) "
+        "VALUES (%s, %s, 'Margins', %s, %s)",
+        debate_id, analysis or desk.analysis, desk.agent(challenger), desk.agent(challenged),
+    )  # fmt: skip

@@ -1,0 +1,118 @@
+"""Gates: synchronised before they open and when they do, and what is behind is in the report."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from journal.errors import BadInput
+from sync.gates import GateSync
+from sync.operations import SyncState
+
+from .conftest import Desk, soon
+from .parts import graph_that_follows, held, nowhere, synchronizer
+
+
+def gates(desk: Desk, **named: Any) -> GateSync:
+    return GateSync(named.pop("database", desk.database), synchronizer(desk, **named))
+
+
+def opens(desk: Desk, within: timedelta, gate: int = 3) -> str:
+    """Plan a gate, as whoever runs one does; return its name."""
+    desk.owner(
+        "INSERT INTO workflow.gate_opening (analysis_id, gate, opens_at) VALUES (%s, %s, imem_now() + %s) "
+        "ON CONFLICT (analysis_id, gate) DO UPDATE SET opens_at = excluded.opens_at",
+        desk.analysis, gate, within,
+    )  # fmt: skip
+    return f"{desk.analysis}/{gate}"
+
+
+@pytest.mark.spec("SY-14")
+async def test_a_gate_reports_the_lag_of_each_agent(desk: Desk) -> None:
+    """Nothing is behind where everything could be synchronised; the report is on file."""
+    ann = await held(desk, await desk.begin())
+    await desk.begin("bob", "business")
+    await ann.publish(desk.finding("ann", id="f-a"))
+    gate = opens(desk, timedelta(minutes=20))
+
+    async with graph_that_follows(desk):
+        report = await gates(desk).sync_gate(gate)
+
+    assert report.consistent
+    assert [(lag.agent_id, lag.total, lag.pushed_seq, lag.applied_seq) for lag in report.lags] == [
+        (desk.agent("ann"), 0, 1, 1),
+        (desk.agent("bob"), 0, 0, 0),
+    ]
+    assert await gates(desk).report(gate, deadline=soon()) == report
+    assert (report.delta["count"], report.delta["records"][0]["node"]) == (1, "Finding/f-a")
+
+
+@pytest.mark.spec("SY-14")
+async def test_a_lag_that_is_not_zero_is_said(desk: Desk) -> None:
+    """Events that the graph lacks, items that nobody could push, and an agent whose memory is away."""
+    ann = await held(desk, await desk.begin())
+    await desk.record("ann", id="f-0")
+    await ann.publish(desk.finding("ann", id="f-a"))
+    await ann.publish(desk.finding("somebody", id="f-b"))
+    gate = opens(desk, timedelta(minutes=20))
+
+    report = await gates(desk).sync_gate(gate, deadline_ms=300)
+
+    [lag] = report.lags
+    assert not report.consistent
+    assert (lag.state, lag.unpushed, lag.waiting, lag.total) == (SyncState.FAILED, 1, 2, 3)
+    assert (lag.pushed_seq, lag.applied_seq) == (2, 0)
+    assert (lag.oldest_s or 0) > 0
+    [away] = (await gates(desk, memories=nowhere()).sync_gate(gate, deadline_ms=300)).lags
+    assert (away.total, away.behind, away.state) == (None, True, SyncState.FAILED)
+
+
+@pytest.mark.spec("SY-14")
+async def test_agents_are_synchronised_half_an_hour_before_and_when_it_opens(desk: Desk) -> None:
+    """Once each for one opening, again where that is put off; the second report says what came since the first."""
+    ann = await held(desk, await desk.begin())
+    gate = opens(desk, timedelta(minutes=45))
+    async with graph_that_follows(desk):
+        assert await gates(desk).attend(deadline=soon()) == 0
+        async with desk.later(timedelta(minutes=16)) as database:
+            await ann.publish(desk.finding("ann", id="f-a"))
+            assert await gates(desk, database=database).attend(deadline=soon()) == 1
+            assert await gates(desk, database=database).attend(deadline=soon()) == 0
+        async with desk.later(timedelta(minutes=46)) as database:
+            await ann.publish(desk.finding("ann", id="f-b"))
+            assert await gates(desk, database=database).attend(deadline=soon()) == 1
+            assert await gates(desk, database=database).attend(deadline=soon()) == 0
+
+    reports = await desk.rows("SELECT phase, body FROM workflow.gate_report ORDER BY made_at")
+    assert [row["phase"] for row in reports] == ["before", "opening"]
+    assert [[one["node"] for one in row["body"]["delta"]["records"]] for row in reports] == [
+        ["Finding/f-a"],
+        ["Finding/f-b"],
+    ]
+    assert (await gates(desk).report(gate, deadline=soon())).phase == "opening"  # type: ignore[union-attr]
+
+    opens(desk, timedelta(minutes=10))
+    assert await gates(desk).attend(deadline=soon()) == 1
+
+
+async def test_a_gate_that_nobody_planned_is_synchronised_when_it_opens(desk: Desk) -> None:
+    await desk.begin()
+    desk.owner(
+        "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id) VALUES (%s, 2, 'company:MU')", desk.analysis
+    )
+
+    async with graph_that_follows(desk):
+        assert await gates(desk).attend(deadline=soon()) == 1
+        assert await gates(desk).attend(deadline=soon()) == 0
+
+
+async def test_what_is_no_gate_is_refused(desk: Desk) -> None:
+    for name in ("no-gate", f"{desk.analysis}/7", f"{desk.analysis}/3", "/3", 3):
+        with pytest.raises(BadInput, match="gate"):
+            await gates(desk).sync_gate(name)  # type: ignore[arg-type]
+    gate = opens(desk, timedelta(minutes=20))
+    with pytest.raises(BadInput, match="deadline_ms"):
+        await gates(desk).sync_gate(gate, deadline_ms=5)
+    assert (await gates(desk).sync_gate(gate)).lags == ()

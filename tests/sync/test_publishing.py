@@ -1,0 +1,249 @@
+"""What is published is pushed once, in its owner's name, whoever pushes it and however often."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cache.changes import put
+from cache.document import digest
+from cache.memory import WorkingMemory
+from cache.published import decoded, encoded, item_of, publication
+from imem.recording import Recorder
+from journal.actors import Actor
+from journal.entry import Tier
+from journal.errors import BadInput, ConsistencyError, TooLarge
+from journal.gateway import Gateway
+from journal.settings import Role
+from kg.entries import entry_of
+from kg.lines import correction_of, link_of, record_of
+from kg.model import Debate, Finding, Turn
+from sync.operations import SyncState
+from sync.publishing import PushState
+
+from .conftest import Desk, soon
+from .parts import FACILITATOR, held, member, synchronizer
+
+
+async def events(desk: Desk, actor: str = "ann") -> list[dict[str, Any]]:
+    return await desk.rows("SELECT * FROM event WHERE actor = %s ORDER BY agent_seq", actor)
+
+
+async def test_the_holder_publishes_and_pushes(desk: Desk) -> None:
+    memory = await held(desk, await desk.begin())
+    first = await memory.publish(desk.finding(importance=0.9, id="f-1"))
+    second = await memory.publish(desk.finding(id="f-2"))
+
+    done = await synchronizer(desk, Actor("ann", Role.AGENT)).push(await member(desk), holder=memory, deadline=soon())
+
+    assert [(one.item, one.state, one.key) for one in done] == [
+        (first, PushState.DURABLE, "f-1"),
+        (second, PushState.DURABLE, "f-2"),
+    ]
+    found = await events(desk)
+    assert [(row["event_id"], row["record_key"]) for row in found] == [(first, "f-1"), (second, "f-2")]
+    assert await memory.published() == []
+    assert await synchronizer(desk).push(await member(desk), deadline=soon()) == []
+
+
+async def test_a_stranger_flushes_in_the_owners_name(desk: Desk) -> None:
+    """The original actor is preserved, under the role of an agent; the memory's digest does not change."""
+    memory = await held(desk, await desk.begin())
+    item = await memory.publish(desk.finding(id="f-1"))
+    _, before = await desk.memories.read(memory.identity.agent_id, deadline=soon())
+
+    [done] = await synchronizer(desk).push(await member(desk), deadline=soon())
+
+    assert (done.item, done.state) == (item, PushState.DURABLE)
+    assert [(row["actor"], row["actor_role"]) for row in await events(desk)] == [("ann", "agent")]
+    meta, after = await desk.memories.read(memory.identity.agent_id, deadline=soon())
+    assert (digest(after), meta.rev) == (digest(before), memory.rev)
+
+
+async def test_pushing_again_writes_nothing(desk: Desk) -> None:
+    """By a stranger twice, then by the holder, who takes the items away, and once more."""
+    memory = await held(desk, await desk.begin())
+    await memory.publish(desk.finding(id="f-1"))
+    who = await member(desk)
+
+    for holder in (None, None, memory, memory):
+        await synchronizer(desk).push(who, holder=holder, deadline=soon())
+
+    assert len(await events(desk)) == 1
+    assert await memory.published() == []
+    assert await desk.memories.published(who.agent_id, deadline=soon()) == await desk.memories.published(
+        who.agent_id, deadline=soon()
+    )
+
+
+async def test_a_push_that_died_before_it_was_noted_is_known_by_its_identity(desk: Desk) -> None:
+    """Even where somebody has stated something else of the same record since."""
+    memory = await held(desk, await desk.begin())
+    first = item_of(desk.finding(id="f-1"), body="A first text.")
+    await memory.write(publication(first))
+    recorder = Recorder(Gateway(desk.database, FACILITATOR))
+    await recorder([first], owner="ann", lock_epoch=None, deadline=soon())
+    second = item_of(first_model(desk), body="A second text.")
+    await recorder([second], owner="ann", lock_epoch=None, deadline=soon())
+
+    [done] = await synchronizer(desk).push(await member(desk), deadline=soon())
+
+    assert (done.state, done.event_id) == (PushState.DURABLE, first.id)
+    assert len(await events(desk)) == 2
+
+
+def first_model(desk: Desk) -> Finding:
+    return desk.finding(id="f-1")
+
+
+async def test_many_who_push_at_once_write_each_item_once(desk: Desk) -> None:
+    memory = await held(desk, await desk.begin())
+    for number in range(20):
+        await memory.publish(desk.finding(id=f"f-{number}"))
+    who = await member(desk)
+
+    done = await asyncio.gather(*(synchronizer(desk).push(who, deadline=soon()) for _ in range(6)))
+
+    assert {one.state for each in done for one in each} == {PushState.DURABLE}
+    assert [row["record_key"] for row in await events(desk)] == [f"f-{number}" for number in range(20)]
+
+
+async def test_an_item_that_cannot_be_written_holds_nothing_up(desk: Desk) -> None:
+    """A core that conflicts with the one on file is rejected, with the field; the holder sees it and it is gone."""
+    await desk.record("ann", id="f-1", statement="As it was.")
+    memory = await held(desk, await desk.begin())
+    await memory.publish(desk.finding(id="f-1", statement="Otherwise."))
+    await memory.publish(desk.finding(id="f-2"))
+    who = await member(desk)
+
+    flushed = await synchronizer(desk).push(who, deadline=soon())
+    mine = await synchronizer(desk, Actor("ann", Role.AGENT)).push(who, holder=memory, deadline=soon())
+
+    for done in (flushed, mine):
+        assert [(one.key, one.state, one.field) for one in done] == [
+            ("f-1", PushState.REJECTED, "core"),
+            ("f-2", PushState.DURABLE, None),
+        ]
+    assert await memory.published() == []
+
+
+async def test_a_stranger_cannot_state_what_an_agent_may_not(desk: Desk) -> None:
+    """Somebody else's finding is denied to the role of an agent; the owner, with another role, pushes it itself."""
+    memory = await held(desk, await desk.begin())
+    await memory.publish(desk.finding("somebody-else", id="f-1"))
+    who = await member(desk)
+
+    result = (await synchronizer(desk).force_sync([who.agent_id], deadline_ms=500))[who.agent_id]
+    assert result.state is SyncState.FAILED
+    assert await events(desk) == []
+
+    person = synchronizer(desk, Actor("ann", Role.HUMAN_ADMIN))
+    [done] = await person.push(who, holder=memory, deadline=soon())
+    assert done.state is PushState.DURABLE
+
+
+async def test_publishing_and_other_changes_are_one_write(desk: Desk) -> None:
+    memory = await held(desk, await desk.begin())
+    item = item_of(desk.finding())
+
+    await memory.write(put("stage", "margins"), publication(item))
+
+    assert await memory.get("stage") == "margins"
+    assert [one.id for one in await memory.published()] == [item.id]
+
+
+async def test_published_items_come_back_with_the_memory(desk: Desk) -> None:
+    """They are part of its content: a restore brings them back, and pushing them again writes nothing."""
+    memory = await held(desk, lease := await desk.begin())
+    await memory.publish(desk.finding(id="f-1"))
+    meta, contents = await desk.memories.read(lease.agent_id, deadline=soon())
+    await synchronizer(desk).push(await member(desk), holder=memory, deadline=soon())
+
+    again = await desk.memories.restore(meta.identity, contents, digest(contents), lease.epoch, 1, deadline=soon())
+    memory = WorkingMemory(desk.memories, again)
+    assert len(await memory.published()) == 1
+    await synchronizer(desk).push(await member(desk), holder=memory, deadline=soon())
+
+    assert len(await events(desk)) == 1
+
+
+async def test_an_agent_without_a_memory_has_nothing_to_push(desk: Desk) -> None:
+    await desk.begin(memory=False)
+
+    assert await synchronizer(desk).push(await member(desk), deadline=soon()) == []
+
+
+# What an item is
+
+
+@settings(max_examples=40)
+@given(
+    statement=st.text(
+        st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=("Cs", "Cc")), min_size=1, max_size=80
+    )
+    .map(str.strip)
+    .filter(bool),
+    importance=st.none() | st.floats(0, 1, allow_nan=False),
+    tier=st.none() | st.sampled_from(Tier),
+)
+def test_an_item_is_the_same_entry_after_it_was_kept(
+    statement: str, importance: float | None, tier: Tier | None
+) -> None:
+    """Whoever pushes it states what the agent stated, to the byte."""
+    finding = Finding(
+        id="f-1", analysis_id="a-1", subject_id="company:MU", agent="ann", domain="margins",
+        statement=f"x{statement}", importance=importance,
+    )  # fmt: skip
+    item = item_of(finding, body="Long text.", tier=tier)
+
+    again = decoded(str(item.id).encode(), encoded(item))
+
+    assert again == item
+    assert entry_of(again.line, tier=again.tier) == entry_of(record_of(finding, body="Long text."), tier=tier)
+
+
+def test_links_and_turns_are_kept_as_well() -> None:
+    link = item_of(link_of("PERFORMED", ("Agent", "ann"), ("Analysis", "a-1"), {"role": "lead"}))
+    turn = Turn(number=0, speaker="ann", text="No.")
+    debate = Debate(
+        id="d-1", subject_id="company:MU", topic="Margins", challenger_agent="ann", challenged_agent="bob",
+        timestamp=datetime(2026, 6, 1, tzinfo=UTC), participants=["ann", "bob"],
+    )  # fmt: skip
+    for item in (link, item_of(debate, turns=[turn])):
+        assert decoded(str(item.id).encode(), encoded(item)) == item
+
+
+def test_what_cannot_be_published_is_refused_by_its_field() -> None:
+    finding = Finding(
+        id="f-1", analysis_id="a-1", subject_id="company:MU", agent="ann", domain="margins", statement="x"
+    )
+    with pytest.raises(BadInput, match="item: must be a record or a link"):
+        item_of(correction_of(finding, "It was wrong."))
+    with pytest.raises(BadInput, match="known_at"):
+        item_of(record_of(finding, known_at=datetime(2026, 1, 1, tzinfo=UTC)))
+    turns = [Turn(number=number, speaker="ann", text="x" * 4_000) for number in range(300)]
+    debate = Debate(
+        id="d-1", subject_id="company:MU", topic="Margins", challenger_agent="ann", challenged_agent="bob",
+        timestamp=datetime(2026, 6, 1, tzinfo=UTC), participants=["ann", "bob"],
+    )  # fmt: skip
+    with pytest.raises(TooLarge, match="item: takes"):
+        item_of(debate, turns=turns)
+
+
+def test_an_item_that_somebody_tampered_with_is_refused() -> None:
+    """The memory is not where a time comes from, or a right."""
+    line = {"record": "Finding", "known_at": "2020-01-01T00:00:00Z"}
+    core = {
+        "id": "f", "analysis_id": "a", "subject_id": "company:MU", "agent": "ann", "domain": "m", "statement": "x",
+    }  # fmt: skip
+    name = b"01900000-0000-7000-8000-000000000000"
+    with pytest.raises(ConsistencyError, match="states what none may"):
+        decoded(name, orjson.dumps({"line": {**line, "core": core}, "tier": None}))
+    with pytest.raises(ConsistencyError, match="damaged"):
+        decoded(name, b"{}")

@@ -1,0 +1,386 @@
+"""Snapshots of debates: the same for all, of one moment, immutable, proven on each read, and there for good."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import psycopg
+import pytest
+
+from cache.client import Client
+from cache.keys import memory_snapshot
+from cache.store import WorkingStore
+from imem.recording import Recorder
+from journal.actors import Actor
+from journal.clock import SystemClock
+from journal.database import Database
+from journal.entry import Tier
+from journal.errors import BadInput, ConsistencyError, LeaseHeld, LeaseLost, PostgresUnavailable, TransitionRefused
+from journal.settings import Role
+from kg.entries import entry_of
+from kg.lines import correction_of, link_of
+from sync.locks import WriteLocks
+from sync.operations import Synchronizer
+from sync.snapshots import MOST_DEFERRALS, Opening, Snapshots
+from tests.working.conftest import bare_client, url_of
+
+from .conftest import Desk, soon
+from .parts import debate, graph_that_follows, held, nowhere, snapshots
+
+
+async def two(desk: Desk) -> tuple[Any, Any]:
+    """Have two agents who are about to argue; return their memories."""
+    ann, bob = await held(desk, await desk.begin()), await held(desk, await desk.begin("bob", "business"))
+    debate(desk)
+    return ann, bob
+
+
+@pytest.mark.spec("SY-3")
+async def test_a_finding_stored_before_a_challenge_is_in_the_snapshot(desk: Desk) -> None:
+    ann, bob = await two(desk)
+    await ann.publish(desk.finding("ann", id="f-a", statement="Margins widen."))
+    await bob.publish(desk.finding("bob", id="f-b", statement="Margins narrow."))
+
+    async with graph_that_follows(desk):
+        taken = await snapshots(desk).take("d-1")
+
+    assert (taken.opening, taken.degraded, taken.excluded) == (Opening.TAKEN, False, ())
+    found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
+    texts = {one["node"]: one["content"]["core"]["statement"] for one in found.body["records"]}
+    assert texts == {"Finding/f-a": "Margins widen.", "Finding/f-b": "Margins narrow."}
+    assert {agent: one["pushed_seq"] for agent, one in found.seqs.items()} == {
+        desk.agent("ann"): 1,
+        desk.agent("bob"): 1,
+    }
+    assert found.stale_reason is None
+
+
+async def test_what_is_not_published_is_in_no_snapshot(desk: Desk) -> None:
+    ann, _ = await two(desk)
+    await ann.set("thought", "I am not sure of this at all.")
+
+    taken = await snapshots(desk).take("d-1", deadline_ms=300)
+
+    found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
+    assert "not sure" not in orjson.dumps(found.to_dict()).decode()
+
+
+@pytest.mark.spec("SY-11")
+async def test_all_participants_read_the_same_and_later_writes_leave_it_unchanged(desk: Desk) -> None:
+    ann, _ = await two(desk)
+    await ann.publish(desk.finding("ann", id="f-a"))
+    taken = await snapshots(desk).take("d-1", deadline_ms=300)
+
+    before = [await snapshots(desk).read(taken.snapshot_id or "", deadline=soon()) for _ in range(3)]
+    await ann.publish(desk.finding("ann", id="f-later"))
+    await desk.record("bob", id="f-other")
+    repeated = await snapshots(desk).take("d-1", deadline_ms=300)
+    after = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
+
+    assert {one.sha256 for one in [*before, after]} == {taken.sha256}
+    assert hashlib.sha256(orjson.dumps(after.body, option=orjson.OPT_SORT_KEYS)).hexdigest() == taken.sha256
+    assert (repeated.snapshot_id, repeated.sha256) == (taken.snapshot_id, taken.sha256)
+    assert [one["node"] for one in after.body["records"]] == ["Finding/f-a"]
+
+
+async def test_the_manifest_names_each_record_by_version_and_hash(desk: Desk) -> None:
+    ann, _ = await two(desk)
+    await ann.publish(desk.finding("ann", id="f-a"))
+    taken = await snapshots(desk).take("d-1", deadline_ms=300)
+
+    [row] = await desk.rows("SELECT manifest, body FROM workflow.memory_snapshot")
+    [position] = [row["position"] for row in await desk.rows("SELECT position FROM event")]
+
+    content = orjson.loads(row["body"])["records"][0]["content"]
+    expected = hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    assert row["manifest"] == [{"node": "Finding/f-a", "version": position, "hash": expected}]
+    assert taken.degraded
+
+
+async def test_corrections_links_and_late_groups_are_as_they_stand(desk: Desk) -> None:
+    await two(desk)
+    person = desk.gateway("priya")
+    await desk.record("ann", id="f-a", statement="It was so.")
+    await desk.record("bob", id="f-b")
+    fix = entry_of(correction_of(desk.finding("ann", id="f-a", statement="It is so."), "A slip."))
+    cites = entry_of(link_of("CITES", ("Finding", "f-a"), ("Finding", "f-b"), {"at": "2026-06-01T10:00:00Z"}))
+    await person.append([fix, cites], actor=Actor("priya", Role.HUMAN_ADMIN), deadline=soon())
+
+    taken = await snapshots(desk).take("d-1", deadline_ms=300)
+
+    body = (await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())).body
+    assert body["records"][0]["content"]["core"]["statement"] == "It is so."
+    assert [(one["from"], one["to"]) for one in body["citations"]] == [("Finding/f-a", "Finding/f-b")]
+
+
+async def test_what_the_graph_lacks_is_in_it_and_flags_the_debate(desk: Desk) -> None:
+    ann, _ = await two(desk)
+    await ann.publish(desk.finding("ann", id="f-a"))
+
+    taken = await snapshots(desk).take("d-1", deadline_ms=300)
+
+    found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
+    assert (taken.degraded, found.degraded) == (True, True)
+    assert len(found.body["not_in_graph"]) == 1
+    assert (await desk.rows("SELECT degraded FROM workflow.debate_state"))[0]["degraded"]
+
+
+@pytest.mark.spec("SY-10")
+async def test_nothing_is_pushed_between_flush_and_freeze(desk: Desk) -> None:
+    """Both sides write all the while; what was acknowledged before the lock is in, what came after is not."""
+    await two(desk)
+    acknowledged: list[int] = []
+    stop, locked_out = asyncio.Event(), 0
+
+    async def write(actor: str) -> None:
+        nonlocal locked_out
+        while not stop.is_set():
+            try:
+                receipt = await desk.record(actor)
+                acknowledged.append(receipt.position or 0)
+            except LeaseHeld:
+                locked_out += 1
+                await asyncio.sleep(0.002)
+
+    writing = [asyncio.create_task(write(actor)) for actor in ("ann", "bob")]
+    await asyncio.sleep(0.1)
+    before = list(acknowledged)
+    taken = await snapshots(desk).take("d-1", deadline_ms=500)
+    await asyncio.sleep(0.1)
+    stop.set()
+    await asyncio.gather(*writing)
+
+    body = (await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())).body
+    held_positions = {one["version"] for one in body["records"]}
+    assert set(before) <= held_positions
+    assert held_positions == {position for position in acknowledged if position <= body["upto"]}
+    assert locked_out > 0
+    assert any(position > body["upto"] for position in acknowledged)
+
+
+@pytest.mark.spec("SY-13")
+async def test_debates_that_share_agents_are_all_opened(desk: Desk) -> None:
+    names = ["ann", "bob", "cyd", "dan"]
+    for name, kind in zip(names, ("valuation", "business", "macro", "strategy"), strict=True):
+        await desk.begin(name, kind)
+    pairs = [(one, other) for one in names for other in names if one != other]
+    for number, (one, other) in enumerate(pairs):
+        debate(desk, f"d-{number}", one, other)
+
+    async with graph_that_follows(desk):
+        async with asyncio.timeout(60):
+            taken = await asyncio.gather(*(opened(desk, f"d-{number}") for number in range(len(pairs))))
+
+    assert {one.opening for one in taken} == {Opening.TAKEN}
+
+
+async def opened(desk: Desk, debate_id: str) -> Any:
+    while True:
+        try:
+            return await snapshots(desk).take(debate_id)
+        except LeaseHeld:
+            continue
+
+
+# For as long as it is wanted
+
+
+@pytest.mark.spec("SY-12")
+async def test_it_is_readable_eight_hours_after_the_debate_began(desk: Desk, light_stack: Any) -> None:
+    """The copy is gone by then; the row is not."""
+    await two(desk)
+    taken = await snapshots(desk).take("d-1", deadline_ms=300)
+    assert taken.snapshot_id is not None
+    with bare_client(url_of(light_stack, "durable")) as bare:
+        assert 3_500_000 < bare.pttl(memory_snapshot(taken.snapshot_id)) <= 3_600_000
+        bare.delete(memory_snapshot(taken.snapshot_id))
+
+    async with desk.later(timedelta(hours=8)) as database:
+        found = await Snapshots(database, None, desk.durable).read(taken.snapshot_id, deadline=soon())  # type: ignore[arg-type]
+
+        assert found.sha256 == taken.sha256
+        with bare_client(url_of(light_stack, "durable")) as bare:
+            assert bare.exists(memory_snapshot(taken.snapshot_id)), "copied again, for as long as the debate is open"
+    assert found.expires_at is not None
+    assert (found.expires_at - found.created_at).days > 9 * 365
+
+
+@pytest.mark.parametrize(
+    "statement", ["UPDATE workflow.{} SET {}", "DELETE FROM workflow.{}", "TRUNCATE workflow.{} CASCADE"]
+)
+async def test_nobody_changes_a_snapshot(desk: Desk, statement: str) -> None:
+    await two(desk)
+    await snapshots(desk).take("d-1", deadline_ms=300)
+
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        desk.owner(statement.format("memory_snapshot", "degraded = false"))
+
+
+async def test_a_damaged_copy_is_passed_over_and_a_damaged_row_refused(desk: Desk, light_stack: Any) -> None:
+    await two(desk)
+    taken = await snapshots(desk).take("d-1", deadline_ms=300)
+    assert taken.snapshot_id is not None
+    with bare_client(url_of(light_stack, "durable")) as bare:
+        bare.hset(memory_snapshot(taken.snapshot_id), "body", "{}")
+    assert (await snapshots(desk).read(taken.snapshot_id, deadline=soon())).sha256 == taken.sha256
+
+    with bare_client(url_of(light_stack, "durable")) as bare:
+        bare.delete(memory_snapshot(taken.snapshot_id))
+    desk.owner("ALTER TABLE workflow.memory_snapshot DISABLE TRIGGER append_only")
+    desk.owner("ALTER TABLE workflow.memory_snapshot DROP CONSTRAINT memory_snapshot_check")
+    desk.owner("UPDATE workflow.memory_snapshot SET body = '{}'")
+    with pytest.raises(ConsistencyError):
+        await snapshots(desk).read(taken.snapshot_id, deadline=soon())
+
+
+async def test_a_copy_serves_while_postgres_is_away_and_says_so(desk: Desk) -> None:
+    ann, _ = await two(desk)
+    await ann.publish(desk.finding("ann", id="f-a"))
+    taken = await snapshots(desk).take("d-1", deadline_ms=300)
+    away = Database("postgresql://nobody@127.0.0.1:1/none")
+
+    found = await Snapshots(away, None, desk.durable).read(taken.snapshot_id or "", deadline=soon())  # type: ignore[arg-type]
+    assert (found.sha256, found.confirmed, found.debate_id) == (taken.sha256, False, "d-1")
+    with pytest.raises(PostgresUnavailable):
+        await Snapshots(away, None, desk.durable).read(uuid4(), deadline=soon(300))  # type: ignore[arg-type]
+    await away.close()
+
+
+async def test_what_shakes_the_system_makes_open_debates_snapshots_stale(desk: Desk) -> None:
+    """The snapshot says why and stays as it is; the debate may have another."""
+    await two(desk)
+    debate(desk, "d-closed", "bob", "ann")
+    first = await snapshots(desk).take("d-1", deadline_ms=300)
+    closed = await snapshots(desk).take("d-closed", deadline_ms=300)
+    desk.owner("UPDATE workflow.debate_state SET state = 'closed' WHERE debate_id = 'd-closed'")
+
+    await desk.record("zed", id="f-change", tier=Tier.SYSTEM_CRITICAL)
+    await desk.router.step()
+
+    found = await snapshots(desk).read(first.snapshot_id or "", deadline=soon())
+    assert (found.stale_reason, found.sha256) == ("Finding f-change", first.sha256)
+    assert (await snapshots(desk).read(closed.snapshot_id or "", deadline=soon())).stale_reason is None
+    second = await snapshots(desk).take("d-1", deadline_ms=300)
+    assert second.snapshot_id != first.snapshot_id
+    assert (await snapshots(desk).read(second.snapshot_id or "", deadline=soon())).stale_reason is None
+
+
+# Trouble
+
+
+class Broken(WorkingStore):
+    """Memories of which some cannot be read."""
+
+    def __init__(self, client: Client, broken: set[str]) -> None:
+        super().__init__(client, SystemClock())
+        self.broken, self.asked = broken, 0
+
+    async def published(self, agent_id: str, *, deadline: Any) -> Any:
+        if agent_id in self.broken:
+            self.asked += 1
+            return await nowhere().published(agent_id, deadline=deadline)
+        return await super().published(agent_id, deadline=deadline)
+
+
+async def test_a_side_that_cannot_be_flushed_puts_the_debate_off_three_times_then_people_decide(desk: Desk) -> None:
+    await two(desk)
+    broken = Broken(desk.working, {desk.agent("bob")})
+
+    for number in range(1, MOST_DEFERRALS + 1):
+        deferred = await snapshots(desk, memories=broken).take("d-1", deadline_ms=300)
+        assert (deferred.opening, deferred.deferrals) == (Opening.DEFERRED, number)
+        assert desk.agent("bob") in (deferred.reason or "")
+        assert broken.asked == 2 * number, "one retry"
+        # Until the five minutes are over nothing is tried.
+        waits = await snapshots(desk, memories=broken).take("d-1", deadline_ms=300)
+        assert (waits.opening, waits.deferred_until) == (Opening.DEFERRED, deferred.deferred_until)
+        desk.owner("UPDATE workflow.debate_state SET deferred_until = imem_now()")
+
+    level3 = await snapshots(desk, memories=broken).take("d-1", deadline_ms=300)
+
+    assert level3.opening is Opening.LEVEL3
+    assert (await snapshots(desk).take("d-1", deadline_ms=300)).opening is Opening.LEVEL3
+    assert (await desk.record("bob")).durable, "no lock is left behind"
+
+
+async def test_another_participant_that_cannot_be_flushed_is_left_out_and_that_is_recorded(desk: Desk) -> None:
+    await two(desk)
+    await desk.begin("cyd", "macro")
+    broken = Broken(desk.working, {desk.agent("cyd")})
+
+    taken = await snapshots(desk, memories=broken).take("d-1", [desk.agent("cyd")], deadline_ms=300)
+
+    assert taken.opening is Opening.TAKEN
+    assert [one.agent_id for one in taken.excluded] == [desk.agent("cyd")]
+    found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
+    assert found.participants == (desk.agent("ann"), desk.agent("bob"))
+    assert "cannot be reached" in found.excluded[0].reason
+
+
+async def test_a_debate_that_was_put_off_opens_when_its_side_is_back(desk: Desk) -> None:
+    await two(desk)
+    await snapshots(desk, memories=Broken(desk.working, {desk.agent("ann")})).take("d-1", deadline_ms=300)
+    desk.owner("UPDATE workflow.debate_state SET deferred_until = imem_now()")
+
+    taken = await snapshots(desk).take("d-1", deadline_ms=300)
+
+    assert (taken.opening, taken.deferrals) == (Opening.TAKEN, 1)
+
+
+async def test_a_lock_that_ran_out_keeps_nothing(desk: Desk) -> None:
+    """Whoever is too slow notices in the transaction itself."""
+    await two(desk)
+    slow = Snapshots(desk.database, sync_of(desk), desk.durable, WriteLocks(desk.database, timedelta(0)))
+
+    with pytest.raises(LeaseLost, match="ran out before the snapshot was taken"):
+        await slow.take("d-1", deadline_ms=300)
+
+    assert await desk.rows("SELECT FROM workflow.memory_snapshot") == []
+
+
+def sync_of(desk: Desk) -> Synchronizer:
+    gateway = desk.gateway("facilitator")
+    return Synchronizer(desk.database, desk.memories, Recorder(gateway), gateway)
+
+
+async def test_two_processes_that_open_one_debate_agree(desk: Desk) -> None:
+    await two(desk)
+
+    taken = await asyncio.gather(*(opened_once(desk) for _ in range(4)))
+
+    assert len({one.snapshot_id for one in taken}) == 1
+    assert len(await desk.rows("SELECT FROM workflow.memory_snapshot")) == 1
+
+
+async def opened_once(desk: Desk) -> Any:
+    while True:
+        try:
+            return await snapshots(desk).take("d-1", deadline_ms=500)
+        except (LeaseHeld, LeaseLost):
+            continue
+
+
+async def test_what_cannot_be_snapshotted_is_refused_by_its_field(desk: Desk) -> None:
+    await two(desk)
+    for call, field in (
+        ({"debate_id": "d-none"}, "debate_id"),
+        ({"debate_id": ""}, "debate_id"),
+        ({"debate_id": "d-1", "participants": ["nobody-here"]}, "participants"),
+        ({"debate_id": "d-1", "participants": "ann"}, "participants"),
+        ({"debate_id": "d-1", "deadline_ms": 9}, "deadline_ms"),
+        ({"debate_id": "d-1", "deadline_ms": 2001}, "deadline_ms"),
+    ):
+        with pytest.raises(BadInput) as refused:
+            await snapshots(desk).take(**call)
+        assert refused.value.field == field
+    for which in (uuid4(), "no id"):
+        with pytest.raises(BadInput, match="snapshot_id"):
+            await snapshots(desk).read(which, deadline=soon())
+    desk.owner("UPDATE workflow.debate_state SET state = 'closed'")
+    with pytest.raises(TransitionRefused):
+        await snapshots(desk).take("d-1")

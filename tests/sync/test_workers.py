@@ -1,0 +1,131 @@
+"""What runs by itself: one router of several, and the rounds that beat asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import sync.tasks
+from cache.client import Client
+from imem.celery_app import make_app
+from journal.entry import Tier
+from sync.gates import GateSync
+from sync.notices import Notices
+from sync.routing import Router
+from sync.tasks import SYNC_GATES, attend_once
+
+from .conftest import Desk, soon
+from .parts import graph_that_follows, synchronizer
+from .test_gates import opens
+
+
+class Bell:
+    """Rings all the time."""
+
+    async def wait(self) -> None:
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def running(router: Router) -> AsyncIterator[None]:
+    task = asyncio.create_task(router.run(Bell()))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await router.stop()
+
+
+async def arrives(desk: Desk, agent_id: str, position: int | None) -> float:
+    """Wait until a notice is there; return after how many seconds."""
+    began = time.monotonic()
+    async with asyncio.timeout(10):
+        while True:
+            waiting = await desk.notices.waiting(agent_id, deadline=soon())
+            if position in {one.position for one in waiting}:
+                return time.monotonic() - began
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.spec("SY-7")
+async def test_a_notice_that_is_critical_for_the_system_arrives_within_two_seconds(desk: Desk) -> None:
+    """With a full queue, a router that runs, and normal events waiting to be routed."""
+    agent_id = (await desk.begin("bob", "business")).agent_id
+    for _ in range(40):
+        await desk.record("ann", importance=0.9)
+    async with running(desk.router):
+        change = await desk.record("zed", tier=Tier.SYSTEM_CRITICAL)
+        assert await arrives(desk, agent_id, change.position) < 2.0
+
+
+async def test_of_several_routers_one_routes_and_another_takes_over(desk: Desk) -> None:
+    agent_id = (await desk.begin("bob", "business")).agent_id
+    first, second = desk.router, desk.router
+    async with running(second):
+        async with running(first):
+            for _ in range(3):
+                receipt = await desk.record("ann", importance=0.9)
+                await arrives(desk, agent_id, receipt.position)
+        receipt = await desk.record("ann", importance=0.9)
+        await arrives(desk, agent_id, receipt.position)
+
+    rows = await desk.rows("SELECT seq FROM workflow.recipient WHERE agent_id = %s ORDER BY seq", agent_id)
+    assert [row["seq"] for row in rows] == [1, 2, 3, 4]
+
+
+async def test_queues_that_are_away_hold_no_routing_up(desk: Desk) -> None:
+    await desk.begin("bob", "business")
+    await desk.record("ann", importance=0.9)
+    away = Router(desk.database, Notices(Client("redis://127.0.0.1:1/0")))
+
+    assert await away.step() == 1
+    assert len(await desk.rows("SELECT FROM workflow.recipient WHERE notified_at IS NULL")) == 1
+    await desk.router.step()
+    assert len(await desk.rows("SELECT FROM workflow.recipient WHERE notified_at IS NOT NULL")) == 1
+
+
+# Celery
+
+
+class Runtime:
+    """A worker process's, with the loop of the test."""
+
+    def __init__(self, desk: Desk, gate_sync: GateSync | None) -> None:
+        self.database = desk.database
+        self.gate_sync = gate_sync
+        self._loop = asyncio.get_running_loop()
+
+    def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        async def call() -> Any:
+            return await work()
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(30)
+
+
+async def test_a_round_looks_after_gates(desk: Desk) -> None:
+    await desk.begin()
+    opens(desk, timedelta(minutes=10))
+    try:
+        sync.tasks.lent.install(Runtime(desk, GateSync(desk.database, synchronizer(desk))))
+        async with graph_that_follows(desk):
+            assert await asyncio.to_thread(attend_once) == {"gates": 1}
+            assert await asyncio.to_thread(attend_once) == {"gates": 0}
+        sync.tasks.lent.install(Runtime(desk, None))
+        assert attend_once() == {}
+    finally:
+        sync.tasks.lent.install(None)
+
+
+def test_beat_asks_for_it(light_stack: Any) -> None:
+    schedule = make_app(light_stack.settings).conf.beat_schedule
+
+    assert schedule["sync_gates"]["task"] == SYNC_GATES
+    assert schedule["sync_gates"]["schedule"] == 60.0

@@ -17,11 +17,12 @@ from journal.actors import Actor
 from journal.entry import Tier
 from journal.errors import BadInput, LeaseLost, PermissionDenied, StatementRejected, TransitionRefused
 from journal.gateway import Gateway
+from journal.modes import Mode
 from journal.settings import Role
 from kg.applier import MOST_REJECTIONS, Applier
 from kg.lanes import Lane
 from sync.dead import RETRIES_EXHAUSTED, DeadAlerts, DeadLetter, dead_letters, replay, replay_all
-from sync.status import Mode, mode_of, status
+from sync.status import mode_of, status
 from tests.graph_proofs.world import NEVER, Journal, importer
 from tests.lanes.conftest import agent, finding, lame
 

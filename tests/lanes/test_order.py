@@ -278,7 +278,7 @@ async def test_the_victim_of_a_deadlock_writes_once_more(empty: World, journal: 
     graph.stopped, graph.go = asyncio.Event(), asyncio.Event()
 
     async with empty.graph.driver.session(database="neo4j") as session, await session.begin_transaction() as other:
-        # The other holds ZZZ and waits for AAA, which ours holds and goes on to want ZZZ; the younger one is the victim.
+        # The other holds ZZZ and waits for AAA, which ours holds and goes on to want ZZZ; the younger is the victim.
         await _set_test(other, "ZZZ")
         applying = asyncio.create_task(Applier(journal.database, graph, Silent()).drain())
         await asyncio.wait_for(graph.stopped.wait(), 60)

@@ -242,8 +242,8 @@ class World:
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
                 (name,),
             )
-        if self.database._opened:
-            await self.database._pool.check()
+        if (pool := self.database._pool._inner) is not None:
+            await pool.check()
 
 
 def make_world(

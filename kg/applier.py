@@ -94,6 +94,7 @@ class Applier:
         written: told each batch once it is in the graph, before anybody is told that it is: who caches what the graph
             says drops it here. A failure of its own is for it to handle; a crash has it told again.
         applied: told each batch once it is marked applied.
+        derived: told the keys of each sort of derived value once they are in the graph, like *written*.
         derivers: sort of derived value → what makes its rows; sorts without one need only the key.
         batch: events in one transaction at most.
         clock: for ``applied_at``.
@@ -104,6 +105,7 @@ class Applier:
     bell: Bell
     written: Callable[[Sequence[Event]], Awaitable[None]] | None = None
     applied: Callable[[Sequence[Event]], Awaitable[None]] | None = None
+    derived: Callable[[str, Sequence[str]], Awaitable[None]] | None = None
     derivers: dict[str, Deriver] = field(default_factory=dict)
     batch: int = 2000
     clock: Clock = field(default_factory=SystemClock)
@@ -287,6 +289,9 @@ class Applier:
                 await result.consume()
 
         await self.graph.write("derive", run, deadline=Deadline.after_ms(GRAPH_BUDGET_MS))
+        if self.derived is not None:
+            for sort, rows in sorted(batches.items()):
+                await self.derived(sort, [row["key"] for row in rows])
         done = {"kinds": [row["kind"] for row in due], "keys": [row["key"] for row in due]}
         versions = [row["version"] for row in due]
         if await self.database.do("settle_derive", {**done, "versions": versions}, deadline=budget) < len(due):

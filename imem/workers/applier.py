@@ -17,6 +17,8 @@ import kombu.exceptions
 import structlog
 from celery import Celery
 
+from cache.client import Client
+from cache.invalidation import Teller, Told
 from credibility.derive import SettledBy
 from credibility.tasks import SETTLE
 from imem.celery_app import SETTLE_EVERY_S, make_app
@@ -142,16 +144,20 @@ async def _serve(settings: Settings) -> None:
             warmer.applied()
             asker.applied(frozenset(event.kind for event in events))
 
+        durable = Client(secret(stores.settings, "valkey_durable_url"), name="The durable Valkey")
+        told_of = Told(stores.database, Teller(durable, lambda: bool(applier.lease.epoch)))
         applier = Applier(
             stores.database,
             stores.graph,
             bell,
+            written=told_of.written,
             applied=applied,
+            derived=told_of.derived,
             derivers={"settled_by": SettledBy()},
             batch=settings.apply_batch,
         )
         log.info("applier.started", batch=settings.apply_batch)
-        work = [asyncio.create_task(applier.run()), asyncio.create_task(asker.run())]
+        work = [asyncio.create_task(one) for one in (applier.run(), asker.run(), told_of.teller.run())]
         warming = asyncio.create_task(warmer.run(tell_ready))
         told = asyncio.create_task(stop.wait())
         try:
@@ -166,6 +172,7 @@ async def _serve(settings: Settings) -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSING_S):
                     await bell.close()
+                    await durable.close()
                     await stores.graph.close()
         for task in done - {told}:
             task.result()

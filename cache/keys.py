@@ -9,6 +9,7 @@ any text.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +27,15 @@ LONGEST_ID: Final = 200
 _AGENT_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _AGENT_TYPE: Final = re.compile(r"[A-Za-z0-9_-]{1,50}")
 _SUBTASK: Final = re.compile(r"[A-Za-z0-9_.#-]{1,100}")
+_WORD: Final = re.compile(r"[a-z0-9_]{1,60}")
+
+TAGS: Final = 65_536
+"""Among how many numbers tags are spread; two that share one are told of together, which costs a load at most."""
+
+CHANGES: Final = b"fas:changes"
+TOLD: Final = b"fas:changes:told"
+ALIVE: Final = b"fas:changes:alive"
+"""The keys of what has changed, on the *durable* server (cache/lua/changes.lua)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +154,37 @@ def result(analysis_id: str, agent_type: str, subtask: str) -> bytes:
     if not _SUBTASK.fullmatch(subtask):
         raise BadInput("subtask", f"must be 1 to 100 letters, digits, '_', '.', '#' and '-', not {_shown(subtask)}.")
     return f"result:{analysis}:{kind}:{subtask}".encode()
+
+
+def answer(kind: str, schema: str, scope: str, arguments: bytes) -> bytes:
+    """
+    Return the key of a kept answer, on the *cache* server.
+
+    Args:
+        kind: the type of the query.
+        schema: which form its value has.
+        scope: whose: no two scopes ever share an answer.
+        arguments: what was asked, in canonical form.
+
+    Raises:
+        ValueError: one of the first three is no word of small letters, digits and ``_``.
+    """
+    for word in (kind, schema, scope):
+        if not _WORD.fullmatch(word):
+            raise ValueError(f"{word!r} cannot be part of a key.")
+    digest = hashlib.blake2b(arguments, digest_size=16).hexdigest()
+    return f"answer:{kind}:{schema}:{scope}:{digest}".encode("ascii")
+
+
+def loading(key: bytes) -> bytes:
+    """Return the key of the lease to load the answer *key*."""
+    return key + b":loading"
+
+
+@lru_cache(maxsize=65_536)
+def number_of_tag(tag: str) -> int:
+    """Return the number under which changes of *tag* are counted."""
+    return int.from_bytes(hashlib.blake2b(tag.encode("utf-8", "surrogatepass"), digest_size=8).digest()) % TAGS
 
 
 def suffix_of(key: object) -> bytes:

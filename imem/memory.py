@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from pydantic import BaseModel
 
+from imem.answering import recall_over, while_warming
 from imem.asking import (
     LEAST_BUDGET_MS,
     MOST_BUDGET_MS,
@@ -57,7 +58,6 @@ from kg.model import (
 )
 from recall import single
 from recall.arms import Limits
-from recall.brief import Recall
 from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, Text, TrackRecordsArm
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Memory(Exchanging):
         self._stores = stores
         self._work: Work | None = None
         self._conversations: Conversations | None = None
-        self._recall = Recall(stores.gateway, stores.graph, halflife_years=stores.settings.credibility_halflife_years)
+        self._recall = recall_over(stores)
 
     @classmethod
     @asynccontextmanager
@@ -187,6 +187,7 @@ class Memory(Exchanging):
             try:
                 yield memory
             finally:
+                await memory._recall.sources.watch.close()
                 if memory._work is not None:
                     await memory._work.close()
 
@@ -255,7 +256,7 @@ class Memory(Exchanging):
         most = MOST_WRITE_BUDGET_MS
         waiting_ms = budget_ms(wait_ms, default=0, least=0, most=most, name="wait_ms")
         recovering_ms = budget_ms(deadline_ms, default=SESSION_BUDGET_MS, least=1, most=most)
-        return self.work.session(
+        session = self.work.session(
             analysis_id=analysis_id,
             agent_type=agent_type,
             agent_id=agent_id,
@@ -264,6 +265,7 @@ class Memory(Exchanging):
             wait=Deadline.after_ms(waiting_ms),
             deadline=Deadline.after_ms(waiting_ms + recovering_ms),
         )
+        return while_warming(self._recall, subject_id, session)
 
     def conversation(self, workflow_id: str, thread_id: str) -> Conversation:
         """
@@ -432,6 +434,19 @@ class Memory(Exchanging):
         """
         texts(kind=kind, key=key)
         return await single.text(self._recall, kind, key, **self._asked(options))
+
+    async def warm(self, subject: str, *, deadline_ms: float | None = None) -> int:
+        """
+        Load what briefings of *subject* will ask for, so that the next ones find it; return how many parts were loaded.
+
+        A session does so for its subject when it begins, in the background.
+
+        Raises:
+            UnknownSubject: nothing is known under that name.
+        """
+        texts(subject=subject)
+        due_ms = budget_ms(deadline_ms, default=MOST_BUDGET_MS, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
+        return await self._recall.warm(subject, deadline=Deadline.after_ms(due_ms), budget_ms=due_ms)
 
     async def query(
         self, name: str, parameters: Mapping[str, Any] | None = None, **options: Unpack[Asking]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from imem.local.state import with_local_endpoints
 from journal.actors import Actor
 from journal.bell import Ringer
+from journal.clock import SystemClock
 from journal.database import Database
 from journal.echo import Listener
 from journal.errors import SettingsError
@@ -20,6 +22,8 @@ from journal.gateway import Gateway
 from journal.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
+    from cache.client import Client
+    from cache.tiered import Tiered
     from kg.engine import Graph
 
 
@@ -42,6 +46,8 @@ class Stores:
     ringer: Ringer
     _graph: Graph | None = None
     listener: Listener | None = None
+    _tiers: Tiered | None = None
+    _clients: list[Client] = field(default_factory=list)
 
     @property
     def graph(self) -> Graph:
@@ -61,11 +67,43 @@ class Stores:
                 settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else "",
                 pool_size=settings.neo4j_pool_size,
                 concurrency=settings.graph_concurrency,
+                slow_ms=settings.slow_query_ms,
             )
         return self._graph
 
+    @property
+    def tiers(self) -> Tiered | None:
+        """Kept answers, made on first use; None where a Valkey that they need is not named."""
+        settings = self.settings
+        if self._tiers is None and settings.valkey_durable_url is not None and settings.valkey_cache_url is not None:
+            from cache.client import Client  # noqa: PLC0415 - as above
+            from cache.epochs import Changes  # noqa: PLC0415 - as above
+            from cache.invalidation import Listener  # noqa: PLC0415 - as above
+            from cache.local import Local  # noqa: PLC0415 - as above
+            from cache.shared import Shared  # noqa: PLC0415 - as above
+            from cache.tiered import Tiered  # noqa: PLC0415 - as above
+
+            durable = Client(secret(settings, "valkey_durable_url"), name="The durable Valkey")
+            shared = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
+            self._clients += (durable, shared)
+            clock = SystemClock()
+            local = Local(clock, most_bytes=settings.local_cache_mb * 1024 * 1024)
+            changes = Changes(durable)
+            self._tiers = Tiered(local, Shared(shared), changes, clock, listen=Listener(changes, local).run)
+        return self._tiers
+
+    @property
+    def journal(self) -> str:
+        """Which journal this is: where its server listens, and its name there."""
+        url = urlsplit(secret(self.settings, "postgres_url"))
+        return f"{url.hostname}:{url.port or 5432}{url.path}?{url.query}"
+
     async def close(self) -> None:
         """Close every connection."""
+        if self._tiers is not None:
+            await self._tiers.close()
+        for client in self._clients:
+            await client.close()
         try:
             if self._graph is not None:
                 await self._graph.close()
@@ -90,7 +128,9 @@ class Stores:
         settings = with_local_endpoints(settings or Settings.read())
         know_metrics(settings)
         ringer = Ringer(secret(settings, "valkey_durable_url"))
-        database = Database(secret(settings, "postgres_url"), size=settings.postgres_pool_size)
+        database = Database(
+            secret(settings, "postgres_url"), size=settings.postgres_pool_size, slow_ms=settings.slow_query_ms
+        )
         listener = Listener(secret(settings, "valkey_durable_url"))
         gateway = Gateway(
             database, Actor.from_settings(settings), ringer.ring, ear=listener, waits=settings.sync_priority

@@ -272,6 +272,17 @@ class SyncMemory:
         """
         return self._portal.call(self._memory.text(kind, key, **options))
 
+    def warm(self, subject: str, *, deadline_ms: float | None = None) -> int:
+        """
+        Load what briefings of *subject* will ask for, so that the next ones find it; return how many parts were loaded.
+
+        A session does so for its subject when it begins, in the background.
+
+        Raises:
+            UnknownSubject: nothing is known under that name.
+        """
+        return self._portal.call(self._memory.warm(subject, deadline_ms=deadline_ms))
+
     def query(
         self, name: str, parameters: Mapping[str, Any] | None = None, **options: Unpack[Asking]
     ) -> list[dict[str, Any]]:

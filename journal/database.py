@@ -7,6 +7,7 @@ means that nothing was written and a retry is safe; lost after, nobody knows.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, LiteralString
@@ -26,6 +27,7 @@ from journal.errors import (
     StatementRejected,
 )
 from journal.pool import Pool
+from journal.slow import SLOW_MS, SlowLog
 from journal.statements import sql
 
 Row = dict[str, Any]
@@ -39,6 +41,9 @@ _ATTEMPTS = 4
 
 _CEILINGS_MS = (1_000, 2_500, 10_000, int(BACKGROUND_TIMEOUT_S * 1000.0))
 """What statements may take by the server's own clock, in milliseconds: the first that is not below the deadline."""
+
+_PLAN_MS = 5_000.0
+"""How long planning may take that nobody waits for, in milliseconds."""
 
 _MEND = "Is it running? `imem doctor` checks every server."
 
@@ -96,10 +101,14 @@ class Database:
 
     Opens lazily: making one touches no network, so that a server that is down is an error of the call,
     not of the start. One that refuses connections is an error at once, whatever the deadline.
+
+    Attributes:
+        slow: logs what was slow.
     """
 
-    def __init__(self, url: str, *, size: int = 8, options: str = "") -> None:
+    def __init__(self, url: str, *, size: int = 8, options: str = "", slow_ms: float = SLOW_MS) -> None:
         self._pool = Pool(url, size=size, options=options)
+        self.slow = SlowLog("journal", slow_ms)
 
     @property
     def closed(self) -> bool:
@@ -108,6 +117,7 @@ class Database:
 
     async def close(self) -> None:
         """Close every connection; running statements are cancelled."""
+        await self.slow.close()
         await self._pool.close()
 
     @asynccontextmanager
@@ -208,7 +218,19 @@ class Database:
 
     async def named(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> list[Row]:
         """Run the named statement of ``sql/queries`` and return its rows; see :meth:`rows`."""
-        return await self.rows(sql(name), parameters, deadline=deadline)
+        begun_s, answered = time.monotonic(), False
+        try:
+            rows = await self.rows(sql(name), parameters, deadline=deadline)
+            answered = True
+            return rows
+        finally:
+            if not self.closed:
+                self.slow.note(name, begun_s, lambda: self._explained(name, parameters), answered=answered)
+
+    async def _explained(self, name: str, parameters: Parameters | None) -> Any:
+        """Return how the server would run the named statement, without running it."""
+        rows = await self.rows("EXPLAIN " + sql(name), parameters, deadline=Deadline.after_ms(_PLAN_MS))
+        return "\n".join(next(iter(row.values())) for row in rows)
 
     async def do(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> int:
         """Run the named statement that returns no rows; return how many rows it changed."""

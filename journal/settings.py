@@ -87,6 +87,8 @@ class Settings(BaseSettings):
     postgres_pool_size: int = Field(8, ge=1, le=64, description="Most connections to Postgres of one process.")
     neo4j_pool_size: int = Field(12, ge=1, le=64, description="Most connections to the graph of one process.")
     graph_concurrency: int = Field(10, ge=1, le=64, description="Concurrent graph queries of one process.")
+    local_cache_mb: int = Field(64, ge=1, le=4096, description="Most that one process keeps of answers, in megabytes.")
+    slow_query_ms: int = Field(100, ge=1, description="From when on a query is logged as slow, in milliseconds.")
     apply_batch: int = Field(2000, ge=1, le=5000, description="Most events applied to the graph in one transaction.")
     sync_priority: bool = Field(
         default=True,

@@ -102,6 +102,7 @@ class Applier:
         written: told each batch once it is in the graph, before anybody is told that it is: who caches what the graph
             says drops it here. A failure of its own is for it to handle; a crash has it told again. Both lanes call it.
         applied: told each batch once it is marked applied; by both lanes.
+        derived: told the keys of each sort of derived value once they are in the graph, like *written*.
         announce: given the ids of each batch that was marked, to wake who waits for them; must not wait itself.
         died: told of an event that is refused for good, in the transaction that says so: both stand, or neither.
         derivers: sort of derived value → what makes its rows; sorts without one need only the key.
@@ -115,6 +116,7 @@ class Applier:
     bell: Bell
     written: Callable[[Sequence[Event]], Awaitable[None]] | None = None
     applied: Callable[[Sequence[Event]], Awaitable[None]] | None = None
+    derived: Callable[[str, Sequence[str]], Awaitable[None]] | None = None
     announce: Callable[[Sequence[UUID]], None] | None = None
     died: Callable[[Connection, Death], Awaitable[None]] | None = None
     derivers: dict[str, Deriver] = field(default_factory=dict)
@@ -371,6 +373,9 @@ class Applier:
                 await result.consume()
 
         await self.graph.write("derive", run, deadline=Deadline.after_ms(GRAPH_BUDGET_MS))
+        if self.derived is not None:
+            for sort, rows in sorted(batches.items()):
+                await self.derived(sort, [row["key"] for row in rows])
         done = {"kinds": [row["kind"] for row in due], "keys": [row["key"] for row in due]}
         versions = [row["version"] for row in due]
         if await self.database.do("settle_derive", {**done, "versions": versions}, deadline=budget) < len(due):

@@ -101,7 +101,11 @@ async def resolve(database: Database, as_of: datetime | None, clock: str, *, dea
     """
     asked, on = checked(as_of, clock)
     row = (await database.named("safe_horizon", deadline=deadline))[0]
-    horizon, now = row["horizon"].astimezone(UTC), row["now"].astimezone(UTC)
+    return placed(asked, on, row["horizon"].astimezone(UTC), row["now"].astimezone(UTC))
+
+
+def placed(asked: datetime | None, on: Clock, horizon: datetime, now: datetime) -> AsOf:
+    """Return the T to use, by the safe horizon; see :func:`resolve`."""
     if asked is None:
         return AsOf(horizon if on is Clock.RECORDED else now, on, None, horizon)
     return AsOf(min(asked, horizon), on, asked, horizon)

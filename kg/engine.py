@@ -1,6 +1,10 @@
 """
 Neo4j through its official async driver: bounded, with a deadline that the server keeps, and its errors in our words.
 
+All graphs of one process that name the same server share one bound. A server that has gone silent is left alone for a
+moment, and then asked by one reader alone: the others are told at once, and do without, instead of waiting in a queue
+behind each other; and when it answers again, it is not run over.
+
 A statement carries the time that is left as its transaction timeout, so that the server stops it when nobody waits any
 more; the client waits a little longer than that and then drops the connection, for a server that does not answer.
 """
@@ -8,9 +12,11 @@ more; the client waits a little longer than that and then drops the connection, 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, LiteralString, TypeVar
+from weakref import WeakKeyDictionary
 
 import neo4j
 from neo4j.exceptions import (
@@ -22,9 +28,11 @@ from neo4j.exceptions import (
     Neo4jError,
     TransientError,
 )
+from prometheus_client import Gauge
 
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, GraphUnavailable, ImemError, OutcomeUnknown, StatementRejected
+from journal.slow import SLOW_MS, SlowLog
 from journal.statements import cypher
 
 T = TypeVar("T")
@@ -35,6 +43,21 @@ DATABASE = "neo4j"
 
 _GRACE_S = 0.05
 """How much longer than the server the client waits, in seconds: the server's own answer is the better one."""
+
+SILENCES: Final = 3
+"""Readers in a row who were left without an answer, from when on the server counts as silent."""
+
+LEAST_SILENCE_S: Final = 0.2
+"""How long such a reader has waited at least, in seconds: who gives little time has learnt nothing."""
+
+FIRST_REST_S: Final = 0.25
+LONGEST_REST_S: Final = 2.0
+"""How long a silent server is left alone before one reader tries, in seconds; each that tries in vain doubles it."""
+
+_PLAN_MS: Final = 5_000.0
+"""How long planning may take that nobody waits for, in milliseconds."""
+
+RUNNING: Final = Gauge("graph_statements_running", "Statements of this process that run in the graph.")
 
 _BACKGROUND_TIMEOUT_S = 60.0
 """Transaction timeout of work without a deadline, in seconds: nothing runs for ever."""
@@ -89,6 +112,64 @@ def translated(error: Neo4jError | DriverError) -> ImemError:
             return GraphUnavailable("Neo4j cannot be reached.", mend=_MEND)
 
 
+_SLOTS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Semaphore]] = WeakKeyDictionary()
+
+
+def _slots(url: str, concurrency: int) -> asyncio.Semaphore:
+    """Return the slots that all graphs of this loop share that name one server and one bound."""
+    of_loop = _SLOTS.setdefault(asyncio.get_running_loop(), {})
+    return of_loop.setdefault((url, concurrency), asyncio.Semaphore(concurrency))
+
+
+class Silence:
+    """
+    Whether a server has gone silent: who was left without an answer says so, and whoever gets one takes it back.
+
+    A server that answers others meanwhile is not silent, only slow.
+    """
+
+    def __init__(self) -> None:
+        self._answered_s = float("-inf")
+        self._times = 0
+        self._rests_until_s = float("-inf")
+        self._rest_s = FIRST_REST_S
+        self._trying = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether readers are told so at once."""
+        return self._times >= SILENCES
+
+    def enter(self) -> bool:
+        """
+        Let a reader pass; return whether it is the one that tries.
+
+        Raises:
+            GraphUnavailable: the server is silent, and somebody else tries whether it still is, or it rests.
+        """
+        if not self.silent:
+            return False
+        if self._trying or time.monotonic() < self._rests_until_s:
+            raise GraphUnavailable("Neo4j has not answered lately; it is asked again in a moment.", mend=_MEND)
+        self._trying = True
+        return True
+
+    def leave(self, begun_s: float, *, answered: bool, tries: bool) -> None:
+        """Take note of how a reader fared who began at *begun_s* of the monotonic clock."""
+        now_s = time.monotonic()
+        if tries:
+            self._trying = False
+        if answered:
+            self._answered_s, self._times, self._rest_s = now_s, 0, FIRST_REST_S
+        elif now_s - begun_s >= LEAST_SILENCE_S and self._answered_s < begun_s:
+            self._times += 1
+            if self.silent:
+                self._rests_until_s = now_s + self._rest_s
+                self._rest_s = min(self._rest_s * 2, LONGEST_REST_S)
+        elif tries:
+            self._rests_until_s = now_s + self._rest_s
+
+
 class Graph:
     """
     The graph, for one process and one event loop; connects when first used.
@@ -97,14 +178,31 @@ class Graph:
         url: ``bolt://`` or ``neo4j://``.
         user, password: credentials.
         pool_size: connections at most.
-        concurrency: reading statements that run at once; the rest wait within their deadline.
+        concurrency: statements that run at once; the rest wait within their deadline.
+        slow_ms: from when on a query is logged as slow, in milliseconds.
+
+    Attributes:
+        slow: logs what was slow.
+        running, most_running: statements under way, and the most there were at once.
     """
 
-    def __init__(self, url: str, user: str, password: str, *, pool_size: int = 12, concurrency: int = 10) -> None:
+    def __init__(
+        self,
+        url: str,
+        user: str,
+        password: str,
+        *,
+        pool_size: int = 12,
+        concurrency: int = 10,
+        slow_ms: float = SLOW_MS,
+    ) -> None:
         self._address = (url, user, password)
         self._pool_size = pool_size
-        self._slots = asyncio.Semaphore(concurrency)
+        self._concurrency = concurrency
         self._driver: neo4j.AsyncDriver | None = None
+        self._silence = Silence()
+        self.slow = SlowLog("graph", slow_ms)
+        self.running = self.most_running = 0
 
     def __repr__(self) -> str:
         """Show the address without credentials."""
@@ -130,6 +228,7 @@ class Graph:
 
     async def close(self) -> None:
         """Close every connection."""
+        await self.slow.close()
         if self._driver is not None:
             await self._driver.close()
             self._driver = None
@@ -154,11 +253,42 @@ class Graph:
         self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None = None, *, deadline: Deadline
     ) -> list[Record]:
         """Run *text*, a template that was bound; *name* goes to the server's query log. See :meth:`read`."""
-        async with self._bounded(deadline):
-            query = neo4j.Query(text, metadata={"statement": name}, timeout=_timeout_s(deadline))
-            async with self.driver.session(database=DATABASE, default_access_mode=neo4j.READ_ACCESS) as session:
-                result = await session.run(query, given(parameters))
-                return [_plain(record) async for record in result]
+        in_hurry = deadline.at_s != float("inf")
+        begun_s, answered, late = time.monotonic(), False, False
+        tries = in_hurry and self._silence.enter()
+        try:
+            async with self._bounded(deadline):
+                begun_s = time.monotonic()
+                rows = await self._read(name, text, parameters, _timeout_s(deadline))
+        except ImemError as error:
+            answered, late = isinstance(error.__cause__, Neo4jError), isinstance(error, BudgetExceeded)
+            raise
+        else:
+            answered = True
+            return rows
+        finally:
+            self._silence.leave(begun_s, answered=answered, tries=tries)
+            if answered or late:
+                self.slow.note(name, begun_s, lambda: self._explained(text, parameters), answered=not late)
+
+    async def _read(
+        self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None, timeout_s: float
+    ) -> list[Record]:
+        query = neo4j.Query(text, metadata={"statement": name}, timeout=timeout_s)
+        async with self.driver.session(database=DATABASE, default_access_mode=neo4j.READ_ACCESS) as session:
+            result = await session.run(query, given(parameters))
+            return [_plain(record) async for record in result]
+
+    async def _explained(self, text: LiteralString, parameters: Mapping[str, Any] | None) -> str:
+        """Return how the server would run *text*, without running it."""
+        deadline = Deadline.after_ms(_PLAN_MS)
+        query = neo4j.Query("EXPLAIN " + text, metadata={"statement": "explain"}, timeout=_timeout_s(deadline))
+        async with (
+            self._bounded(deadline),
+            self.driver.session(database=DATABASE, default_access_mode=neo4j.READ_ACCESS) as session,
+        ):
+            plan: Any = (await (await session.run(query, given(parameters))).consume()).plan
+        return _operators(plan)
 
     async def write(
         self, name: str, work: Callable[[neo4j.AsyncTransaction], Awaitable[T]], *, deadline: Deadline
@@ -194,9 +324,19 @@ class Graph:
         deadline.check("a graph statement")
         left_s = deadline.left_s()
         try:
-            async with asyncio.timeout(None if left_s == float("inf") else left_s + _GRACE_S), self._slots:
+            async with (
+                asyncio.timeout(None if left_s == float("inf") else left_s + _GRACE_S),
+                _slots(self._address[0], self._concurrency),
+            ):
                 deadline.check("a graph statement")
-                yield
+                self.running += 1
+                self.most_running = max(self.most_running, self.running)
+                RUNNING.inc()
+                try:
+                    yield
+                finally:
+                    self.running -= 1
+                    RUNNING.dec()
         except TimeoutError as error:
             # Leaving the block cancelled the driver's call, which drops that connection.
             raise BudgetExceeded("Neo4j did not answer before the deadline.") from error
@@ -213,6 +353,16 @@ def _plain(record: neo4j.Record) -> Record:
     if all(type(value) in _SCALARS for value in values):
         return dict(zip(record.keys(), values, strict=True))
     return record.data()
+
+
+def _operators(plan: Any) -> str:
+    """Return a plan as its operators with the rows that each is expected to give, the last one first."""
+    if not isinstance(plan, Mapping):
+        return ""
+    rows = plan.get("args", {}).get("EstimatedRows")
+    children = ", ".join(_operators(child) for child in plan.get("children", ()))
+    own = str(plan.get("operatorType", "")).partition("@")[0] + (f" {rows:.0f}" if isinstance(rows, float) else "")
+    return f"{own} ({children})" if children else own
 
 
 def _timeout_s(deadline: Deadline) -> float:

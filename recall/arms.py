@@ -1,21 +1,20 @@
 """
-The arms of a briefing: each finds keys in the graph, dates them in the journal, and says how good its answer is.
+The arms of a briefing: each finds keys in the graph, and dates them in the journal.
 
-Where the graph cannot be asked in time, an arm finds in the journal's heads instead and says so: the records are the
-same, only what is known through links alone is missing.
+Where the graph cannot be asked in time, something else stands in and says so: mostly what the journal's heads tell. The
+records are the same then, only what is known through links alone is missing. :mod:`recall.through` decides what is
+asked when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from credibility.track_record import TrackRecord, scores_as_of, track_records
-from journal.actors import Action, Resource, ResourceType
 from journal.database import Database
 from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, GraphUnavailable
 from journal.gateway import Gateway
 from kg.asof import Answer, AsOf, Dated, Ref, dated
 from kg.catalog import subject_ref
@@ -23,6 +22,8 @@ from kg.engine import Graph
 from kg.entries import link_key
 from recall import rows as dating
 from recall.model import (
+    Arm,
+    Completeness,
     DebateItem,
     DebatesArm,
     HistoryArm,
@@ -33,12 +34,16 @@ from recall.model import (
     RecordsArm,
     Score,
     SettledFinding,
+    SubjectArm,
     TakenDecision,
     TrackRecordItem,
     TrackRecordsArm,
 )
 
-T = TypeVar("T")
+A = TypeVar("A", bound=Arm)
+
+FIRST_PATTERNS: Final = 100
+"""How many active patterns are looked at where there is no time for more."""
 
 GRAPH_SHARE: Final = 0.75
 """Share of the time left that the graph may take; the rest is for the journal, which dates or stands in."""
@@ -91,43 +96,32 @@ class Question:
         """The journal."""
         return self.gateway.database
 
-    async def read(self, kind: ResourceType, operation: Callable[[], Awaitable[T]]) -> T:
-        """Run a reading operation through the gateway."""
-        resource = Resource(kind, self.subject_id)
-        return await self.gateway.authorize_and_execute(resource, Action.READ, operation, deadline=self.deadline)
-
     async def dated(self, refs: Iterable[Ref]) -> Answer:
         """Return what the journal says of *refs* at the moment."""
         return await dated(self.database, refs, self.at, deadline=self.deadline)
 
 
-async def _found(
-    ask: Question, name: str, limit: int, instead: Sequence[str] | None, **more: Any
-) -> tuple[list[dict[str, Any]], str | None, int]:
-    """
-    Return the rows of a named query, or keys from the journal under ``key``; the reason if so; and how many there are.
-
-    Args:
-        instead: kinds of records to find in the journal where the graph cannot be asked; none lets the error pass.
-    """
+async def _found(ask: Question, name: str, limit: int, **more: Any) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows of a named query, and how many there are."""
     parameters = {"subject_id": ask.subject_id, "limit": limit, **ask.at.limits, **more}
     share = ask.deadline.within_ms(ask.deadline.left_ms() * GRAPH_SHARE)
-    try:
-        rows = await ask.graph.read(name, parameters, deadline=share)
-    except (GraphUnavailable, BudgetExceeded):
-        if instead is None:
-            raise
-        rows = await ask.database.named(
-            "records_of_subject",
-            {"subject_id": ask.subject_id, "kinds": list(instead), "limit": limit, **ask.at.limits},
-            deadline=ask.deadline,
-        )
-        return rows, WITHOUT_GRAPH, len(rows)
-    return rows, None, rows[0].get("total", len(rows)) if rows else 0
+    rows = await ask.graph.read(name, parameters, deadline=share)
+    return rows, rows[0].get("total", len(rows)) if rows else 0
 
 
-def _quality(reason: str | None) -> dict[str, Any]:
-    return {} if reason is None else {"quality": Quality.PARTIAL, "reason": reason}
+async def _in_journal(ask: Question, kind: str, limit: int) -> list[str]:
+    """Return the keys of the newest records of *kind* about the subject, as far as record heads tell."""
+    rows = await ask.database.named(
+        "records_of_subject",
+        {"subject_id": ask.subject_id, "kinds": [kind], "limit": limit, **ask.at.limits},
+        deadline=ask.deadline,
+    )
+    return [row["key"] for row in rows]
+
+
+def _less(arm: A, completeness: Completeness = Completeness.TOP_N, reason: str = WITHOUT_GRAPH) -> A:
+    """Return *arm* as what stands in for the answer."""
+    return arm.model_copy(update={"quality": Quality.PARTIAL, "reason": reason, "completeness": completeness})
 
 
 def record(one: Dated) -> Record:
@@ -144,20 +138,32 @@ def record(one: Dated) -> Record:
     )
 
 
+# The subject
+
+
+async def about(ask: Question) -> SubjectArm:
+    """Return the subject's own record; it is known by what was said about it alone where there is none."""
+    ref = subject_ref(ask.subject_id)
+    found = (await ask.dated([ref])).records.get(ref)
+    return SubjectArm(record=record(found) if found is not None else None, total=int(found is not None))
+
+
 # History
 
 
 async def history(ask: Question) -> HistoryArm:
     """Return the newest analyses of the subject, and of its series, with what was found, decided and became of it."""
-    return await ask.read(ResourceType.GRAPH, lambda: _history(ask))
+    rows, total = await _found(ask, "company_history", ask.limits.analyses, findings_limit=ask.limits.findings)
+    return await _history(ask, rows, total)
 
 
-async def _history(ask: Question) -> HistoryArm:
-    rows, reason, total = await _found(
-        ask, "company_history", ask.limits.analyses, ("Analysis",), findings_limit=ask.limits.findings
-    )
-    if reason is not None:
-        rows = await _history_from_journal(ask, [row["key"] for row in rows])
+async def history_in_journal(ask: Question) -> HistoryArm:
+    """Return the same without what is known through links alone, and of the subject alone."""
+    keys = await _in_journal(ask, "Analysis", ask.limits.analyses)
+    return _less(await _history(ask, await _history_from_journal(ask, keys), len(keys)))
+
+
+async def _history(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> HistoryArm:
     answer = await ask.dated(_history_refs(rows))
     kept = dating.history(rows, answer, ask.limits.analyses, ask.limits.findings)
     shown = [finding for row in kept for finding in row["findings"]]
@@ -176,7 +182,7 @@ async def _history(ask: Question) -> HistoryArm:
         )
         for row in kept
     ]
-    return HistoryArm(items=items, total=max(total, len(items)), **_quality(reason))
+    return HistoryArm(items=items, total=max(total, len(items)))
 
 
 async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[dict[str, Any]]:
@@ -250,13 +256,16 @@ def _score(row: Any) -> Score | None:
 
 async def debates(ask: Question) -> DebatesArm:
     """Return the newest debates on the subject and how they ended."""
-    return await ask.read(ResourceType.GRAPH, lambda: _debates(ask))
+    return await _debates(ask, *await _found(ask, "debates_of_subject", ask.limits.debates))
 
 
-async def _debates(ask: Question) -> DebatesArm:
-    rows, reason, total = await _found(ask, "debates_of_subject", ask.limits.debates, ("Debate",))
-    if reason is not None:
-        rows = [{"debate": row["key"], "disputed": None, "resolutions": []} for row in rows]
+async def debates_in_journal(ask: Question) -> DebatesArm:
+    """Return the same without what was disputed and how they ended."""
+    keys = await _in_journal(ask, "Debate", ask.limits.debates)
+    return _less(await _debates(ask, [{"debate": key, "disputed": None, "resolutions": []} for key in keys], len(keys)))
+
+
+async def _debates(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> DebatesArm:
     refs: list[Ref] = [("Debate", row["debate"]) for row in rows]
     refs += [("Finding", row["disputed"]) for row in rows if row["disputed"]]
     refs += [("DebateResolution", key) for row in rows for key in row["resolutions"]]
@@ -281,7 +290,7 @@ async def _debates(ask: Question) -> DebatesArm:
                 speakers=speakers,
             )
         )
-    return DebatesArm(items=items, total=max(total, len(items)), **_quality(reason))
+    return DebatesArm(items=items, total=max(total, len(items)))
 
 
 async def _turn_counts(ask: Question, found: Sequence[Dated]) -> dict[str, tuple[int, int]]:
@@ -306,29 +315,38 @@ async def speakers(ask: Question) -> TrackRecordsArm:
     They belong to what was said (docs/decisions/0012). That of *for_agent*, who may not have spoken, is shown as well:
     whether it may be seen was decided before.
     """
-    return await ask.read(ResourceType.GRAPH, lambda: _speakers(ask))
+    rows, _ = await _found(ask, "speakers_of_subject", ask.limits.speakers)
+    return await _speakers(ask, rows)
 
 
-async def _speakers(ask: Question) -> TrackRecordsArm:
-    parameters = {"subject_id": ask.subject_id, "limit": ask.limits.speakers, **ask.at.limits}
-    share = ask.deadline.within_ms(ask.deadline.left_ms() * GRAPH_SHARE)
-    reason = None
-    try:
-        rows = await ask.graph.read("speakers_of_subject", parameters, deadline=share)
-    except (GraphUnavailable, BudgetExceeded):
-        rows = await ask.database.named("speakers_in_journal", parameters, deadline=ask.deadline)
-        reason = WITHOUT_GRAPH
+async def speakers_in_journal(ask: Question) -> TrackRecordsArm:
+    """Return the same for those who spoke about the subject itself, not about its series."""
+    return _less(await _speakers(ask, await _speakers_in_journal(ask, half=False)))
+
+
+async def speakers_sampled(ask: Question) -> TrackRecordsArm:
+    """Return the same for those who made every other statement about the subject."""
+    return _less(await _speakers(ask, await _speakers_in_journal(ask, half=True)), Completeness.SAMPLED)
+
+
+async def _speakers_in_journal(ask: Question, *, half: bool) -> list[dict[str, Any]]:
+    parameters = {"subject_id": ask.subject_id, "limit": ask.limits.speakers, "half": half, **ask.at.limits}
+    return await ask.database.named("speakers_in_journal", parameters, deadline=ask.deadline)
+
+
+async def _speakers(ask: Question, rows: Sequence[dict[str, Any]]) -> TrackRecordsArm:
     pairs = [(row["agent"], row["domain"]) for row in rows if row["claims"]]
     if ask.for_agent is not None:
         pairs += [(ask.for_agent, domain) for domain in sorted({domain for _, domain in pairs})]
     if not pairs:
-        return TrackRecordsArm(**_quality(reason))
+        return TrackRecordsArm()
     answer = await track_records(ask.database, pairs, ask.at, halflife_years=ask.halflife_years, deadline=ask.deadline)
     spoke = set(pairs)
     items = [track_record(one) for one in answer.records if one.n or one.abstained or (one.agent, one.domain) in spoke]
-    if reason is None and answer.waiting_since is not None and answer.waiting_since <= ask.at.recorded_until:
-        reason = "some outcomes are not scored yet"
-    return TrackRecordsArm(items=items, total=len(items), **_quality(reason))
+    arm = TrackRecordsArm(items=items, total=len(items))
+    if answer.waiting_since is not None and answer.waiting_since <= ask.at.recorded_until:
+        return arm.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
+    return arm
 
 
 def track_record(one: TrackRecord) -> TrackRecordItem:
@@ -359,40 +377,47 @@ def track_record(one: TrackRecord) -> TrackRecordItem:
 
 async def contradictions(ask: Question) -> RecordsArm:
     """Return where sources disagreed about the subject's data, newest first."""
+    rows, total = await _found(ask, "contradictions_of_subject", ask.limits.contradictions)
+    return await _contradictions(ask, rows, total)
 
-    async def answer() -> RecordsArm:
-        rows, reason, total = await _found(
-            ask, "contradictions_of_subject", ask.limits.contradictions, ("DataContradiction",)
-        )
-        rows = [{"contradiction": row.get("contradiction") or row["key"]} for row in rows]
-        found = await ask.dated(("DataContradiction", row["contradiction"]) for row in rows)
-        rows = dating.newest(rows, found, "contradiction", "DataContradiction", "timestamp")
-        items = [
-            record(found.records["DataContradiction", row["contradiction"]])
-            for row in rows[: ask.limits.contradictions]
-        ]
-        return RecordsArm(items=items, total=max(total, len(items)), **_quality(reason))
 
-    return await ask.read(ResourceType.GRAPH, answer)
+async def contradictions_in_journal(ask: Question) -> RecordsArm:
+    """Return the same as far as record heads tell."""
+    keys = await _in_journal(ask, "DataContradiction", ask.limits.contradictions)
+    return _less(await _contradictions(ask, [{"contradiction": key} for key in keys], len(keys)))
+
+
+async def _contradictions(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> RecordsArm:
+    found = await ask.dated(("DataContradiction", row["contradiction"]) for row in rows)
+    rows = dating.newest(rows, found, "contradiction", "DataContradiction", "timestamp")
+    items = [
+        record(found.records["DataContradiction", row["contradiction"]]) for row in rows[: ask.limits.contradictions]
+    ]
+    return RecordsArm(items=items, total=max(total, len(items)))
 
 
 async def patterns(ask: Question) -> RecordsArm:
     """Return the patterns that were active at the moment, of the subject's sector or of none, and nothing else."""
+    return await _patterns(ask, ask.limits.patterns * 100)
 
-    async def answer() -> RecordsArm:
-        limit = ask.limits.patterns * 100
-        active = await dating.active_patterns(ask.database, ask.at, deadline=ask.deadline, limit=limit)
-        if not active:
-            return RecordsArm()
-        about = subject_ref(ask.subject_id)
-        found = (await ask.dated([about, *(("Pattern", key) for key in active)])).records
-        sector = _sector(found.get(about))
-        fitting = [one for one in found.values() if one.kind == "Pattern" and one.get("sector") in (None, sector)]
-        fitting.sort(key=lambda one: (-float(one.groups.get("performance", {}).get("success_rate", 0.0)), one.key))
-        items = [record(one) for one in fitting[: ask.limits.patterns]]
-        return RecordsArm(items=items, total=len(fitting))
 
-    return await ask.read(ResourceType.PATTERNS, answer)
+async def patterns_first(ask: Question) -> RecordsArm:
+    """Return those among the first hundred that were active."""
+    reason = f"the time was over; these are of the first {FIRST_PATTERNS} active patterns"
+    return _less(await _patterns(ask, FIRST_PATTERNS), reason=reason)
+
+
+async def _patterns(ask: Question, limit: int) -> RecordsArm:
+    active = await dating.active_patterns(ask.database, ask.at, deadline=ask.deadline, limit=limit)
+    if not active:
+        return RecordsArm()
+    subject = subject_ref(ask.subject_id)
+    found = (await ask.dated([subject, *(("Pattern", key) for key in active)])).records
+    sector = _sector(found.get(subject))
+    fitting = [one for one in found.values() if one.kind == "Pattern" and one.get("sector") in (None, sector)]
+    fitting.sort(key=lambda one: (-float(one.groups.get("performance", {}).get("success_rate", 0.0)), one.key))
+    items = [record(one) for one in fitting[: ask.limits.patterns]]
+    return RecordsArm(items=items, total=len(fitting))
 
 
 def _sector(subject: Dated | None) -> str | None:
@@ -404,15 +429,32 @@ def _sector(subject: Dated | None) -> str | None:
 
 async def lessons(ask: Question) -> RecordsArm:
     """Return the lessons that bear on the subject, newest first."""
+    active = await dating.active_patterns(ask.database, ask.at, deadline=ask.deadline)
+    rows, _ = await _found(ask, "lessons_of_subject", ask.limits.lessons, active=active)
+    found = await ask.dated(("Lesson", row["lesson"]) for row in rows)
+    rows = dating.lessons(rows, found, ask.limits.lessons)
+    return _lessons([found.records["Lesson", row["lesson"]] for row in rows], rows[0]["total"] if rows else 0)
 
-    async def answer() -> RecordsArm:
-        active = await dating.active_patterns(ask.database, ask.at, deadline=ask.deadline)
-        rows, _, _ = await _found(ask, "lessons_of_subject", ask.limits.lessons, None, active=active)
-        found = await ask.dated(("Lesson", row["lesson"]) for row in rows)
-        rows = dating.lessons(rows, found, ask.limits.lessons)
-        bearing = [found.records["Lesson", row["lesson"]] for row in rows]
-        bearing.sort(key=lambda one: one.key)
-        bearing.sort(key=lambda one: one.known_at, reverse=True)
-        return RecordsArm(items=[record(one) for one in bearing], total=rows[0]["total"] if rows else 0)
 
-    return await ask.read(ResourceType.GRAPH, answer)
+async def lessons_in_journal(ask: Question) -> RecordsArm:
+    """Return the newest lessons for the domains in which something was stated about the subject."""
+    return _less(await _lessons_in_journal(ask, half=False))
+
+
+async def lessons_sampled(ask: Question) -> RecordsArm:
+    """Return the same of every other lesson."""
+    return _less(await _lessons_in_journal(ask, half=True), Completeness.SAMPLED)
+
+
+async def _lessons_in_journal(ask: Question, *, half: bool) -> RecordsArm:
+    parameters = {"subject_id": ask.subject_id, "limit": ask.limits.lessons, "half": half, **ask.at.limits}
+    rows = await ask.database.named("lessons_in_journal", parameters, deadline=ask.deadline)
+    found = await ask.dated(("Lesson", row["key"]) for row in rows)
+    bearing = [found.records["Lesson", row["key"]] for row in rows if ("Lesson", row["key"]) in found.records]
+    return _lessons(bearing, rows[0]["total"] if rows else 0)
+
+
+def _lessons(bearing: list[Dated], total: int) -> RecordsArm:
+    bearing.sort(key=lambda one: one.key)
+    bearing.sort(key=lambda one: one.known_at, reverse=True)
+    return RecordsArm(items=[record(one) for one in bearing], total=total)

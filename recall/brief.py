@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from cache import tagging
+from cache.entry import State
+from cache.tiered import Loaded, Query, key_of
 from journal.actors import Action, Resource, ResourceType
 from journal.clock import Clock, SystemClock
 from journal.deadline import Deadline
@@ -27,22 +30,17 @@ from journal.errors import (
     UnknownSubject,
 )
 from journal.gateway import Gateway
-from kg.asof import AsOf, Dated, checked, dated, resolve
+from kg.asof import AsOf, checked
+from kg.asof import Clock as On
 from kg.catalog import subject_ref
 from kg.engine import Graph
 from kg.queries import names_search
 from recall import arms
-from recall.arms import Limits, Question
-from recall.model import (
-    Arm,
-    Briefing,
-    DebatesArm,
-    HistoryArm,
-    Quality,
-    RecordsArm,
-    Subject,
-    TrackRecordsArm,
-)
+from recall.arms import Limits
+from recall.kinds import ARMS, SUBJECT, ArmKind
+from recall.model import Arm, Briefing, Subject, SubjectArm
+from recall.opening import open_question
+from recall.through import Inquiry, Sources, l3_of, unavailable
 
 A = TypeVar("A", bound=Arm)
 
@@ -51,6 +49,9 @@ NAMES: Final = 5
 
 RESERVE_MS: Final = 25.0
 """Kept back from the arms to put the answer together, in milliseconds."""
+
+WARMING_MS: Final = 2_000.0
+"""How long one load may take that nobody waits for, in milliseconds."""
 
 LONGEST_NAME: Final = 200
 
@@ -67,16 +68,27 @@ class Recall:
     Answers questions about subjects.
 
     Attributes:
-        gateway: through which everything is read.
-        graph: the graph.
-        halflife_years: age at which an observation weighs half.
+        sources: what is asked.
         clock: for the moment of an answer when Postgres cannot tell it.
     """
 
-    gateway: Gateway
-    graph: Graph
-    halflife_years: float = 2.0
+    sources: Sources
     clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def gateway(self) -> Gateway:
+        """Through which everything is read."""
+        return self.sources.gateway
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self.sources.graph
+
+    @property
+    def halflife_years(self) -> float:
+        """Age at which an observation weighs half."""
+        return self.sources.halflife_years
 
     async def brief(
         self,
@@ -105,36 +117,130 @@ class Recall:
             PermissionDenied: the actor may not read, or not the record of *for_agent*.
         """
         started = time.monotonic()
-        asked, _ = checked(as_of, clock)
+        asked, on = checked(as_of, clock)
         if for_agent is not None:
             await self.gateway.authorize_and_execute(
                 Resource(ResourceType.CREDIBILITY, for_agent, owner=for_agent), Action.READ, _granted, deadline=deadline
             )
+        # Kept back to put the answer together.
+        due = deadline.within_ms(max(1.0, deadline.left_ms() - RESERVE_MS))
         try:
-            async with asyncio.timeout(deadline.left_s()):
-                at, subject_id = await asyncio.gather(
-                    self.moment(as_of, clock, deadline), self.subject(subject, deadline=deadline)
-                )
-        except (PostgresUnavailable, BudgetExceeded, TimeoutError) as error:
+            inquiry = await self.inquire(
+                subject,
+                (SUBJECT, *ARMS),
+                asked=asked,
+                on=on,
+                limits=limits or Limits(),
+                for_agent=for_agent,
+                deadline=due,
+            )
+        except (PostgresUnavailable, BudgetExceeded) as error:
             briefing = self._without_journal(subject, asked, clock, str(error) or "Postgres did not answer in time")
         else:
-            left = deadline.within_ms(max(1.0, deadline.left_ms() - RESERVE_MS))
-            briefing = await _answer(self.question(subject_id, at, left, limits or Limits(), for_agent))
+            try:
+                briefing = await self._answer(inquiry)
+            finally:
+                await inquiry.end()
         return briefing.model_copy(update={"for_agent": for_agent, "took_ms": (time.monotonic() - started) * 1000.0})
 
-    def question(
-        self, subject_id: str, at: AsOf, deadline: Deadline, limits: Limits, for_agent: str | None = None
-    ) -> Question:
-        """Return what the arms are given."""
-        return Question(subject_id, at, self.gateway, self.graph, deadline, limits, self.halflife_years, for_agent)
+    async def inquire(
+        self,
+        subject: str,
+        kinds: Sequence[ArmKind[Any]],
+        *,
+        asked: datetime | None,
+        on: On,
+        limits: Limits,
+        for_agent: str | None = None,
+        deadline: Deadline,
+    ) -> Inquiry:
+        """
+        Begin a question about what a person calls *subject*, with a look at what is kept of *kinds*.
+
+        A name that was found once is remembered, as a kept answer like the others.
+
+        Raises:
+            UnknownSubject, BadInput: as :meth:`subject`.
+            PostgresUnavailable, BudgetExceeded: nobody can say what it names.
+        """
+        budget_ms = deadline.left_ms()
+
+        def begun(subject_id: str) -> Inquiry:
+            return Inquiry(self.sources, subject_id, asked, on, limits, for_agent, deadline, budget_ms)
+
+        tiers, name = self.sources.tiers, _name_query(self.sources, subject)
+        held = tiers.local.get(name.key) if tiers is not None and name.key is not None else None
+        if held is not None:
+            inquiry = begun(name.decode(held.value))
+            inquiry.look(kinds, name)
+            found = await inquiry.found(name)
+            if found.state is State.FRESH:
+                return inquiry
+            await inquiry.end()
+        standing = (
+            await tiers.changes.standing(deadline=deadline.within_ms(tiers.caches_ms)) if tiers is not None else None
+        )
+        try:
+            async with asyncio.timeout(deadline.left_s()):
+                subject_id = await self.subject(subject, deadline=l3_of(deadline, budget_ms))
+        except (PostgresUnavailable, BudgetExceeded, TimeoutError) as error:
+            # What is kept of it, is kept under that id.
+            if held is not None:
+                subject_id = name.decode(held.value)
+            elif subject.startswith(_PREFIXES):
+                subject_id = subject
+            elif isinstance(error, TimeoutError):
+                raise BudgetExceeded("Postgres did not answer in time.") from error
+            else:
+                raise
+        else:
+            if tiers is not None and standing is not None:
+                tags = frozenset(tagging.subject(one) for one in _candidates(subject))
+                tiers.keep_here(name, Loaded(subject_id, self.clock.now(), tags), standing.bookmark)
+        inquiry = begun(subject_id)
+        inquiry.look(kinds)
+        return inquiry
+
+    async def _answer(self, inquiry: Inquiry) -> Briefing:
+        """Return all arms; one that fails or comes late never empties the others."""
+        found = await asyncio.gather(*(_guarded(inquiry, kind) for kind in (SUBJECT, *ARMS)))
+        about, shown = found[0], dict(zip((kind.name for kind in ARMS), found[1:], strict=True))
+        try:
+            async with asyncio.timeout(inquiry.deadline.left_s() + RESERVE_MS / 2000.0):
+                opening = await inquiry.opening() if inquiry.loaded or inquiry.before is None else None
+        except (TimeoutError, ImemError):
+            opening = None
+        at = inquiry.placed(opening)
+        record = about.record if isinstance(about, SubjectArm) else None
+        briefing = Briefing(
+            subject=Subject(subject_id=inquiry.subject_id, record=record),
+            as_of=at.at if at is not None else inquiry.asked or self.clock.now(),
+            clock=inquiry.on.value,
+            asked_as_of=inquiry.asked,
+            complete_until=at.complete_until if at is not None else None,
+            **shown,
+        )
+        return briefing.model_copy(update={"mode": "degraded"}) if briefing.degraded else briefing
+
+    async def warm(self, subject: str, *, deadline: Deadline, budget_ms: float = WARMING_MS) -> int:
+        """
+        Load what briefings of *subject* will ask for, three arms at a time; return how many were loaded.
+
+        Raises:
+            UnknownSubject: nothing is known under that name.
+            PostgresUnavailable, BudgetExceeded: nobody can say what it names.
+        """
+        tiers = self.sources.tiers
+        if tiers is None:
+            return 0
+        subject_id = await self.subject(subject, deadline=deadline)
+        inquiry = Inquiry(self.sources, subject_id, None, On.KNOWN, Limits(), None, deadline, deadline.left_ms())
+        return await tiers.warm([(inquiry.query(kind), inquiry.loader(kind)) for kind in ARMS], budget_ms=budget_ms)
 
     async def moment(self, as_of: datetime | None, clock: str, deadline: Deadline) -> AsOf:
         """Return the moment to use; on the recorded clock also nothing later than what is scored."""
-        at = await resolve(self.gateway.database, as_of, clock, deadline=deadline)
-        if clock != "recorded":
-            return at
-        scored = (await self.gateway.database.named("scored_horizon", deadline=deadline))[0]["horizon"]
-        return replace(at, at=min(at.at, scored))
+        asked, on = checked(as_of, clock)
+        return (await open_question(self.gateway.database, on, deadline=deadline)).at(asked, on)
 
     async def subject(self, subject: str, *, deadline: Deadline) -> str:
         """
@@ -146,10 +252,7 @@ class Recall:
         """
         if not subject.strip() or len(subject) > LONGEST_NAME or "\x00" in subject:
             raise BadInput("subject", f"must be a name of 1 to {LONGEST_NAME} characters.")
-        candidates = [subject] if subject.startswith(_PREFIXES) else [f"{prefix}{subject}" for prefix in _PREFIXES]
-        if not subject.startswith(_PREFIXES) and subject.upper() != subject:
-            candidates.append(f"company:{subject.upper()}")
-        for candidate in candidates:
+        for candidate in _candidates(subject):
             if await self._exists(candidate, deadline):
                 return candidate
         nearest, searched = await self._nearest(subject, deadline)
@@ -204,19 +307,14 @@ class Recall:
 
     def _without_journal(self, subject: str, asked: datetime | None, clock: str, reason: str) -> Briefing:
         """Return the answer of an institution whose journal is away: nothing, labelled as such."""
-        away = {"quality": Quality.UNAVAILABLE, "reason": _sentence(reason)}
+        error = PostgresUnavailable(reason)
         return Briefing(
             subject=Subject(subject_id=subject),
             as_of=asked or self.clock.now(),
             clock=clock,
             asked_as_of=asked,
             mode="degraded",
-            history=HistoryArm(**away),
-            debates=DebatesArm(**away),
-            track_records=TrackRecordsArm(**away),
-            contradictions=RecordsArm(**away),
-            patterns=RecordsArm(**away),
-            lessons=RecordsArm(**away),
+            **{kind.name: unavailable(kind.make, error) for kind in ARMS},
         )
 
 
@@ -224,61 +322,33 @@ async def _granted() -> None:
     """Stand for the operation where only the decision is wanted."""
 
 
-async def _answer(question: Question) -> Briefing:
-    (about, history, debates, track_records), (contradictions, patterns, lessons) = await asyncio.gather(
-        asyncio.gather(
-            _about(question),
-            _guarded(question, arms.history(question), HistoryArm),
-            _guarded(question, arms.debates(question), DebatesArm),
-            _guarded(question, arms.speakers(question), TrackRecordsArm),
-        ),
-        asyncio.gather(
-            _guarded(question, arms.contradictions(question), RecordsArm),
-            _guarded(question, arms.patterns(question), RecordsArm),
-            _guarded(question, arms.lessons(question), RecordsArm),
-        ),
-    )
-    at = question.at
-    briefing = Briefing(
-        subject=Subject(subject_id=question.subject_id, record=arms.record(about) if about is not None else None),
-        as_of=at.at,
-        clock=at.clock.value,
-        asked_as_of=at.asked,
-        complete_until=at.complete_until,
-        history=history,
-        debates=debates,
-        track_records=track_records,
-        contradictions=contradictions,
-        patterns=patterns,
-        lessons=lessons,
-    )
-    return briefing.model_copy(update={"mode": "degraded"}) if briefing.degraded else briefing
+def _candidates(subject: str) -> list[str]:
+    """Return the subject ids that somebody may mean by *subject*, in the order in which they are tried."""
+    if subject.startswith(_PREFIXES):
+        return [subject]
+    candidates = [f"{prefix}{subject}" for prefix in _PREFIXES]
+    return candidates if subject.upper() == subject else [*candidates, f"company:{subject.upper()}"]
 
 
-async def _about(question: Question) -> Dated | None:
-    """Return the subject's own record, or none when there is none, or none in time."""
-    ref = subject_ref(question.subject_id)
-    try:
-        answer = await dated(question.database, [ref], question.at, deadline=question.deadline)
-    except ImemError:
-        return None
-    return answer.records.get(ref)
+def _name_query(sources: Sources, subject: str) -> Query[str]:
+    """Return under what the subject is remembered that a name means; no actor sees another's names differently."""
+    key = key_of("name", "1", "all", {"journal": sources.journal, "name": subject}) if _sendable(subject) else None
+    return Query("name", key, str.encode, bytes.decode)
 
 
-async def _guarded(question: Question, work: Awaitable[A], make: type[A]) -> A:
+def _sendable(text: str) -> bool:
+    return text.isprintable() and len(text) <= LONGEST_NAME
+
+
+async def _guarded(inquiry: Inquiry, kind: ArmKind[A]) -> A:
     """Return the arm, or one that says why there is none."""
     try:
-        async with asyncio.timeout(question.deadline.left_s()):
-            return await work
+        async with asyncio.timeout(inquiry.deadline.left_s()):
+            return await inquiry.arm(kind)
     except PermissionDenied:
         raise
     except TimeoutError:
-        reason = "it was not there before the deadline"
-    except ImemError as error:
-        reason = str(error)
-    return make(quality=Quality.UNAVAILABLE, reason=_sentence(reason))
-
-
-def _sentence(reason: str) -> str:
-    """Return *reason* as the inner part of a note."""
-    return reason.rstrip(".").replace("\n", " ")
+        error: ImemError = BudgetExceeded("It was not there before the deadline.")
+    except ImemError as failure:
+        error = failure
+    return unavailable(kind.make, error)

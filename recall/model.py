@@ -27,10 +27,28 @@ class Quality(StrEnum):
 
     EXACT = "exact"
     """Everything that was known, as asked."""
+    STALE = "stale"
+    """What was known a while ago, as asked then: a store did not answer in time; ``age_s`` says how long ago."""
     PARTIAL = "partial"
     """Something may be missing; the reason says what."""
     UNAVAILABLE = "unavailable"
     """It could not be asked: an empty answer here does not mean that nothing is known."""
+
+
+class Completeness(StrEnum):
+    """Of what an answer that is not whole was made."""
+
+    TOP_N = "top_n"
+    """Of the first ones alone."""
+    SAMPLED = "sampled"
+    """Of half of them."""
+
+
+EXHAUSTED: str = "QUERY_TIMEOUT_EXHAUSTED"
+"""The error of an arm that is empty because the time was over, for the answer and for all that could stand in."""
+
+AWAY: str = "STORE_UNAVAILABLE"
+"""The error of an arm that is empty because a store is away, and nothing could stand in."""
 
 
 class Record(Value):
@@ -199,11 +217,19 @@ class Arm(Value):
         quality: how good the answer is.
         reason: why it is not exact.
         total: how many there are; ``items`` may hold fewer.
+        age_s: of a stale answer, its age in seconds.
+        completeness: of a partial one, what it was made of.
+        error: of an unavailable one, ``QUERY_TIMEOUT_EXHAUSTED`` or ``STORE_UNAVAILABLE``.
+        fallback_exhausted: whether all that could stand in was tried in vain: an empty answer then says nothing.
     """
 
     quality: Quality = Quality.EXACT
     reason: str | None = None
     total: int = 0
+    age_s: float | None = None
+    completeness: Completeness | None = None
+    error: str | None = None
+    fallback_exhausted: bool | None = None
 
 
 class HistoryArm(Arm):
@@ -228,6 +254,12 @@ class RecordsArm(Arm):
     """Records of one kind, newest first."""
 
     items: list[Record] = Field(default_factory=list)
+
+
+class SubjectArm(Arm):
+    """The subject's own record; no part of what is shown apart."""
+
+    record: Record | None = None
 
 
 class Subject(Value):

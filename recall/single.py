@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -11,28 +12,19 @@ import neo4j.time
 from credibility.track_record import track_pairs, track_records
 from journal.actors import Action, Resource, ResourceType
 from journal.deadline import Deadline
-from journal.errors import BadInput
-from kg.asof import Answer, AsOf, dated
+from journal.errors import BadInput, BudgetExceeded
+from kg.asof import Answer, AsOf, checked, dated
 from kg.catalog import KINDS
 from kg.enums import PatternStatus
 from kg.queries import arguments, named_queries
 from recall import arms
-from recall.arms import Limits, Question
+from recall.arms import Limits
 from recall.brief import Recall
+from recall.kinds import PARTS
 from recall.model import Arm, DebateItem, DebateOnFile, DebateTurn, Text, TrackRecordsArm
 from recall.rows import active_patterns, finished
 
 A = TypeVar("A", bound=Arm)
-
-PARTS: Final[Mapping[str, Callable[[Question], Awaitable[Arm]]]] = {
-    "history": arms.history,
-    "debates": arms.debates,
-    "track_records": arms.speakers,
-    "contradictions": arms.contradictions,
-    "patterns": arms.patterns,
-    "lessons": arms.lessons,
-}
-"""The arms of a briefing by name."""
 
 ACTIVE: Final = "active"
 """The parameter of queries that need to know which patterns were active."""
@@ -86,9 +78,16 @@ async def part(
         PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
     """
     limits = Limits() if limit is None else Limits(*(bounded(limit),) * 7)
-    at = await recall.moment(as_of, clock, deadline)
-    subject_id = await recall.subject(subject, deadline=deadline)
-    arm = await PARTS[name](recall.question(subject_id, at, deadline, limits))
+    asked, on = checked(as_of, clock)
+    which = PARTS[name]
+    inquiry = await recall.inquire(subject, (which,), asked=asked, on=on, limits=limits, deadline=deadline)
+    try:
+        async with asyncio.timeout(deadline.left_s()):
+            arm = await inquiry.arm(which)
+    except TimeoutError as error:
+        raise BudgetExceeded("It was not there before the deadline.") from error
+    finally:
+        await inquiry.end()
     if not isinstance(arm, kind):
         raise TypeError(f"The arm {name} is no {kind.__name__}.")
     return arm

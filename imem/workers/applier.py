@@ -17,6 +17,8 @@ import kombu.exceptions
 import structlog
 from celery import Celery
 
+from cache.client import Client
+from cache.invalidation import Teller, Told
 from credibility.derive import SettledBy
 from credibility.tasks import SETTLE
 from imem.celery_app import SETTLE_EVERY_S, make_app
@@ -138,10 +140,10 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     shown = serve(settings.home, settings.prometheus_port) if settings.prometheus_port is not None else None
     async with Stores.open(settings) as stores:
-        durable = secret(stores.settings, "valkey_durable_url")
+        address = secret(stores.settings, "valkey_durable_url")
         priority = stores.settings.sync_priority
-        bell = StreamBell(durable) if priority else Cycle()
-        speaker = Speaker(durable)
+        bell = StreamBell(address) if priority else Cycle()
+        speaker = Speaker(address)
         asker = Asker(make_app(stores.settings))
         warmer = Warmer(stores.graph)
 
@@ -149,11 +151,15 @@ async def _serve(settings: Settings) -> None:
             warmer.applied()
             asker.applied(frozenset(event.kind for event in events))
 
+        durable = Client(address, name="The durable Valkey")
+        told_of = Told(stores.database, Teller(durable, lambda: bool(applier.lease.epoch)))
         applier = Applier(
             stores.database,
             stores.graph,
             bell,
+            written=told_of.written,
             applied=applied,
+            derived=told_of.derived,
             announce=speaker.say,
             died=DeadAlerts(),
             lanes=priority,
@@ -161,9 +167,14 @@ async def _serve(settings: Settings) -> None:
             batch=settings.apply_batch,
         )
         log.info("applier.started", batch=settings.apply_batch, priority=priority)
-        work = [asyncio.create_task(applier.run()), asyncio.create_task(asker.run())]
-        work.append(asyncio.create_task(watch_queue(stores.database, lambda: applier.yielding)))
-        work.append(asyncio.create_task(routing(stores, priority=priority)))
+        parts = (
+            applier.run(),
+            asker.run(),
+            told_of.teller.run(),
+            watch_queue(stores.database, lambda: applier.yielding),
+            routing(stores, priority=priority),
+        )
+        work = [asyncio.create_task(one) for one in parts]
         warming = asyncio.create_task(warmer.run(tell_ready))
         told = asyncio.create_task(stop.wait())
         try:
@@ -179,6 +190,7 @@ async def _serve(settings: Settings) -> None:
                 async with asyncio.timeout(CLOSING_S):
                     await bell.close()
                     await speaker.close()
+                    await durable.close()
                     await stores.graph.close()
         for task in done - {told}:
             task.result()

@@ -19,12 +19,14 @@ WHERE h.subject_id = %(subject_id)s AND h.kind = ANY (%(kinds)s::text[]) AND h.g
 ORDER BY h.occurred_at DESC, h.kind, h.key LIMIT %(limit)s
 
 -- speakers_in_journal --
--- Who made statements about a subject, and in which domain: what is asked when the graph is away.
+-- Who made statements about a subject, and in which domain: what is asked when the graph is away; half: of every other
+-- statement.
 SELECT e.payload -> 'core' ->> 'agent' AS agent, e.payload -> 'core' ->> 'domain' AS domain, count(*) AS findings,
     count(h.metric) AS claims
 FROM record_head AS h JOIN event AS e ON e.position = h.position
 WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+  AND (NOT %(half)s::boolean OR mod(h.position, 2) = 0)
 GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(limit)s
 
 -- turn_counts --
@@ -80,3 +82,43 @@ SELECT actor FROM agent_cursor WHERE actor <> ALL (%(actors)s::text[]) AND pushe
 SELECT (SELECT count(*) FROM settlement_due WHERE stuck IS NULL) + (SELECT count(*) FROM track_due) + (SELECT count(*) FROM derive_work)
     + (SELECT count(*) FROM delivery WHERE state IN ('pending', 'dispatched')) AS due,
     (SELECT count(*) FROM agent_outcome) AS scores
+
+-- opening --
+-- What every question begins with: the safe horizon, the present moment, and the epoch of pattern statuses.
+SELECT imem_safe_horizon() AS horizon, imem_now() AS now, (SELECT epoch FROM pattern_epoch) AS epoch
+
+-- whereabouts --
+-- What the records with the given kinds and keys are about: what is kept under its name has changed with them. Of a subject
+-- that is a question, its series as well. Columns: subject_id, series_id, kind, agent; any may be NULL.
+WITH wanted AS (
+    SELECT DISTINCT h.kind, h.key, h.subject_id, h.position
+    FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS w (kind, key)
+    JOIN record_head AS h ON h.kind = w.kind AND h.key = w.key AND h.grp = 'core'
+),
+about AS (
+    SELECT w.kind, w.subject_id, e.payload -> 'core' AS core FROM wanted AS w JOIN event AS e ON e.position = w.position
+),
+subjects AS (
+    SELECT DISTINCT unnest(%(subjects)s::text[] || array(SELECT a.subject_id FROM about AS a WHERE a.subject_id IS NOT NULL)) AS subject_id
+)
+SELECT s.subject_id, m.payload -> 'core' ->> 'series_id' AS series_id, NULL AS kind, NULL AS agent FROM subjects AS s
+LEFT JOIN record_head AS h ON left(s.subject_id, 7) = 'market:' AND h.kind = 'Market' AND h.key = substr(s.subject_id, 8) AND h.grp = 'core'
+LEFT JOIN event AS m ON m.position = h.position
+UNION
+SELECT NULL, NULL, a.kind, coalesce(a.core ->> 'agent_id', a.core ->> 'agent') FROM about AS a
+WHERE coalesce(a.core ->> 'agent_id', a.core ->> 'agent') IS NOT NULL
+
+-- lessons_in_journal --
+-- The newest lessons for the domains in which something was stated about a subject, and how many there are: what is asked
+-- when the graph is away. Of corrected ones the first statement decides. Parameters: subject_id, known_until,
+-- recorded_until, limit, half (of all, every other one).
+WITH domains AS (
+    SELECT DISTINCT e.payload -> 'core' ->> 'domain' AS domain FROM record_head AS h JOIN event AS e ON e.position = h.position
+    WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
+      AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+)
+SELECT h.key, count(*) OVER () AS total FROM record_head AS h JOIN event AS e ON e.position = h.position
+WHERE h.kind = 'Lesson' AND h.grp = 'core' AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+  AND (NOT %(half)s::boolean OR mod(h.position, 2) = 0)
+  AND EXISTS (SELECT FROM domains AS d WHERE e.payload -> 'core' -> 'affected_domains' ? d.domain)
+ORDER BY h.position DESC, h.key LIMIT %(limit)s

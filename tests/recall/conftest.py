@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest_asyncio
 from pydantic import SecretStr
+from redis.asyncio import Redis
 
+from cache.client import Client
+from cache.invalidation import Teller, Told
 from credibility.derive import SettledBy
 from credibility.settle import settle_due
 from imem.memory import Memory
@@ -32,12 +37,14 @@ class Desk:
         journal: the journal.
         memory: what is asked.
         settings: by which another memory can be opened.
+        told: tells of what is applied; none where nobody does, so that nothing is kept.
     """
 
     world: World
     journal: Journal
     memory: Memory
     settings: Settings
+    told: Told | None = None
 
     async def know(self, lines: Sequence[Line], source: str = "test") -> None:
         """State facts as an import and let every pipeline finish."""
@@ -48,7 +55,8 @@ class Desk:
     async def work(self) -> None:
         """Apply and settle what is due."""
         gateway = Gateway(self.journal.database, importer())
-        applier = self.world.applier(self.journal, derivers={"settled_by": SettledBy()})
+        hooks = {} if self.told is None else {"written": self.told.written, "derived": self.told.derived}
+        applier = self.world.applier(self.journal, derivers={"settled_by": SettledBy()}, **hooks)
         await applier.drain()
         await settle_due(self.journal.database, gateway, halflife_years=2.0, until=Deadline.never())
         await applier.drain()
@@ -67,3 +75,34 @@ async def desk(empty: World, journal: Journal) -> AsyncIterator[Desk]:
     settings = settings_of(empty, journal)
     async with Memory.open(settings) as memory:
         yield Desk(empty, journal, memory, settings)
+
+
+@asynccontextmanager
+async def patient(settings: Settings) -> AsyncIterator[Memory]:
+    """Open a memory that gives its caches the time that a busy machine takes."""
+    async with Memory.open(settings) as memory:
+        tiers = memory._stores.tiers
+        assert tiers is not None
+        assert tiers.shared is not None
+        tiers.caches_ms = tiers.shared.budget_ms = 2_000.0
+        yield memory
+
+
+@pytest_asyncio.fixture
+async def telling(empty: World, journal: Journal) -> AsyncIterator[Desk]:
+    """Lend a desk whose changes are told of, so that answers are kept; at first none is."""
+    settings = settings_of(empty, journal)
+    assert settings.valkey_durable_url is not None
+    assert settings.valkey_cache_url is not None
+    for url in (settings.valkey_durable_url, settings.valkey_cache_url):
+        async with Redis.from_url(url.get_secret_value()) as bare:
+            await bare.flushall()
+    async with Client(settings.valkey_durable_url.get_secret_value()) as client, patient(settings) as memory:
+        teller = Teller(client, lambda: True)
+        await teller._beat()
+        word = asyncio.create_task(teller.run())
+        try:
+            yield Desk(empty, journal, memory, settings, Told(journal.database, teller))
+        finally:
+            word.cancel()
+            await asyncio.gather(word, return_exceptions=True)

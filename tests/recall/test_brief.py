@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from imem.memory import Memory
 from journal.errors import BadInput, PermissionDenied, UnknownSubject
 from journal.settings import Role
-from recall.model import Briefing, Quality
+from recall.model import AWAY, Briefing, Completeness, Quality
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day
@@ -145,7 +145,8 @@ async def test_without_neo4j_the_journal_answers_and_says_so(desk: Desk) -> None
     assert [item.analysis for item in briefing.history.items] == [item.analysis for item in complete.history.items]
     assert briefing.history.items[0].findings == complete.history.items[0].findings
     assert briefing.track_records.items == complete.track_records.items
-    assert briefing.lessons.quality is Quality.UNAVAILABLE
+    assert briefing.lessons.quality is Quality.PARTIAL
+    assert {briefing.history.completeness, briefing.lessons.completeness} == {Completeness.TOP_N}
     assert briefing.patterns.quality is Quality.EXACT
     assert "[partial: Neo4j could not be asked" in briefing.to_markdown()
 
@@ -160,6 +161,7 @@ async def test_without_postgres_nothing_is_claimed(desk: Desk) -> None:
         assert time.monotonic() - begun < 1.2
     assert briefing.mode == "degraded"
     assert {arm.quality for arm in briefing.arms.values()} == {Quality.UNAVAILABLE}
+    assert all(arm.fallback_exhausted and arm.error == AWAY for arm in briefing.arms.values())
 
 
 async def test_single_questions_answer_as_the_briefing_does(desk: Desk) -> None:

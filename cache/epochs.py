@@ -1,0 +1,98 @@
+"""
+Whether kept answers still hold.
+
+Whoever writes the graph tells of each write by tags, before anybody is told that it is applied
+(:mod:`cache.invalidation`); whoever uses a kept answer asks here what has changed since. That is one question for all
+answers of a request, so that an agent always finds what it was told is there, in whichever process, and a message that
+was missed can never let an old answer live.
+
+Nobody can say so while the server is away, or while nobody who writes the graph says that he tells of it: then no kept
+answer is more than a stale one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cache.client import Client
+from cache.entry import Bookmark, Entry
+from cache.keys import ALIVE, CHANGES, TOLD, number_of_tag
+from cache.metrics import UNREADABLE
+from cache.scripts import script
+from journal.deadline import Deadline
+from journal.errors import ImemError
+
+TOLD_AT_ONCE: Final = 500
+"""Changes that are read in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    What had changed when it was asked.
+
+    Attributes:
+        bookmark: the newest change: what a load that begins now has seen.
+        since: changes before that one are not known.
+        changed: number of a tag → the change that last had it; of those that were asked about.
+    """
+
+    bookmark: Bookmark
+    since: int
+    changed: Mapping[int, int]
+
+    def holds(self, entry: Entry) -> bool:
+        """
+        Return whether nothing that *entry* hangs on has changed since it was loaded.
+
+        Raises:
+            KeyError: one of its tags was not asked about.
+        """
+        seen = entry.bookmark
+        if seen.server != self.bookmark.server or not self.since <= seen.number <= self.bookmark.number:
+            return False
+        return all(self.changed[number_of_tag(tag)] <= seen.number for tag in entry.tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """
+    Reads what has changed.
+
+    Attributes:
+        client: of the durable server.
+    """
+
+    client: Client
+
+    async def standing(self, tags: Iterable[str] = (), *, deadline: Deadline) -> Standing | None:
+        """Return how things stand, for *tags*; None where nobody can say."""
+        numbers = sorted({number_of_tag(tag) for tag in tags})
+        try:
+            found = await self.client.run(script("changes_look"), (CHANGES, ALIVE), numbers, deadline=deadline)
+        except ImemError:
+            found = None
+        if not found:
+            UNREADABLE.inc()
+            return None
+        server, since, newest, *changed = found
+        return Standing(
+            Bookmark(server.decode("ascii"), int(newest)),
+            int(since),
+            dict(zip(numbers, (int(change or 0) for change in changed), strict=True)),
+        )
+
+    async def told_after(self, number: int, *, deadline: Deadline) -> list[tuple[int, frozenset[str]]]:
+        """
+        Return the changes after *number* with their tags, oldest first, at most :data:`TOLD_AT_ONCE`.
+
+        Raises:
+            ValkeyUnavailable, BudgetExceeded: nobody can say.
+        """
+        found = await self.client.run(script("changes_told_after"), (TOLD,), (number, TOLD_AT_ONCE), deadline=deadline)
+        return [
+            (int(name.partition(b"-")[0]), frozenset(fields[1].decode("utf-8", "surrogatepass").split("\n")))
+            for name, fields in found
+        ]

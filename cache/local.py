@@ -1,0 +1,91 @@
+"""C2: answers kept in the process, the least recently used going first, none beyond its time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final
+
+from cachetools import TLRUCache
+
+from cache.entry import Entry
+from cache.metrics import BYTES, ENTRIES, EVICTIONS, INVALIDATIONS
+from journal.clock import Clock
+
+MOST_ENTRIES: Final = 10_000
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""What one process keeps at most; whichever bound is met first."""
+
+TIER: Final = "C2"
+
+
+class Local:
+    """
+    Entries of one process.
+
+    Args:
+        clock: by which entries age.
+        most_entries, most_bytes: its bounds.
+    """
+
+    def __init__(self, clock: Clock, *, most_entries: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> None:
+        self._clock = clock
+        self._most_entries = most_entries
+        self._most_bytes = most_bytes
+        self._entries: TLRUCache[bytes, Entry, datetime] = TLRUCache(
+            most_bytes, ttu=lambda _, entry, __: entry.stale_until, timer=clock.now, getsizeof=_size
+        )
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def size_bytes(self) -> int:
+        """What its entries take, about."""
+        return int(self._entries.currsize)
+
+    def get(self, key: bytes) -> Entry | None:
+        """Return the entry, or None where there is none or it is too old for anything."""
+        found: Entry | None = self._entries.get(key)
+        return found
+
+    def put(self, key: bytes, entry: Entry) -> None:
+        """Keep an entry; what was used least recently makes room for it. One larger than everything is not kept."""
+        if entry.size_bytes > self._most_bytes or self._clock.now() >= entry.stale_until:
+            return
+        before = len(self._entries) + (key not in self._entries)
+        self._entries[key] = entry
+        while len(self._entries) > self._most_entries:
+            self._entries.popitem()
+        EVICTIONS.labels(TIER).inc(max(0, before - len(self._entries)))
+        self._show()
+
+    def drop(self, key: bytes) -> None:
+        """Drop one entry, if it is there."""
+        if self._entries.pop(key, None) is not None:
+            INVALIDATIONS.labels(TIER).inc()
+            self._show()
+
+    def drop_tagged(self, tags: Collection[str]) -> int:
+        """Drop what bears one of *tags*; return how many."""
+        wanted = frozenset(tags)
+        gone = [key for key, entry in self._entries.items() if not wanted.isdisjoint(entry.tags)]
+        for key in gone:
+            self._entries.pop(key, None)
+        INVALIDATIONS.labels(TIER).inc(len(gone))
+        self._show()
+        return len(gone)
+
+    def clear(self) -> None:
+        """Drop everything: something was missed."""
+        INVALIDATIONS.labels(TIER).inc(len(self._entries))
+        self._entries.clear()
+        self._show()
+
+    def _show(self) -> None:
+        ENTRIES.labels(TIER).set(len(self._entries))
+        BYTES.labels(TIER).set(self._entries.currsize)
+
+
+def _size(entry: Entry) -> int:
+    return entry.size_bytes

@@ -1,0 +1,75 @@
+-- What has changed, by tag: whoever uses a kept answer asks here whether it still holds. On the *durable* server. Keys:
+--   fas:changes         hash: since, n (the newest change), and by the number of a tag (0 to 65,535) the change that last
+--                       had it; some 6 MB at most. No expiry.
+--   fas:changes:told    stream: one entry a change, its id the change's number, with the tags in clear; the newest 4,096
+--   fas:changes:alive   string: whoever writes the graph tells of its writes; lapses by itself within 2 s
+-- Changes are numbered from the microsecond at which counting began, so that a server that was emptied never counts
+-- anew what an entry has seen. What was counted before "since" is not known: such entries are of no use.
+
+-- changes_begun --
+-- Begins to count where there is no count.
+local function begun(changes)
+  if redis.call('HEXISTS', changes, 'since') == 0 then
+    local now = redis.call('TIME')
+    local start = now[1] .. string.format('%06d', now[2])
+    redis.call('HSET', changes, 'since', start, 'n', start)
+  end
+end
+
+-- changes_tell --
+#!lua
+-- with: changes_begun
+-- Tells of one change.
+--   changes_tell(changes, told; kept, tags in clear, number of a tag, …) → 1
+begun(KEYS[1])
+local n = redis.call('HINCRBY', KEYS[1], 'n', 1)
+for i = 3, #ARGV do
+  redis.call('HSET', KEYS[1], ARGV[i], n)
+end
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[1], string.format('%.0f-0', n), 'tags', ARGV[2])
+return 1
+
+-- changes_forget --
+#!lua
+-- Makes everything that was kept so far useless: nobody can say what has changed.
+--   changes_forget(changes, told) → 1
+begun(KEYS[1])
+local n = redis.call('HINCRBY', KEYS[1], 'n', 1)
+redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('HSET', KEYS[1], 'since', n, 'n', n)
+return 1
+
+-- changes_beat --
+#!lua
+-- with: changes_begun
+-- Says that everything was told so far, until a moment of this server's clock; one that has passed says nothing.
+--   changes_beat(changes, alive; until in ms, 0 only asks for the time) → the time in ms
+begun(KEYS[1])
+local now = redis.call('TIME')
+local ms = now[1] * 1000 + math.floor(now[2] / 1000)
+if tonumber(ARGV[1]) > ms then
+  redis.call('SET', KEYS[2], 1, 'PXAT', ARGV[1])
+end
+return ms
+
+-- changes_look --
+#!lua flags=no-writes
+-- How things stand: which server process this is, since when it counts, the newest change, and of each tag its last one.
+-- Nothing where nobody tells of changes, so that nobody knows. A server that was started again is another one: it may
+-- have lost the last second of what it was told.
+--   changes_look(changes, alive; number of a tag, …) → {server, since, newest, change or false, …} or nil
+if redis.call('EXISTS', KEYS[2]) == 0 then
+  return false
+end
+local found = redis.call('HMGET', KEYS[1], 'since', 'n', unpack(ARGV))
+if not found[1] then
+  return false
+end
+table.insert(found, 1, string.match(redis.call('INFO', 'server'), 'run_id:(%x+)'))
+return found
+
+-- changes_told_after --
+#!lua flags=no-writes
+-- The changes after one, oldest first; how they are numbered shows whether one is missing.
+--   changes_told_after(told; number, how many) → {{number-0, {'tags', tags}}, …}
+return redis.call('XRANGE', KEYS[1], '(' .. ARGV[1] .. '-0', '+', 'COUNT', ARGV[2])

@@ -1,0 +1,33 @@
+"""What the cache counts, under the names that are scraped. Warming is counted as loads, never as requests."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from prometheus_client import Counter, Gauge
+
+REQUESTS: Final = Counter(
+    "cache_requests_total",
+    "Requests by the tier that answered (C2 in the process, C1 shared, L3 loaded), and what the answer was.",
+    ("tier", "query", "result"),
+)
+"""*result*: ``hit``, ``negative`` (a hit that says that nothing was found), ``stale``, ``miss`` (loaded from L3)."""
+
+
+@cache
+def requests(tier: str, query: str, result: str) -> Counter:
+    """Return the counter of these requests, which is dear to look up."""
+    return REQUESTS.labels(tier, query, result)
+
+
+LOADS: Final = Counter("cache_loads_total", "Loads from L3, asked for or warming.", ("query", "why"))
+SHARED_LOADS: Final = Counter("cache_shared_loads_total", "Requests that waited for somebody else's load.", ("query",))
+EVICTIONS: Final = Counter("cache_evictions_total", "Entries that made room for others.", ("tier",))
+INVALIDATIONS: Final = Counter("cache_invalidations_total", "Entries that ceased to hold.", ("tier",))
+TROUBLE: Final = Counter("cache_errors_total", "What a cache could not do; each counts as a miss.", ("tier",))
+ENTRIES: Final = Gauge("cache_entries", "Entries held in this process.", ("tier",))
+BYTES: Final = Gauge("cache_bytes", "Bytes held in this process.", ("tier",))
+UNREADABLE: Final = Counter(
+    "cache_epochs_unreadable_total", "Times that nobody could say whether kept answers still hold."
+)

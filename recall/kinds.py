@@ -1,0 +1,121 @@
+"""The arms by name: how each is asked, what stands in for it, and what a kept answer of it hangs on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, Generic, TypeVar
+
+import orjson
+
+from cache import tagging
+from journal.actors import ResourceType
+from recall import arms
+from recall.arms import Limits, Question
+from recall.model import Arm, DebatesArm, HistoryArm, RecordsArm, SubjectArm, TrackRecordsArm
+
+A = TypeVar("A", bound=Arm)
+
+MOST_STEPS: Final = 2
+"""Things that are tried at most where an answer does not come in time."""
+
+
+def _no_tags(_: Any) -> frozenset[str]:
+    return frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ArmKind(Generic[A]):
+    """
+    One kind of arm.
+
+    Attributes:
+        name: of the arm, and the type of its query.
+        make: its model.
+        exact: the answer.
+        instead: what may stand in for it, in order.
+        limits: those of :class:`~recall.arms.Limits` that shape it.
+        resource: what the gateway is asked for.
+        own_record: whether an answer hangs on the subject's own record alone, not on all that is stated about it.
+        tags: beside that: what else an answer hangs on.
+        shows_patterns: whether it may show patterns.
+        for_agent: whether it shows the record of who asks.
+    """
+
+    name: str
+    make: type[A]
+    exact: Callable[[Question], Awaitable[A]]
+    instead: tuple[Callable[[Question], Awaitable[A]], ...] = ()
+    limits: tuple[str, ...] = ()
+    resource: ResourceType = ResourceType.GRAPH
+    own_record: bool = False
+    tags: Callable[[A], frozenset[str]] = field(default=_no_tags)
+    shows_patterns: bool = False
+    for_agent: bool = False
+
+    def arguments(self, limits: Limits) -> dict[str, int]:
+        """Return what of *limits* it is shaped by."""
+        return {name: getattr(limits, name) for name in self.limits}
+
+
+def _of_debates(arm: DebatesArm) -> frozenset[str]:
+    shown = [one for item in arm.items for one in (*item.resolutions, *([item.disputed] if item.disputed else ()))]
+    return frozenset(tagging.record(one.kind, one.key) for one in shown)
+
+
+def _of_speakers(arm: TrackRecordsArm) -> frozenset[str]:
+    return frozenset(tagging.agent(item.agent) for item in arm.items)
+
+
+SUBJECT: Final = ArmKind("subject", SubjectArm, arms.about, own_record=True)
+HISTORY: Final = ArmKind(
+    "history", HistoryArm, arms.history, (arms.history_in_journal,), limits=("analyses", "findings")
+)
+DEBATES: Final = ArmKind(
+    "debates", DebatesArm, arms.debates, (arms.debates_in_journal,), limits=("debates",), tags=_of_debates
+)
+TRACK_RECORDS: Final = ArmKind(
+    "track_records",
+    TrackRecordsArm,
+    arms.speakers,
+    (arms.speakers_in_journal, arms.speakers_sampled),
+    limits=("speakers",),
+    tags=_of_speakers,
+    for_agent=True,
+)
+CONTRADICTIONS: Final = ArmKind(
+    "contradictions", RecordsArm, arms.contradictions, (arms.contradictions_in_journal,), limits=("contradictions",)
+)
+PATTERNS: Final = ArmKind(
+    "patterns",
+    RecordsArm,
+    arms.patterns,
+    (arms.patterns_first,),
+    limits=("patterns",),
+    resource=ResourceType.PATTERNS,
+    own_record=True,
+    tags=lambda _: frozenset({tagging.PATTERNS}),
+    shows_patterns=True,
+)
+LESSONS: Final = ArmKind(
+    "lessons",
+    RecordsArm,
+    arms.lessons,
+    (arms.lessons_in_journal, arms.lessons_sampled),
+    limits=("lessons",),
+    tags=lambda _: frozenset({tagging.PATTERNS, tagging.LESSONS}),
+    shows_patterns=True,
+)
+
+ARMS: Final[tuple[ArmKind[Any], ...]] = (HISTORY, DEBATES, TRACK_RECORDS, CONTRADICTIONS, PATTERNS, LESSONS)
+"""The arms of a briefing, in the order in which they are shown."""
+
+PARTS: Final[Mapping[str, ArmKind[Any]]] = {kind.name: kind for kind in ARMS}
+
+
+@cache
+def schema_of(make: type[Arm]) -> str:
+    """Return a name for the form of a model: a program whose models differ keeps its answers apart."""
+    return hashlib.blake2b(orjson.dumps(make.model_json_schema()), digest_size=6).hexdigest()

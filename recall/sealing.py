@@ -1,0 +1,80 @@
+"""
+Answers that several callers share cannot be changed by any of them.
+
+Models are frozen already; here their lists and dicts are as well. They stay what they are to everybody who reads,
+copies, compares or writes them down, and copies are plain ones that may be changed.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from datetime import datetime
+from typing import Any, Final, NoReturn, TypeVar
+
+from pydantic import BaseModel
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
+    """
+    Refuse to change what others see as well.
+
+    Raises:
+        TypeError: always.
+    """
+    raise TypeError(f"An answer is shared with others: copy this {type(self).__bases__[0].__name__} to change it.")
+
+
+class SealedList(list[Any]):
+    """A list that stays as it is; a copy of it is a plain one."""
+
+    append = extend = insert = remove = pop = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+
+    def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        return [deepcopy(one, memo) for one in self]
+
+    def __copy__(self) -> list[Any]:
+        return list(self)
+
+
+class SealedDict(dict[str, Any]):
+    """A dict that stays as it is; a copy of it is a plain one."""
+
+    clear = pop = popitem = setdefault = update = _refuse
+    __setitem__ = __delitem__ = __ior__ = _refuse
+
+    def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return {key: deepcopy(value, memo) for key, value in self.items()}
+
+    def __copy__(self) -> dict[str, Any]:
+        return dict(self)
+
+
+_PLAIN: Final = frozenset({str, int, float, bool, type(None), datetime})
+"""What holds nothing that could be changed; most of an answer."""
+
+
+def sealed(model: M) -> M:
+    """Return *model* itself, whose lists and dicts nobody can change from now on."""
+    values = model.__dict__
+    for name, value in values.items():
+        if type(value) not in _PLAIN:
+            values[name] = _sealed(value)
+    return model
+
+
+def _sealed(value: Any) -> Any:
+    kind = type(value)
+    if kind is list:
+        return SealedList([one if type(one) in _PLAIN else _sealed(one) for one in value])
+    if kind is dict:
+        return SealedDict({key: one if type(one) in _PLAIN else _sealed(one) for key, one in value.items()})
+    return sealed(value) if isinstance(value, BaseModel) else value

@@ -1,0 +1,127 @@
+"""A graph that goes silent is left alone but for one reader at a time, and answers everybody once it does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+import structlog.testing
+
+from journal.deadline import Deadline
+from journal.errors import BudgetExceeded, GraphUnavailable
+from kg.engine import FIRST_REST_S, LEAST_SILENCE_S, SILENCES, Graph, Silence
+from tests.graph_proofs.test_engine import RUNAWAY
+from tests.graph_proofs.world import World
+from tests.proxy import SlowProxy, slowly, through
+
+
+@dataclass
+class Far:
+    """A graph behind a proxy."""
+
+    graph: Graph
+    proxy: SlowProxy
+
+
+@pytest_asyncio.fixture
+async def far(world: World) -> AsyncIterator[Far]:
+    url, password = world.settings.neo4j_url, world.settings.neo4j_password
+    assert url is not None
+    assert password is not None
+    async with slowly(url) as proxy:
+        graph = Graph(through(url, proxy), world.settings.neo4j_user, password.get_secret_value())
+        yield Far(graph, proxy)
+        await graph.close()
+
+
+async def _asked(graph: Graph, ms: float = 400) -> type[BaseException] | None:
+    try:
+        await graph.read_text("one", "RETURN 1 AS n", deadline=Deadline.after_ms(ms))
+    except (BudgetExceeded, GraphUnavailable) as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.spec("RS-3")
+async def test_a_silent_graph_costs_its_readers_nothing_and_comes_back(far: Far) -> None:
+    assert await _asked(far.graph, 20_000) is None
+    far.proxy.stall()
+    for _ in range(SILENCES):
+        assert await _asked(far.graph) is BudgetExceeded
+
+    begun = time.monotonic()
+    errors = await asyncio.gather(*(_asked(far.graph) for _ in range(100)))
+    took_s = time.monotonic() - begun
+
+    assert set(errors) <= {GraphUnavailable, BudgetExceeded}
+    assert errors.count(BudgetExceeded) <= 1, "one tries, if it is time to"
+    assert took_s < 1.0
+    assert far.graph.most_running <= 10
+    far.proxy.flow()
+    back = time.monotonic()
+    while await _asked(far.graph) is not None:
+        assert time.monotonic() - back < 10
+        await asyncio.sleep(0.05)
+    assert set(await asyncio.gather(*(_asked(far.graph, 10_000) for _ in range(50)))) == {None}
+    assert far.graph.most_running <= 10
+
+
+async def test_a_graph_that_answers_others_is_not_silent(far: Far) -> None:
+    """Slow statements end by the server's own word; whoever asks something else is answered."""
+    assert await _asked(far.graph, 20_000) is None
+    for _ in range(SILENCES + 1):
+        slow = asyncio.create_task(far.graph.read_text("runaway", RUNAWAY, deadline=Deadline.after_ms(300)))
+        assert await _asked(far.graph, 10_000) is None
+        with pytest.raises(BudgetExceeded):
+            await slow
+    assert await _asked(far.graph, 10_000) is None
+
+
+def test_who_gave_little_time_has_learnt_nothing() -> None:
+    silence = Silence()
+    for _ in range(10 * SILENCES):
+        silence.leave(time.monotonic(), answered=False, tries=False)
+    assert silence.enter() is False
+    for _ in range(SILENCES):
+        silence.leave(time.monotonic() - LEAST_SILENCE_S - 0.1, answered=False, tries=False)
+    with pytest.raises(GraphUnavailable):
+        silence.enter()
+
+
+def test_one_tries_when_the_rest_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    silence = Silence()
+    for _ in range(SILENCES):
+        silence.leave(now - 1, answered=False, tries=False)
+    now += FIRST_REST_S + 0.01
+    assert silence.enter()
+    with pytest.raises(GraphUnavailable):
+        silence.enter()
+    silence.leave(now - 0.5, answered=False, tries=True)
+    now += FIRST_REST_S + 0.01
+    with pytest.raises(GraphUnavailable):
+        silence.enter()
+    now += FIRST_REST_S
+    assert silence.enter()
+    silence.leave(now, answered=True, tries=True)
+    assert not silence.enter()
+
+
+async def test_what_is_slow_is_logged_with_its_plan_afterwards(far: Far) -> None:
+    assert await _asked(far.graph, 20_000) is None
+    far.graph.slow.slow_ms = 50.0
+    slow = "UNWIND range(1, 3000000) AS x WITH x WHERE x % 7 = 8 RETURN count(x) AS n"
+    with structlog.testing.capture_logs() as logs:
+        await far.graph.read_text("slow_one", slow, deadline=Deadline.after_ms(60_000))
+        await far.graph.slow.planned()
+        await far.graph.read_text("slow_one", slow, deadline=Deadline.after_ms(60_000))
+        await far.graph.slow.planned()
+    told = [one for one in logs if one.get("statement") == "slow_one"]
+    assert [one["event"] for one in told] == ["query.slow", "query.plan", "query.slow"]
+    assert told[0]["ms"] >= 50
+    assert "Unwind" in told[1]["plan"]

@@ -1,0 +1,266 @@
+"""Kept answers are what L3 would say now: after any write, for everybody, and to whom they are for alone."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cache.invalidation import Told
+from cache.metrics import REQUESTS
+from imem.answering import recall_over
+from imem.memory import Memory
+from journal.actors import Action
+from journal.gateway import _columns
+from journal.settings import Role
+from journal.statements import sql
+from kg.entries import entry_of
+from kg.lines import parse_line
+from recall.model import Briefing
+from tests.graph_proofs.world import NEVER, importer
+from tests.recall import facts
+from tests.recall.conftest import Desk, patient, settings_of
+from tests.recall.facts import Line, day
+from tests.recall.test_no_look_ahead import _facts, _later
+
+EXAMPLES = settings(
+    max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True
+)
+
+T = 5
+
+
+def counted() -> dict[tuple[str, str], float]:
+    """Return how many requests of briefings each tier has answered, and how."""
+    found: dict[tuple[str, str], float] = {}
+    for metric in REQUESTS.collect():
+        for sample in metric.samples:
+            if sample.name == "cache_requests_total":
+                key = (sample.labels["tier"], sample.labels["result"])
+                found[key] = found.get(key, 0) + sample.value
+    return found
+
+
+class Asked:
+    """What was asked of which tier since it was made."""
+
+    def __init__(self) -> None:
+        self._before = counted()
+
+    def of(self, tier: str) -> float:
+        now = counted()
+        return sum(now[key] - self._before.get(key, 0) for key in now if key[0] == tier)
+
+
+@asynccontextmanager
+async def without_tiers(desk: Desk) -> AsyncIterator[Memory]:
+    """Open a memory that keeps nothing."""
+    async with Memory.open(desk.settings) as memory:
+        memory._recall = recall_over(memory._stores, keeping=False)
+        yield memory
+
+
+def said(briefing: Briefing) -> dict[str, Any]:
+    """Return a briefing without what depends on when it was asked."""
+    found = briefing.model_dump(exclude={"took_ms", "as_of", "complete_until"})
+    for item in found["track_records"]["items"]:
+        for name in ("mean", "lower", "upper"):
+            del item[name]
+    return found
+
+
+async def _season(desk: Desk) -> None:
+    await desk.know(
+        [
+            facts.company("T0", 0), facts.company("T1", 0), facts.agent("agent0", 0), facts.agent("agent1", 0),
+            facts.analysis("a0", 1), facts.finding("f0", 1, probability=0.9), facts.finding("f4", 1, probability=0.2),
+            facts.analysis("a1", 1), facts.finding("f1", 1, probability=0.9),
+            facts.decision("d0", 2), facts.debate("b0", 2), facts.contradiction("c0", 3), facts.outcome("o0", 4),
+            facts.pattern("p0", 0), facts.pattern_status("p0", 1, "active"), facts.lesson("l0", 1),
+            facts.identified("p0", 1), facts.affects("l0", 1),
+        ]
+    )  # fmt: skip
+
+
+async def test_a_second_briefing_asks_l3_for_nothing(telling: Desk) -> None:
+    """Nor does the first of another process."""
+    await _season(telling)
+    first = await telling.memory.brief("T0")
+    assert first.mode == "normal"
+    asked = Asked()
+    again = await telling.memory.brief("T0")
+    assert (asked.of("L3"), asked.of("C1"), asked.of("C2")) == (0, 0, 7)
+    async with patient(telling.settings) as other:
+        elsewhere = await other.brief("T0")
+        assert (asked.of("L3"), asked.of("C1")) == (0, 7)
+    assert said(first) == said(again) == said(elsewhere)
+    assert again.as_of >= first.as_of
+    assert again.complete_until is not None
+    assert again.complete_until <= again.as_of
+
+
+async def test_who_has_written_finds_it_in_every_process(telling: Desk) -> None:
+    """What is known of another subject stays where it is."""
+    await _season(telling)
+    async with patient(telling.settings) as other:
+        for memory in (telling.memory, other):
+            for subject in ("T0", "T1"):
+                await memory.brief(subject)
+        receipts = await telling.journal.say(facts.finding("f8", 6, importance=1.0))
+        await telling.work()
+        for memory in (telling.memory, other):
+            asked = Asked()
+            shown = (await memory.brief("T0")).history.items[0].findings
+            assert "f8" in [one.finding.key for one in shown]
+            if memory is telling.memory:
+                assert asked.of("L3") == 5, "patterns hang on something else, the rest is loaded once for all"
+            asked = Asked()
+            await memory.brief("T1")
+            assert asked.of("L3") == 0
+        briefing = await telling.memory.brief("T0")
+        assert briefing.complete_until is not None
+        assert receipts[0].recorded_at is not None
+        assert briefing.complete_until >= receipts[0].recorded_at
+
+
+@EXAMPLES
+@given(
+    batches=st.lists(
+        st.lists(
+            st.one_of(_facts(), st.builds(lambda n, of: _later(n, 9)[of], st.integers(0, 7), st.integers(0, 4))),
+            min_size=1,
+            max_size=8,
+        ),
+        min_size=2,
+        max_size=4,
+    )
+)
+async def test_a_kept_answer_is_what_would_be_loaded(telling: Desk, batches: list[list[Line]]) -> None:
+    """After each of any writes: now and as of a day, for companies and for questions of a series."""
+    await telling.world.wipe()
+    async with telling.world.journal() as journal, fresh(telling, journal) as desk, without_tiers(desk) as bare:
+        await desk.know([facts.company("T0", 0), facts.market_analysis("q0", 0), facts.lesson("l0", 0)])
+        for batch in batches:
+            receipts = await desk.journal.say(*batch)
+            assert receipts
+            await desk.work()
+            for subject in ("company:T0", "market:m0"):
+                for at in (None, datetime.fromisoformat(day(T))):
+                    kept, loaded = await desk.memory.brief(subject, as_of=at), await bare.brief(subject, as_of=at)
+                    if {kept.mode, loaded.mode} == {"normal"}:
+                        assert said(kept) == said(loaded), (subject, at)
+
+
+@asynccontextmanager
+async def fresh(telling: Desk, journal: Any) -> AsyncIterator[Desk]:
+    """Lend a desk over another journal, with the same servers."""
+    assert telling.told is not None
+    changed = settings_of(telling.world, journal)
+    async with patient(changed) as memory:
+        yield Desk(telling.world, journal, memory, changed, Told(journal.database, telling.told.teller))
+
+
+@pytest.mark.spec("PF-4")
+async def test_a_withdrawn_pattern_is_gone_with_the_acknowledgement_everywhere(telling: Desk) -> None:
+    """Before anything is applied: from C2 of the process that asks, from C1, and from another process's C2."""
+    await _season(telling)
+    async with patient(telling.settings) as other, patient(telling.settings) as third:
+        for memory in (telling.memory, other):
+            briefing = await memory.brief("T0")
+            assert [one.key for one in briefing.patterns.items] == ["p0"]
+            assert [one.key for one in briefing.lessons.items] == ["l0"]
+
+        await telling.journal.say(facts.pattern_status("p0", 6, "deprecated"))
+
+        for memory in (telling.memory, other, third):
+            briefing = await memory.brief("T0")
+            assert briefing.patterns.items == []
+            assert (await memory.patterns("T0")).items == []
+
+
+@pytest.mark.spec("PF-4")
+async def test_each_transition_counts_when_it_is_committed(telling: Desk) -> None:
+    """The one with the lower position may commit last: by positions, its reader would find nothing new."""
+    await _season(telling)
+    database = telling.journal.database
+
+    async def epoch() -> int:
+        return int((await telling.journal.rows("SELECT epoch FROM pattern_epoch"))[0]["epoch"])
+
+    line = orjson.dumps(facts.pattern_status("p0", 7, "deprecated"))
+    entry = entry_of(parse_line(line, needs_known_at=False, writer="patterns"))
+    before = await epoch()
+    async with database.transaction(NEVER) as conn:
+        await conn.execute(sql("append"), _columns([entry], importer("first"), Action.IMPORT))
+        await telling.journal.say(facts.pattern_status("p1", 8, "active"), actor=importer("second"))
+        assert await epoch() == before + 1
+    assert await epoch() == before + 2
+
+
+@pytest.mark.spec("PF-5")
+async def test_a_role_is_never_served_what_was_kept_for_another(telling: Desk) -> None:
+    await _season(telling)
+    asked = Asked()
+    for role in (Role.HUMAN_ADMIN, Role.AGENT, Role.DEBATE_FACILITATOR):
+        async with patient(telling.settings.model_copy(update={"actor": "agent0", "role": role})) as memory:
+            await memory.brief("T0")
+    assert (asked.of("L3"), asked.of("C1"), asked.of("C2")) == (21, 0, 0)
+
+
+@pytest.mark.spec("PF-5")
+async def test_the_record_of_who_asks_is_shown_to_nobody_else(telling: Desk) -> None:
+    """An agent that has not spoken about the subject, and another of the same role, in one process and in two."""
+    await _season(telling)
+    await telling.know([facts.analysis("a3", 1), facts.finding("f5", 1, agent="agent2"), facts.outcome("o1", 4)])
+    changes = {"role": Role.AGENT}
+    async with patient(telling.settings.model_copy(update={"actor": "agent2", **changes})) as memory:
+        own = await memory.brief("T0", for_agent="agent2")
+        assert "agent2" in [one.agent for one in own.track_records.items]
+        anybody = await memory.brief("T0")
+        assert "agent2" not in [one.agent for one in anybody.track_records.items]
+    async with patient(telling.settings.model_copy(update={"actor": "agent0", **changes})) as memory:
+        for asked in (await memory.brief("T0"), await memory.brief("T0", for_agent="agent0")):
+            assert "agent2" not in [one.agent for one in asked.track_records.items]
+
+
+async def test_every_access_to_patterns_is_audited_whoever_answers(telling: Desk) -> None:
+    await _season(telling)
+    for _ in range(3):
+        await telling.memory.brief("T0")
+    rows = await telling.journal.rows(
+        "SELECT 1 FROM memory_access_audit WHERE resource_type = 'patterns' AND action = 'read'"
+    )
+    assert len(rows) == 3
+
+
+async def test_warming_makes_the_first_briefing_a_kept_one(telling: Desk) -> None:
+    await _season(telling)
+    asked = Asked()
+    assert await telling.memory.warm("T0") == 6
+    assert asked.of("L3") == 0, "warming is no request"
+    await telling.memory.brief("T0")
+    assert asked.of("C2") == 6
+
+
+async def test_an_answer_cannot_be_changed_under_others(telling: Desk) -> None:
+    """Whether it was just loaded or kept; a copy can."""
+    await _season(telling)
+    for _ in range(2):
+        briefing = await telling.memory.brief("T0")
+        core = briefing.history.items[0].analysis.core
+        for change in (briefing.history.items.clear, core.clear, lambda core=core: core.update(kind="spoilt")):
+            with pytest.raises(TypeError, match="copy"):
+                change()
+        for copied in (briefing.model_copy(deep=True), pickle.loads(pickle.dumps(briefing))):  # noqa: S301 - our own
+            assert copied == briefing
+            copied.history.items.clear()
+            assert copied != briefing
+        assert Briefing.model_validate_json(briefing.model_dump_json()) == briefing
+        assert sorted(core) == sorted(core.copy())

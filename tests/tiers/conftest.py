@@ -1,0 +1,149 @@
+"""Tiers of several processes over one pair of servers, emptied for each test, and somebody who tells of changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest_asyncio
+import redis.asyncio
+
+from cache.client import Client
+from cache.epochs import Changes
+from cache.invalidation import Teller
+from cache.local import Local
+from cache.shared import Shared
+from cache.tiered import Loaded, Query, Tiered, key_of
+from journal.clock import ManualClock
+from journal.deadline import Deadline
+
+MOMENT = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def soon(ms: float = 5_000) -> Deadline:
+    """Return a deadline that a busy machine keeps."""
+    return Deadline.after_ms(ms)
+
+
+def text_query(name: str, *, scope: str = "agent", shows_patterns: bool = False) -> Query[str]:
+    """Return a query for a text."""
+    key = key_of("text", "1", scope, {"name": name})
+    return Query("text", key, str.encode, bytes.decode, shows_patterns)
+
+
+@dataclass
+class Source:
+    """
+    What L3 says, and how often it was asked.
+
+    Attributes:
+        text: the answer.
+        tags: what it hangs on.
+        more: of :class:`Loaded`.
+        begun: set when a load has begun.
+        go: holds loads back until it is set.
+    """
+
+    text: str = "one"
+    tags: frozenset[str] = frozenset({"subject:a"})
+    more: dict[str, Any] = field(default_factory=dict)
+    asked: int = 0
+    ended: int = 0
+    fails: Exception | None = None
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.go.set()
+
+    async def load(self, _: Deadline) -> Loaded[str]:
+        self.asked += 1
+        text = self.text
+        self.begun.set()
+        try:
+            await self.go.wait()
+        finally:
+            self.ended += 1
+        if self.fails is not None:
+            raise self.fails
+        return Loaded(text, MOMENT, self.tags, **self.more)
+
+
+@dataclass
+class Servers:
+    """
+    The two servers, and what was made over them.
+
+    Attributes:
+        durable, cache: URLs.
+        clock: of all tiers.
+        teller: tells of changes; it leads.
+    """
+
+    durable: str
+    cache: str
+    clock: ManualClock
+    teller: Teller
+    _stack: AsyncExitStack
+
+    async def process(
+        self, *, durable: str | None = None, cache: str | None = None, patient: bool = True, **bounds: int
+    ) -> Tiered:
+        """Return the tiers of another process."""
+        there = await self._stack.enter_async_context(Client(durable or self.durable))
+        shared = await self._stack.enter_async_context(Client(cache or self.cache))
+        # A busy machine takes longer than the product waits, where that is not what is looked at.
+        tiers = Tiered(
+            Local(self.clock, **bounds),
+            Shared(shared, budget_ms=5_000.0 if patient else 30.0),
+            Changes(there),
+            self.clock,
+        )
+        tiers.caches_ms = 5_000.0
+        self._stack.push_async_callback(tiers.close)
+        return tiers
+
+    async def bare(self, url: str) -> Any:
+        """Return the driver's own client."""
+        return await self._stack.enter_async_context(redis.asyncio.Redis.from_url(url))
+
+
+@pytest_asyncio.fixture
+async def servers(light_stack: Any) -> AsyncIterator[Servers]:
+    """Empty both servers, and give the word that changes are told."""
+    urls = [getattr(light_stack.settings, f"valkey_{name}_url").get_secret_value() for name in ("durable", "cache")]
+    async with AsyncExitStack() as stack:
+        for url in urls:
+            bare = await stack.enter_async_context(redis.asyncio.Redis.from_url(url))
+            await bare.flushall()
+        client = await stack.enter_async_context(Client(urls[0]))
+        teller = Teller(client, lambda: True)
+        made = Servers(urls[0], urls[1], ManualClock(MOMENT), teller, stack)
+        async with giving_word(teller):
+            yield made
+
+
+class giving_word:  # noqa: N801 - a context, used as one
+    """Has the word given while the block runs."""
+
+    def __init__(self, teller: Teller) -> None:
+        self._teller = teller
+
+    async def __aenter__(self) -> None:
+        await self._teller._beat()
+        self._task = asyncio.create_task(self._teller.run())
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def until(check: Callable[[], Awaitable[bool]], within_s: float = 20.0) -> None:
+    """Wait for what only asking shows."""
+    async with asyncio.timeout(within_s):
+        while not await check():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.01)

@@ -31,7 +31,7 @@ from kg.asof import AsOf, Dated, checked, dated, resolve
 from kg.catalog import subject_ref
 from kg.engine import Graph
 from kg.queries import names_search
-from recall import arms
+from recall import arms, similar
 from recall.arms import Limits, Question
 from recall.model import (
     Arm,
@@ -40,6 +40,7 @@ from recall.model import (
     HistoryArm,
     Quality,
     RecordsArm,
+    SimilarArm,
     Subject,
     TrackRecordsArm,
 )
@@ -212,6 +213,7 @@ class Recall:
             asked_as_of=asked,
             mode="degraded",
             history=HistoryArm(**away),
+            similar_analyses=SimilarArm(**away),
             debates=DebatesArm(**away),
             track_records=TrackRecordsArm(**away),
             contradictions=RecordsArm(**away),
@@ -225,7 +227,7 @@ async def _granted() -> None:
 
 
 async def _answer(question: Question) -> Briefing:
-    (about, history, debates, track_records), (contradictions, patterns, lessons) = await asyncio.gather(
+    (about, history, debates, track_records), (contradictions, patterns, lessons, alike) = await asyncio.gather(
         asyncio.gather(
             _about(question),
             _guarded(question, arms.history(question), HistoryArm),
@@ -236,6 +238,7 @@ async def _answer(question: Question) -> Briefing:
             _guarded(question, arms.contradictions(question), RecordsArm),
             _guarded(question, arms.patterns(question), RecordsArm),
             _guarded(question, arms.lessons(question), RecordsArm),
+            _guarded(question, similar.analyses(question), SimilarArm),
         ),
     )
     at = question.at
@@ -246,6 +249,7 @@ async def _answer(question: Question) -> Briefing:
         asked_as_of=at.asked,
         complete_until=at.complete_until,
         history=history,
+        similar_analyses=alike,
         debates=debates,
         track_records=track_records,
         contradictions=contradictions,

@@ -19,7 +19,7 @@ from celery import Celery
 
 from credibility.derive import SettledBy
 from credibility.tasks import SETTLE
-from imem.celery_app import SETTLE_EVERY_S, make_app
+from imem.celery_app import SETTLE_EVERY_S, SIMILAR_EVERY_S, make_app
 from imem.notify import tell_ready
 from imem.stores import Stores, secret
 from journal.bell import StreamBell
@@ -27,6 +27,8 @@ from journal.settings import Settings
 from kg.applier import Applier
 from kg.engine import Graph
 from kg.project import Event
+from kg.similar import SimilarTo
+from kg.tasks import SIMILAR
 from kg.warm import warm, worth_warming
 
 log = structlog.get_logger()
@@ -36,8 +38,13 @@ SETTLING: Final = frozenset(
 )
 """Events after which there may be something to settle."""
 
+COMPARING: Final = frozenset(
+    {"record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN"},
+)
+"""Events after which there may be something to compare."""
+
 ASK_EVERY_S: Final = 1.0
-"""Least time between two requests for settling, in seconds: an import applies many batches in one."""
+"""Least time between two requests for one task, in seconds: an import applies many batches in one."""
 
 QUIET_S: Final = 1.0
 """When a graph has not grown for so long, in seconds, questions are planned: an import needs the processor itself."""
@@ -93,15 +100,26 @@ class Warmer:
 
 
 class Asker:
-    """Asks the Celery worker to settle; a request that is lost costs a moment, since rows say what is due."""
+    """
+    Asks the Celery worker for one task; a request that is lost costs a moment, since rows say what is due.
 
-    def __init__(self, app: Celery) -> None:
+    Args:
+        app: through which it asks.
+        task: its name.
+        after: kinds of events after which there may be something to do.
+        every_s: how often beat asks for it, in seconds: a request that is older is not worth keeping.
+    """
+
+    def __init__(self, app: Celery, task: str, after: frozenset[str], every_s: float) -> None:
         self._app = app
+        self._task = task
+        self._after = after
+        self._every_s = every_s
         self._due = asyncio.Event()
 
     def applied(self, kinds: frozenset[str]) -> None:
         """Take note of the kinds of a batch that the graph now holds."""
-        if not SETTLING.isdisjoint(kinds):
+        if not self._after.isdisjoint(kinds):
             self._due.set()
 
     async def run(self) -> None:
@@ -112,12 +130,12 @@ class Asker:
             try:
                 await asyncio.to_thread(self._send)
             except (kombu.exceptions.KombuError, OSError) as error:
-                log.warning("applier.not_asked_to_settle", reason=type(error).__name__)
+                log.warning("applier.not_asked", task=self._task, reason=type(error).__name__)
             await asyncio.sleep(ASK_EVERY_S)
 
     def _send(self) -> None:
         # Not worth keeping while no worker runs: beat asks as often.
-        self._app.send_task(SETTLE, ignore_result=True, retry=False, expires=SETTLE_EVERY_S)
+        self._app.send_task(self._task, ignore_result=True, retry=False, expires=self._every_s)
 
 
 def run(settings: Settings) -> int:
@@ -133,23 +151,25 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     async with Stores.open(settings) as stores:
         bell = StreamBell(secret(stores.settings, "valkey_durable_url"))
-        asker = Asker(make_app(stores.settings))
+        app = make_app(stores.settings)
+        askers = (Asker(app, SETTLE, SETTLING, SETTLE_EVERY_S), Asker(app, SIMILAR, COMPARING, SIMILAR_EVERY_S))
         warmer = Warmer(stores.graph)
 
         async def applied(events: Sequence[Event]) -> None:
             warmer.applied()
-            asker.applied(frozenset(event.kind for event in events))
+            for asker in askers:
+                asker.applied(frozenset(event.kind for event in events))
 
         applier = Applier(
             stores.database,
             stores.graph,
             bell,
             applied=applied,
-            derivers={"settled_by": SettledBy()},
+            derivers={"settled_by": SettledBy(), "similar_to": SimilarTo()},
             batch=settings.apply_batch,
         )
         log.info("applier.started", batch=settings.apply_batch)
-        work = [asyncio.create_task(applier.run()), asyncio.create_task(asker.run())]
+        work = [asyncio.create_task(applier.run()), *(asyncio.create_task(asker.run()) for asker in askers)]
         warming = asyncio.create_task(warmer.run(tell_ready))
         told = asyncio.create_task(stop.wait())
         try:

@@ -22,6 +22,7 @@ import checkpoints.pause_tasks
 import checkpoints.tasks
 import credibility.tasks
 import journal.tasks
+import kg.tasks
 from cache.client import Client
 from cache.snapshots import SnapshotStore
 from cache.store import WorkingStore
@@ -45,6 +46,7 @@ from journal.database import Database
 from journal.gateway import Gateway
 from journal.runtime import Lent
 from journal.settings import Settings
+from kg.embedders import embedder_of
 
 T = TypeVar("T")
 
@@ -64,6 +66,7 @@ LENT: Final[tuple[Lent[Any], ...]] = (
     checkpoints.pause_tasks.lent,
     credibility.tasks.lent,
     journal.tasks.lent,
+    kg.tasks.lent,
 )
 """Where the tasks of each module find what they run on."""
 
@@ -78,6 +81,7 @@ class LoopThread:
         cleanup: of checkpoints.
         pausing: pauses and what carries them out; None where a Valkey is not named.
         notifiers: the channels of alerts.
+        embedder: what makes vectors of analyses; loaded when first used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -85,6 +89,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
         self.notifiers = notifiers_of(settings)
+        self.embedder = embedder_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.database = Database(settings.postgres_url.get_secret_value(), size=POOL_SIZE)
         self._ringer = Ringer(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
@@ -151,6 +156,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     # A wrong file is said at once and in a sentence, not by every child anew.
     Definitions.read(settings.agents)
     notifiers_of(settings)
+    embedder_of(settings)
     app = make_app(settings)
     regular = _regular() if queue == QUEUE else ()
     started: list[LoopThread] = []

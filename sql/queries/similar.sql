@@ -283,11 +283,3 @@ ORDER BY s.score DESC, s.neighbour_id, s.analysis_id
 -- model_in_use --
 -- The model whose vectors are in use; no row before the first.
 SELECT model, model_id, dimension FROM embedding_model WHERE in_use
-
--- similarity_state --
--- How the index stands: its versions, what waits, and how many analyses have a vector.
-SELECT (SELECT count(*) FROM similarity_due) AS waiting, (SELECT min(created_at) FROM similarity_due) AS waiting_since,
-    b.version, b.state, b.started_at, b.built_at, b.source_seq, b.upto, m.model_id, m.dimension, b.rules,
-    (SELECT count(*) FROM embedding AS e WHERE e.model = b.model AND e.standing) AS vectors
-FROM similarity_build AS b JOIN embedding_model AS m ON m.model = b.model
-WHERE b.state IN ('current', 'building') ORDER BY b.version

@@ -22,14 +22,15 @@ SECTORS = ("energy", "tech", None)
 def crowd(count: int, seed: int = 7) -> list[dict[str, Any]]:
     """Return lines of companies and their analyses on a few topics."""
     chance = random.Random(seed)
-    lines = []
+    lines: list[dict[str, Any]] = []
     for number in range(count // 2):
         profile = {
             "name": f"C{number}",
             "sector": chance.choice(SECTORS),
             "size_class": chance.choice(["small", "large"]),
         }
-        lines.append(company(f"C{number}", **{name: value for name, value in profile.items() if value}))
+        known: dict[str, Any] = {name: value for name, value in profile.items() if value}
+        lines.append(company(f"C{number}", **known))
     for number in range(count):
         text = f"near {chance.choice(TOPICS)} {number}"
         lines.append(analysis(f"a{number:03}", f"company:C{number % (count // 2)}", text, day(number / 100)))
@@ -184,7 +185,7 @@ async def test_an_endpoint_that_is_away_leaves_the_work_due(house: House) -> Non
 
 async def test_an_analysis_about_a_question_is_read_with_it(house: House) -> None:
     """What a market asks is part of what its analyses say, if it was on file by then; texts are bounded."""
-    market = {
+    market: dict[str, Any] = {
         "record": "Market", "known_at": day(0).isoformat(),
         "core": {"market_id": "q", "question": "Will it rain in May?", "sector": "weather"},
     }  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kg.embedding import models
-from kg.similar import Pace, embed_missing, model_of, prune, rebuild
+from kg.embedding import model_of, models
+from kg.similar import Pace, embed_missing, prune, rebuild
 from tests.similar.conftest import NEVER, Directions, House, analysis
 from tests.similar.test_index import agree, crowd, exact
 

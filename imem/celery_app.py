@@ -21,7 +21,7 @@ from credibility.tasks import RECONCILE, SETTLE
 from journal.errors import SettingsError
 from journal.settings import Settings
 from journal.tasks import UPKEEP
-from kg.tasks import REBUILD_SIMILAR, SIMILAR
+from kg.tasks import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 
 QUEUE = "imem"
 
@@ -33,6 +33,9 @@ SETTLE_EVERY_S = 15.0
 
 SIMILAR_EVERY_S = 15.0
 """How often beat asks for new analyses to be compared, in seconds; events ask for it at once."""
+
+VIEWS_EVERY_S = 15 * 60.0
+"""How often beat asks for the views to be made anew, in seconds."""
 
 VISIBILITY_S = 15 * 60
 """After how long without acknowledgement a task is given to another worker, in seconds."""
@@ -93,6 +96,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
     return {
         "settle": _every(SETTLE_EVERY_S, SETTLE),
         "similar": _every(SIMILAR_EVERY_S, SIMILAR),
+        "rebuild_views": _every(VIEWS_EVERY_S, REBUILD_VIEWS),
         "send_alerts": _every(SEND_EVERY_S, SEND_ALERTS),
         "manage": _every(MANAGE_EVERY_S, MANAGE),
         "retire": _nightly("2", "23", RETIRE),

@@ -1,5 +1,5 @@
 """
-Celery shells of what the graph's floor derives: the index of similar analyses.
+Celery shells of what the graph's floor derives: the index of similar analyses, and the materialised views.
 
 Rows in Postgres decide what there is to do, so that a task that is lost, sent twice, or killed half-way costs a moment
 at most. The worker process hands its runtime in when it starts (:data:`lent`).
@@ -16,12 +16,13 @@ import journal.runtime
 from journal.deadline import Deadline
 from journal.errors import StoreUnavailable
 from journal.runtime import Lent
-from kg import similar
+from kg import similar, views
 from kg.embedders import Embedder
 from kg.similar import REBUILD_REST, Pace
 
 SIMILAR = "kg.similar"
 REBUILD_SIMILAR = "kg.rebuild_similar"
+REBUILD_VIEWS = "kg.rebuild_views"
 
 BUDGET_MS = 60_000
 """After that a task ends and asks for another one, so that no task outlives the broker's patience."""
@@ -61,3 +62,12 @@ def rebuild_similar() -> dict[str, Any]:
     if done.more:
         rebuild_similar.delay()
     return asdict(done)
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    name=REBUILD_VIEWS, autoretry_for=(StoreUnavailable,), retry_backoff=True, retry_backoff_max=600, max_retries=5
+)
+def rebuild_views() -> dict[str, int]:
+    """Make every materialised view anew."""
+    runtime = lent.get()
+    return runtime.run(lambda: views.rebuild(runtime.database, deadline=Deadline.after_ms(BUDGET_MS)))

@@ -23,6 +23,7 @@ from imem.celery_app import QUEUE, SETTLE_EVERY_S, make_app
 from imem.workers.applier import SETTLING, Asker
 from journal.settings import Settings
 from journal.tasks import UPKEEP
+from kg.tasks import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 
 from .conftest import World
 from .load import lines
@@ -167,5 +168,5 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
     assert (home / "beat").stat().st_mode & 0o077 == 0
     schedule = make_app(settings).conf.beat_schedule
     assert {entry["task"] for entry in schedule.values()} == {
-        SETTLE, RECONCILE, UPKEEP, CLEANUP, SEND_ALERTS, MANAGE, RETIRE,
+        SETTLE, RECONCILE, UPKEEP, CLEANUP, SEND_ALERTS, MANAGE, RETIRE, SIMILAR, REBUILD_SIMILAR, REBUILD_VIEWS,
     }  # fmt: skip

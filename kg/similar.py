@@ -130,6 +130,17 @@ async def alone(database: Database, *, wait: bool = False) -> AsyncIterator[Conn
         yield conn
 
 
+@asynccontextmanager
+async def sole(database: Database, work: str) -> AsyncIterator[bool]:
+    """
+    Say for a whole run whether this process is the only one that does *work*: two would make the same vectors.
+
+    Pages are safe without it (:func:`alone`). It costs an open connection, and is let go by a process that dies.
+    """
+    async with database.transaction(Deadline.never()) as conn:
+        yield bool((await rows(conn, "similarity_run", {"work": work}))[0]["held"])
+
+
 # What is due
 
 
@@ -148,27 +159,30 @@ async def update(database: Database, embedder: Embedder, *, until: Deadline, res
         ImemError: vectors cannot be made now; what was compared before stays, the rest is still due.
         PostgresUnavailable: the same.
     """
+    async with sole(database, "update") as held:
+        return await _update(database, embedder, Pace(until, rest)) if held else Updated(busy=True)
+
+
+async def _update(database: Database, embedder: Embedder, pace: Pace) -> Updated:
     model = await model_of(database, embedder)
-    pace = Pace(until, rest)
+    total = Updated()
     try:
         await _first_build(database, model)
         if not await _rests_on(database, model):
             return await rebuild(database, embedder, pace=pace)
-        total = Updated()
-        known = Known()
-        while not until.passed:
-            done = await _update_page(database, embedder, model, known)
+        while not pace.over():
+            done = await _update_page(database, embedder, model)
             if done is None:
                 return total
             total += done
             if done.more:
                 await pace.breathe()
-        return total + Updated(more=True)
     except Busy:
-        return Updated(busy=True)
+        return total + Updated(busy=True)
+    return total + Updated(more=True)
 
 
-async def _update_page(database: Database, embedder: Embedder, model: Model, known: Known) -> Updated | None:
+async def _update_page(database: Database, embedder: Embedder, model: Model) -> Updated | None:
     """Compare the oldest analyses that are due; None when there are none."""
     due = await database.named("similarity_claim", {"limit": DUE_ROWS}, deadline=patient())
     if not due:
@@ -176,7 +190,8 @@ async def _update_page(database: Database, embedder: Embedder, model: Model, kno
     keys = list(dict.fromkeys(row["key"] for row in due))[:PAGE]
     done = [row for row in due if row["key"] in set(keys)]
     made = await embed(database, embedder, model, keys)
-    known.forget(keys)
+    # Read for this page alone: what is due says that something of it has changed.
+    known = Known()
     changed: set[str] = set()
     async with alone(database) as conn:
         for build in await live_builds(conn):
@@ -221,6 +236,11 @@ async def rebuild(database: Database, embedder: Embedder, *, pace: Pace) -> Upda
     Raises:
         ImemError: as :func:`update`; what was made before stays.
     """
+    async with sole(database, "rebuild") as held:
+        return await _rebuild(database, embedder, pace) if held else Updated(busy=True)
+
+
+async def _rebuild(database: Database, embedder: Embedder, pace: Pace) -> Updated:
     model = await model_of(database, embedder)
     total = Updated(vectors=await embed_missing(database, embedder, model, pace=pace))
     if pace.over():

@@ -102,7 +102,7 @@ def brief(
     as_json: Json = False,
 ) -> None:
     """
-    Say what is known of a subject: analyses, debates, track records, contradictions, patterns, lessons.
+    Say what is known of a subject: analyses, similar ones, debates, track records, contradictions, patterns, lessons.
 
     Exit code 0: everything was asked; 1: nothing is known of the subject; 3: something could not be asked, and the
     answer says what.

@@ -39,7 +39,7 @@ SETTLING: Final = frozenset(
 """Events after which there may be something to settle."""
 
 COMPARING: Final = frozenset(
-    {"record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN"},
+    {"record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern"},
 )
 """Events after which there may be something to compare."""
 

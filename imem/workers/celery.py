@@ -53,8 +53,8 @@ T = TypeVar("T")
 NICENESS = 10
 """How far tasks step back behind whoever writes and asks on the same machine."""
 
-CONCURRENCY = 3
-"""Tasks at once: settling and the nightly recomputation take minutes, and alerts and pauses must not wait for them."""
+CONCURRENCY = 4
+"""Tasks at once: settling, comparing and recomputing take minutes, and alerts and pauses must not wait for them."""
 
 POOL_SIZE = 8
 """Most connections to Postgres of one worker process: four steps of pauses at a time, each with a read beside it."""

@@ -116,15 +116,19 @@ COMMENT ON TABLE similarity_due IS 'Analyses whose neighbours have to be looked 
 CREATE FUNCTION imem_similarity_due() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 AS $$
--- What an analysis says, what is claimed in it, and which patterns were seen in it, is what it is compared by.
+-- What an analysis says, what is claimed in it, and which active patterns were seen in it, is what it is compared by.
 BEGIN
     INSERT INTO similarity_due (position, key)
-    SELECT d.position, d.key FROM (
+    SELECT DISTINCT d.position, d.key FROM (
         SELECT a.position, CASE
             WHEN a.kind IN ('record.Analysis', 'correct.Analysis') THEN a.record_key
             WHEN a.kind = 'record.Finding' AND a.payload -> 'core' ->> 'metric' IS NOT NULL THEN a.analysis_id
             WHEN a.kind = 'link.IDENTIFIED_PATTERN' THEN a.payload ->> 'from_key'
         END AS key FROM added AS a
+        UNION ALL
+        SELECT a.position, l.payload ->> 'from_key' FROM added AS a
+        JOIN event AS l ON l.kind = 'link.IDENTIFIED_PATTERN' AND l.payload ->> 'to_key' = a.record_key
+        WHERE a.kind = 'record.Pattern' AND a.payload -> 'groups' -> 'status' IS NOT NULL
     ) AS d WHERE d.key IS NOT NULL;
     RETURN NULL;
 END
@@ -136,7 +140,7 @@ CREATE TRIGGER similarity_due AFTER INSERT ON event REFERENCING NEW TABLE AS add
 INSERT INTO similarity_due (position, key) SELECT position, record_key FROM event WHERE kind = 'record.Analysis';
 
 CREATE INDEX event_identified ON event ((payload ->> 'from_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
-CREATE INDEX event_analyses ON event (position) WHERE kind IN ('record.Analysis', 'correct.Analysis');
+CREATE INDEX event_identified_by ON event ((payload ->> 'to_key')) WHERE kind = 'link.IDENTIFIED_PATTERN';
 
 CREATE TABLE similarity_build (
     version    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

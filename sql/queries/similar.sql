@@ -6,6 +6,10 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('imem.similarity', 0)) AS held
 -- The same, waiting for the other one's batch to end.
 SELECT pg_advisory_xact_lock(hashtextextended('imem.similarity', 0))
 
+-- similarity_run --
+-- One process does a sort of work at a time, for as long as this transaction is open; it ends with the process. False: another does.
+SELECT pg_try_advisory_xact_lock(hashtextextended('imem.similarity.' || %(work)s, 0)) AS held
+
 -- models --
 -- Every model that vectors were made by.
 SELECT model, model_id, dimension, in_use FROM embedding_model ORDER BY model

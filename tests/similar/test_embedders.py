@@ -50,6 +50,17 @@ async def test_only_the_beginning_counts() -> None:
     assert (await LOCAL.embed([], deadline=soon())).shape == (0, LOCAL.dimension)
 
 
+async def test_a_model_that_nobody_uses_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes 0.2 GB in each process that used it; who wants it again gets it, and the same vectors."""
+    monkeypatch.setattr("kg.embedders.IDLE_S", 0.05)
+    embedder = Local()
+    before = await embedder.embed(["The margin falls."], deadline=soon())
+    assert embedder._idle is not None
+    embedder._idle.join(10)
+    assert embedder._model is None
+    assert np.array_equal(await embedder.embed(["The margin falls."], deadline=soon()), before)
+
+
 async def test_a_deadline_ends_it() -> None:
     with pytest.raises(BudgetExceeded):
         await LOCAL.embed(["one"], deadline=Deadline.after_ms(-1))

@@ -18,7 +18,7 @@ FROZEN: Final = {
     "008_workflow_threads.sql": "3d45d19d104ad3d8cfb0d57e67e084a4035d785eb74c6552db46627590547435",
     "009_conversation_owners.sql": "c2972b233c3771b6c8f006411cf6a1a9d96f57724d82f16f92ca04230b28db91",
     "010_gates.sql": "a9fc8bef954b0c02863dbc1c25e71d1baf3594cbecb6255277fbadabe7733339",
-    "011_similarity.sql": "deff5c4a4f2e262e4b6d31cfb3b778fb8e96d734c8e1343c3f763b29cd9d2ec2",
+    "011_similarity.sql": "263eb36887a13a1b2cca4a96eb726fdc4300b028a2af56f81e21785ad4e947d1",
     "001_constraints.cypher": "4632e73a333e11a0e64ff605e66d12f909e128989b5f038ec7cbc8fc6fa5149e",
     "002_indexes.cypher": "5bc68af213de32c731455fe28b851856df7453c5285b89ab40e884c934278c0c",
 }

@@ -27,7 +27,8 @@ PATTERNS: Final = "patterns"
 LESSONS: Final = "lessons"
 
 SETTLED: Final = "settled_by"
-"""The derived values that answers show: scores of findings. Counters of the graph are shown by none."""
+SIMILAR: Final = "similar_to"
+"""The derived values that answers show: scores of findings, and neighbours of analyses. Counters are shown by none."""
 
 _LESSON_LINKS: Final = frozenset({"HAS_POSTMORTEM", "GENERATED_LESSON", "AFFECTS_PATTERN"})
 _OF_AGENTS: Final = frozenset({"AgentCredibility"})
@@ -80,6 +81,8 @@ async def tags_of_derived(sort: str, keys: Iterable[str], database: Database, *,
     Raises:
         PostgresUnavailable, BudgetExceeded: nobody can say what they are about.
     """
+    if sort == SIMILAR:
+        return await _whereabouts({("Analysis", key) for key in keys}, frozenset(), database, deadline)
     if sort != SETTLED:
         return set()
     return await _whereabouts({("Finding", key) for key in keys}, _OF_AGENTS | {"Finding"}, database, deadline)

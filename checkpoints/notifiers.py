@@ -27,10 +27,10 @@ from uuid import UUID
 import orjson
 import structlog
 
-from checkpoints.outbound import post
 from journal.clock import Clock, SystemClock
 from journal.deadline import Deadline
 from journal.errors import ImemError, SettingsError
+from journal.outbound import post
 from journal.settings import PREFIX, WEBHOOK_SECRET_PREFIX, Settings
 
 log = structlog.get_logger()

@@ -8,6 +8,7 @@ that a killed run leaves mended pages mended and is simply run again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,9 +17,11 @@ from typing import Any
 import orjson
 import structlog
 
+from checkpoints.alerts import NewAlert, Severity, Situation, raise_alert
+from checkpoints.pause_rows import id_of, new_id
 from credibility import store
 from credibility.history import Key
-from credibility.settle import UNSETTLEABLE, alone, judge_decisions, rescore, retrack, settle_due
+from credibility.settle import BATCH_BUDGET_MS, UNSETTLEABLE, alone, judge_decisions, rescore, retrack, settle_due
 from credibility.store import SCORE_COLUMNS, Pair
 from journal.connection import Connection
 from journal.database import Database, Row
@@ -29,6 +32,12 @@ log = structlog.get_logger()
 
 PAGE = 200
 """Questions, track records or decisions in one transaction."""
+
+TOLERATED = 1e-6
+"""Difference of a number in a track record up to which nobody is told."""
+
+MISMATCH = "CREDIBILITY_MISMATCH"
+"""The kind of alert that a larger one raises."""
 
 NAMED = 100
 """Ids of each sort that a report names; the count is of all."""
@@ -42,6 +51,7 @@ class Report:
     Attributes:
         questions, scores, track_records, decisions: how many were recomputed.
         findings, tracks, verdicts: what differed: findings by id, records as agent and domain, decisions by id.
+        deviation: the largest difference of a number in a track record; infinite where steps were missing.
     """
 
     questions: int = 0
@@ -51,6 +61,7 @@ class Report:
     findings: set[str] = field(default_factory=set)
     tracks: set[Pair] = field(default_factory=set)
     verdicts: set[str] = field(default_factory=set)
+    deviation: float = 0.0
 
     @property
     def differing(self) -> int:
@@ -96,11 +107,27 @@ async def reconcile(database: Database, gateway: Gateway, *, halflife_years: flo
         },
         deadline=Deadline.never(),
     )
+    if report.deviation > TOLERATED:
+        await _alert(database, report)
     if report.differing:
         log.warning("credibility.differed", differing=report.differing, **report.details())
     else:
         log.info("credibility.reconciled", questions=report.questions, scores=report.scores)
     return report
+
+
+async def _alert(database: Database, report: Report) -> None:
+    """Have people told that what was kept up to date had gone astray; the full value stands already."""
+    apart = "by whole steps" if math.isinf(report.deviation) else f"by up to {report.deviation:.3g}"
+    names = ", ".join(f"{pair.agent} in {pair.domain}" for pair in sorted(report.tracks)[:3])
+    reason = f"{len(report.tracks)} track records differed from their full recomputation {apart}, such as {names}."
+    situation = Situation(reason=reason)
+    alert = NewAlert(
+        alert_id=new_id(), kind=MISMATCH, severity=Severity.HIGH, about=id_of("mismatch", reason),
+        payload=situation.to_payload(),
+    )  # fmt: skip
+    async with database.transaction(Deadline.after_ms(BATCH_BUDGET_MS)) as conn:
+        await raise_alert(conn, alert)
 
 
 async def _questions(database: Database, report: Report) -> None:
@@ -133,8 +160,9 @@ async def _tracks(database: Database, report: Report, halflife_years: float) -> 
         for pair in pairs:
             differing = await retrack(conn, pair, halflife_years)
             report.track_records += 1
-            if differing and pair not in due:
+            if differing.steps and pair not in due:
                 report.tracks.add(pair)
+                report.deviation = max(report.deviation, differing.deviation)
 
     await _pages(database, "tracks_after", {"agent": "", "domain": ""}, mend)
 

@@ -4,7 +4,7 @@ The settle step: what became due is scored, counted in track records, and turned
 Rows of ``settlement_due``, written by the journal in the transaction of the statement itself, say what is due. A batch
 reads their versions, then the facts, and writes its effects and forgets the rows in one transaction; a row that came
 anew meanwhile has another version and stays. One process settles at a time, by a lock of that transaction: a killed one
-leaves nothing half-done and holds up nobody. Every step is a full recomputation of what it touches, so that doing it
+leaves nothing half-done and holds up nobody. Every step computes what it touches from what is stored, so that doing it
 again changes nothing.
 
 Verdicts are events of the journal and are appended through the gateway in a transaction of their own: a crash after it
@@ -13,7 +13,7 @@ repeats a statement that the journal knows already and takes for identical.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,8 +22,8 @@ import structlog
 
 from credibility import store
 from credibility.history import Key, Question, scores_of
-from credibility.store import Due, Pair, ScoreId, ScoreRow
-from credibility.tracks import steps_of
+from credibility.store import Differing, Due, Pair, ScoreId, ScoreRow
+from credibility.tracks import Scored, steps_after, steps_of
 from credibility.verdicts import Verdict, missing, verdicts
 from journal.actors import Action, Actor
 from journal.connection import Connection
@@ -33,7 +33,7 @@ from journal.entry import Entry
 from journal.errors import ImemError, PostgresUnavailable, StatementRejected
 from journal.gateway import Gateway
 from journal.settings import Role
-from kg.asof import Clock
+from kg.asof import END_OF_TIME, Clock
 from kg.entries import entry_of
 from kg.enums import DecisionOutcome
 from kg.lines import groups_of
@@ -263,16 +263,52 @@ class Difference:
         findings = {"findings": sorted({row[0] for row in self.touched})}
         await store.do(conn, "derive_settled", findings)
         await store.do(conn, "due_citing", findings)
-        pairs = sorted({Pair(row[_AGENT], row[_DOMAIN]) for row in self.touched})
+        changed = self.changed_from()
+        pairs = sorted(changed)
         await store.do(
             conn,
             "due_tracks",
             {
                 "agents": [pair.agent for pair in pairs],
                 "domains": [pair.domain for pair in pairs],
+                "known_from": [changed[pair][Clock.KNOWN] for pair in pairs],
+                "recorded_from": [changed[pair][Clock.RECORDED] for pair in pairs],
                 "since": since or (await store.rows(conn, "database_now"))[0]["now"],
             },
         )
+
+    def changed_from(self) -> dict[Pair, dict[Clock, datetime]]:
+        """Return, for each track record that it touches, the first moment on each clock at which anything differs."""
+        found: dict[Pair, dict[Clock, datetime]] = {}
+        versions: dict[ScoreId, list[ScoreRow]] = {}
+        for row in self.touched:
+            versions.setdefault(row[:3], []).append(row)
+        for rows in versions.values():
+            for clock, first in _first_changes(rows).items():
+                for pair in {Pair(row[_AGENT], row[_DOMAIN]) for row in rows}:
+                    moments = found.setdefault(pair, dict.fromkeys(Clock, END_OF_TIME))
+                    moments[clock] = min(moments[clock], first)
+        return found
+
+
+def _first_changes(rows: Sequence[ScoreRow]) -> dict[Clock, datetime]:
+    """
+    Return the first moment on each clock at which a score differs between what it was and what it will be.
+
+    Args:
+        rows: the two of them, or the only one; a clock on which nothing differs has the end of time.
+    """
+    found = {}
+    for clock, (start, end) in _SPANS.items():
+        starts = [row[start] for row in rows if row[start] is not None]
+        ends = [row[end] for row in rows]
+        if len(rows) == 2 and len(set(starts)) == 1 and len(starts) == 2 and _content(rows[0]) == _content(rows[1]):
+            # It stands as it stood, but for when it ends.
+            moments = [at for at in ends if at is not None] if ends[0] != ends[1] else []
+        else:
+            moments = starts
+        found[clock] = min(moments, default=END_OF_TIME)
+    return found
 
 
 async def rescore(conn: Connection, keys: Sequence[Key]) -> Difference:
@@ -289,6 +325,19 @@ async def rescore(conn: Connection, keys: Sequence[Key]) -> Difference:
 
 
 _AGENT, _DOMAIN = (store.SCORE_COLUMNS.index(name) for name in Pair._fields)
+
+_SPANS = {
+    Clock.KNOWN: (store.SCORE_COLUMNS.index("known_at"), store.SCORE_COLUMNS.index("superseded_known_at")),
+    Clock.RECORDED: (store.SCORE_COLUMNS.index("recorded_at"), store.SCORE_COLUMNS.index("superseded_recorded_at")),
+}
+"""Where a score's row says from when until when it stands."""
+
+_CONTENT = store.SCORE_COLUMNS.index("known_at")
+
+
+def _content(row: ScoreRow) -> ScoreRow:
+    """Return what a score says, without when it stands."""
+    return row[:_CONTENT]
 
 
 def _rows(question: Question) -> list[ScoreRow]:
@@ -329,7 +378,7 @@ async def settle_agents(database: Database) -> Settled:
 
 async def settle_tracks(database: Database, *, halflife_years: float, limit: int = TRACKS) -> Settled:
     """
-    Recompute track records that are due.
+    Bring track records up to date that are due: from the first change on, or whole where that is no shorter.
 
     Raises:
         Busy: another process is settling.
@@ -337,7 +386,8 @@ async def settle_tracks(database: Database, *, halflife_years: float, limit: int
     async with alone(database) as conn:
         due = await store.rows(conn, "claim_tracks", {"limit": limit})
         for row in due:
-            await retrack(conn, Pair(row["agent"], row["domain"]), halflife_years)
+            since = {Clock.KNOWN: row["known_from"], Clock.RECORDED: row["recorded_from"]}
+            await retrack(conn, Pair(row["agent"], row["domain"]), halflife_years, since=since)
         if due:
             ordered = sorted(due, key=lambda row: (row["agent"], row["domain"]))
             await store.do(
@@ -352,12 +402,31 @@ async def settle_tracks(database: Database, *, halflife_years: float, limit: int
         return Settled(tracks=len(due))
 
 
-async def retrack(conn: Connection, pair: Pair, halflife_years: float) -> int:
-    """Recompute one track record and return how many of its stored steps differed."""
+async def retrack(
+    conn: Connection, pair: Pair, halflife_years: float, *, since: Mapping[Clock, datetime] | None = None
+) -> Differing:
+    """
+    Make one track record what it should be and return how its stored steps differed.
+
+    Args:
+        since: by clock, the first moment at which anything changed: the steps before it are taken as they are stored.
+            None recomputes everything.
+    """
     halflife = await store.halflife_of(conn, pair, halflife_years)
-    scores = await store.scores_of(conn, pair)
-    differing = 0
+    differing = Differing()
+    scores: list[Scored] | None = None
     for clock in Clock:
+        first = since[clock] if since is not None else None
+        if first == END_OF_TIME:
+            continue
+        resumed = await store.resumable(conn, pair, clock, first, halflife) if first is not None else None
+        if resumed is not None:
+            start, changed = resumed
+            steps = steps_after(start, changed, clock, halflife)
+            differing += await store.write_steps(conn, pair, clock, steps, halflife, since=first)
+            continue
+        if scores is None:
+            scores = await store.scores_of(conn, pair)
         differing += await store.write_steps(conn, pair, clock, steps_of(scores, clock, halflife), halflife)
     return differing
 

@@ -7,6 +7,7 @@ lock, so that what was read and what is written belong together.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from credibility.history import Answer, Content, Key, Question, Said, Score, Span, Statement
-from credibility.tracks import Scored, Step
+from credibility.tracks import Scored, Standing, Start, Step, span_of
 from credibility.verdicts import Citation
 from journal.connection import Connection
 from journal.database import Parameters, Row
@@ -199,16 +200,49 @@ STEP_COLUMNS = Step._fields
 
 async def scores_of(conn: Connection, pair: Pair) -> list[Scored]:
     """Return every score of an agent in a domain."""
-    found = await rows(conn, "scores_of_track", pair._asdict())
-    return [
-        Scored(
-            row["finding_id"], row["target_at"], row["predicted_at"], row["first_known_at"], row["stated"],
-            row["happened"], row["y"], row["brier"], row["log_score"], row["reference"],
-            _span(row["known_at"], row["superseded_known_at"]),
-            _span(row["recorded_at"], row["superseded_recorded_at"]),
-        )
-        for row in found
-    ]  # fmt: skip
+    return [_scored(row) for row in await rows(conn, "scores_of_track", pair._asdict())]
+
+
+def _scored(row: Row) -> Scored:
+    return Scored(
+        row["finding_id"], row["target_at"], row["predicted_at"], row["first_known_at"], row["stated"],
+        row["happened"], row["y"], row["brier"], row["log_score"], row["reference"],
+        _span(row["known_at"], row["superseded_known_at"]),
+        _span(row["recorded_at"], row["superseded_recorded_at"]),
+    )  # fmt: skip
+
+
+MOST_RESUMED = 500
+"""Scores behind the first change up to which a sweep goes on from there; for more it is as cheap to begin anew."""
+
+
+async def resumable(
+    conn: Connection, pair: Pair, clock: Clock, since: datetime, halflife_years: float
+) -> tuple[Start, list[Scored]] | None:
+    """
+    Return where a sweep goes on whose first change is at *since*, and the scores that change from then on.
+
+    None where it cannot: there is no step before it, or one of another half-life, or too much changed.
+    """
+    where = {**pair._asdict(), "clock": clock.value, "since": since}
+    found = await rows(conn, "step_before", where)
+    if not found or found[0]["halflife_years"] != halflife_years:
+        return None
+    changed = [_scored(row) for row in await rows(conn, "scores_since", {**where, "limit": MOST_RESUMED + 1})]
+    if len(changed) > MOST_RESUMED:
+        return None
+    targets = sorted({score.target_at for score in changed if score.y is not None})
+    observed = await rows(conn, "observations_before", {**where, "targets": targets})
+    if any(row["early"] for row in observed):
+        return None
+    findings = sorted({score.finding_id for score in changed if score.brier is not None})
+    rates = await rows(conn, "base_rates_of", {**where, "findings": findings}) if findings else []
+    start = Start(
+        step_of(found[0]),
+        {row["target_at"]: Standing(row["scored"], row["correct"]) for row in observed},
+        {row["finding_id"]: row["rate"] for row in rates},
+    )
+    return start, [score for score in changed if span_of(score, clock) is not None]
 
 
 def _span(start: datetime | None, end: datetime | None) -> Span | None:
@@ -226,15 +260,42 @@ def step_of(row: Row) -> Step:
     return Step(*(row[name] for name in STEP_COLUMNS))
 
 
-async def stored_steps(conn: Connection, pair: Pair, clock: Clock) -> list[tuple[Step, float]]:
-    """Return the stored steps with the half-life they were made with."""
-    found = await rows(conn, "steps_of_track", {**pair._asdict(), "clock": clock.value})
-    return [(step_of(row), row["halflife_years"]) for row in found]
+async def stored_steps(
+    conn: Connection, pair: Pair, clock: Clock, since: datetime | None = None
+) -> list[tuple[Step, float]]:
+    """Return the stored steps, those from *since* on, with the half-life they were made with."""
+    where = {**pair._asdict(), "clock": clock.value, "since": since}
+    return [(step_of(row), row["halflife_years"]) for row in await rows(conn, "steps_of_track", where)]
 
 
-async def write_steps(conn: Connection, pair: Pair, clock: Clock, steps: Sequence[Step], halflife_years: float) -> int:
-    """Make the stored steps equal *steps*, touching only those from the first difference on; return how many differ."""
-    stored = await stored_steps(conn, pair, clock)
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """
+    How stored steps differed from what they should be.
+
+    Attributes:
+        steps: how many did.
+        deviation: the largest difference of a number; infinite where a step was missing or too many.
+    """
+
+    steps: int = 0
+    deviation: float = 0.0
+
+    def __add__(self, other: Differing) -> Differing:
+        return Differing(self.steps + other.steps, max(self.deviation, other.deviation))
+
+
+async def write_steps(
+    conn: Connection,
+    pair: Pair,
+    clock: Clock,
+    steps: Sequence[Step],
+    halflife_years: float,
+    *,
+    since: datetime | None = None,
+) -> Differing:
+    """Make the stored steps, from *since* on, equal *steps*, touching only those from the first difference on."""
+    stored = await stored_steps(conn, pair, clock, since)
     same = 0
     for (old, halflife), new in zip(stored, steps, strict=False):
         if old != new or halflife != halflife_years:
@@ -246,7 +307,16 @@ async def write_steps(conn: Connection, pair: Pair, clock: Clock, steps: Sequenc
     if len(steps) > same:
         values = _json(STEP_COLUMNS, steps[same:])
         await do(conn, "write_steps", {**where, "halflife_years": halflife_years, "steps": values})
-    return max(len(stored), len(steps)) - same
+    return Differing(
+        max(len(stored), len(steps)) - same, _deviation([old for old, _ in stored[same:]], list(steps[same:]))
+    )
+
+
+def _deviation(old: Sequence[Step], new: Sequence[Step]) -> float:
+    if [step.at for step in old] != [step.at for step in new]:
+        return math.inf
+    pairs = (zip(one[1:], other[1:], strict=True) for one, other in zip(old, new, strict=True))
+    return max((abs(value - wanted) for pair in pairs for value, wanted in pair), default=0.0)
 
 
 # Decisions

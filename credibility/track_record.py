@@ -48,6 +48,7 @@ class TrackRecord:
         right: claims that were right.
         abstained: claims that took no side; counted, not scored.
         weight: observations decayed by age, what the interval rests on.
+        effective_n: how many observations of equal weight they are worth; never more than *n*.
         mean, lower, upper: posterior share right and its 95 % interval, fractions.
         halflife_years: age at which an observation weighs half.
         brier, log_score: mean over the scored claims that gave a probability; None without any. Lower is better.
@@ -65,6 +66,7 @@ class TrackRecord:
     right: int
     abstained: int
     weight: float
+    effective_n: float
     mean: float
     lower: float
     upper: float
@@ -210,6 +212,7 @@ def _record(row: Row, step: Step | None, halflife_years: float, body: Posterior)
         right=sums.correct,
         abstained=sums.abstained,
         weight=0.0 if step is None else _evidence_weight(body),
+        effective_n=min(sums.weight**2 / sums.squares, float(sums.observations)) if sums.squares > 0.0 else 0.0,
         mean=body.mean,
         lower=body.lower,
         upper=body.upper,

@@ -9,12 +9,17 @@ Beside the observations stand the proper scores of claims that gave a probabilit
 sums, the Brier sum of the baselines on the common ones, and that of the agent's own earlier base rate: (0.5 + times it
 happened) / (1 + answers) over its claims whose answer was known before the claim was made, as they stood when the
 claim was first scored.
+
+A step follows from the one before it and from what changes at its moment. So a sweep need not begin at the beginning:
+from a stored step, with the observations that stand there and the base rates of the claims that still change, it goes
+on to the same sums, bit for bit (:func:`steps_after`). A score that comes in order costs one step, whatever came
+before; one that comes late costs those behind it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -63,6 +68,8 @@ class Step(NamedTuple):
         weight, successes: decayed observations, and decayed sum of their means.
         probabilities: scored claims that gave one; the sums after it are over them.
         common: those that baselines answered too; ``common_sum`` is the agent's Brier sum there.
+        squares: sum over observations of their squared weights: ``weight² / squares`` is how many of equal weight they
+            are worth.
     """
 
     at: datetime
@@ -79,20 +86,76 @@ class Step(NamedTuple):
     common: int = 0
     common_sum: float = 0.0
     reference_sum: float = 0.0
+    squares: float = 0.0
+
+
+class Standing(NamedTuple):
+    """
+    An observation that stands at a step, whose claims will change after it.
+
+    Attributes:
+        scored, correct: its claims.
+    """
+
+    scored: int
+    correct: int
+
+
+class Start(NamedTuple):
+    """
+    Where a sweep goes on.
+
+    Attributes:
+        step: the last one before the first change.
+        observations: by ``target_at``, those of them that change later; none of them was scored before it was true.
+        base_rates: of every claim that begins or ends later and gave a probability, by finding.
+    """
+
+    step: Step
+    observations: Mapping[datetime, Standing]
+    base_rates: Mapping[str, float]
 
 
 def steps_of(scores: Iterable[Scored], clock: Clock, halflife_years: float) -> list[Step]:
     """Return the steps of one agent in one domain on *clock*, by time."""
-    changes: list[tuple[datetime, bool, str, Scored]] = []
+    changes = _changes(scores, clock)
+    sweep = _Sweep(halflife_years, _Answers(sorted({change[3].first_known_at for change in changes})))
+    return _swept(sweep, changes)
+
+
+def steps_after(start: Start, scores: Iterable[Scored], clock: Clock, halflife_years: float) -> list[Step]:
+    """
+    Return the steps behind ``start.step``, the same that :func:`steps_of` would return there.
+
+    Args:
+        scores: those that begin or end behind it; what stood before and still stands need not be given.
+    """
+    changes = [change for change in _changes(scores, clock) if change[0] > start.step.at]
+    return _swept(_Sweep.resumed(halflife_years, start), changes)
+
+
+_Change = tuple[datetime, bool, str, Scored]
+
+
+def _changes(scores: Iterable[Scored], clock: Clock) -> list[_Change]:
+    changes: list[_Change] = []
     for score in scores:
-        span = score.known if clock is Clock.KNOWN else score.recorded
+        span = span_of(score, clock)
         if span is not None:
             changes.append((span.start, True, score.finding_id, score))
             if span.end is not None:
                 changes.append((span.end, False, score.finding_id, score))
     # Endings first, so that a claim never counts twice; then by finding, so that sums round the same every time.
     changes.sort(key=lambda change: change[:3])
-    sweep = _Sweep(halflife_years, sorted({change[3].first_known_at for change in changes}))
+    return changes
+
+
+def span_of(score: Scored, clock: Clock) -> Span | None:
+    """Return when *score* stands on *clock*."""
+    return score.known if clock is Clock.KNOWN else score.recorded
+
+
+def _swept(sweep: _Sweep, changes: Sequence[_Change]) -> list[Step]:
     return [
         sweep.step(at, [(begins, score) for _, begins, _, score in group])
         for at, group in groupby(changes, key=lambda change: change[0])
@@ -158,6 +221,7 @@ class _Sums:
     common: int = 0
     common_sum: float = 0.0
     reference_sum: float = 0.0
+    squares: float = 0.0
 
 
 _VALUES = attrgetter(*Step._fields[1:])
@@ -166,13 +230,23 @@ _VALUES = attrgetter(*Step._fields[1:])
 class _Sweep:
     """The running sums, and what they are made of."""
 
-    def __init__(self, halflife_years: float, moments: Sequence[datetime]) -> None:
+    def __init__(self, halflife_years: float, answers: _Answers | None) -> None:
         self.halflife_years = halflife_years
         self.now: datetime | None = None
         self.sums = _Sums()
         self.observations: dict[datetime, _Observation] = {}
-        self.answers = _Answers(moments)
+        self.answers = answers
         self.base_rates: dict[str, float] = {}
+
+    @classmethod
+    def resumed(cls, halflife_years: float, start: Start) -> _Sweep:
+        """Return the sweep as it stood after ``start.step``."""
+        sweep = cls(halflife_years, None)
+        sweep.now = start.step.at
+        sweep.sums = _Sums(*start.step[1:])
+        sweep.observations = {at: _Observation(at, *standing) for at, standing in start.observations.items()}
+        sweep.base_rates = dict(start.base_rates)
+        return sweep
 
     def step(self, at: datetime, changes: Sequence[tuple[bool, Scored]]) -> Step:
         """Take in what begins and ends at a moment, and return what stands from it on."""
@@ -180,17 +254,17 @@ class _Sweep:
             fade = decay(years_between(self.now, at), self.halflife_years)
             self.sums.weight *= fade
             self.sums.successes *= fade
+            self.sums.squares *= fade * fade
         self.now = at
         for begins, score in changes:
-            if score.happened is not None:
+            if score.happened is not None and self.answers is not None:
                 sign = 1 if begins else -1
                 self.answers.add(score.first_known_at, sign, sign * score.happened)
         for begins, score in changes:
             self._count(at, score, 1 if begins else -1)
-        if not self.observations:
+        if self.sums.observations == 0:
             # Nothing is scored any more: what rounding left must not stay.
             self.sums = _Sums(abstained=self.sums.abstained)
-        self.sums.observations = len(self.observations)
         return Step(at, *_VALUES(self.sums))
 
     def _count(self, at: datetime, score: Scored, sign: int) -> None:
@@ -219,20 +293,26 @@ class _Sweep:
         new = one is None
         if one is None:
             one = self.observations[target_at] = _Observation(min(target_at, at))
+            self.sums.observations += 1
         weight = decay(years_between(one.anchor, at), self.halflife_years)
         one.scored += scored
         one.correct += correct
         if one.scored == 0:
             del self.observations[target_at]
+            self.sums.observations -= 1
+            self.sums.squares -= weight * weight
             self.sums.weight -= weight
             self.sums.successes -= weight * before
             return
         self.sums.weight += weight if new else 0.0
+        self.sums.squares += weight * weight if new else 0.0
         self.sums.successes += weight * (one.mean - before)
 
     def _base_rate(self, score: Scored) -> float:
         """Return the base rate before the claim, the same for as long as the claim lives."""
         rate = self.base_rates.get(score.finding_id)
         if rate is None:
+            if self.answers is None:
+                raise LookupError(f"The base rate of {score.finding_id} was not given.")
             rate = self.base_rates[score.finding_id] = self.answers.base_rate(score.predicted_at)
         return rate

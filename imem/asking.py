@@ -61,6 +61,17 @@ def whole(name: str, value: object) -> None:
         raise BadInput(name, "must be a whole number.")
 
 
+def share(name: str, value: object) -> None:
+    """
+    Let pass a number from 0 to 1.
+
+    Raises:
+        BadInput: it is something else; names the argument.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0.0 <= value <= 1.0:
+        raise BadInput(name, "must be a number from 0 to 1.")
+
+
 def parameters(query: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return the parameters of a named query, each of the type that the query states; a time may be RFC 3339 text.

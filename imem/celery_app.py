@@ -21,6 +21,7 @@ from credibility.tasks import RECONCILE, SETTLE
 from journal.errors import SettingsError
 from journal.settings import Settings
 from journal.tasks import UPKEEP
+from kg.tasks import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from sync.tasks import SYNC_GATES, SYNC_GATES_EVERY_S
 
 QUEUE = "imem"
@@ -30,6 +31,12 @@ AGENTS_QUEUE = "imem-agents"
 
 SETTLE_EVERY_S = 15.0
 """How often beat asks for a settle run, in seconds; events ask for one at once."""
+
+SIMILAR_EVERY_S = 15.0
+"""How often beat asks for new analyses to be compared, in seconds; events ask for it at once."""
+
+VIEWS_EVERY_S = 15 * 60.0
+"""How often beat asks for the views to be made anew, in seconds."""
 
 VISIBILITY_S = 15 * 60
 """After how long without acknowledgement a task is given to another worker, in seconds."""
@@ -89,6 +96,8 @@ def _schedule() -> dict[str, dict[str, Any]]:
     """Return when beat asks for what."""
     return {
         "settle": _every(SETTLE_EVERY_S, SETTLE),
+        "similar": _every(SIMILAR_EVERY_S, SIMILAR),
+        "rebuild_views": _every(VIEWS_EVERY_S, REBUILD_VIEWS),
         "send_alerts": _every(SEND_EVERY_S, SEND_ALERTS),
         "manage": _every(MANAGE_EVERY_S, MANAGE),
         "sync_gates": _every(SYNC_GATES_EVERY_S, SYNC_GATES),
@@ -96,6 +105,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "upkeep": _nightly("2", "41", UPKEEP),
         "cleanup": _nightly("2", "53", CLEANUP),
         "reconcile": _nightly("3", "17", RECONCILE),
+        "rebuild_similar": _weekly("4", "11", REBUILD_SIMILAR),
     }
 
 
@@ -106,3 +116,8 @@ def _every(seconds: float, task: str) -> dict[str, Any]:
 
 def _nightly(hour: str, minute: str, task: str) -> dict[str, Any]:
     return {"task": task, "schedule": crontab(hour=hour, minute=minute), "options": {"expires": 12 * 60 * 60}}
+
+
+def _weekly(hour: str, minute: str, task: str) -> dict[str, Any]:
+    when = crontab(hour=hour, minute=minute, day_of_week="sunday")
+    return {"task": task, "schedule": when, "options": {"expires": 12 * 60 * 60}}

@@ -27,6 +27,7 @@ from imem.asking import (
     MOST_BUDGET_MS,
     MOST_WRITE_BUDGET_MS,
     budget_ms,
+    share,
     texts,
     whole,
 )
@@ -56,9 +57,19 @@ from kg.model import (
     Outcome,
     Turn,
 )
+from kg.similarity import SERVED
 from recall import single
 from recall.arms import Limits
-from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, Text, TrackRecordsArm
+from recall.model import (
+    Briefing,
+    DebateOnFile,
+    DebatesArm,
+    HistoryArm,
+    RecordsArm,
+    SimilarArm,
+    Text,
+    TrackRecordsArm,
+)
 
 if TYPE_CHECKING:
     from checkpoints.conversation import Conversations
@@ -380,6 +391,28 @@ class Memory(Exchanging):
         texts(subject=subject)
         whole("limit", limit)
         return await single.part(self._recall, HistoryArm, "history", subject, limit=limit, **self._asked(options))
+
+    async def similar(
+        self, what: str, *, limit: int | None = None, min_score: float = SERVED, **options: Unpack[Asking]
+    ) -> SimilarArm:
+        """
+        Return analyses of other subjects that are like *what*, most alike first, with what was decided after them.
+
+        A new analysis is found within a minute, from either side; until then the answer says what it lacks.
+
+        Args:
+            what: an analysis, by its id, or a subject, whose newest analyses count.
+            limit: how many, 10 by default; of the present ten are kept for each analysis.
+            min_score: how alike they must be, 0 to 1.
+
+        Raises:
+            UnknownSubject: nothing is known under that name; nearest names are given.
+        """
+        texts(what=what)
+        whole("limit", limit)
+        share("min_score", min_score)
+        asked = self._asked(options)
+        return await single.similar_to(self._recall, what, limit=limit, min_score=min_score, **asked)
 
     async def debates(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> DebatesArm:
         """Return the newest debates on *subject* and how they ended."""

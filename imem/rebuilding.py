@@ -30,7 +30,7 @@ from kg.engine import Graph
 from kg.lease import Lease
 from kg.rebuild import Rebuilt, Replacement, Report, applier_held, hand_over, rebuild_in_place, rederive
 
-REDERIVED: Final = ("rederive_counters", "rederive_settled")
+REDERIVED: Final = ("rederive_counters", "rederive_settled", "rederive_similar")
 """Statements that have derived values computed again, which are in no event."""
 
 _ATTEMPTS: Final = 3

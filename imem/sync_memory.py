@@ -34,8 +34,9 @@ from kg.model import (
     Outcome,
     Turn,
 )
+from kg.similarity import SERVED
 from recall.arms import Limits
-from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, Text, TrackRecordsArm
+from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, SimilarArm, Text, TrackRecordsArm
 
 if TYPE_CHECKING:
     from checkpoints.pause_rows import Pause
@@ -229,6 +230,24 @@ class SyncMemory:
     def history(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> HistoryArm:
         """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
         return self._portal.call(self._memory.history(subject, limit=limit, **options))
+
+    def similar(
+        self, what: str, *, limit: int | None = None, min_score: float = SERVED, **options: Unpack[Asking]
+    ) -> SimilarArm:
+        """
+        Return analyses of other subjects that are like *what*, most alike first, with what was decided after them.
+
+        A new analysis is found within a minute, from either side; until then the answer says what it lacks.
+
+        Args:
+            what: an analysis, by its id, or a subject, whose newest analyses count.
+            limit: how many, 10 by default; of the present ten are kept for each analysis.
+            min_score: how alike they must be, 0 to 1.
+
+        Raises:
+            UnknownSubject: nothing is known under that name; nearest names are given.
+        """
+        return self._portal.call(self._memory.similar(what, limit=limit, min_score=min_score, **options))
 
     def debates(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> DebatesArm:
         """Return the newest debates on *subject* and how they ended."""

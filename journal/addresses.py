@@ -117,6 +117,7 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "valkey_cache_url": valkey,
     "maven_repository": maven,
     "summary_url": http,
+    "embedding_url": http,
     "webhook_url": http,
 }
 """Settings that say where something is → what checks and returns their value."""

@@ -114,6 +114,15 @@ class Settings(BaseSettings):
     )
     summary_model: str | None = Field(None, description="The model to ask there.")
     summary_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
+    embedding_url: SecretStr | None = Field(
+        None,
+        description="Base URL of an OpenAI-compatible endpoint that makes vectors; none uses the one that is here.",
+    )
+    embedding_model: str | None = Field(None, description="The model to ask there.", min_length=1, max_length=150)
+    embedding_key: SecretStr | None = Field(None, description="The key to ask with, if it takes one.")
+    embedding_dimension: int | None = Field(
+        None, ge=1, le=2000, description="How many numbers a vector of that model has."
+    )
     webhook_url: SecretStr | None = Field(None, description="Where alerts are sent, beside the log.")
     webhook_secret: SecretStr | None = Field(
         None, description="What they are signed with: whsec_ and Base64, or any text of 16 characters or more."

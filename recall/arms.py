@@ -64,6 +64,7 @@ class Limits:
     contradictions: int = 20
     patterns: int = 10
     lessons: int = 10
+    similar: int = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import orjson
 
 from cache import tagging
 from journal.actors import ResourceType
-from recall import arms
+from recall import arms, similar
 from recall.arms import Limits, Question
-from recall.model import Arm, DebatesArm, HistoryArm, RecordsArm, SubjectArm, TrackRecordsArm
+from recall.model import Arm, DebatesArm, HistoryArm, RecordsArm, SimilarArm, SubjectArm, TrackRecordsArm
 
 A = TypeVar("A", bound=Arm)
 
@@ -42,6 +42,7 @@ class ArmKind(Generic[A]):
         tags: beside that: what else an answer hangs on.
         shows_patterns: whether it may show patterns.
         for_agent: whether it shows the record of who asks.
+        of_now_alone: whether only answers as of now are kept: one of a day hangs on more than its tags say.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ArmKind(Generic[A]):
     tags: Callable[[A], frozenset[str]] = field(default=_no_tags)
     shows_patterns: bool = False
     for_agent: bool = False
+    of_now_alone: bool = False
 
     def arguments(self, limits: Limits) -> dict[str, int]:
         """Return what of *limits* it is shaped by."""
@@ -65,6 +67,10 @@ def _of_debates(arm: DebatesArm) -> frozenset[str]:
     return frozenset(tagging.record(one.kind, one.key) for one in shown)
 
 
+def _of_neighbours(arm: SimilarArm) -> frozenset[str]:
+    return frozenset(tagging.subject(item.subject_id) for item in arm.items)
+
+
 def _of_speakers(arm: TrackRecordsArm) -> frozenset[str]:
     return frozenset(tagging.agent(item.agent) for item in arm.items)
 
@@ -72,6 +78,15 @@ def _of_speakers(arm: TrackRecordsArm) -> frozenset[str]:
 SUBJECT: Final = ArmKind("subject", SubjectArm, arms.about, own_record=True)
 HISTORY: Final = ArmKind(
     "history", HistoryArm, arms.history, (arms.history_in_journal,), limits=("analyses", "findings")
+)
+SIMILAR: Final = ArmKind(
+    "similar_analyses",
+    SimilarArm,
+    similar.analyses,
+    (similar.fewer,),
+    limits=("similar",),
+    tags=_of_neighbours,
+    of_now_alone=True,
 )
 DEBATES: Final = ArmKind(
     "debates", DebatesArm, arms.debates, (arms.debates_in_journal,), limits=("debates",), tags=_of_debates
@@ -109,7 +124,7 @@ LESSONS: Final = ArmKind(
     shows_patterns=True,
 )
 
-ARMS: Final[tuple[ArmKind[Any], ...]] = (HISTORY, DEBATES, TRACK_RECORDS, CONTRADICTIONS, PATTERNS, LESSONS)
+ARMS: Final[tuple[ArmKind[Any], ...]] = (HISTORY, SIMILAR, DEBATES, TRACK_RECORDS, CONTRADICTIONS, PATTERNS, LESSONS)
 """The arms of a briefing, in the order in which they are shown."""
 
 PARTS: Final[Mapping[str, ArmKind[Any]]] = {kind.name: kind for kind in ARMS}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         HistoryItem,
         Record,
         SettledFinding,
+        SimilarItem,
         TakenDecision,
         TrackRecordItem,
     )
@@ -200,6 +201,11 @@ def _sections(briefing: Briefing) -> list[Section]:
             "No analysis is known.", nouns=("more analysis", "more analyses"),
         ),
         _section(
+            "Similar analyses of other subjects", briefing.similar_analyses,
+            [similar_text(item) for item in briefing.similar_analyses.items],
+            "None is similar enough.", nouns=("more analysis", "more analyses"),
+        ),
+        _section(
             "Debates", briefing.debates, [debate_text(item) for item in briefing.debates.items],
             "No debate is known.", nouns=("more debate", "more debates"),
         ),
@@ -276,6 +282,21 @@ def _history(item: HistoryItem, own: str, for_agent: str | None) -> str:
         lines.append(f"  - {_decision(taken)}")
         lines += [f"    - {_outcome(outcome)}" for outcome in taken.outcomes]
     return "\n".join(lines)
+
+
+def similar_text(item: SimilarItem) -> str:
+    """Return a similar analysis as a list item."""
+    core = item.analysis.core
+    what = [f"{_share(item.score)} like {name(item.like)}", name(core["kind"])]
+    if core.get("recommendation"):
+        what.append(f"recommends {core['recommendation']}")
+    if core.get("probability") is not None:
+        what.append(f"probability {_share(core['probability'])}")
+    head = f"- **{_day(core['date'])}** {name(item.subject_id)}: {_and(what)}"
+    lines = [f"{head} [{name(item.analysis.key)}]{_marks(item.analysis)}"]
+    if core.get("summary"):
+        lines.append(f"  - summary: {quoted(core['summary'], FINDING_CHARS)}")
+    return "\n".join([*lines, *(f"  - {_decision(taken)}" for taken in item.decisions)])
 
 
 def _marks(record: Record) -> str:

@@ -132,6 +132,24 @@ class HistoryItem(Value):
     decisions: list[TakenDecision] = Field(default_factory=list)
 
 
+class SimilarItem(Value):
+    """
+    An analysis of another subject that is like one of the subject's own.
+
+    Attributes:
+        subject_id: what it is about.
+        like: key of the analysis that it is like.
+        score: how alike they are, 0 to 1 (:mod:`kg.similarity`).
+        decisions: what was decided after it, with the verdict that stood.
+    """
+
+    subject_id: str
+    analysis: Record
+    like: str
+    score: float
+    decisions: list[TakenDecision] = Field(default_factory=list)
+
+
 class DebateItem(Value):
     """
     A debate and how it ended.
@@ -238,6 +256,18 @@ class HistoryArm(Arm):
     items: list[HistoryItem] = Field(default_factory=list)
 
 
+class SimilarArm(Arm):
+    """
+    Analyses of other subjects that are like the newest of this one, most alike first.
+
+    Attributes:
+        model_version: which vectors and which rules the scores come from; those of two are not to be compared.
+    """
+
+    items: list[SimilarItem] = Field(default_factory=list)
+    model_version: str | None = None
+
+
 class DebatesArm(Arm):
     """Debates on the subject and how they ended, newest first."""
 
@@ -298,6 +328,7 @@ class Briefing(Value):
     for_agent: str | None = None
     took_ms: float = 0.0
     history: HistoryArm
+    similar_analyses: SimilarArm = Field(default_factory=SimilarArm)
     debates: DebatesArm
     track_records: TrackRecordsArm
     contradictions: RecordsArm
@@ -312,7 +343,7 @@ class Briefing(Value):
     @property
     def arms(self) -> dict[str, Arm]:
         """The arms by name, in the order in which they are shown."""
-        names = ("history", "debates", "track_records", "contradictions", "patterns", "lessons")
+        names = ("history", "similar_analyses", "debates", "track_records", "contradictions", "patterns", "lessons")
         return {name: getattr(self, name) for name in names}
 
     def to_dict(self) -> dict[str, Any]:

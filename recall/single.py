@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -17,11 +18,12 @@ from kg.asof import Answer, AsOf, checked, dated
 from kg.catalog import KINDS
 from kg.enums import PatternStatus
 from kg.queries import arguments, named_queries
-from recall import arms
-from recall.arms import Limits
+from kg.similarity import NEIGHBOURS
+from recall import arms, similar
+from recall.arms import Limits, Question
 from recall.brief import Recall
 from recall.kinds import PARTS
-from recall.model import Arm, DebateItem, DebateOnFile, DebateTurn, Text, TrackRecordsArm
+from recall.model import Arm, DebateItem, DebateOnFile, DebateTurn, SimilarArm, Text, TrackRecordsArm
 from recall.rows import active_patterns, finished
 
 A = TypeVar("A", bound=Arm)
@@ -77,7 +79,7 @@ async def part(
         UnknownSubject, BadInput, PermissionDenied: as a briefing.
         PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
     """
-    limits = Limits() if limit is None else Limits(*(bounded(limit),) * 7)
+    limits = Limits() if limit is None else Limits(*(bounded(limit),) * 8)
     asked, on = checked(as_of, clock)
     which = PARTS[name]
     inquiry = await recall.inquire(subject, (which,), asked=asked, on=on, limits=limits, deadline=deadline)
@@ -91,6 +93,40 @@ async def part(
     if not isinstance(arm, kind):
         raise TypeError(f"The arm {name} is no {kind.__name__}.")
     return arm
+
+
+async def similar_to(
+    recall: Recall,
+    what: str,
+    *,
+    as_of: datetime | None,
+    clock: str,
+    limit: int | None,
+    min_score: float,
+    deadline: Deadline,
+) -> SimilarArm:
+    """
+    Return analyses of other subjects that are like an analysis, or like the newest ones of a subject.
+
+    Raises:
+        UnknownSubject: neither an analysis nor a subject was known under that name.
+        BadInput: *limit* is out of bounds.
+        PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
+    """
+    limits = Limits(similar=NEIGHBOURS if limit is None else bounded(limit))
+    at = await recall.moment(as_of, clock, deadline)
+
+    async def answer() -> SimilarArm:
+        ask = Question("", at, recall.gateway, recall.graph, deadline, limits, recall.halflife_years)
+        subject_id = await similar.subject_of(ask, what)
+        if subject_id is not None:
+            return await similar.analyses_like(replace(ask, subject_id=subject_id), what, min_score=min_score)
+        subject_id = await recall.subject(what, deadline=deadline)
+        return await similar.analyses(replace(ask, subject_id=subject_id), min_score=min_score)
+
+    return await recall.gateway.authorize_and_execute(
+        Resource(ResourceType.GRAPH, what), Action.READ, answer, deadline=deadline
+    )
 
 
 def bounded(limit: int) -> int:

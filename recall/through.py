@@ -142,7 +142,8 @@ class Inquiry:
     def _query(self, kind: ArmKind[A]) -> Query[A]:
         key = None
         # On the recorded clock "now" is what is complete: its answer grows without anything being told.
-        if self.sources.tiers is not None and (self.asked is not None or self.on is Clock.KNOWN):
+        of_now = self.asked is None and self.on is Clock.KNOWN
+        if self.sources.tiers is not None and (of_now or (self.asked is not None and not kind.of_now_alone)):
             arguments = {
                 "journal": self.sources.journal,
                 "subject": self.subject_id,

@@ -30,7 +30,7 @@ from imem.local.supervisor import ALL, LocalStack
 from journal.settings import TEST_VARIABLES, Settings
 from tests.servers import migrated_template
 
-OPTIONAL = frozenset({"summary_url", "webhook_url"})
+OPTIONAL = frozenset({"summary_url", "embedding_url", "webhook_url"})
 """Servers that are nobody's by default."""
 
 KEPT = ("IMEM_CACHE_DIR", "IMEM_MAVEN_REPOSITORY", "IMEM_NEO4J_HOME")

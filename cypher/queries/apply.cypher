@@ -156,3 +156,17 @@ MERGE (o:Outcome {id: score.outcome_id})
 ON CREATE SET o.stub = true
 MERGE (f)-[r:SETTLED_BY]->(o)
 SET r = score.props, r.known_at = datetime(score.known_at), r.recorded_at = datetime(score.recorded_at)
+
+// derive_similar_to //
+// The nearest neighbours of analyses, whole for each: what is no longer so is removed, so that no list mixes two versions.
+// Rows: key (analysis id), neighbours (list of to, score, rank, model_version, and built_at as text).
+UNWIND $given.rows AS row
+MATCH (a:Analysis {id: row.key})
+OPTIONAL MATCH (a)-[old:SIMILAR_TO]->(gone:Analysis)
+WITH a, row, collect(CASE WHEN NOT gone.id IN [near IN row.neighbours | near.to] THEN old END) AS olds
+FOREACH (old IN olds | DELETE old)
+WITH a, row
+UNWIND row.neighbours AS near
+MATCH (b:Analysis {id: near.to})
+MERGE (a)-[r:SIMILAR_TO]->(b)
+SET r = {score: near.score, rank: near.rank, model_version: near.model_version, built_at: datetime(near.built_at)}

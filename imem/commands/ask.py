@@ -12,6 +12,7 @@ import typer
 
 from journal.errors import BadInput, ImemError, UnknownSubject
 from journal.settings import Settings
+from kg.similarity import SERVED
 
 if TYPE_CHECKING:
     from imem.memory import Asking, Memory
@@ -101,7 +102,7 @@ def brief(
     as_json: Json = False,
 ) -> None:
     """
-    Say what is known of a subject: analyses, debates, track records, contradictions, patterns, lessons.
+    Say what is known of a subject: analyses, similar ones, debates, track records, contradictions, patterns, lessons.
 
     Exit code 0: everything was asked; 1: nothing is known of the subject; 3: something could not be asked, and the
     answer says what.
@@ -116,6 +117,31 @@ def brief(
     except BadInput as error:
         raise typer.BadParameter(f"{error.field}: {error.reason}") from error
     if answer.degraded:
+        raise typer.Exit(DEGRADED)
+
+
+@app.command()
+def similar(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="An analysis, by its id, or a subject.")],
+    *,
+    min_score: Annotated[float, typer.Option("--min-score", help="How alike they must be, 0 to 1.")] = SERVED,
+    as_of: AsOf = None,
+    clock: OnClock = "known",
+    limit: Limit = None,
+    as_json: Json = False,
+) -> None:
+    """List analyses of other subjects that are like one, or like the newest of a subject, most alike first."""
+    options = _checked(as_of, clock)
+    answer = _run(lambda memory: memory.similar(what, limit=limit, min_score=min_score, **options))
+
+    def text() -> str:
+        from recall.markdown import similar_text  # noqa: PLC0415 - as above
+
+        return "\n".join(similar_text(item) for item in answer.items) or "None is similar enough."
+
+    _print(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+    if answer.reason is not None:
+        typer.echo(f"Incomplete: {answer.reason}.", err=True)
         raise typer.Exit(DEGRADED)
 
 

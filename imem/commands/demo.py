@@ -205,7 +205,7 @@ async def _load(settings: Settings) -> None:
 
 async def _scored(stores: Stores, console: Console) -> None:
     """
-    Wait until the pipelines have scored what was loaded.
+    Wait until the pipelines have scored what was loaded, and found what is alike in it.
 
     Raises:
         StackError: they did not in :data:`SCORED_WITHIN_S`.
@@ -217,8 +217,11 @@ async def _scored(stores: Stores, console: Console) -> None:
 
     begun = time.monotonic()
     with console.status("Scoring outcomes …") as status:
-        while (due := await look())["due"]:
-            status.update(f"Scoring outcomes: {due['scores']:,} scores so far, {due['due']:,} rows to go …")
+        while (due := await look())["due"] or due["uncompared"]:
+            status.update(
+                f"Scoring outcomes: {due['scores']:,} scores so far, {due['due']:,} rows to go; "
+                f"{due['uncompared']:,} statements to compare …"
+            )
             if time.monotonic() - begun > SCORED_WITHIN_S:
                 raise StackError("The outcomes were not scored in time.", mend="`imem logs celery` shows why.")
             await asyncio.sleep(LOOK_S)

@@ -29,11 +29,13 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
 }
 """The setting that says where a server is → the settings that only make sense together with it."""
 
-CARRIED: Mapping[str, tuple[str, ...]] = {"webhook_url": ("webhook_secret",)}
+CARRIED: Mapping[str, tuple[str, ...]] = {"webhook_url": ("webhook_secret",), "embedding_url": ("embedding_key",)}
 """The same for what is no server of the stack: its workers, which get no secret otherwise, need it as well."""
 
 SECRET = frozenset(
     {
+        "embedding_url",
+        "embedding_key",
         "webhook_url",
         "webhook_secret",
         "postgres_url",

@@ -21,7 +21,7 @@ from cache.client import Client
 from cache.invalidation import Teller, Told
 from credibility.derive import SettledBy
 from credibility.tasks import SETTLE
-from imem.celery_app import SETTLE_EVERY_S, make_app
+from imem.celery_app import SETTLE_EVERY_S, SIMILAR_EVERY_S, make_app
 from imem.metrics import serve
 from imem.notify import tell_ready
 from imem.stores import Stores, secret
@@ -32,6 +32,8 @@ from journal.settings import Settings
 from kg.applier import Applier
 from kg.engine import Graph
 from kg.project import Event
+from kg.similar import SimilarTo
+from kg.tasks import SIMILAR
 from kg.warm import warm, worth_warming
 from sync.dead import DeadAlerts
 from sync.status import watch_queue
@@ -43,8 +45,13 @@ SETTLING: Final = frozenset(
 )
 """Events after which there may be something to settle."""
 
+COMPARING: Final = frozenset(
+    {"record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern"},
+)
+"""Events after which there may be something to compare."""
+
 ASK_EVERY_S: Final = 1.0
-"""Least time between two requests for settling, in seconds: an import applies many batches in one."""
+"""Least time between two requests for one task, in seconds: an import applies many batches in one."""
 
 QUIET_S: Final = 1.0
 """When a graph has not grown for so long, in seconds, questions are planned: an import needs the processor itself."""
@@ -100,15 +107,26 @@ class Warmer:
 
 
 class Asker:
-    """Asks the Celery worker to settle; a request that is lost costs a moment, since rows say what is due."""
+    """
+    Asks the Celery worker for one task; a request that is lost costs a moment, since rows say what is due.
 
-    def __init__(self, app: Celery) -> None:
+    Args:
+        app: through which it asks.
+        task: its name.
+        after: kinds of events after which there may be something to do.
+        every_s: how often beat asks for it, in seconds: a request that is older is not worth keeping.
+    """
+
+    def __init__(self, app: Celery, task: str, after: frozenset[str], every_s: float) -> None:
         self._app = app
+        self._task = task
+        self._after = after
+        self._every_s = every_s
         self._due = asyncio.Event()
 
     def applied(self, kinds: frozenset[str]) -> None:
         """Take note of the kinds of a batch that the graph now holds."""
-        if not SETTLING.isdisjoint(kinds):
+        if not self._after.isdisjoint(kinds):
             self._due.set()
 
     async def run(self) -> None:
@@ -119,12 +137,12 @@ class Asker:
             try:
                 await asyncio.to_thread(self._send)
             except (kombu.exceptions.KombuError, OSError) as error:
-                log.warning("applier.not_asked_to_settle", reason=type(error).__name__)
+                log.warning("applier.not_asked", task=self._task, reason=type(error).__name__)
             await asyncio.sleep(ASK_EVERY_S)
 
     def _send(self) -> None:
         # Not worth keeping while no worker runs: beat asks as often.
-        self._app.send_task(SETTLE, ignore_result=True, retry=False, expires=SETTLE_EVERY_S)
+        self._app.send_task(self._task, ignore_result=True, retry=False, expires=self._every_s)
 
 
 def run(settings: Settings) -> int:
@@ -144,12 +162,14 @@ async def _serve(settings: Settings) -> None:
         priority = stores.settings.sync_priority
         bell = StreamBell(address) if priority else Cycle()
         speaker = Speaker(address)
-        asker = Asker(make_app(stores.settings))
+        app = make_app(stores.settings)
+        askers = (Asker(app, SETTLE, SETTLING, SETTLE_EVERY_S), Asker(app, SIMILAR, COMPARING, SIMILAR_EVERY_S))
         warmer = Warmer(stores.graph)
 
         async def applied(events: Sequence[Event]) -> None:
             warmer.applied()
-            asker.applied(frozenset(event.kind for event in events))
+            for asker in askers:
+                asker.applied(frozenset(event.kind for event in events))
 
         durable = Client(address, name="The durable Valkey")
         told_of = Told(stores.database, Teller(durable, lambda: bool(applier.lease.epoch)))
@@ -163,13 +183,13 @@ async def _serve(settings: Settings) -> None:
             announce=speaker.say,
             died=DeadAlerts(),
             lanes=priority,
-            derivers={"settled_by": SettledBy()},
+            derivers={"settled_by": SettledBy(), "similar_to": SimilarTo()},
             batch=settings.apply_batch,
         )
         log.info("applier.started", batch=settings.apply_batch, priority=priority)
         parts = (
             applier.run(),
-            asker.run(),
+            *(asker.run() for asker in askers),
             told_of.teller.run(),
             watch_queue(stores.database, lambda: applier.yielding),
             routing(stores, priority=priority),

@@ -22,6 +22,7 @@ import checkpoints.pause_tasks
 import checkpoints.tasks
 import credibility.tasks
 import journal.tasks
+import kg.tasks
 import sync.tasks
 from cache.client import Client
 from cache.snapshots import SnapshotStore
@@ -47,6 +48,7 @@ from journal.database import Database
 from journal.gateway import Gateway
 from journal.runtime import Lent
 from journal.settings import Settings
+from kg.embedders import embedder_of
 from sync.gates import GateSync
 from sync.notices import Notices
 from sync.operations import Synchronizer
@@ -56,8 +58,8 @@ T = TypeVar("T")
 NICENESS = 10
 """How far tasks step back behind whoever writes and asks on the same machine."""
 
-CONCURRENCY = 3
-"""Tasks at once: settling and the nightly recomputation take minutes, and alerts and pauses must not wait for them."""
+CONCURRENCY = 4
+"""Tasks at once: settling, comparing and recomputing take minutes, and alerts and pauses must not wait for them."""
 
 POOL_SIZE = 8
 """Most connections to Postgres of one worker process: four steps of pauses at a time, each with a read beside it."""
@@ -69,6 +71,7 @@ LENT: Final[tuple[Lent[Any], ...]] = (
     checkpoints.pause_tasks.lent,
     credibility.tasks.lent,
     journal.tasks.lent,
+    kg.tasks.lent,
     sync.tasks.lent,
 )
 """Where the tasks of each module find what they run on."""
@@ -85,6 +88,7 @@ class LoopThread:
         pausing: pauses and what carries them out; None where a Valkey is not named.
         notifiers: the channels of alerts.
         gate_sync: synchronises agents for gates; None where a Valkey is not named.
+        embedder: what makes vectors of analyses; loaded when first used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -92,6 +96,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
         self.notifiers = notifiers_of(settings)
+        self.embedder = embedder_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.database = Database(settings.postgres_url.get_secret_value(), size=POOL_SIZE)
         self._ringer = Ringer(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
@@ -166,6 +171,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     # A wrong file is said at once and in a sentence, not by every child anew.
     Definitions.read(settings.agents)
     notifiers_of(settings)
+    embedder_of(settings)
     app = make_app(settings)
     regular = _regular() if queue == QUEUE else ()
     started: list[LoopThread] = []

@@ -157,11 +157,14 @@ ORDER BY d.key
 ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL
 
 -- due_tracks --
--- Makes the track records due that these changes touch, since the given moment.
-INSERT INTO track_due AS t (agent, domain, since)
-SELECT DISTINCT p.agent, p.domain, %(since)s::timestamptz
-FROM unnest(%(agents)s::text[], %(domains)s::text[]) AS p (agent, domain) ORDER BY 1, 2
-ON CONFLICT (agent, domain) DO UPDATE SET version = DEFAULT, since = least(t.since, excluded.since)
+-- Makes the track records due that these changes touch, since the given moment; with the first moments at which they changed.
+INSERT INTO track_due AS t (agent, domain, since, known_from, recorded_from)
+SELECT p.agent, p.domain, %(since)s::timestamptz, min(p.known_from), min(p.recorded_from)
+FROM unnest(%(agents)s::text[], %(domains)s::text[], %(known_from)s::timestamptz[], %(recorded_from)s::timestamptz[])
+    AS p (agent, domain, known_from, recorded_from)
+GROUP BY 1, 2 ORDER BY 1, 2
+ON CONFLICT (agent, domain) DO UPDATE SET version = DEFAULT, since = least(t.since, excluded.since),
+    known_from = least(t.known_from, excluded.known_from), recorded_from = least(t.recorded_from, excluded.recorded_from)
 
 -- due_questions_of_agents --
 -- Makes the scored claims due that stand on a question which one of these agents answered too.
@@ -176,7 +179,7 @@ ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL
 
 -- claim_tracks --
 -- The track records that are due, oldest first.
-SELECT agent, domain, version FROM track_due ORDER BY since, agent, domain LIMIT %(limit)s
+SELECT agent, domain, version, known_from, recorded_from FROM track_due ORDER BY since, agent, domain LIMIT %(limit)s
 
 -- due_among_tracks --
 -- Those of the given track records that are due.
@@ -206,11 +209,71 @@ FROM record_history AS y JOIN event AS e ON e.position = y.position
 WHERE y.kind = 'AgentCredibility' AND y.key = %(agent)s::text || '/' || %(domain)s::text AND y.grp = 'score'
 ORDER BY y.order_key DESC LIMIT 1
 
--- steps_of_track --
--- The stored steps of one agent in one domain on one clock.
+-- scores_since --
+-- Scores of one agent in one domain that begin or end at a moment or later on one clock.
+SELECT finding_id, target_at, predicted_at, first_known_at, stated, happened, y, brier, log_score, reference,
+    known_at, superseded_known_at, recorded_at, superseded_recorded_at
+FROM (
+    SELECT * FROM agent_outcome
+    WHERE agent = %(agent)s AND domain = %(domain)s AND %(clock)s = 'known' AND known_at >= %(since)s
+    UNION
+    SELECT * FROM agent_outcome
+    WHERE agent = %(agent)s AND domain = %(domain)s AND %(clock)s = 'known' AND superseded_known_at >= %(since)s
+    UNION
+    SELECT * FROM agent_outcome
+    WHERE agent = %(agent)s AND domain = %(domain)s AND %(clock)s = 'recorded' AND recorded_at >= %(since)s
+    UNION
+    SELECT * FROM agent_outcome
+    WHERE agent = %(agent)s AND domain = %(domain)s AND %(clock)s = 'recorded' AND superseded_recorded_at >= %(since)s
+) AS o LIMIT %(limit)s
+
+-- step_before --
+-- The last stored step of one agent in one domain on one clock before a moment.
 SELECT at, halflife_years, observations, scored, correct, abstained, weight, successes, probabilities, brier_sum,
-    log_sum, base_sum, common, common_sum, reference_sum
-FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(clock)s ORDER BY at
+    log_sum, base_sum, common, common_sum, reference_sum, squares
+FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(clock)s AND at < %(since)s
+ORDER BY at DESC LIMIT 1
+
+-- observations_before --
+-- Claims that are true at the given moments and stood scored right before another moment on one clock; early: one was scored
+-- before it was true.
+SELECT o.target_at, count(*)::integer AS scored, sum(o.y)::integer AS correct, bool_or(
+    CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END < o.target_at) AS early
+FROM agent_outcome AS o
+WHERE o.agent = %(agent)s AND o.domain = %(domain)s AND o.target_at = ANY (%(targets)s::timestamptz[]) AND o.y IS NOT NULL
+  AND CASE WHEN %(clock)s = 'known'
+      THEN o.known_at < %(since)s AND (o.superseded_known_at IS NULL OR o.superseded_known_at >= %(since)s)
+      ELSE o.recorded_at < %(since)s AND (o.superseded_recorded_at IS NULL OR o.superseded_recorded_at >= %(since)s) END
+GROUP BY o.target_at
+
+-- base_rates_of --
+-- How often it had happened, (0.5 + times) / (1 + answers), over the answers that were known before each of the given claims was
+-- made, as they stood on one clock when the claim was first scored.
+SELECT f.finding_id, (0.5::float8 + coalesce(sum(a.happened), 0)::float8) / (1.0::float8 + count(a.finding_id)::float8) AS rate
+FROM (
+    SELECT DISTINCT ON (o.finding_id) o.finding_id, o.predicted_at,
+        CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END AS at
+    FROM agent_outcome AS o
+    WHERE o.finding_id = ANY (%(findings)s::text[]) AND o.agent = %(agent)s AND o.domain = %(domain)s
+      AND o.y IS NOT NULL AND o.brier IS NOT NULL AND o.log_score IS NOT NULL AND o.happened IS NOT NULL
+      AND CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END IS NOT NULL
+    ORDER BY o.finding_id, 3, o.vintage, o.revision
+) AS f
+LEFT JOIN agent_outcome AS a ON a.agent = %(agent)s AND a.domain = %(domain)s AND a.happened IS NOT NULL
+    AND a.first_known_at < f.predicted_at
+    AND CASE WHEN %(clock)s = 'known'
+        THEN a.known_at <= f.at AND (a.superseded_known_at IS NULL OR a.superseded_known_at > f.at)
+        ELSE a.recorded_at <= f.at AND (a.superseded_recorded_at IS NULL OR a.superseded_recorded_at > f.at) END
+GROUP BY f.finding_id
+
+-- steps_of_track --
+-- The stored steps of one agent in one domain on one clock; from a moment on, or all.
+SELECT at, halflife_years, observations, scored, correct, abstained, weight, successes, probabilities, brier_sum,
+    log_sum, base_sum, common, common_sum, reference_sum, squares
+FROM track_step
+WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(clock)s
+  AND at >= coalesce(%(since)s::timestamptz, '-infinity'::timestamptz)
+ORDER BY at
 
 -- delete_steps --
 -- Removes steps at and after a moment.
@@ -220,19 +283,20 @@ DELETE FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock
 -- Writes the steps of one agent in one domain on one clock. steps: JSON list of objects.
 INSERT INTO track_step (
     agent, domain, clock, at, halflife_years, observations, scored, correct, abstained, weight, successes,
-    probabilities, brier_sum, log_sum, base_sum, common, common_sum, reference_sum)
+    probabilities, brier_sum, log_sum, base_sum, common, common_sum, reference_sum, squares)
 SELECT %(agent)s, %(domain)s, %(clock)s, s.at, %(halflife_years)s, s.observations, s.scored, s.correct, s.abstained,
-    s.weight, s.successes, s.probabilities, s.brier_sum, s.log_sum, s.base_sum, s.common, s.common_sum, s.reference_sum
+    s.weight, s.successes, s.probabilities, s.brier_sum, s.log_sum, s.base_sum, s.common, s.common_sum, s.reference_sum,
+    s.squares
 FROM json_to_recordset(%(steps)s::json) AS s (
     at timestamptz, observations integer, scored integer, correct integer, abstained integer, weight float8,
     successes float8, probabilities integer, brier_sum float8, log_sum float8, base_sum float8, common integer,
-    common_sum float8, reference_sum float8)
+    common_sum float8, reference_sum float8, squares float8)
 
 -- track_records --
 -- The newest step at or before a moment for each pair of agent and domain, with what the agent was then. n: which pair.
 SELECT w.n, w.agent, w.domain, p.kind, h.halflife_years AS wanted_halflife_years,
     s.at, s.halflife_years, s.observations, s.scored, s.correct, s.abstained, s.weight, s.successes, s.probabilities,
-    s.brier_sum, s.log_sum, s.base_sum, s.common, s.common_sum, s.reference_sum
+    s.brier_sum, s.log_sum, s.base_sum, s.common, s.common_sum, s.reference_sum, s.squares
 FROM unnest(%(agents)s::text[], %(domains)s::text[]) WITH ORDINALITY AS w (agent, domain, n)
 LEFT JOIN LATERAL (
     SELECT t.* FROM track_step AS t

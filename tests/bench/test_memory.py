@@ -79,6 +79,11 @@ def test_load(world: World, table: Table) -> None:
             note=f"until nothing was left to score, from the moment everything was visible ({load.scores:,} scores "
             f"for {world.data})",
         ),
+        Figure(
+            name="comparing after the load", data=world.data, value=load.comparing_s, unit="s",
+            note="until every analysis had its neighbours, from the moment everything was visible; it rests as long as "
+            "it works, so that a load has the processors",
+        ),
     )  # fmt: skip
 
 

@@ -71,3 +71,53 @@ async def test_track_records_as_of_a_day(world: World, table: Table, domains: in
         Figure(name="track records p50", data=data, value=percentile(taken_ms, 0.5), unit="ms"),
         Figure(name="track records p95", data=data, value=percentile(taken_ms, 0.95), unit="ms", bar=BAR_MS, note=note),
     )
+
+
+ONE_MORE = """
+INSERT INTO agent_outcome (
+    finding_id, vintage, revision, outcome_id, agent, domain, subject_id, metric, target_at, predicted_at, stated,
+    actual, happened, y, abstained, brier, log_score, reference, first_known_at, known_at, recorded_at)
+SELECT 'more/' || %(number)s, 0, 0, 'o', 'agent-1', 'domain-0', 'market:more', 'up',
+    %(at)s::timestamptz - interval '4 days',
+    %(at)s::timestamptz - interval '14 days', 0.8, 1, 1, 1, false, 0.04, 0.2, 0.4, %(at)s, %(at)s, imem_now()
+RETURNING recorded_at
+"""
+
+DUE = """
+INSERT INTO track_due (agent, domain, since, known_from, recorded_from)
+VALUES ('agent-1', 'domain-0', imem_now(), %(at)s, %(recorded_at)s)
+"""
+
+
+@pytest.mark.bench
+async def test_one_score_into_a_long_record(world: World, table: Table) -> None:
+    """A score that comes in order costs one step, not a scan of everything before it."""
+    values = {"domains": 1, "days": 5000, "start": START, "agents": 1, "questions": 10_000}
+    await world.database.rows(GENERATE + " RETURNING 1", values, deadline=Deadline.never())
+    world.owner("VACUUM ANALYZE agent_outcome")
+    world.owner("INSERT INTO track_due (agent, domain, since) SELECT DISTINCT agent, domain, now() FROM agent_outcome")
+    begun = time.perf_counter()
+    await settle_tracks(world.database, halflife_years=HALFLIFE)
+    full_ms = (time.perf_counter() - begun) * 1000
+    world.owner("VACUUM ANALYZE track_step")
+    taken_ms = []
+    for number in range(READS):
+        at = START + timedelta(days=2000, hours=number)
+        [row] = await world.database.rows(ONE_MORE, {"number": number, "at": at}, deadline=Deadline.never())
+        await world.database.rows(
+            DUE + " RETURNING 1", {"at": at, "recorded_at": row["recorded_at"]}, deadline=Deadline.never()
+        )
+        begun = time.perf_counter()
+        assert (await settle_tracks(world.database, halflife_years=HALFLIFE)).tracks == 1
+        taken_ms.append((time.perf_counter() - begun) * 1000)
+    note = f"one transaction of the settle step, on both clocks; in full it takes {full_ms:,.0f} ms"
+    table.add(
+        Figure(
+            name="one score into a record of 10,000 p50", data="20,000 scores", value=percentile(taken_ms, 0.5),
+            unit="ms", bar=10, note=note,
+        ),
+        Figure(
+            name="one score into a record of 10,000 p95", data="20,000 scores", value=percentile(taken_ms, 0.95),
+            unit="ms",
+        ),
+    )  # fmt: skip

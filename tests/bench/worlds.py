@@ -28,6 +28,7 @@ from tests.bench import floor
 LOOK_S: Final = 0.05
 WEIGH_S: Final = 1.0
 SCORED_WITHIN_S: Final = 600.0
+COMPARED_WITHIN_S: Final = 1800.0
 _ROLES: Final = ("working", "durable", "cache")
 
 _RATES: Final = """
@@ -56,6 +57,7 @@ class Load:
         second_half: events a second that became visible in the second half of the time.
         peak_bytes: the most memory that ``imem load`` held.
         scores, scoring_s: scores made, and how long the pipelines took after the graph held everything.
+        comparing_s: how long it took from then until every analysis had its neighbours.
     """
 
     events: int
@@ -65,6 +67,7 @@ class Load:
     peak_bytes: int
     scores: int
     scoring_s: float
+    comparing_s: float
 
 
 @dataclass(slots=True)
@@ -171,6 +174,10 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
             assert time.perf_counter() - begun < SCORED_WITHIN_S, "The outcomes were not scored in time."
             time.sleep(LOOK_S)
         scoring_s = time.perf_counter() - begun
+        while (left := _one(conn, sql("pipelines_due")))[2] or left[0]:
+            assert time.perf_counter() - begun < COMPARED_WITHIN_S, "The analyses were not compared in time."
+            time.sleep(LOOK_S)
+        comparing_s = time.perf_counter() - begun
         # What autovacuum would do within a minute: an old memory is asked far more often than a new one.
         conn.execute("ANALYZE")
     return Load(
@@ -181,6 +188,7 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
         peak_bytes=peak,
         scores=due[1],
         scoring_s=scoring_s,
+        comparing_s=comparing_s,
     )
 
 

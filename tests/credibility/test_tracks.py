@@ -80,6 +80,7 @@ def plain(scores: list[Scored], clock: Clock, at: datetime) -> Step:
         common=len(common),
         common_sum=sum(score.brier or 0.0 for score in common),
         reference_sum=sum(((score.reference or 0.0) - (score.happened or 0)) ** 2 for score in common),
+        squares=sum(age**2 for age in ages.values()),
     )
 
 

@@ -19,10 +19,11 @@ from checkpoints.alert_tasks import SEND_ALERTS
 from checkpoints.pause_tasks import MANAGE, RETIRE
 from checkpoints.tasks import CLEANUP
 from credibility.tasks import RECONCILE, SETTLE
-from imem.celery_app import QUEUE, make_app
-from imem.workers.applier import Asker
+from imem.celery_app import QUEUE, SETTLE_EVERY_S, make_app
+from imem.workers.applier import SETTLING, Asker
 from journal.settings import Settings
 from journal.tasks import UPKEEP
+from kg.tasks import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 
 from .conftest import World
 from .load import lines
@@ -112,7 +113,7 @@ async def test_what_the_applier_asks_for_is_settled(
     """A request reaches the worker by name, whether it was up already or not; other events ask for nothing."""
     settings = settings_of(stack, world, home)
     await world.say(*lines(3))
-    asker = Asker(make_app(settings))
+    asker = Asker(make_app(settings), SETTLE, SETTLING, SETTLE_EVERY_S)
     asker.applied(frozenset({"record.Company"}))
     asking = asyncio.create_task(asker.run())
     await asyncio.sleep(0)
@@ -167,5 +168,5 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
     assert (home / "beat").stat().st_mode & 0o077 == 0
     schedule = make_app(settings).conf.beat_schedule
     assert {entry["task"] for entry in schedule.values()} == {
-        SETTLE, RECONCILE, UPKEEP, CLEANUP, SEND_ALERTS, MANAGE, RETIRE,
+        SETTLE, RECONCILE, UPKEEP, CLEANUP, SEND_ALERTS, MANAGE, RETIRE, SIMILAR, REBUILD_SIMILAR, REBUILD_VIEWS,
     }  # fmt: skip

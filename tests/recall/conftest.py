@@ -20,9 +20,11 @@ from imem.memory import Memory
 from journal.deadline import Deadline
 from journal.gateway import Gateway
 from journal.settings import Settings
+from kg.similar import SimilarTo, update
 from kg.warm import warm
 from tests.graph_proofs.conftest import empty, journal, world
 from tests.graph_proofs.world import Journal, Line, World, importer
+from tests.similar.conftest import Directions
 
 __all__ = ["empty", "journal", "world"]
 
@@ -56,8 +58,10 @@ class Desk:
         """Apply and settle what is due."""
         gateway = Gateway(self.journal.database, importer())
         hooks = {} if self.told is None else {"written": self.told.written, "derived": self.told.derived}
-        applier = self.world.applier(self.journal, derivers={"settled_by": SettledBy()}, **hooks)
+        derivers = {"settled_by": SettledBy(), "similar_to": SimilarTo()}
+        applier = self.world.applier(self.journal, derivers=derivers, **hooks)
         await applier.drain()
+        await update(self.journal.database, Directions(), until=Deadline.never(), rest=0.0)
         await settle_due(self.journal.database, gateway, halflife_years=2.0, until=Deadline.never())
         await applier.drain()
         await applier.stop()

@@ -160,7 +160,7 @@ def test_no_stored_sentence_stands_outside_quotation_marks(part: str) -> None:
 
     assert '"' in found.split("Note to the reader")[0].splitlines()[-1]
     assert "\n## Instructions" not in found
-    assert found.count("\n## ") == 6
+    assert found.count("\n## ") == 7
 
 
 def test_what_does_not_show_is_left_out() -> None:

@@ -1,0 +1,142 @@
+"""
+Vectors of analyses in Postgres: made of what each says, kept from when it counts.
+
+Each statement of an analysis, its core and every correction, has a vector of its own with the clocks of the statement,
+so that a search as of a day looks at what stood then. A text is made of what was recorded with the statement or before
+it and of nothing later: the vector of a statement never changes.
+
+Vectors are made outside any transaction and stored in one; a crash between the two costs making them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from journal.connection import Connection
+from journal.database import Database, Row
+from journal.deadline import Deadline
+from journal.statements import sql
+from kg.embedders import TEXT_CHARS, Embedder, Vectors
+
+STORE_BUDGET_MS: Final = 30_000
+"""How long one statement or batch may take in Postgres, in milliseconds: an index that grows is slow to write."""
+
+EMBED_BUDGET_MS: Final = 120_000
+"""How long the vectors of one batch may take, in milliseconds: an endpoint may be asked several times."""
+
+_FACTS: Final = ("kind", "recommendation", "regime")
+"""What stands for a text where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """
+    A model that vectors were made by.
+
+    Attributes:
+        number: by which rows name it.
+        model_id, dimension: see :class:`kg.embedders.Embedder`.
+        in_use: whether searches use its vectors.
+    """
+
+    number: int
+    model_id: str
+    dimension: int
+    in_use: bool
+
+    def is_of(self, embedder: Embedder) -> bool:
+        """Return whether *embedder* makes vectors of this model."""
+        return (self.model_id, self.dimension) == (embedder.model_id, embedder.dimension)
+
+
+def patient() -> Deadline:
+    """Return the deadline of one batch in Postgres."""
+    return Deadline.after_ms(STORE_BUDGET_MS)
+
+
+async def rows(conn: Connection, name: str, parameters: Mapping[str, Any] | None = None) -> list[Row]:
+    """Run the named statement in the connection's transaction and return its rows."""
+    return await (await conn.execute(sql(name), parameters)).fetchall()
+
+
+async def do(conn: Connection, name: str, parameters: Mapping[str, Any] | None = None) -> int:
+    """Run the named statement in the connection's transaction and return how many rows it changed."""
+    return (await conn.execute(sql(name), parameters)).rowcount
+
+
+async def model_of(database: Database, embedder: Embedder) -> Model:
+    """
+    Return the model of *embedder*, registered and with its index; the first one is in use from the beginning.
+
+    Raises:
+        PostgresUnavailable: it may not be registered yet; retryable.
+    """
+    named = {"model_id": embedder.model_id, "dimension": embedder.dimension}
+    found = await models(database)
+    if not any(one.is_of(embedder) for one in found):
+        await database.do("add_model", named, deadline=patient())
+        found = await models(database)
+    model = next(one for one in found if one.is_of(embedder))
+    await database.commit("index_model", {"model": model.number, "dimension": model.dimension}, deadline=patient())
+    return model
+
+
+async def models(database: Database) -> list[Model]:
+    """Return every model that vectors were made by."""
+    found = await database.named("models", deadline=patient())
+    return [Model(row["model"], row["model_id"], row["dimension"], row["in_use"]) for row in found]
+
+
+def document(core: Mapping[str, Any], *, body: str | None = None, question: str | None = None) -> str:
+    """
+    Return the text that an analysis is compared by: the question that it answers, and what it concludes.
+
+    Args:
+        core: canonical core of the analysis.
+        body: its long text, which stands in for a summary.
+        question: of the subject, if that is one.
+    """
+    said = core.get("summary") or body
+    if not said:
+        said = " ".join(str(core[name]).replace("_", " ") for name in _FACTS if core.get(name) is not None)
+    return (f"{question} {said}" if question else said)[:TEXT_CHARS]
+
+
+async def embed(database: Database, embedder: Embedder, model: Model, keys: Sequence[str]) -> int:
+    """
+    Make the vectors that *model* lacks of the given analyses, store them, and return how many they were.
+
+    Raises:
+        ImemError: the embedder cannot make them now; nothing was stored.
+        PostgresUnavailable: nothing was stored; retryable.
+    """
+    wanted = {"model": model.number, "keys": sorted(set(keys)), "chars": TEXT_CHARS}
+    found = await database.named("statements_to_embed", wanted, deadline=patient())
+    if not found:
+        return 0
+    texts = [document(row["core"], body=row["body"], question=row["question"]) for row in found]
+    vectors = await embedder.embed(texts, deadline=Deadline.after_ms(EMBED_BUDGET_MS))
+    async with database.transaction(patient()) as conn:
+        await do(conn, "add_embeddings", {"model": model.number, **_columns(found, texts, vectors)})
+        await do(conn, "mark_standing", {"model": model.number, "keys": sorted({row["key"] for row in found})})
+    return len(found)
+
+
+def _columns(found: Sequence[Row], texts: Sequence[str], vectors: Vectors) -> dict[str, Any]:
+    return {
+        "keys": [row["key"] for row in found],
+        "positions": [row["position"] for row in found],
+        "corrects": [row["corrects"] for row in found],
+        "order_keys": [row["order_key"] for row in found],
+        "known_at": [row["known_at"] for row in found],
+        "recorded_at": [row["recorded_at"] for row in found],
+        "subjects": [row["core"].get("subject_id") for row in found],
+        "hashes": [hashlib.sha256(text.encode()).digest() for text in texts],
+        # The shortest text of each number that gives its 32 bits again: just what the extension reads.
+        "vectors": [orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode() for vector in vectors],
+    }

@@ -1,0 +1,141 @@
+"""
+Materialised views: answers that many ask for and few change, made now and then and read by key.
+
+====================  ==============  ================================================================
+view                  key             what a row holds
+====================  ==============  ================================================================
+top_patterns          sector, or *    active patterns of the sector, or of none, the most successful first
+agent_credibility     agent           the newest sums of its track records, by domain
+company_summaries     subject id      how often it was looked at, what was said last, how decisions ended
+peer_comparisons      sector          its companies side by side
+====================  ==============  ================================================================
+
+A view is made in one transaction: a new version, its rows, and the pointer that readers follow. They see the old one or
+the new one and nothing between; one that fails leaves the old one, whose age every answer says. Views speak of the
+present alone and are derived from the journal, so that nothing is lost with them.
+
+What must not wait for the next making is looked at again when it is read: a pattern that is not active any more is in
+no answer from the moment at which that is on file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+import structlog
+
+from journal.database import Database
+from journal.deadline import Deadline
+from journal.errors import BadInput, ImemError
+from kg.embedding import do, rows
+
+log = structlog.get_logger()
+
+BUILDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "top_patterns": "build_top_patterns",
+        "agent_credibility": "build_agent_credibility",
+        "company_summaries": "build_company_summaries",
+        # After the summaries, of which it is made.
+        "peer_comparisons": "build_peer_comparisons",
+    }
+)
+"""View → the statement that makes its rows, in the order in which they are made."""
+
+PATTERNS: Final = "top_patterns"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """
+    A row of a view.
+
+    Attributes:
+        name, key: which.
+        value: JSON types; None where the view has no such row.
+        version: of the view.
+        built_at: when it was made.
+        source_seq: the last position of the journal that it looked at.
+        age_s: how long ago it was made, in seconds.
+    """
+
+    name: str
+    key: str
+    value: Any
+    version: int
+    built_at: datetime
+    source_seq: int
+    age_s: float
+
+
+async def rebuild(database: Database, *, deadline: Deadline) -> dict[str, int]:
+    """
+    Make every view anew and return how many rows each has; one that another process is making is left to it.
+
+    A view that fails leaves its old version; the others are made all the same.
+
+    Raises:
+        ImemError: the last failure, after everything else was tried.
+    """
+    made: dict[str, int] = {}
+    failure: ImemError | None = None
+    for name in BUILDS:
+        try:
+            count = await build(database, name, deadline=deadline)
+        except ImemError as error:
+            log.warning("views.not_made", view=name, reason=str(error))
+            failure = error
+            continue
+        if count is not None:
+            made[name] = count
+    if failure is not None:
+        raise failure
+    return made
+
+
+async def build(database: Database, name: str, *, deadline: Deadline) -> int | None:
+    """
+    Make one view anew and have it read; return how many rows it has, or None where another process makes views.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded, StatementRejected: the old version stays.
+    """
+    async with database.transaction(deadline) as conn:
+        if not (await rows(conn, "view_lock"))[0]["held"]:
+            return None
+        version = (await rows(conn, "view_begin", {"name": name}))[0]["version"]
+        given = {"name": name, "version": version}
+        count = await do(conn, BUILDS[name], given)
+        await do(conn, "view_swap", given)
+        await do(conn, "view_prune", {"name": name})
+    return count
+
+
+async def view(database: Database, name: str, key: str, *, deadline: Deadline) -> View | None:
+    """
+    Return a row of a view; None where the view was never made.
+
+    Raises:
+        BadInput: there is no such view.
+        PostgresUnavailable, BudgetExceeded: it could not be read in time; retryable.
+    """
+    if name not in BUILDS:
+        raise BadInput("view", f"{name!r} is none of {', '.join(BUILDS)}.")
+    found = await database.named("view_of", {"name": name, "key": key}, deadline=deadline)
+    if not found:
+        return None
+    row = found[0]
+    value = row["value"]
+    if name == PATTERNS and value:
+        value = await _still_active(database, value, deadline)
+    return View(name, key, value, row["version"], row["built_at"], row["source_seq"], row["age_s"])
+
+
+async def _still_active(database: Database, patterns: list[dict[str, Any]], deadline: Deadline) -> list[dict[str, Any]]:
+    keys = [pattern["pattern_id"] for pattern in patterns]
+    active = {row["key"] for row in await database.named("active_among", {"keys": keys}, deadline=deadline)}
+    return [pattern for pattern in patterns if pattern["pattern_id"] in active]

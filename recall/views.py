@@ -1,0 +1,42 @@
+"""Materialised views, for whoever may see what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from journal.actors import Action, Resource, ResourceType
+from journal.deadline import Deadline
+from journal.errors import BadInput
+from journal.gateway import Gateway
+from kg import views
+from kg.views import BUILDS, View
+
+_OPENS: Final[Mapping[str, ResourceType]] = MappingProxyType(
+    {
+        "top_patterns": ResourceType.PATTERNS,
+        "agent_credibility": ResourceType.CREDIBILITY,
+        "company_summaries": ResourceType.GRAPH,
+        "peer_comparisons": ResourceType.GRAPH,
+    }
+)
+"""View → what one must be allowed to read; of credibility an agent reads its own alone."""
+
+
+async def view(gateway: Gateway, name: str, key: str, *, deadline: Deadline) -> View | None:
+    """
+    Return a row of a view as it was last made, with its age; None where it was never made.
+
+    Raises:
+        BadInput: there is no such view.
+        PermissionDenied: the actor's role does not allow it; a denial row was written.
+        PostgresUnavailable, BudgetExceeded: it could not be read in time; retryable.
+    """
+    if name not in BUILDS:
+        raise BadInput("view", f"{name!r} is none of {', '.join(BUILDS)}.")
+    kind = _OPENS[name]
+    resource = Resource(kind, key, owner=key if kind is ResourceType.CREDIBILITY else None)
+    return await gateway.authorize_and_execute(
+        resource, Action.READ, lambda: views.view(gateway.database, name, key, deadline=deadline), deadline=deadline
+    )

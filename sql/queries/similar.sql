@@ -1,0 +1,289 @@
+-- similarity_lock --
+-- One process changes neighbours at a time; the lock ends with the transaction that does the work. False: another one does.
+SELECT pg_try_advisory_xact_lock(hashtextextended('imem.similarity', 0)) AS held
+
+-- similarity_lock_wait --
+-- The same, waiting for the other one's batch to end.
+SELECT pg_advisory_xact_lock(hashtextextended('imem.similarity', 0))
+
+-- similarity_run --
+-- One process does a sort of work at a time, for as long as this transaction is open; it ends with the process. False: another does.
+SELECT pg_try_advisory_xact_lock(hashtextextended('imem.similarity.' || %(work)s, 0)) AS held
+
+-- models --
+-- Every model that vectors were made by.
+SELECT model, model_id, dimension, in_use FROM embedding_model ORDER BY model
+
+-- add_model --
+-- Registers a model; the first one is in use from the beginning.
+INSERT INTO embedding_model (model_id, dimension, in_use)
+VALUES (%(model_id)s, %(dimension)s, NOT EXISTS (SELECT FROM embedding_model WHERE in_use))
+ON CONFLICT (model_id, dimension) DO NOTHING
+
+-- index_model --
+-- Makes the index of a model's vectors, if it is not there.
+SELECT imem_embedding_index_v1(%(model)s::smallint, %(dimension)s)
+
+-- statements_to_embed --
+-- What the given analyses say, in their cores and corrections, as far as a model has no vector of it; with the question that the
+-- subject asks, if it was on file by then. Parameters: model, keys, chars (most of a long text that are read).
+SELECT y.key, y.position, y.grp = 'correction' AS corrects, y.order_key, y.known_at, y.recorded_at,
+    e.payload -> 'core' AS core, left(e.body, %(chars)s) AS body, q.question
+FROM unnest(%(keys)s::text[]) AS w (key)
+JOIN record_history AS y ON y.kind = 'Analysis' AND y.key = w.key AND y.grp IN ('core', 'correction')
+JOIN event AS e ON e.position = y.position
+LEFT JOIN LATERAL (
+    SELECT f.payload -> 'core' ->> 'question' AS question FROM record_history AS h JOIN event AS f ON f.position = h.position
+    WHERE h.kind = 'Market' AND h.grp = 'core' AND e.payload -> 'core' ->> 'subject_id' LIKE 'market:%%'
+      AND h.key = substr(e.payload -> 'core' ->> 'subject_id', length('market:') + 1)
+      AND h.known_at <= y.known_at AND h.recorded_at <= y.recorded_at
+    ORDER BY h.order_key LIMIT 1
+) AS q ON true
+WHERE NOT EXISTS (
+    SELECT FROM embedding AS v
+    WHERE v.model = %(model)s::smallint AND v.kind = 'Analysis' AND v.key = y.key AND v.position = y.position)
+ORDER BY y.key, y.position
+
+-- analyses_to_embed --
+-- Analyses of which a model lacks a vector, a page after the given one.
+SELECT DISTINCT y.key FROM record_history AS y
+WHERE y.kind = 'Analysis' AND y.grp IN ('core', 'correction') AND y.key > %(after)s AND NOT EXISTS (
+    SELECT FROM embedding AS v
+    WHERE v.model = %(model)s::smallint AND v.kind = 'Analysis' AND v.key = y.key AND v.position = y.position)
+ORDER BY y.key LIMIT %(limit)s
+
+-- add_embeddings --
+-- Stores vectors, given as text; those that are there already stay. One that is the first of its record stands.
+INSERT INTO embedding (
+    model, kind, key, position, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector, standing)
+SELECT %(model)s::smallint, 'Analysis', n.key, n.position, n.corrects, n.order_key, n.known_at, n.recorded_at, n.subject_id,
+    n.content_hash, n.vector::vector, NOT EXISTS (
+        SELECT FROM embedding AS o WHERE o.model = %(model)s::smallint AND o.kind = 'Analysis' AND o.key = n.key)
+FROM unnest(
+    %(keys)s::text[], %(positions)s::bigint[], %(corrects)s::boolean[], %(order_keys)s::text[], %(known_at)s::timestamptz[],
+    %(recorded_at)s::timestamptz[], %(subjects)s::text[], %(hashes)s::bytea[], %(vectors)s::text[]
+) AS n (key, position, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector)
+ORDER BY n.key, n.position
+ON CONFLICT (model, kind, key, position) DO NOTHING
+
+-- mark_standing --
+-- Says of each statement of the given analyses whether it is the one that counts now.
+UPDATE embedding AS e SET standing = (e.position = s.position)
+FROM (
+    SELECT DISTINCT ON (x.key) x.key, x.position FROM embedding AS x
+    WHERE x.model = %(model)s::smallint AND x.kind = 'Analysis' AND x.key = ANY (%(keys)s::text[])
+    ORDER BY x.key, x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key
+) AS s
+WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key AND e.standing <> (e.position = s.position)
+
+-- similarity_claim --
+-- The oldest rows that say which analyses are to be compared anew.
+SELECT position, key FROM similarity_due ORDER BY position, key LIMIT %(limit)s
+
+-- similarity_done --
+-- Forgets rows whose analyses were compared; what came meanwhile has rows of its own.
+DELETE FROM similarity_due AS d USING unnest(%(positions)s::bigint[], %(keys)s::text[]) AS n (position, key)
+WHERE d.position = n.position AND d.key = n.key
+
+-- similarity_waiting --
+-- How many rows wait to be compared, the oldest of them and its age in seconds, and whether the given analyses are among them.
+SELECT count(*) AS waiting, min(created_at) AS since, extract(epoch FROM imem_now() - min(created_at))::float8 AS age_s,
+    coalesce(bool_or(key = ANY (%(keys)s::text[])), false) AS own FROM similarity_due
+
+-- nearest --
+-- Of each of the given analyses, those on other subjects that are nearest by the index, as far as they were known.
+SELECT key, candidate, distance
+FROM imem_nearest_v1(%(model)s::smallint, %(keys)s::text[], %(limit)s, %(known_until)s, %(recorded_until)s)
+
+-- nearest_exact --
+-- The same as of a moment without the index: every vector that stood then is looked at, so that none known later moves another.
+WITH standing AS MATERIALIZED (
+    SELECT DISTINCT ON (x.key) x.key, x.position, x.subject_id FROM embedding AS x
+    WHERE x.model = %(model)s::smallint AND x.kind = 'Analysis'
+      AND x.known_at <= %(known_until)s AND x.recorded_at <= %(recorded_until)s
+    ORDER BY x.key, x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key
+),
+asked AS MATERIALIZED (
+    SELECT s.key, s.subject_id, e.vector FROM standing AS s
+    JOIN embedding AS e ON e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key AND e.position = s.position
+    WHERE s.key = ANY (%(keys)s::text[])
+)
+SELECT key, candidate, distance FROM (
+    SELECT n.key, n.candidate, n.distance, row_number() OVER (PARTITION BY n.key ORDER BY n.distance, n.candidate) AS place
+    FROM (
+        SELECT a.key, s.key AS candidate, e.vector <=> a.vector AS distance
+        FROM standing AS s
+        JOIN embedding AS e ON e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key AND e.position = s.position
+        JOIN asked AS a ON s.subject_id IS DISTINCT FROM a.subject_id
+    ) AS n
+) AS ordered WHERE place <= %(limit)s
+ORDER BY key, place
+
+-- vectors_known --
+-- How many vectors were known at a moment, up to a limit.
+SELECT count(*) AS known FROM (
+    SELECT FROM embedding
+    WHERE model = %(model)s::smallint AND kind = 'Analysis' AND known_at <= %(known_until)s AND recorded_at <= %(recorded_until)s
+    LIMIT %(limit)s
+) AS counted
+
+-- distances --
+-- How far the two of each given pair are apart by text.
+SELECT p.one, p.other, a.vector <=> b.vector AS distance
+FROM unnest(%(ones)s::text[], %(others)s::text[]) AS p (one, other)
+JOIN embedding AS a ON a.model = %(model)s::smallint AND a.kind = 'Analysis' AND a.key = p.one AND a.standing
+JOIN embedding AS b ON b.model = %(model)s::smallint AND b.kind = 'Analysis' AND b.key = p.other AND b.standing
+
+-- similar_features --
+-- What analyses are compared by beside their text, as of a moment.
+SELECT w.key, c.subject_id, coalesce(p.sector, m.sector) AS sector, p.size_class AS size,
+    ARRAY(
+        SELECT DISTINCT f.payload -> 'core' ->> 'metric' FROM event AS f
+        WHERE f.analysis_id = w.key AND f.kind = 'record.Finding' AND f.payload -> 'core' ->> 'metric' IS NOT NULL
+          AND f.known_at <= %(known_until)s AND f.recorded_at <= %(recorded_until)s
+    ) AS metrics,
+    ARRAY(
+        SELECT DISTINCT l.payload ->> 'to_key' FROM event AS l
+        WHERE l.kind = 'link.IDENTIFIED_PATTERN' AND l.payload ->> 'from_key' = w.key
+          AND l.known_at <= %(known_until)s AND l.recorded_at <= %(recorded_until)s
+    ) AS patterns
+FROM unnest(%(keys)s::text[]) AS w (key)
+JOIN record_head AS c ON c.kind = 'Analysis' AND c.key = w.key AND c.grp = 'core'
+LEFT JOIN LATERAL (
+    SELECT e.payload -> 'groups' -> 'profile' ->> 'sector' AS sector, e.payload -> 'groups' -> 'profile' ->> 'size_class' AS size_class
+    FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE c.subject_id LIKE 'company:%%' AND y.kind = 'Company' AND y.key = substr(c.subject_id, length('company:') + 1)
+      AND y.grp = 'profile' AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    ORDER BY y.order_key DESC LIMIT 1
+) AS p ON true
+LEFT JOIN LATERAL (
+    SELECT e.payload -> 'core' ->> 'sector' AS sector
+    FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE c.subject_id LIKE 'market:%%' AND y.kind = 'Market' AND y.key = substr(c.subject_id, length('market:') + 1)
+      AND y.grp IN ('core', 'correction') AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    ORDER BY y.grp = 'correction' DESC, CASE WHEN y.grp = 'correction' THEN y.order_key END DESC, y.order_key LIMIT 1
+) AS m ON true
+
+-- live_builds --
+-- The versions of the index that are kept up to date: the current one, and one on its way.
+SELECT b.version, b.model, b.rules, b.state, b.upto, b.source_seq, b.built_at, b.started_at, m.model_id, m.dimension
+FROM similarity_build AS b JOIN embedding_model AS m ON m.model = b.model
+WHERE b.state IN ('current', 'building') ORDER BY b.version
+
+-- begin_build --
+-- Begins a version of the index.
+INSERT INTO similarity_build (model, rules, state, source_seq, built_at)
+SELECT %(model)s::smallint, %(rules)s, %(state)s, coalesce(max(e.position), 0), CASE WHEN %(state)s = 'current' THEN imem_now() END
+FROM event AS e
+RETURNING version
+
+-- analyses_to_place --
+-- Analyses that have a vector, a page after the given one.
+SELECT key FROM embedding
+WHERE model = %(model)s::smallint AND kind = 'Analysis' AND standing AND key > %(after)s ORDER BY key LIMIT %(limit)s
+
+-- advance_build --
+-- Notes how far a version on its way has come.
+UPDATE similarity_build SET upto = %(upto)s, analyses = analyses + %(count)s WHERE version = %(version)s AND state = 'building'
+
+-- abandon_build --
+-- Gives up a version on its way that nobody would want any more.
+UPDATE similarity_build SET state = 'replaced' WHERE version = %(version)s AND state = 'building'
+
+-- swap_build --
+-- Puts a version in the place of the current one; in one transaction with the marks of models, so that readers see one or the other.
+UPDATE similarity_build SET state = 'replaced' WHERE state = 'current'
+
+-- swap_build_in --
+-- See swap_build.
+UPDATE similarity_build SET state = 'current', built_at = imem_now() WHERE version = %(version)s AND state = 'building'
+
+-- swap_model --
+-- Takes the mark of use off the model that has it.
+UPDATE embedding_model SET in_use = false WHERE in_use AND model <> %(model)s::smallint
+
+-- swap_model_in --
+-- Puts a model into use.
+UPDATE embedding_model SET in_use = true WHERE model = %(model)s::smallint AND NOT in_use
+
+-- derive_swapped --
+-- Has the links drawn again of each analysis whose neighbours differ between two versions. Parameters: version, before (or null).
+INSERT INTO derive_work (kind, key)
+SELECT 'similar_to', d.analysis_id FROM (
+    SELECT coalesce(n.analysis_id, o.analysis_id) AS analysis_id
+    FROM (SELECT * FROM similar_analysis WHERE version = %(version)s) AS n
+    FULL JOIN (SELECT * FROM similar_analysis WHERE version = %(before)s) AS o
+        ON o.analysis_id = n.analysis_id AND o.neighbour_id = n.neighbour_id
+    WHERE n.score IS DISTINCT FROM o.score OR n.rank IS DISTINCT FROM o.rank OR n.model_version IS DISTINCT FROM o.model_version
+    GROUP BY 1
+) AS d
+ORDER BY d.analysis_id
+ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+
+-- prune_lists --
+-- Removes neighbours of versions that were replaced, a page at a time.
+DELETE FROM similar_analysis WHERE ctid = ANY (ARRAY(
+    SELECT s.ctid FROM similar_analysis AS s JOIN similarity_build AS b ON b.version = s.version
+    WHERE b.state = 'replaced' LIMIT %(limit)s))
+
+-- prune_builds --
+-- Removes versions that were replaced and hold nothing any more.
+DELETE FROM similarity_build AS b
+WHERE b.state = 'replaced' AND NOT EXISTS (SELECT FROM similar_analysis AS s WHERE s.version = b.version)
+
+-- prune_vectors --
+-- Removes vectors of a model that is not in use and that no version rests on, a page at a time.
+DELETE FROM embedding WHERE ctid = ANY (ARRAY(
+    SELECT e.ctid FROM embedding AS e
+    WHERE e.model = %(model)s::smallint AND EXISTS (SELECT FROM embedding_model AS m WHERE m.model = e.model AND NOT m.in_use)
+      AND NOT EXISTS (SELECT FROM similarity_build AS b WHERE b.model = e.model AND b.state IN ('current', 'building'))
+    LIMIT %(limit)s))
+
+-- drop_model_index --
+-- Drops the index of a model that is not in use any more.
+SELECT imem_embedding_drop_v1(%(model)s::smallint)
+
+-- lists_of --
+-- The stored neighbours of the given analyses in a version.
+SELECT analysis_id, neighbour_id, score FROM similar_analysis
+WHERE version = %(version)s AND analysis_id = ANY (%(keys)s::text[]) ORDER BY analysis_id, rank
+
+-- lists_naming --
+-- Analyses that have one of the given ones as a neighbour in a version.
+SELECT analysis_id, neighbour_id FROM similar_analysis
+WHERE version = %(version)s AND neighbour_id = ANY (%(keys)s::text[]) ORDER BY analysis_id, neighbour_id
+
+-- delete_lists --
+-- Removes the neighbours of the given analyses in a version.
+DELETE FROM similar_analysis WHERE version = %(version)s AND analysis_id = ANY (%(keys)s::text[])
+
+-- write_lists --
+-- Stores neighbours of analyses in a version.
+INSERT INTO similar_analysis (version, analysis_id, neighbour_id, score, rank, model_version)
+SELECT %(version)s, n.analysis_id, n.neighbour_id, n.score, n.rank, %(model_version)s
+FROM unnest(%(analyses)s::text[], %(neighbours)s::text[], %(scores)s::float8[], %(ranks)s::smallint[])
+    AS n (analysis_id, neighbour_id, score, rank)
+
+-- derive_similar --
+-- Has the links of the given analyses to their neighbours drawn again.
+INSERT INTO derive_work (kind, key)
+SELECT 'similar_to', k.key FROM unnest(%(keys)s::text[]) AS k (key) ORDER BY k.key
+ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+
+-- rederive_similar --
+-- Has the links of every analysis drawn again, for a graph that was made anew.
+INSERT INTO derive_work (kind, key)
+SELECT DISTINCT 'similar_to', s.analysis_id FROM similar_analysis AS s JOIN similarity_build AS b ON b.version = s.version
+WHERE b.state = 'current' ORDER BY 2
+ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+
+-- similar_stored --
+-- The neighbours of the given analyses in the current version, from a score on, nearest first.
+SELECT s.analysis_id, s.neighbour_id, s.score, s.rank, s.model_version, s.built_at
+FROM similarity_build AS b JOIN similar_analysis AS s ON s.version = b.version
+WHERE b.state = 'current' AND s.analysis_id = ANY (%(keys)s::text[]) AND s.score >= %(min_score)s
+ORDER BY s.score DESC, s.neighbour_id, s.analysis_id
+
+-- model_in_use --
+-- The model whose vectors are in use; no row before the first.
+SELECT model, model_id, dimension FROM embedding_model WHERE in_use

@@ -1,0 +1,222 @@
+"""Track records kept up to date score by score: the same as in full, whatever the order, and each counted once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from credibility.reconcile import MISMATCH, reconcile
+from credibility.settle import alone, retrack
+from credibility.store import Pair
+from credibility.track_record import track_records
+from credibility.tracks import Scored, Standing, Start, span_of, steps_after, steps_of
+from journal.database import Database
+from journal.deadline import Deadline
+from journal.gateway import Gateway
+from kg.asof import AsOf, Clock
+from tests.servers import cloned
+
+from .conftest import HALFLIFE, IMPORTER, World, agent, corrected, finding, outcome
+from .load import day
+from .test_tracks import histories
+
+STEPS = "SELECT * FROM track_step ORDER BY agent, domain, clock, at"
+
+
+@pytest_asyncio.fixture
+async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
+    with cloned(light_stack.settings, light_template) as (url, admin_url):
+        database = Database(url, size=4)
+        yield World(url, admin_url, database, Gateway(database, IMPORTER))
+        await database.close()
+
+
+# Pure
+
+
+def start_at(scores: list[Scored], clock: Clock, place: int) -> Start:
+    """Return what is stored and asked for when a sweep goes on after one of its steps."""
+    full = steps_of(scores, clock, HALFLIFE)
+    step = full[place]
+    observations: dict[Any, list[int]] = {}
+    for score in scores:
+        one = span_of(score, clock)
+        if one is not None and score.y is not None and one.start <= step.at and (one.end is None or one.end > step.at):
+            observations.setdefault(score.target_at, []).append(score.y)
+    rates = {
+        score.finding_id: base_rate(scores, clock, score.finding_id) for score in scores if score.brier is not None
+    }
+    return Start(step, {at: Standing(len(ys), sum(ys)) for at, ys in observations.items()}, rates)
+
+
+def base_rate(scores: list[Scored], clock: Clock, finding_id: str) -> float:
+    spans = [(span, score) for score in scores if (span := span_of(score, clock)) is not None]
+    first, claim = min(
+        ((span.start, score) for span, score in spans if score.finding_id == finding_id and score.brier is not None),
+        key=lambda one: one[0],
+    )
+    known = [
+        score.happened for span, score in spans
+        if score.happened is not None and span.start <= first and (span.end is None or span.end > first)
+        and score.first_known_at < claim.predicted_at
+    ]  # fmt: skip
+    return (0.5 + sum(known)) / (1.0 + len(known))
+
+
+@pytest.mark.spec("PF-10")
+@settings(max_examples=300, deadline=None)
+@given(histories(), st.integers(0, 40))
+def test_a_sweep_that_goes_on_is_the_whole_one(scores: list[Scored], place: int) -> None:
+    """From any step on, with what stands there alone, the steps are the same to the last bit."""
+    for clock in Clock:
+        full = steps_of(scores, clock, HALFLIFE)
+        if not full:
+            continue
+        place %= len(full)
+        start = start_at(scores, clock, place)
+        later = [
+            score for score in scores
+            if (span := span_of(score, clock)) is not None and max(span.start, span.end or span.start) > start.step.at
+        ]  # fmt: skip
+        assert steps_after(start, later, clock, HALFLIFE) == full[place + 1 :]
+
+
+# In the journal
+
+
+def facts(seed: int, count: int = 14) -> list[dict[str, Any]]:
+    """Return claims of two agents beside a baseline, their answers, revisions and corrections, in no order."""
+    chance = random.Random(seed)
+    lines = [agent("base", day(0), "baseline")]
+    for number in range(count):
+        subject = {"subject_id": f"market:q{number}"}
+        target = day(10 + number % 5)
+        for name in ("ann", "bob", "base"):
+            said = chance.choice([0.1, 0.3, 0.5, 0.8, 0.9])
+            known = day(1 + chance.randrange(8))
+            line = finding(f"{name}-{number}", known, target, agent=name, probability=said, **subject)
+            lines.append(line)
+            if chance.random() < 0.15:
+                lines.append(corrected(line, day(9), probability=chance.choice([0.2, 0.7])))
+        answer = outcome(f"o{number}", day(16 + chance.randrange(20)), target, float(chance.randrange(2)), **subject)
+        lines.append(answer)
+        if chance.random() < 0.4:
+            later = day(40 + chance.randrange(20))
+            lines.append(outcome(f"o{number}/1", later, target, float(chance.randrange(2)), vintage=1, **subject))
+    corrections = [line for line in lines if "correct" in line]
+    plain = [line for line in lines if "correct" not in line]
+    chance.shuffle(plain)
+    return [*plain, *corrections]
+
+
+async def in_full(world: World) -> list[dict[str, Any]]:
+    """Return the steps as they are when everything is computed from the scores anew."""
+    world.owner("DELETE FROM track_step")
+    pairs = await world.rows("SELECT DISTINCT agent, domain FROM agent_outcome")
+    async with alone(world.database, wait=True) as conn:
+        for row in pairs:
+            await retrack(conn, Pair(row["agent"], row["domain"]), HALFLIFE)
+    return await world.rows(STEPS)
+
+
+@pytest.mark.spec("PF-10")
+@pytest.mark.parametrize("seed", range(5))
+async def test_whatever_the_order_of_arrival(world: World, seed: int) -> None:
+    """Scored after every few statements, the record is that of a computation in full, to 1e-9 and in fact exactly."""
+    chance = random.Random(seed)
+    lines = facts(seed)
+    while lines:
+        few = chance.randrange(1, 6)
+        await world.say(*lines[:few])
+        lines = lines[few:]
+        await world.settle()
+    kept = await world.rows(STEPS)
+    full = await in_full(world)
+    assert len(kept) > 20
+    assert [list(row) for row in kept] == [list(row) for row in full]
+    for one, other in zip(kept, full, strict=True):
+        for name, value in one.items():
+            assert value == (pytest.approx(other[name], abs=1e-9) if isinstance(value, float) else other[name]), name
+    assert kept == full
+
+
+async def test_what_comes_in_order_costs_its_own_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the scores nor the steps of before are read again."""
+    for number in range(12):
+        subject = {"subject_id": f"market:q{number}"}
+        await world.say(
+            finding(f"ann-{number}", day(number), day(20 + number), probability=0.8, **subject),
+            outcome(f"o{number}", day(40 + number), day(20 + number), 1.0, **subject),
+        )
+        if number == 0:
+            await world.settle()
+
+            async def refuse(*_: Any) -> list[Any]:
+                raise AssertionError("Everything was read again.")
+
+            monkeypatch.setattr("credibility.store.scores_of", refuse)
+        else:
+            await world.settle()
+    steps = await world.rows(STEPS)
+    monkeypatch.undo()
+    assert steps == await in_full(world)
+
+
+@pytest.mark.spec("PF-11")
+async def test_the_same_decision_twice_changes_nothing(world: World) -> None:
+    """The same statements again, and the same work again, leave every number and every row as it is."""
+    lines = facts(3)
+    await world.say(*lines)
+    await world.settle()
+    before = await world.rows(
+        "SELECT s.*, s.ctid::text AS place FROM track_step AS s ORDER BY agent, domain, clock, at"
+    )
+    await world.say(*[line for line in lines if "correct" not in line])
+    await world.settle()
+    world.owner(
+        "INSERT INTO settlement_due (kind, key, created_at) SELECT DISTINCT kind, key, imem_now() FROM record_head"
+        " WHERE kind IN ('Finding', 'Outcome') AND metric IS NOT NULL ON CONFLICT DO NOTHING"
+    )
+    world.owner(
+        "INSERT INTO track_due (agent, domain, since, known_from, recorded_from)"
+        " SELECT agent, domain, imem_now(), max(at) FILTER (WHERE clock = 'known'),"
+        " max(at) FILTER (WHERE clock = 'recorded') FROM track_step GROUP BY 1, 2"
+    )
+    await world.settle()
+    after = await world.rows("SELECT s.*, s.ctid::text AS place FROM track_step AS s ORDER BY agent, domain, clock, at")
+    assert after == before
+
+
+async def test_a_mismatch_is_mended_and_told(world: World) -> None:
+    """The full value wins; people are told of more than 1e-6, and of nothing less."""
+    await world.say(*facts(1))
+    await world.settle()
+    wanted = await world.rows(STEPS)
+    world.owner("UPDATE track_step SET weight = weight + 1e-9 WHERE agent = 'ann' AND clock = 'known'")
+    assert (await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)).differing == 1
+    assert await world.rows("SELECT kind FROM workflow.alert") == []
+    world.owner("UPDATE track_step SET weight = weight + 1e-5 WHERE agent = 'ann' AND clock = 'known'")
+    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    assert report.deviation == pytest.approx(1e-5)
+    assert await world.rows(STEPS) == wanted
+    [alert] = await world.rows("SELECT kind, severity, payload FROM workflow.alert")
+    assert (alert["kind"], alert["severity"]) == (MISMATCH, "HIGH")
+    assert "ann in flu" in alert["payload"]["reason"]
+
+
+async def test_effective_observations(world: World) -> None:
+    """Old ones weigh less: many of different age are worth fewer of one age, and never more than there are."""
+    await world.say(*facts(2))
+    await world.settle()
+    at = AsOf(day(100), Clock.KNOWN)
+    found = await track_records(
+        world.database, [("ann", "flu")], at, halflife_years=HALFLIFE, deadline=Deadline.never()
+    )
+    [record] = found.records
+    assert 0.9 * record.n < record.effective_n <= record.n

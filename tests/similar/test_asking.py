@@ -1,0 +1,214 @@
+"""Asking for similar analyses: of now from what is stored, as of a day from what was known then, and never more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from imem.memory import Memory
+from journal.database import Database
+from journal.errors import BadInput, UnknownSubject
+from journal.gateway import Gateway
+from recall.model import Quality, SimilarArm
+from tests.servers import cloned
+from tests.similar.conftest import IMPORTER, Directions, House, analysis, company, corrected, day, finding
+
+Ask = Callable[..., Awaitable[SimilarArm]]
+
+
+@pytest_asyncio.fixture
+async def memory(house: House, light_stack: Any) -> AsyncIterator[Memory]:
+    url = SecretStr(house.url)
+    given = {"postgres_url": url, "neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": SecretStr("none")}
+    async with Memory.open(light_stack.settings.model_copy(update=given)) as opened:
+        yield opened
+
+
+def keys(arm: SimilarArm) -> list[str]:
+    return [item.analysis.key for item in arm.items]
+
+
+async def apply(house: House) -> None:
+    """Say of every event that the graph holds it: here there is none, and the horizon must pass."""
+    house.owner("UPDATE delivery SET state = 'applied'")
+
+
+async def world(house: House) -> None:
+    await house.say(
+        company("A", sector="energy"), company("B", sector="energy"), company("C", sector="energy"),
+        company("D", sector="banks"),
+        analysis("a1", "company:A", "near oil 1", day(1), recommendation="buy"),
+        analysis("b1", "company:B", "near oil 2", day(2), recommendation="sell"),
+        analysis("c1", "company:C", "near oil 3", day(3)),
+        analysis("d1", "company:D", "near water 4", day(3)),
+        {"record": "Decision", "known_at": day(2).isoformat(),
+         "core": {"id": "b1/decision", "analysis_id": "b1", "subject_id": "company:B", "type": "portfolio",
+                  "agents_involved": ["ann"], "decided_at": day(2).isoformat(), "action": "sell"}},
+    )  # fmt: skip
+    await apply(house)
+
+
+async def test_neighbours_with_what_was_decided(house: House, memory: Memory) -> None:
+    """By subject and by analysis, most alike first, those of the subject itself left out; without a graph."""
+    await world(house)
+    await house.update()
+    by_subject, by_analysis = await memory.similar("A"), await memory.similar("a1")
+    assert by_subject.quality is Quality.EXACT
+    assert set(keys(by_subject)) == {"b1", "c1"}
+    assert by_subject.model_dump() == by_analysis.model_dump()
+    assert by_subject.model_version == "directions/64/1"
+    found = {item.analysis.key: item for item in by_subject.items}
+    assert [one.decision.key for one in found["b1"].decisions] == ["b1/decision"]
+    assert (found["b1"].subject_id, found["b1"].like) == ("company:B", "a1")
+    assert [item.score for item in by_subject.items] == sorted((item.score for item in by_subject.items), reverse=True)
+    assert keys(await memory.similar("A", limit=1)) == keys(by_subject)[:1]
+    assert "d1" in keys(await memory.similar("A", min_score=0.0))
+    assert keys(await memory.similar("A", min_score=1.0)) == []
+
+
+async def test_briefings_show_them(house: House, memory: Memory) -> None:
+    await world(house)
+    await house.update()
+    briefing = await memory.brief("A", deadline_ms=2000)
+    assert keys(briefing.similar_analyses) == keys(await memory.similar("A"))
+    text = briefing.to_markdown()
+    assert "## Similar analyses of other subjects" in text
+    assert "company:B" in text
+
+
+async def test_what_is_not_compared_yet_is_said(house: House, memory: Memory) -> None:
+    """The answer is labelled until the index knows the subject's own analyses; others have a minute."""
+    await world(house)
+    waiting = await memory.similar("A")
+    assert (waiting.quality, keys(waiting)) == (Quality.PARTIAL, [])
+    assert "not all compared yet" in str(waiting.reason)
+    await house.update()
+    await house.say(analysis("e1", "company:E", "near oil 9", day(4)))
+    assert (await memory.similar("A")).quality is Quality.EXACT
+    house.owner("UPDATE similarity_due SET created_at = created_at - interval '61 seconds'")
+    late = await memory.similar("A")
+    assert (late.quality, late.reason) == (Quality.PARTIAL, "1 statements about analyses are not compared yet")
+    assert set(keys(late)) == {"b1", "c1"}
+
+
+async def test_as_of_a_day(house: House, memory: Memory) -> None:
+    """Who was not known yet is no neighbour, and takes nobody's place."""
+    await world(house)
+    await house.update()
+
+    async def asked(number: float, clock: str = "known") -> list[str]:
+        arm = await memory.similar("A", as_of=day(number), clock=clock)
+        assert arm.quality is Quality.EXACT, arm.reason
+        return keys(arm)
+
+    assert await asked(1.5) == []
+    assert await asked(2.5) == ["b1"]
+    assert set(await asked(3.5)) == {"b1", "c1"}
+    assert await asked(3.5, "recorded") == []
+    arm = await memory.similar("A", as_of=day(2.5))
+    assert [one.decision.key for one in arm.items[0].decisions] == ["b1/decision"]
+    with pytest.raises(UnknownSubject):
+        await memory.similar("nobody")
+    assert keys(await memory.similar("A", as_of=day(0.5))) == []
+
+
+async def test_a_correction_counts_from_when_it_was_made(house: House, memory: Memory) -> None:
+    await world(house)
+    line = analysis("b1", "company:B", "near oil 2", day(2), recommendation="sell")
+    await house.say(corrected(line, day(6), summary="near steel 800"))
+    await apply(house)
+    await house.update()
+    assert keys(await memory.similar("A", as_of=day(2.5))) == ["b1"]
+    assert keys(await memory.similar("A", as_of=day(6.5))) == ["c1"]
+    assert keys(await memory.similar("A")) == ["c1"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"min_score": 1.5}, {"min_score": -0.1}, {"min_score": "x"}, {"min_score": float("nan")}, {"limit": 0},
+     {"limit": 201}, {"limit": True}, {"deadline_ms": 9}, {"deadline_ms": 2001}],
+)  # fmt: skip
+async def test_bad_questions(memory: Memory, wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadInput) as caught:
+        await memory.similar("A", **wrong)
+    assert caught.value.field == next(iter(wrong))
+
+
+SUMMARIES = st.sampled_from([f"near {topic} {number}" for topic in ("oil", "water") for number in range(4)])
+TICKERS = st.sampled_from(["A", "B", "C", "D", "E"])
+LINES = st.lists(
+    st.one_of(
+        st.tuples(st.just("analysis"), TICKERS, SUMMARIES, st.integers(1, 20)),
+        st.tuples(st.just("company"), TICKERS, st.sampled_from(["energy", "banks"]), st.integers(1, 20)),
+        st.tuples(st.just("claim"), TICKERS, st.sampled_from(["revenue", "eps"]), st.integers(1, 20)),
+        st.tuples(st.just("correction"), TICKERS, SUMMARIES, st.integers(5, 20)),
+    ),
+    max_size=12,
+)
+
+
+def told(facts: list[tuple[str, str, str, int]]) -> list[tuple[int, dict[str, Any]]]:
+    """Return the facts as lines, each with the day from which it could be known."""
+    base = {name: (number + 1, f"near oil {number}") for number, name in enumerate("ABCDE")}
+    lines = [
+        (first, analysis(f"{name}/0", f"company:{name}", text, day(first))) for name, (first, text) in base.items()
+    ]
+    for number, (sort, name, value, at) in enumerate(facts):
+        subject = f"company:{name}"
+        if sort == "analysis":
+            line = analysis(f"{name}/{number + 1}", subject, value, day(at))
+        elif sort == "company":
+            line = company(name, day(at), sector=value)
+        elif sort == "claim":
+            line = finding(f"{name}/f{number}", f"{name}/0", subject, value, day(at))
+        else:
+            first, text = base[name]
+            line = corrected(analysis(f"{name}/0", subject, text, day(first)), day(at), summary=value)
+        lines.append((at, line))
+    return lines
+
+
+@settings(max_examples=12, deadline=None)
+@given(LINES, st.integers(1, 19))
+async def test_nothing_later_changes_an_answer(
+    light_stack: Any, light_template: str, facts: list[tuple[str, str, str, int]], cut: int
+) -> None:
+    """As of a day the answer is the same whether or not what came later is there at all."""
+    lines = told(facts)
+    before = await answers(light_stack, light_template, [line for at, line in lines if at <= cut], day(cut + 0.5))
+    after = await answers(light_stack, light_template, [line for _, line in lines], day(cut + 0.5))
+    assert before == after
+    assert any(before.values()) == (cut > 1)
+
+
+async def answers(stack: Any, template: str, lines: list[dict[str, Any]], at: datetime) -> dict[str, Any]:
+    """Return, of each analysis of the base, who is like it as of *at*; None where it was not known."""
+    with cloned(stack.settings, template) as (url, admin_url):
+        database = Database(url, size=4)
+        house = House(url, admin_url, database, Gateway(database, IMPORTER), Directions())
+        given = {"postgres_url": SecretStr(url), "neo4j_url": "bolt://127.0.0.1:1"}
+        try:
+            for line in lines:
+                await house.say(line)
+            await house.update()
+            await apply(house)
+            async with Memory.open(stack.settings.model_copy(update=given)) as memory:
+                return {name: await near(memory, f"{name}/0", at) for name in "ABCDE"}
+        finally:
+            await database.close()
+
+
+async def near(memory: Memory, key: str, at: datetime) -> list[tuple[str, float]] | None:
+    try:
+        arm = await memory.similar(key, as_of=at, min_score=0.0, deadline_ms=2000)
+    except UnknownSubject:
+        return None
+    assert arm.quality is Quality.EXACT, arm.reason
+    return [(item.analysis.key, item.score) for item in arm.items]

@@ -1,0 +1,160 @@
+"""Embedders: the one that is here, and one behind an endpoint that may answer anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from pydantic import SecretStr
+
+from journal.deadline import Deadline
+from journal.errors import BudgetExceeded, SettingsError, StatementRejected, StoreUnavailable
+from journal.settings import Settings
+from kg.embedders import TEXT_CHARS, TEXTS_A_CALL, Endpoint, Local, embedder_of, unit
+from tests.http_server import Answer, Asked, HttpServer, serving
+
+LOCAL = Local()
+TOKEN, KEY = "t0ken", "secret-key"
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(10_000)
+
+
+async def test_what_means_alike_lies_near() -> None:
+    """Vectors have length 1, the same text has the same one, and meaning shows across words and figures."""
+    texts = [
+        "Demand for memory chips is strong and margins rise by 4 %.",
+        "Demand for memory chips is strong and margins rise by 11 %.",
+        "Margins of the chip maker grow as demand stays high.",
+        "The court postponed the hearing about the river's dam.",
+    ]
+    found = await LOCAL.embed([*texts, texts[0]], deadline=soon())
+    assert found.shape == (5, LOCAL.dimension)
+    assert found.dtype == np.float32
+    assert np.allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-5)
+    near = found @ found.T
+    assert near[0, 4] == pytest.approx(1.0, abs=1e-5)
+    assert near[0, 1] > 0.95
+    assert near[0, 1] > near[0, 2] > near[0, 3] + 0.2
+
+
+async def test_only_the_beginning_counts() -> None:
+    text = "The margin falls. " * 200
+    long, short = await LOCAL.embed([text, text[:TEXT_CHARS]], deadline=soon())
+    assert np.array_equal(long, short)
+    assert (await LOCAL.embed([], deadline=soon())).shape == (0, LOCAL.dimension)
+
+
+async def test_a_model_that_nobody_uses_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes 0.2 GB in each process that used it; who wants it again gets it, and the same vectors."""
+    monkeypatch.setattr("kg.embedders.IDLE_S", 0.05)
+    embedder = Local()
+    before = await embedder.embed(["The margin falls."], deadline=soon())
+    assert embedder._idle is not None
+    embedder._idle.join(10)
+    assert embedder._model is None
+    assert np.array_equal(await embedder.embed(["The margin falls."], deadline=soon()), before)
+
+
+async def test_a_deadline_ends_it() -> None:
+    with pytest.raises(BudgetExceeded):
+        await LOCAL.embed(["one"], deadline=Deadline.after_ms(-1))
+
+
+def test_a_vector_without_direction_is_none() -> None:
+    for bad in ([[0.0, 0.0]], [[float("nan"), 1.0]], [[float("inf"), 1.0]]):
+        with pytest.raises(ValueError, match="direction"):
+            unit(bad)
+
+
+# Behind an endpoint
+
+
+def vectors(*rows: Any, **more: Any) -> Answer:
+    data = [{"index": index, "embedding": row, "object": "embedding"} for index, row in enumerate(rows)]
+    return Answer(200, orjson.dumps({"data": data, "object": "list", **more}))
+
+
+@contextmanager
+def asking(*answers: Answer, dimension: int = 2) -> Iterator[tuple[HttpServer, Endpoint]]:
+    given = list(answers)
+    with serving(lambda _: given.pop(0) if len(given) > 1 else given[0]) as server:
+        yield server, Endpoint(f"{server.url}/{TOKEN}/v1", "small", dimension, KEY)
+
+
+async def test_an_endpoint_is_asked_for_many_at_once() -> None:
+    """The order is that of the texts whatever that of the answer, and vectors come back with length 1."""
+
+    def answer(asked: Asked) -> Answer:
+        texts = orjson.loads(asked.body)["input"]
+        data = [{"index": index, "embedding": [float(len(text)), 0.0]} for index, text in enumerate(texts)]
+        return Answer(200, orjson.dumps({"data": data[::-1]}))
+
+    with serving(answer) as server:
+        endpoint = Endpoint(f"{server.url}/{TOKEN}/v1/", "small", 2, KEY)
+        found = await endpoint.embed(["a" * (n + 1) for n in range(TEXTS_A_CALL + 5)], deadline=soon())
+    assert found.shape == (TEXTS_A_CALL + 5, 2)
+    assert np.allclose(found, [[1.0, 0.0]] * len(found))
+    assert [len(orjson.loads(one.body)["input"]) for one in server.asked] == [TEXTS_A_CALL, 5]
+    first = server.asked[0]
+    assert first.path == f"/{TOKEN}/v1/embeddings"
+    assert first.headers["authorization"] == f"Bearer {KEY}"
+    assert orjson.loads(first.body)["model"] == "small"
+    assert TOKEN not in repr(endpoint)
+    assert KEY not in repr(endpoint)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(200, b"{not json"),
+        Answer(200, b"[]"),
+        Answer(200, b'{"data": [{"index": 0}]}'),
+        Answer(200, b'{"data": null}'),
+        vectors([1.0, 0.0], [1.0, 0.0]),
+        vectors([1.0, 0.0, 0.0]),
+        vectors([1.0, "x"]),
+        vectors([0.0, 0.0]),
+        vectors(),
+        Answer(200, orjson.dumps({"data": [{"index": 1, "embedding": [1.0, 0.0]}]})),
+    ],
+)
+async def test_an_answer_that_nobody_can_use(answer: Answer) -> None:
+    """Too few, too many, too long, no numbers, no direction: nothing of it is taken."""
+    with asking(answer) as (_, endpoint), pytest.raises(StoreUnavailable):
+        await endpoint.embed(["one"], deadline=soon())
+
+
+async def test_a_refusal_names_the_settings() -> None:
+    with asking(Answer(401)) as (server, endpoint), pytest.raises(StatementRejected) as caught:
+        await endpoint.embed(["one"], deadline=soon())
+    assert len(server.asked) == 1
+    assert "IMEM_EMBEDDING_KEY" in caught.value.mend
+    assert TOKEN not in str(caught.value)
+
+
+async def test_a_busy_one_is_asked_again() -> None:
+    with asking(Answer(503), vectors([3.0, 4.0])) as (server, endpoint):
+        found = await endpoint.embed(["one"], deadline=soon())
+    assert np.allclose(found, [[0.6, 0.8]])
+    assert len(server.asked) == 2
+
+
+# Which of them
+
+
+def test_settings_choose() -> None:
+    settings = Settings.read({})
+    assert isinstance(embedder_of(settings), Local)
+    url = SecretStr("http://127.0.0.1:1/v1")
+    named = settings.model_copy(update={"embedding_url": url, "embedding_model": "small", "embedding_dimension": 384})
+    chosen = embedder_of(named)
+    assert (chosen.model_id, chosen.dimension) == ("endpoint:small", 384)
+    for missing in ("embedding_model", "embedding_dimension"):
+        with pytest.raises(SettingsError, match=f"IMEM_{missing.upper()} is not"):
+            embedder_of(named.model_copy(update={missing: None}))

@@ -1,0 +1,208 @@
+"""The index of similar analyses: complete for what is due, on both sides, and right against a plain computation."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from journal.errors import StoreUnavailable
+from kg.asof import END_OF_TIME
+from kg.neighbours import features_of
+from kg.similarity import NEIGHBOURS, reranked
+from tests.similar.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
+
+TOPICS = ("oil", "chips", "banks", "water", "steel", "rails")
+SECTORS = ("energy", "tech", None)
+
+
+def crowd(count: int, seed: int = 7) -> list[dict[str, Any]]:
+    """Return lines of companies and their analyses on a few topics."""
+    chance = random.Random(seed)
+    lines: list[dict[str, Any]] = []
+    for number in range(count // 2):
+        profile = {
+            "name": f"C{number}",
+            "sector": chance.choice(SECTORS),
+            "size_class": chance.choice(["small", "large"]),
+        }
+        known: dict[str, Any] = {name: value for name, value in profile.items() if value}
+        lines.append(company(f"C{number}", **known))
+    for number in range(count):
+        text = f"near {chance.choice(TOPICS)} {number}"
+        lines.append(analysis(f"a{number:03}", f"company:C{number % (count // 2)}", text, day(number / 100)))
+        if number % 3 == 0:
+            metric = chance.choice(["revenue", "eps"])
+            lines.append(finding(f"f{number}", f"a{number:03}", f"company:C{number % (count // 2)}", metric))
+    return lines
+
+
+async def exact(house: House) -> dict[str, list[tuple[str, float]]]:
+    """Compute every list from all pairs."""
+    rows = await house.rows(
+        "SELECT e.key, e.vector::text AS vector FROM embedding AS e JOIN embedding_model AS m ON m.model = e.model"
+        " WHERE m.in_use AND e.standing ORDER BY e.key"
+    )
+    keys = [row["key"] for row in rows]
+    vectors = np.array([orjson.loads(row["vector"]) for row in rows])
+    cosines = vectors @ vectors.T
+    until = {"keys": keys, "known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
+    found = await house.database.named("similar_features", until, deadline=NEVER)
+    features = {row["key"]: features_of(row, frozenset()) for row in found}
+    lists = {}
+    for place, key in enumerate(keys):
+        pairs = [(other, 1.0 - float(cosines[place, at])) for at, other in enumerate(keys)]
+        lists[key] = [(one.key, one.score) for one in reranked(features[key], pairs, features)]
+    return lists
+
+
+def agree(found: dict[str, list[tuple[str, float]]], wanted: dict[str, list[tuple[str, float]]]) -> float:
+    """Return the share of wanted neighbours that were found."""
+    hits = total = 0
+    for key, near in wanted.items():
+        total += len(near)
+        hits += len({one for one, _ in near} & {one for one, _ in found.get(key, [])})
+    return hits / total
+
+
+@pytest.mark.spec("PF-9")
+async def test_a_new_analysis_is_found_from_either_side(house: House) -> None:
+    """It has neighbours of its own, and stands in the lists of those that it is nearest to; within one update."""
+    await house.say(*crowd(30))
+    await house.update()
+    await house.say(company("NEW", sector="energy"), analysis("new", "company:NEW", "near oil 9999"))
+    done = await house.update()
+
+    lists = await house.lists()
+    assert done.analyses == 1
+    near = [key for key, _ in lists["new"]]
+    assert near
+    backwards = {key for key, found in lists.items() if "new" in {one for one, _ in found}}
+    assert set(near[:3]) & backwards
+    assert all(lists[key] == sorted(lists[key], key=lambda one: (-one[1], one[0])) for key in lists)
+    assert all(len(found) <= NEIGHBOURS for found in lists.values())
+    scores = {(key, one): score for key, found in lists.items() for one, score in found}
+    assert all(score == scores.get((one, key), score) for (key, one), score in scores.items())
+    assert await house.rows("SELECT * FROM similarity_due") == []
+
+
+async def test_lists_are_those_of_all_pairs(house: House) -> None:
+    """However they came, in one go or one by one, the lists are nearly those of comparing everything."""
+    lines = crowd(60)
+    for start in range(0, len(lines), 17):
+        await house.say(*lines[start : start + 17])
+        await house.update()
+    assert agree(await house.lists(), await exact(house)) >= 0.95
+
+
+async def test_doing_it_again_changes_nothing(house: House) -> None:
+    """The same file again writes nothing; the same work again finds the same lists."""
+    lines = crowd(30)
+    await house.say(*lines)
+    await house.update()
+    before = await house.lists()
+    await house.say(*lines)
+    assert (await house.update()).analyses == 0
+    house.owner(
+        "INSERT INTO similarity_due (position, key)"
+        " SELECT position, record_key FROM event WHERE kind = 'record.Analysis'"
+    )
+    done = await house.update()
+    assert (done.analyses, done.vectors) == (30, 0)
+    assert await house.lists() == before
+
+
+async def test_a_correction_moves_an_analysis(house: House) -> None:
+    """It leaves the lists in which it fell back, and those get whoever stood behind it."""
+    lines = crowd(40)
+    await house.say(*lines)
+    await house.update()
+    line = next(one for one in lines if one.get("record") == "Analysis" and "oil" in one["core"]["summary"])
+    key = line["core"]["id"]
+    before = await house.lists()
+    await house.say(corrected(line, day(5), summary="near steel 12345"))
+    done = await house.update()
+    assert done.vectors == 1
+
+    found, wanted = await house.lists(), await exact(house)
+    assert {one for one, _ in found[key]} != {one for one, _ in before[key]}
+    assert agree(found, wanted) >= 0.95
+    rows = await house.rows("SELECT corrects, standing FROM embedding WHERE key = %s ORDER BY corrects", key)
+    assert [(row["corrects"], row["standing"]) for row in rows] == [(False, False), (True, True)]
+
+
+async def test_claims_make_alike(house: House) -> None:
+    """A finding that comes later changes what the analysis is compared by; without a metric it does not."""
+    await house.say(
+        analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"),
+        finding("fa", "a", "company:A", "revenue"), finding("fb", "b", "company:B", "eps"),
+    )  # fmt: skip
+    await house.update()
+    before = dict((await house.lists())["a"])["b"]
+    await house.say(finding("fb2", "b", "company:B", "revenue"))
+    await house.update()
+    lists = await house.lists()
+    assert dict(lists["a"])["b"] > before
+    assert dict(lists["b"])["a"] == dict(lists["a"])["b"]
+
+
+async def test_patterns_count_while_they_are_active(house: House) -> None:
+    """A pattern that nobody may see makes nobody alike."""
+    await house.say(
+        analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"),
+        *({"link": "IDENTIFIED_PATTERN", "known_at": day(0).isoformat(), "from": {"Analysis": key},
+           "to": {"Pattern": "p"}, "props": {"strength": 0.5}} for key in "ab"),
+    )  # fmt: skip
+    await house.update()
+    hidden = dict((await house.lists())["a"])["b"]
+    for at, status in ((1, "active"), (2, "deprecated")):
+        await house.say(
+            {"record": "Pattern", "known_at": day(at).isoformat(),
+             "core": {"pattern_id": "p", "name": "P", "category": "c"},
+             "groups": {"status": {"status": status, "quarantined": False}}},
+        )  # fmt: skip
+        await house.update()
+        found = dict((await house.lists())["a"])["b"]
+        assert found > hidden if status == "active" else found == hidden
+
+
+async def test_an_endpoint_that_is_away_leaves_the_work_due(house: House) -> None:
+    """New items wait, and what was compared before still answers."""
+    await house.say(*crowd(20))
+    await house.update()
+    before = await house.lists()
+    assert isinstance(house.embedder, Directions)
+    house.embedder.away = True
+    await house.say(analysis("late", "company:LATE", "near oil 77"))
+    with pytest.raises(StoreUnavailable):
+        await house.update()
+    assert await house.lists() == before
+    house.embedder.away = False
+    assert (await house.update()).analyses == 1
+    assert "late" in await house.lists()
+
+
+async def test_an_analysis_about_a_question_is_read_with_it(house: House) -> None:
+    """What a market asks is part of what its analyses say, if it was on file by then; texts are bounded."""
+    market: dict[str, Any] = {
+        "record": "Market", "known_at": day(0).isoformat(),
+        "core": {"market_id": "q", "question": "Will it rain in May?", "sector": "weather"},
+    }  # fmt: skip
+    later = {**market, "core": {**market["core"], "market_id": "r"}, "known_at": day(9).isoformat()}
+    await house.say(market, later)
+    await house.say(
+        analysis("a", "market:q", "Median 0.4.", day(1)), analysis("b", "market:r", "Median 0.6.", day(1)),
+        {"record": "Analysis", "known_at": day(1).isoformat(), "body": "x" * 9000,
+         "core": {"id": "c", "subject_id": "company:C", "date": day(1).isoformat(), "kind": "note"}},
+        {"record": "Analysis", "known_at": day(1).isoformat(),
+         "core": {"id": "d", "subject_id": "company:D", "date": day(1).isoformat(), "kind": "forecast_round",
+                  "recommendation": "strong_buy"}},
+    )  # fmt: skip
+    await house.update()
+    assert isinstance(house.embedder, Directions)
+    texts = sorted(text[:40] for text in house.embedder.texts)
+    assert texts == ["Median 0.6.", "Will it rain in May? Median 0.4.", "forecast round strong buy", "x" * 40]
+    assert max(map(len, house.embedder.texts)) == 2000

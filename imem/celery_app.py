@@ -22,7 +22,7 @@ from journal.errors import SettingsError
 from journal.settings import Settings
 from journal.tasks import UPKEEP
 from kg.tasks import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
-from sync.tasks import SYNC_GATES, SYNC_GATES_EVERY_S
+from sync.tasks import FLUSH, FLUSH_EVERY_S, SYNC_GATES, SYNC_GATES_EVERY_S
 
 QUEUE = "imem"
 
@@ -101,6 +101,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "send_alerts": _every(SEND_EVERY_S, SEND_ALERTS),
         "manage": _every(MANAGE_EVERY_S, MANAGE),
         "sync_gates": _every(SYNC_GATES_EVERY_S, SYNC_GATES),
+        "flush": _every(FLUSH_EVERY_S, FLUSH),
         "retire": _nightly("2", "23", RETIRE),
         "upkeep": _nightly("2", "41", UPKEEP),
         "cleanup": _nightly("2", "53", CLEANUP),

@@ -35,7 +35,6 @@ from imem.asking import (
     parameters as checked,
 )
 from imem.exchanging import Exchanging
-from imem.logs import by_default
 from imem.recording import prepare, record, refusal_of
 from imem.stores import Stores
 from journal.deadline import Deadline
@@ -193,7 +192,6 @@ class Memory(Exchanging):
             StackError: a server is not named and no local stack runs.
         """
         async with Stores.open(settings) as stores:
-            by_default(stores.settings.log_level)
             memory = cls(stores)
             try:
                 yield memory

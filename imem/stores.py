@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from imem.local.state import with_local_endpoints
+from imem.logs import by_default
 from journal.actors import Actor
 from journal.bell import Ringer
 from journal.clock import SystemClock
@@ -126,6 +127,7 @@ class Stores:
             StackError: a server is not named and no local stack runs.
         """
         settings = with_local_endpoints(settings or Settings.read())
+        by_default(settings.log_level)
         know_metrics(settings)
         ringer = Ringer(secret(settings, "valkey_durable_url"))
         database = Database(

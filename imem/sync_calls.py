@@ -83,7 +83,8 @@ class MemoryCalls:
         Mark what is *stated* to be pushed: a record, as a model, or a link, as a line; return its identity.
 
         It is part of the memory until it was pushed, and comes back with it. Nobody else knows of it before:
-        :meth:`imem.memory.Memory.push` makes it durable, and so does whoever opens a debate or a gate.
+        :meth:`imem.memory.Memory.push` makes it durable, and so does whoever opens a debate or a gate; the workers push
+        within seconds what nobody else does.
 
         ::
 

@@ -225,7 +225,9 @@ class Database:
             return rows
         finally:
             if not self.closed:
-                self.slow.note(name, begun_s, lambda: self._explained(name, parameters), answered=answered)
+                self.slow.note(
+                    name, begun_s, lambda: self._explained(name, parameters), deadline=deadline, answered=answered
+                )
 
     async def _explained(self, name: str, parameters: Parameters | None) -> Any:
         """Return how the server would run the named statement, without running it."""

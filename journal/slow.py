@@ -15,6 +15,7 @@ from typing import Any, Final
 import structlog
 from prometheus_client import Counter
 
+from journal.deadline import Deadline
 from journal.errors import ImemError
 
 log = structlog.get_logger()
@@ -26,6 +27,9 @@ SLOW_MS: Final = 100.0
 
 PLAN_EVERY_S: Final = 60.0
 """Least time between two plans of one statement, in seconds."""
+
+LONGEST_HURRY_S: Final = 2.5
+"""Work that has more time than any question, in seconds, is batches and plans: nobody waits for each statement."""
 
 Explain = Callable[[], Awaitable[Any]]
 
@@ -45,17 +49,20 @@ class SlowLog:
         self._planned: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def note(self, statement: str, begun_s: float, explain: Explain, *, answered: bool = True) -> None:
+    def note(
+        self, statement: str, begun_s: float, explain: Explain, *, deadline: Deadline, answered: bool = True
+    ) -> None:
         """
         Take note of a query that began at *begun_s* of the monotonic clock and has just ended.
 
         Args:
+            deadline: when it was due; what nobody hurried is not slow.
             explain: asks for its plan.
             answered: whether there was an answer.
         """
         now_s = time.monotonic()
         took_ms = (now_s - begun_s) * 1000.0
-        if took_ms < self.slow_ms:
+        if took_ms < self.slow_ms or deadline.at_s - begun_s > LONGEST_HURRY_S:
             return
         SLOW.labels(self.store, statement).inc()
         planned = self._task is None or self._task.done()

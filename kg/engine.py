@@ -269,7 +269,9 @@ class Graph:
         finally:
             self._silence.leave(begun_s, answered=answered, tries=tries)
             if answered or late:
-                self.slow.note(name, begun_s, lambda: self._explained(text, parameters), answered=not late)
+                self.slow.note(
+                    name, begun_s, lambda: self._explained(text, parameters), deadline=deadline, answered=not late
+                )
 
     async def _read(
         self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None, timeout_s: float

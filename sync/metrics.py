@@ -10,11 +10,13 @@ QUEUE_DEPTH: Final = Gauge(
     "sync_queue_depth_gauge",
     "What waits: in the queue 'delivery' events for the graph, by tier.",
     ("queue", "tier"),
+    multiprocess_mode="mostrecent",
 )
 BACKPRESSURE_ACTIVE: Final = Gauge(
     "sync_backpressure_active_gauge",
     "1 while a queue takes less than it could; 'delivery' while urgent events make other batches small.",
     ("queue",),
+    multiprocess_mode="mostrecent",
 )
 DROPPED: Final = Counter(
     "sync_dropped_total_counter",

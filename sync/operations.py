@@ -34,6 +34,9 @@ log = structlog.get_logger()
 FORCE_MS: Final = 2_000
 """How long a synchronisation may take where the call does not say, in milliseconds."""
 
+AT_A_TIME: Final = 8
+"""Agents that a round in the background flushes at the same time."""
+
 _SPARE_MS: Final = 100.0
 """Of that, what is kept for saying how it went, in milliseconds."""
 
@@ -223,6 +226,32 @@ class Synchronizer:
             reason = f"{len(held_back)} items are its owner's to push alone: {held_back[0].reason}"
             return Synchronized(member.agent_id, SyncState.FAILED, pushed, rejected, reason=reason)
         return Synchronized(member.agent_id, SyncState.SYNCHRONIZED, pushed, rejected)
+
+    async def flush_all(self, *, deadline: Deadline) -> int:
+        """
+        Make everything durable that agents at work have published and not pushed themselves.
+
+        Return how many items are durable that still stand in memories: those that were before are counted once more.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: nobody can say who is at work.
+        """
+        rows = await self.database.named("members_at_work", deadline=deadline)
+        done = 0
+        for first in range(0, len(rows), AT_A_TIME):
+            page = [Member(**row) for row in rows[first : first + AT_A_TIME]]
+            counts = await asyncio.gather(*(self._caught_up(member, deadline) for member in page))
+            done += sum(counts)
+        return done
+
+    async def _caught_up(self, member: Member, deadline: Deadline) -> int:
+        try:
+            done = await self.publishing.push(member, deadline=deadline)
+        except ImemError as error:
+            # Such as a snapshot that is being taken: the next round comes soon.
+            log.info("sync.not_flushed", agent_id=member.agent_id, reason=str(error))
+            return 0
+        return sum(one.state is PushState.DURABLE for one in done)
 
     async def visible(self, found: Sequence[Member], *, deadline: Deadline) -> dict[str, bool]:
         """Hasten everything that waits of the agents' owners, and wait for it; return by owner whether it is there."""

@@ -129,17 +129,23 @@ class Publishing:
             if await self._memories.meta(member.agent_id, deadline=deadline) is None:
                 return []  # It has ended, or never began: there is nothing that anybody could push.
             raise NotOpen(error.message, mend=error.mend) from error
-        waiting = [item for item in found.items if item.id not in found.fates]
-        fates = {item.id: found.fates[item.id] for item in found.items if item.id in found.fates}
+        # What was denied to others under the role of an agent, its owner may have the right to state.
+        noted = (
+            found.fates
+            if holder is None
+            else {item: fate for item, fate in found.fates.items() if fate.field != DENIED}
+        )
+        waiting = [item for item in found.items if item.id not in noted]
+        fates = {item.id: noted[item.id] for item in found.items if item.id in noted}
         fresh: dict[UUID, Fate] = {}
         known = await self._known(waiting, deadline)
         for first in range(0, len(waiting), BATCH):
             page = [item for item in waiting[first : first + BATCH] if item.id not in known]
             fresh |= await self._append(member, page, tier, lock_epoch, deadline)
         fresh |= {item: Fate(position) for item, position in known.items()}
-        # What was denied to an agent, its owner may still have the right to state: the item stays.
-        final = fresh if holder is not None else {item: fate for item, fate in fresh.items() if fate.field != DENIED}
-        await self._note(member.agent_id, fates, final, holder, deadline)
+        await self._note(
+            member.agent_id, list(found.fates), final=fates | fresh, fresh=fresh, holder=holder, deadline=deadline
+        )
         return [_pushed(item, (fates | fresh)[item.id]) for item in found.items]
 
     async def count(self, agent_id: str, *, deadline: Deadline) -> int:
@@ -147,7 +153,8 @@ class Publishing:
         if await self._memories.meta(agent_id, deadline=deadline) is None:
             return 0
         found = await self._memories.published(agent_id, deadline=deadline)
-        return sum(item.id not in found.fates for item in found.items)
+        fates = {item: fate for item, fate in found.fates.items() if fate.field != DENIED}
+        return sum(item.id not in fates for item in found.items)
 
     async def _known(self, items: Sequence[Item], deadline: Deadline) -> dict[UUID, int]:
         """Return the positions of those items that the journal has: a push before did not come to note it."""
@@ -187,15 +194,18 @@ class Publishing:
     async def _note(
         self,
         agent_id: str,
-        noted: dict[UUID, Fate],
+        noted: list[UUID],
+        *,
+        final: dict[UUID, Fate],
         fresh: dict[UUID, Fate],
         holder: WorkingMemory | None,
         deadline: Deadline,
     ) -> None:
+        """Have the holder take away what has its *final* fate; others note for it what is *fresh*."""
         if holder is not None:
-            if noted or fresh:
-                await holder.write(changes.unpublish([*noted, *fresh]), deadline=deadline)
-                await self._memories.forget_pushed(agent_id, list(noted), deadline=deadline)
+            if final:
+                await holder.write(changes.unpublish(final), deadline=deadline)
+                await self._memories.forget_pushed(agent_id, noted, deadline=deadline)
         elif fresh:
             try:
                 await self._memories.note_pushed(agent_id, fresh, deadline=deadline)

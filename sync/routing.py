@@ -148,21 +148,18 @@ class Router:
     async def _alert(self, depths: Mapping[str, int], deadline: Deadline) -> None:
         """Raise an alert about each queue that is too long, and end those about queues that no longer are."""
         assert self._notices is not None  # noqa: S101 - who calls has just offered
-        standing = {
-            row["agent_id"]: row["alert_id"]
-            for row in await self._database.named("inbox_alerts_open", deadline=deadline)
-        }
+        standing = {row["agent_id"]: row for row in await self._database.named("inbox_alerts_open", deadline=deadline)}
         for agent_id in sorted(agent_id for agent_id, depth in depths.items() if depth > ALERT_ABOVE):
             if agent_id not in standing:
                 await self._raise(agent_id, depths[agent_id], deadline)
-        for agent_id, alert_id in standing.items():
+        for agent_id, row in standing.items():
             # Those that nothing was offered to may have been pulled empty.
             depth = depths.get(agent_id)
             if depth is None:
                 depth = len(await self._notices.waiting(agent_id, deadline=deadline))
-            if depth <= ALERT_ABOVE:
+            if depth <= ALERT_ABOVE or row["over"]:
                 async with self._database.transaction(deadline) as conn:
-                    await close_alerts(conn, alert_id)
+                    await close_alerts(conn, row["alert_id"])
 
     async def _raise(self, agent_id: str, depth: int, deadline: Deadline) -> None:
         alert_id = new_id()

@@ -11,11 +11,8 @@ from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import ImemError
-from journal.modes import Mode
+from journal.modes import BEHIND_S
 from sync.metrics import BACKPRESSURE_ACTIVE, DELIVERY, QUEUE_DEPTH
-
-LATE_S: Final = 10.0
-"""When the oldest event has waited for so long, in seconds, the graph is behind."""
 
 AT_WORK_S: Final = 10.0
 """An applier that marked something so short a time ago, in seconds, is catching up."""
@@ -51,7 +48,6 @@ class Status:
     How the way into the graph stands.
 
     Attributes:
-        mode: in one word.
         leads: whether some process applies events.
         lag_s: how long the oldest event has waited, in seconds; 0 where nothing waits. What is dead does not count.
         applied_s: seconds since an event was last marked applied; none where none ever was.
@@ -59,17 +55,22 @@ class Status:
         tiers: what stands where, all four of them.
     """
 
-    mode: Mode
     leads: bool
     lag_s: float
     applied_s: float | None
     newest: int
     tiers: tuple[Depth, ...]
 
+    @property
+    def stuck(self) -> bool:
+        """Whether events wait, and nobody applies any: the graph is away, or the applier is."""
+        at_work = self.leads and self.applied_s is not None and self.applied_s < AT_WORK_S
+        return self.lag_s > BEHIND_S and not at_work
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
         return {
-            "mode": self.mode.value,
+            "stuck": self.stuck,
             "applier": self.leads,
             "lag_s": self.lag_s,
             "applied_s": self.applied_s,
@@ -81,14 +82,6 @@ class Status:
                 for one in self.tiers
             },
         }  # fmt: skip
-
-
-def mode_of(*, leads: bool, lag_s: float, applied_s: float | None) -> Mode:
-    """Return the mode that these figures mean: what is written is visible in time, will be, or does not become so."""
-    if lag_s < LATE_S:
-        return Mode.NORMAL
-    at_work = leads and applied_s is not None and applied_s < AT_WORK_S
-    return Mode.RECOVERING if at_work else Mode.DEGRADED_WRITE
 
 
 async def depths(database: Database, *, deadline: Deadline) -> tuple[Depth, ...]:
@@ -117,8 +110,7 @@ async def status(database: Database, *, deadline: Deadline) -> Status:
     tiers = await depths(database, deadline=deadline)
     [row] = await database.named("delivery_progress", deadline=deadline)
     lag_s = max((one.oldest_s for one in tiers if one.oldest_s is not None), default=0.0)
-    mode = mode_of(leads=row["leads"], lag_s=lag_s, applied_s=row["applied_s"])
-    return Status(mode, row["leads"], lag_s, row["applied_s"], row["newest"] or 0, tiers)
+    return Status(row["leads"], lag_s, row["applied_s"], row["newest"] or 0, tiers)
 
 
 async def watch_queue(

@@ -1,8 +1,8 @@
 """
-The Celery shell of gates.
+The Celery shells of gates, and of what agents publish and do not push themselves.
 
-Beat asks for a round every minute. Rows say which gates are due, so that a round that is lost, or runs twice, costs a
-minute. The worker process hands its runtime in when it starts (:data:`lent`).
+Rows and memories say what is due, so that a round that is lost, or runs twice, costs a moment. The worker process hands
+its runtime in when it starts (:data:`lent`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, StoreUnavailable
 from journal.runtime import Lent
 from sync.gates import GateSync
+from sync.operations import Synchronizer
 
 log = structlog.get_logger()
 
@@ -29,10 +30,20 @@ ROUND_BUDGET_MS = 50_000
 """After that a round begins no further gate, in milliseconds."""
 
 
+FLUSH = "sync.flush"
+
+FLUSH_EVERY_S = 5.0
+"""How often beat asks for what is published and not pushed, in seconds: high findings are visible within ten."""
+
+FLUSH_BUDGET_MS = 20_000
+"""How long such a round may take, in milliseconds; the rest waits for the next."""
+
+
 class Runtime(journal.runtime.Runtime, Protocol):
     """What gates need beside the journal; nothing where this process knows of no Valkey."""
 
     gate_sync: GateSync | None
+    synchronizer: Synchronizer | None
 
 
 lent: Lent[Runtime] = Lent()
@@ -53,8 +64,28 @@ def attend_once() -> dict[str, int]:
     return {"gates": done}
 
 
-# Celery has no types; what it makes of this function is called by name alone.
+def flush_once() -> dict[str, int]:
+    """Push what agents have published. A Postgres that is away is not waited for: the next round comes in seconds."""
+    runtime = lent.get()
+    synchronizer = runtime.synchronizer
+    if synchronizer is None:
+        return {}
+    try:
+        done = runtime.run(lambda: synchronizer.flush_all(deadline=Deadline.after_ms(FLUSH_BUDGET_MS)))
+    except (StoreUnavailable, BudgetExceeded) as error:
+        log.warning("published.not_flushed", reason=str(error))
+        return {}
+    return {"items": done}
+
+
+# Celery has no types; what it makes of these functions is called by name alone.
 @shared_task(name=SYNC_GATES)  # type: ignore[untyped-decorator]
 def sync_gates() -> dict[str, int]:
     """Look after gates, as beat asks for it."""
     return attend_once()
+
+
+@shared_task(name=FLUSH)  # type: ignore[untyped-decorator]
+def flush() -> dict[str, int]:
+    """Push what agents have published, as beat asks for it."""
+    return flush_once()

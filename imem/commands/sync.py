@@ -14,6 +14,7 @@ from journal.errors import BadInput, shown
 from journal.settings import Settings
 
 if TYPE_CHECKING:
+    from journal.modes import Mode
     from sync.dead import DeadLetters
     from sync.status import Status
 
@@ -41,16 +42,14 @@ def status(*, as_json: Json = False) -> None:
     """
     Show what waits for the graph, by tier, and for how long.
 
-    Exit code 3: what is written does not become visible at present.
+    Exit code 3: events wait, and nobody applies any.
     """
-    from journal.modes import Mode  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-
-    found, priority = _run(_status())
+    found, mode, priority = _run(_status())
     if as_json:
-        typer.echo(json.dumps({**found.to_dict(), "priority": priority}, indent=2))
+        typer.echo(json.dumps({"mode": mode.value, **found.to_dict(), "priority": priority}, indent=2))
     else:
-        typer.echo("\n".join(_status_lines(found, priority=priority)))
-    if found.mode is Mode.DEGRADED_WRITE:
+        typer.echo("\n".join(_status_lines(found, mode, priority=priority)))
+    if found.stuck:
         raise typer.Exit(DEGRADED)
 
 
@@ -101,7 +100,8 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
 
 
-async def _status() -> tuple[Status, bool]:
+async def _status() -> tuple[Status, Mode, bool]:
+    from imem.health import look  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.stores import Stores  # noqa: PLC0415 - as above
     from journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
     from journal.deadline import Deadline  # noqa: PLC0415 - as above
@@ -115,7 +115,7 @@ async def _status() -> tuple[Status, bool]:
             lambda: sync_status.status(stores.database, deadline=deadline),
             deadline=deadline,
         )
-        return found, stores.settings.sync_priority
+        return found, (await look(stores)).mode, stores.settings.sync_priority
 
 
 async def _dead() -> DeadLetters:
@@ -162,8 +162,8 @@ def _named(text: str) -> int | UUID:
         raise BadInput("event", f"{shown(text)[:60]} is neither a position nor an event id.") from None
 
 
-def _status_lines(found: Status, *, priority: bool) -> Iterator[str]:
-    yield f"{found.mode.value}: {_sentence(found)}"
+def _status_lines(found: Status, mode: Mode, *, priority: bool) -> Iterator[str]:
+    yield f"Mode: {mode.value}. {_sentence(found)}"
     if not priority:
         yield "Tiers do not count (IMEM_SYNC_PRIORITY is off): everything is applied once in five minutes."
     if not found.leads:
@@ -177,8 +177,9 @@ def _status_lines(found: Status, *, priority: bool) -> Iterator[str]:
 def _sentence(found: Status) -> str:
     waiting = sum(one.waiting + one.retrying for one in found.tiers)
     if not waiting:
-        return "the graph holds everything that was written."
-    return f"{waiting:,} events wait, the oldest for {_ago(found.lag_s)}."
+        return "The graph holds everything that was written."
+    stuck = ", and nobody applies any" if found.stuck else ""
+    return f"{waiting:,} events wait, the oldest for {_ago(found.lag_s)}{stuck}."
 
 
 def _ago(seconds: float) -> str:

@@ -87,7 +87,7 @@ class LoopThread:
         cleanup: of checkpoints.
         pausing: pauses and what carries them out; None where a Valkey is not named.
         notifiers: the channels of alerts.
-        gate_sync: synchronises agents for gates; None where a Valkey is not named.
+        synchronizer, gate_sync: keep memories of agents together; None where a Valkey is not named.
         embedder: what makes vectors of analyses; loaded when first used.
     """
 
@@ -120,9 +120,11 @@ class LoopThread:
             self.pausing = assemble(
                 self.database, working, durable, definitions, send, cache=cache, cleanup=self.cleanup, tools=self
             )
+        self.synchronizer: Synchronizer | None = None
         self.gate_sync: GateSync | None = None
         if working is not None and durable is not None:
-            self.gate_sync = GateSync(self.database, self._synchronizer(WorkingStore(working, clock), durable))
+            self.synchronizer = self._synchronizer(WorkingStore(working, clock), durable)
+            self.gate_sync = GateSync(self.database, self.synchronizer)
 
     def _synchronizer(self, memories: WorkingStore, durable: Client) -> Synchronizer:
         ring = self._ringer.ring if self._ringer else None

@@ -8,6 +8,12 @@ WHERE agent_id = ANY (%(agent_ids)s::text[]) ORDER BY agent_id
 SELECT agent_id, owner, analysis_id, agent_type FROM workflow.agent_instance
 WHERE analysis_id = %(analysis_id)s ORDER BY agent_id
 
+-- members_at_work --
+-- The agent instances of analyses under way that have begun.
+SELECT i.agent_id, i.owner, i.analysis_id, i.agent_type FROM workflow.agent_instance AS i
+JOIN workflow.analysis AS a ON a.analysis_id = i.analysis_id AND a.outcome IS NULL
+ORDER BY i.agent_id
+
 -- notices_due --
 -- Events whose recipients are to be found, their rows locked; what another process has in hand is left out. Of many the
 -- most urgent first. A notice that is no delivery (the graph has no place for it) counts as normal.
@@ -86,8 +92,10 @@ WHERE agent_id = %(agent_id)s AND position = ANY (%(queued)s::bigint[] || %(disp
 UPDATE workflow.recipient SET notified_at = NULL WHERE pulled_at IS NULL AND seq IS NOT NULL AND notified_at IS NOT NULL
 
 -- inbox_alerts_open --
--- Agents about whose queues an alert stands.
-SELECT b.agent_id, b.alert_id FROM workflow.inbox AS b JOIN workflow.alert AS a ON a.alert_id = b.alert_id AND a.closed_at IS NULL
+-- Agents about whose queues an alert stands, and whether their analysis is over.
+SELECT b.agent_id, b.alert_id, y.outcome IS NOT NULL AS over FROM workflow.inbox AS b
+JOIN workflow.alert AS a ON a.alert_id = b.alert_id AND a.closed_at IS NULL
+JOIN workflow.agent_instance AS i ON i.agent_id = b.agent_id JOIN workflow.analysis AS y ON y.analysis_id = i.analysis_id
 
 -- inbox_alerted --
 -- Notes the alert that stands about an agent's queue.

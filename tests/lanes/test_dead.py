@@ -17,12 +17,11 @@ from journal.actors import Actor
 from journal.entry import Tier
 from journal.errors import BadInput, LeaseLost, PermissionDenied, StatementRejected, TransitionRefused
 from journal.gateway import Gateway
-from journal.modes import Mode
 from journal.settings import Role
 from kg.applier import MOST_REJECTIONS, Applier
 from kg.lanes import Lane
 from sync.dead import RETRIES_EXHAUSTED, DeadAlerts, DeadLetter, dead_letters, replay, replay_all
-from sync.status import mode_of, status
+from sync.status import Status, status
 from tests.graph_proofs.world import NEVER, Journal, importer
 from tests.lanes.conftest import agent, finding, lame
 
@@ -274,18 +273,18 @@ async def test_gaps_are_written_by_the_database_alone(paper: Journal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leads", "lag_s", "applied_s", "mode"),
+    ("leads", "lag_s", "applied_s", "stuck"),
     [
-        (True, 0.0, None, Mode.NORMAL),
-        (False, 9.9, None, Mode.NORMAL),
-        (True, 60.0, 1.0, Mode.RECOVERING),
-        (True, 60.0, 60.0, Mode.DEGRADED_WRITE),
-        (True, 60.0, None, Mode.DEGRADED_WRITE),
-        (False, 60.0, 1.0, Mode.DEGRADED_WRITE),
+        (True, 0.0, None, False),
+        (False, 4.9, None, False),
+        (True, 60.0, 1.0, False),
+        (True, 60.0, 60.0, True),
+        (True, 60.0, None, True),
+        (False, 60.0, 1.0, True),
     ],
 )
-def test_mode(leads: bool, lag_s: float, applied_s: float | None, mode: Mode) -> None:  # noqa: FBT001
-    assert mode_of(leads=leads, lag_s=lag_s, applied_s=applied_s) is mode
+def test_stuck(leads: bool, lag_s: float, applied_s: float | None, stuck: bool) -> None:  # noqa: FBT001
+    assert Status(leads, lag_s, applied_s, 7, ()).stuck is stuck
 
 
 async def test_status_counts_by_tier_and_state(paper: Journal) -> None:
@@ -302,7 +301,7 @@ async def test_status_counts_by_tier_and_state(paper: Journal) -> None:
     stands = {one.tier.name: (one.waiting, one.retrying, one.dead) for one in found.tiers}
     assert stands == {"SYSTEM_CRITICAL": (0, 0, 0), "CRITICAL": (1, 0, 0), "HIGH": (0, 0, 0), "NORMAL": (2, 1, 1)}
     assert (found.leads, found.applied_s, found.newest) == (True, None, receipts[-1].position)
-    assert found.mode is Mode.NORMAL
+    assert not found.stuck
     assert 0 < found.lag_s < 60
     empty = [one.oldest_s for one in found.tiers if one.tier is Tier.HIGH]
     assert empty == [None]
@@ -342,8 +341,7 @@ async def test_the_commands(paper: Journal, light_stack: Any) -> None:
     assert DeadLetter.__slots__ == tuple(told["dead"][0])
 
     stands = json.loads(imem(paper, settings, "status", "--json").stdout)
-    assert stands["mode"] == "normal"
-    assert stands["priority"] is True
+    assert (stands["mode"], stands["stuck"], stands["priority"]) == ("degraded_read", False, True), "Neo4j is not there"
     assert stands["tiers"]["high"] == {"waiting": 0, "retrying": 0, "dead": 1, "oldest_s": None}
 
     denied = imem(paper, settings, "replay", "--all", role="agent")
@@ -374,5 +372,5 @@ async def test_status_says_that_nothing_becomes_visible(paper: Journal, light_st
     ran = imem(paper, light_stack.settings, "status")
 
     assert ran.returncode == 3, ran.stderr
-    assert ran.stdout.startswith("degraded_write: 1 events wait, the oldest for 10 min.")
+    assert ran.stdout.startswith("Mode: degraded_read. 1 events wait, the oldest for 10 min, and nobody applies any.\n")
     assert "No process applies events" in ran.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import neo4j
 import pytest
 
 import kg.applier
+import kg.writing
 from journal.bell import Cycle
 from journal.deadline import Deadline
 from journal.entry import Tier
@@ -22,7 +23,7 @@ from kg.engine import Graph
 from kg.hash import graph_hash
 from kg.project import Event
 from kg.writing import write_events
-from tests.graph_proofs.world import Journal, Silent, World, analysis, importer, until
+from tests.graph_proofs.world import Journal, World, analysis, importer, until
 from tests.lanes.conftest import agent, finding
 
 SOON = 30_000
@@ -230,70 +231,42 @@ async def test_continuous_critical_load_holds_nobody_else_up(empty: World, journ
     assert min(pushed) > 0
 
 
-class Stepwise(Graph):
-    """A graph that stops before the second statement of its first transaction."""
-
-    stopped: asyncio.Event
-    go: asyncio.Event
-
-    async def write(
-        self, name: str, work: Callable[[neo4j.AsyncTransaction], Awaitable[Any]], *, deadline: Deadline
-    ) -> tuple[Any, str | None]:
-        async def slowly(transaction: neo4j.AsyncTransaction) -> Any:
-            return await work(Halting(transaction, self))  # type: ignore[arg-type]
-
-        return await super().write(name, slowly if not self.go.is_set() else work, deadline=deadline)
-
-
-class Halting:
-    def __init__(self, inner: neo4j.AsyncTransaction, graph: Stepwise) -> None:
-        self._inner, self._graph, self._number = inner, graph, 0
-
-    async def run(self, text: Any, parameters: Any = None) -> Any:
-        self._number += 1
-        if self._number == 2:
-            self._graph.stopped.set()
-            await self._graph.go.wait()
-        return await self._inner.run(text, parameters)
-
-
-async def test_the_victim_of_a_deadlock_writes_once_more(empty: World, journal: Journal) -> None:
+async def test_the_victim_of_a_deadlock_writes_once_more(
+    empty: World, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No attempt is counted, and nobody else has to begin anew."""
-    company = {"record": "Company", "known_at": "2026-01-01T00:00:00Z", "core": {"ticker": "AAA"}}
-    profile = {
-        "record": "Company",
-        "known_at": "2026-01-01T00:00:00Z",
-        "key": "ZZZ",
-        "groups": {"profile": {"name": "Z"}},
-    }
-    await journal.say({**company, "core": {"ticker": "ZZZ"}})
-    first = empty.applier(journal)
-    await first.drain()
-    await first.stop()
-    await journal.say(company, profile)
-    found = empty.settings
-    assert found.neo4j_url is not None
-    assert found.neo4j_password is not None
-    graph = Stepwise(found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value())
-    graph.stopped, graph.go = asyncio.Event(), asyncio.Event()
+    told_at = {"known_at": "2026-01-01T00:00:00Z"}
+    await journal.say({"record": "Company", "core": {"ticker": "ZZZ"}, **told_at})
+    applier = empty.applier(journal)
+    await applier.drain()
+    await journal.say({"record": "Company", "core": {"ticker": "AAA"}, **told_at})
+    await journal.say({"record": "Company", "key": "ZZZ", "groups": {"profile": {"name": "Z"}}, **told_at})
+    defeats: list[float] = []
+    sleep = asyncio.sleep
 
+    async def yields(seconds: float) -> None:
+        defeats.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(kg.writing, "_YIELD_S", 0.00123)
+    monkeypatch.setattr(asyncio, "sleep", yields)
     async with empty.graph.driver.session(database="neo4j") as session, await session.begin_transaction() as other:
-        # The other holds ZZZ and waits for AAA, which ours holds and goes on to want ZZZ; the younger is the victim.
+        # The server ends who holds fewer locks.
+        await (await other.run("UNWIND range(1, 1000) AS n CREATE (c:Company {ticker: 'T' + n})")).consume()
         await _set_test(other, "ZZZ")
-        applying = asyncio.create_task(Applier(journal.database, graph, Silent()).drain())
-        await asyncio.wait_for(graph.stopped.wait(), 60)
-        wants = asyncio.create_task(_set_test(other, "AAA"))
+        applying = asyncio.create_task(applier.drain())
 
         async def blocked() -> bool:
             return bool(await empty.run("SHOW TRANSACTIONS YIELD status WHERE status STARTS WITH 'Blocked' RETURN 1"))
 
+        # Ours holds AAA and waits for ZZZ; now the other wants AAA.
         await until(blocked)
-        graph.go.set()
-        await wants
+        await _set_test(other, "AAA")
         await other.rollback()
     assert await applying == 2
-    await graph.close()
 
+    monkeypatch.undo()
+    assert 0.00123 in defeats, "ours was the victim"
     assert await journal.rows("SELECT DISTINCT state, attempts FROM delivery") == [{"state": "applied", "attempts": 0}]
     assert (await empty.node("Company", "ZZZ") or {})["name"] == "Z"
 

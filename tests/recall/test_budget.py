@@ -172,7 +172,6 @@ async def test_a_query_that_takes_for_ever_is_answered_in_time_and_ends_on_the_s
 @pytest.mark.spec("PF-12")
 async def test_one_query_that_fails_leaves_the_others_whole(telling: Desk) -> None:
     await _season(telling)
-    whole = await telling.memory.brief("T0", deadline_ms=2000)
     async with crawling(telling, "debates_of_subject", role=Role.AGENT, actor="agent0") as memory:
         for _ in range(5):
             briefing = await memory.brief("T0", deadline_ms=2000)
@@ -182,7 +181,7 @@ async def test_one_query_that_fails_leaves_the_others_whole(telling: Desk) -> No
     assert briefing.debates.reason
     for name in ("history", "track_records", "contradictions", "patterns", "lessons"):
         assert briefing.arms[name].quality is Quality.EXACT, name
-    assert briefing.history == whole.history
+    assert [item.analysis.key for item in briefing.history.items] == ["a0"]
 
 
 @pytest.mark.spec("PF-7")

@@ -14,14 +14,18 @@ import pytest
 import sync.tasks
 from cache.client import Client
 from imem.celery_app import make_app
+from journal.actors import Actor
 from journal.entry import Tier
+from journal.settings import Role
 from sync.gates import GateSync
 from sync.notices import Notices
+from sync.operations import Synchronizer
+from sync.publishing import PushState
 from sync.routing import Router
-from sync.tasks import SYNC_GATES, attend_once
+from sync.tasks import FLUSH, SYNC_GATES, attend_once, flush_once
 
 from .conftest import Desk, soon
-from .parts import graph_that_follows, synchronizer
+from .parts import graph_that_follows, held, member, synchronizer
 from .test_gates import opens
 
 
@@ -98,9 +102,10 @@ async def test_queues_that_are_away_hold_no_routing_up(desk: Desk) -> None:
 class Runtime:
     """A worker process's, with the loop of the test."""
 
-    def __init__(self, desk: Desk, gate_sync: GateSync | None) -> None:
+    def __init__(self, desk: Desk, gate_sync: GateSync | None, synchronizer: Synchronizer | None = None) -> None:
         self.database = desk.database
         self.gate_sync = gate_sync
+        self.synchronizer = synchronizer
         self._loop = asyncio.get_running_loop()
 
     def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -119,9 +124,30 @@ async def test_a_round_looks_after_gates(desk: Desk) -> None:
             assert await asyncio.to_thread(attend_once) == {"gates": 1}
             assert await asyncio.to_thread(attend_once) == {"gates": 0}
         sync.tasks.lent.install(Runtime(desk, None))
-        assert attend_once() == {}
+        assert attend_once() == flush_once() == {}
     finally:
         sync.tasks.lent.install(None)
+
+
+async def test_what_is_published_is_pushed_in_the_background(desk: Desk) -> None:
+    """Once; what only its owner may state is tried once and left to it, and no denial is written again."""
+    memory = await held(desk, await desk.begin())
+    await memory.publish(desk.finding("ann", id="f-1"))
+    await memory.publish(desk.finding("somebody-else", id="f-2"))
+    try:
+        sync.tasks.lent.install(Runtime(desk, None, synchronizer(desk)))
+        for _ in range(3):
+            assert await asyncio.to_thread(flush_once) == {"items": 1}
+    finally:
+        sync.tasks.lent.install(None)
+
+    assert [row["record_key"] for row in await desk.rows("SELECT record_key FROM event")] == ["f-1"]
+    # One for the batch, one for the item itself.
+    assert len(await desk.rows("SELECT FROM memory_access_audit WHERE NOT authorized")) == 2
+    person = synchronizer(desk, Actor("ann", Role.HUMAN_ADMIN))
+    done = await person.push(await member(desk), holder=memory, deadline=soon())
+    assert [(one.key, one.state) for one in done] == [("f-1", PushState.DURABLE), ("f-2", PushState.DURABLE)]
+    assert await memory.published() == []
 
 
 def test_beat_asks_for_it(light_stack: Any) -> None:
@@ -129,3 +155,5 @@ def test_beat_asks_for_it(light_stack: Any) -> None:
 
     assert schedule["sync_gates"]["task"] == SYNC_GATES
     assert schedule["sync_gates"]["schedule"] == 60.0
+    assert schedule["flush"]["task"] == FLUSH
+    assert schedule["flush"]["schedule"] == 5.0

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from imem.memory import Memory
+    from journal.correlation import correlated
 
-__all__ = ["Memory"]
+__all__ = ["Memory", "correlated"]
 
 
 def __getattr__(name: str) -> Any:
@@ -14,4 +15,8 @@ def __getattr__(name: str) -> Any:
         from imem.memory import Memory  # noqa: PLC0415 - see above
 
         return Memory
+    if name == "correlated":
+        from journal.correlation import correlated  # noqa: PLC0415 - see above
+
+        return correlated
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -53,6 +53,7 @@ class Entry:
         ref_hash: SHA-256 of the fields that a correction may not change.
         importance: fraction 0–1.
         tier: how soon it must be visible.
+        traceparent, correlation_id: in which trace, and under which name the caller follows it, if it does.
         event_id: under which it was published, so that writing it once more writes nothing; a new one by default.
     """
 
@@ -73,6 +74,8 @@ class Entry:
     ref_hash: bytes | None = None
     importance: float | None = None
     tier: Tier = Tier.NORMAL
+    traceparent: str | None = None
+    correlation_id: str | None = None
     event_id: UUID | None = None
 
 

@@ -9,21 +9,24 @@ Denials leave one audit row and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 import orjson
 import uuid_utils
+from opentelemetry.trace import SpanKind
 
 from journal.actors import Action, Actor, Resource, ResourceType, allowed
+from journal.correlation import correlated, correlation
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Entry, Receipt, Tier, Verdict
 from journal.errors import ImemError, PermissionDenied, PostgresUnavailable
 from journal.grouping import BATCH_LINES, Grouping, touched
 from journal.statements import sql
+from journal.tracing import TRACER, traceparent
 
 T = TypeVar("T")
 
@@ -41,6 +44,10 @@ _AUDITED = frozenset({ResourceType.PATTERNS})
 
 _AUDITED_ACTIONS = frozenset({Action.DELETE})
 """These the audit holds where they were granted, whatever they were done to: nothing else is left of it."""
+
+
+_RECORDED: Final = frozenset({Verdict.NEW.value, Verdict.CHANGED.value})
+"""What the journal did with a line of which there is now an event."""
 
 
 class Ear(Protocol):
@@ -105,7 +112,17 @@ class Gateway:
             PermissionDenied: the table does not allow it; one denial row was written. If even that row could not be
                 written, the call is denied all the same.
         """
-        actor = actor or self.actor
+        with correlated():
+            return await self._decided(resource, action, operation, deadline, actor or self.actor)
+
+    async def _decided(
+        self,
+        resource: Resource,
+        action: Action,
+        operation: Callable[[], Awaitable[T]],
+        deadline: Deadline,
+        actor: Actor,
+    ) -> T:
         if not allowed(actor, resource, action):
             await self._audit(actor, resource, action, authorized=False, outcome="denied", deadline=deadline)
             raise PermissionDenied(
@@ -149,7 +166,28 @@ class Gateway:
             LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
             StaleEpoch: *lock_epoch* is that of an earlier lock.
         """
-        actor = actor or self.actor
+        with correlated(), TRACER.start_as_current_span("imem.append", attributes={"imem.entries": len(entries)}):
+            return await self._append(
+                _followed(entries),
+                actor=actor or self.actor,
+                action=action,
+                owner=owner,
+                lock_epoch=lock_epoch,
+                deadline=deadline,
+                wait_visible=wait_visible,
+            )
+
+    async def _append(
+        self,
+        entries: Sequence[Entry],
+        *,
+        actor: Actor,
+        action: Action,
+        owner: str | None,
+        lock_epoch: int | None,
+        deadline: Deadline,
+        wait_visible: Deadline | None,
+    ) -> list[Receipt]:
         actions = {action} | ({Action.IMPORT} if any(entry.known_at is not None for entry in entries) else set())
         for wanted in sorted(actions - {Action.IMPORT}) + sorted(actions & {Action.IMPORT}):
             await self.authorize_and_execute(
@@ -172,7 +210,8 @@ class Gateway:
     async def ring(self, tiers: Sequence[Tier]) -> None:
         """Say that events of *tiers* are due; losing the message loses nothing."""
         if self._announce is not None:
-            await self._announce(tiers)
+            with TRACER.start_as_current_span("imem.announce", kind=SpanKind.PRODUCER):
+                await self._announce(tiers)
 
     async def _append_batch(
         self, batch: Sequence[Entry], actor: Actor, action: Action, lock_epoch: int | None, deadline: Deadline
@@ -192,6 +231,8 @@ class Gateway:
                     if lock_epoch is not None:
                         await conn.execute(sql("bear_lock"), (str(lock_epoch),))
                     rows = await (await conn.execute(sql("append"), parameters)).fetchall()
+                    if (context := _context(batch, rows)) is not None:
+                        await conn.execute(sql("note_context"), context)
                 break
             except PostgresUnavailable:
                 # Nothing was committed: a pooled connection had gone stale, or Postgres asked for another attempt.
@@ -269,7 +310,7 @@ class Gateway:
                     "action": action.value,
                     "authorized": authorized,
                     "reason": None,
-                    "context": orjson.dumps({"owner": resource.owner}).decode(),
+                    "context": orjson.dumps({"owner": resource.owner, **_name()}).decode(),
                     "outcome": outcome,
                 },
                 deadline=deadline,
@@ -280,8 +321,36 @@ class Gateway:
             # A denial that cannot be recorded is still a denial.
 
 
+def _name() -> dict[str, str]:
+    """Return what the work that is under way is called, for an audit row."""
+    now = correlation()
+    return {} if now is None else {"correlation_id": now.id}
+
+
 def _words(name: str) -> str:
     return name.replace("_", " ")
+
+
+def _followed(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return *entries* with the trace that is under way, and the name that the caller gave its work."""
+    trace, now = traceparent(), correlation()
+    name = now.id if now is not None and now.given else None
+    if trace is None and name is None:
+        return entries
+    return [replace(entry, traceparent=trace, correlation_id=name) for entry in entries]
+
+
+def _context(batch: Sequence[Entry], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the context of what was recorded; None where nobody follows any of it."""
+    noted = [
+        (row["position"], entry.traceparent, entry.correlation_id)
+        for entry, row in zip(batch, rows, strict=True)
+        if row["status"] in _RECORDED and (entry.traceparent or entry.correlation_id)
+    ]
+    if not noted:
+        return None
+    positions, traceparents, correlation_ids = (list(column) for column in zip(*noted, strict=True))
+    return {"positions": positions, "traceparents": traceparents, "correlation_ids": correlation_ids}
 
 
 async def _nothing() -> None:
@@ -310,7 +379,7 @@ def _columns(batch: Sequence[Entry], actor: Actor, action: Action) -> dict[str, 
         "actor": actor.id,
         "role": actor.role.value,
         "may_import": actor.may_import,
-        "context": orjson.dumps({"action": action.value}).decode(),
+        "context": orjson.dumps({"action": action.value, **_name()}).decode(),
         "event_id": [str(entry.event_id or uuid_utils.uuid7()) for entry in batch],
         "kind": [entry.kind for entry in batch],
         "head_kind": [entry.head_kind for entry in batch],

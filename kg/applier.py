@@ -32,6 +32,7 @@ from journal.entry import Tier
 from journal.errors import ImemError, LeaseLost, StatementRejected
 from journal.statements import cypher, sql
 from kg.engine import Graph, given
+from kg.following import following
 from kg.lanes import Lane, Lanes, next_size
 from kg.lease import Lease
 from kg.project import Event
@@ -279,7 +280,8 @@ class Applier:
         if not left:
             return
         begun = time.monotonic()
-        bookmark = await write_events(self.graph, left, self.clock)
+        with await following(self.database, left):
+            bookmark = await write_events(self.graph, left, self.clock)
         ended = time.monotonic()
         lane.size = next_size(lane.size, ended - begun, lane.most)
         if lane is self._hands.urgent:

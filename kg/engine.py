@@ -28,12 +28,14 @@ from neo4j.exceptions import (
     Neo4jError,
     TransientError,
 )
+from opentelemetry.trace import SpanKind
 from prometheus_client import Gauge
 
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, GraphUnavailable, ImemError, OutcomeUnknown, StatementRejected
 from journal.slow import SLOW_MS, SlowLog
 from journal.statements import cypher
+from journal.tracing import TRACER
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -253,6 +255,12 @@ class Graph:
         self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None = None, *, deadline: Deadline
     ) -> list[Record]:
         """Run *text*, a template that was bound; *name* goes to the server's query log. See :meth:`read`."""
+        with TRACER.start_as_current_span("neo4j.read", kind=SpanKind.CLIENT, attributes={"imem.statement": name}):
+            return await self._read_text(name, text, parameters, deadline)
+
+    async def _read_text(
+        self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None, deadline: Deadline
+    ) -> list[Record]:
         in_hurry = deadline.at_s != float("inf")
         begun_s, answered, late = time.monotonic(), False, False
         tries = in_hurry and self._silence.enter()
@@ -302,6 +310,12 @@ class Graph:
             GraphUnavailable, BudgetExceeded, StatementRejected: nothing was written.
             OutcomeUnknown: the connection broke, or the time ran out, while committing.
         """
+        with TRACER.start_as_current_span("neo4j.write", kind=SpanKind.CLIENT, attributes={"imem.statement": name}):
+            return await self._write(name, work, deadline)
+
+    async def _write(
+        self, name: str, work: Callable[[neo4j.AsyncTransaction], Awaitable[T]], deadline: Deadline
+    ) -> tuple[T, str | None]:
         committing = False
         try:
             async with self._bounded(deadline), self.driver.session(database=DATABASE) as session:

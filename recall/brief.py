@@ -19,6 +19,7 @@ from cache.entry import State
 from cache.tiered import Loaded, Query, key_of
 from journal.actors import Action, Resource, ResourceType
 from journal.clock import Clock, SystemClock
+from journal.correlation import correlated
 from journal.deadline import Deadline
 from journal.errors import (
     BadInput,
@@ -30,6 +31,7 @@ from journal.errors import (
     UnknownSubject,
 )
 from journal.gateway import Gateway
+from journal.tracing import TRACER
 from kg.asof import AsOf, checked
 from kg.asof import Clock as On
 from kg.catalog import subject_ref
@@ -117,6 +119,22 @@ class Recall:
             PermissionDenied: the actor may not read, or not the record of *for_agent*.
         """
         started = time.monotonic()
+        with correlated(), TRACER.start_as_current_span("imem.brief", attributes={"imem.subject": subject}):
+            briefing = await self._brief(
+                subject, for_agent=for_agent, as_of=as_of, clock=clock, limits=limits or Limits(), deadline=deadline
+            )
+        return briefing.model_copy(update={"for_agent": for_agent, "took_ms": (time.monotonic() - started) * 1000.0})
+
+    async def _brief(
+        self,
+        subject: str,
+        *,
+        for_agent: str | None,
+        as_of: datetime | None,
+        clock: str,
+        limits: Limits,
+        deadline: Deadline,
+    ) -> Briefing:
         asked, on = checked(as_of, clock)
         if for_agent is not None:
             await self.gateway.authorize_and_execute(
@@ -130,18 +148,16 @@ class Recall:
                 (SUBJECT, *ARMS),
                 asked=asked,
                 on=on,
-                limits=limits or Limits(),
+                limits=limits,
                 for_agent=for_agent,
                 deadline=due,
             )
         except (PostgresUnavailable, BudgetExceeded) as error:
-            briefing = self._without_journal(subject, asked, clock, str(error) or "Postgres did not answer in time")
-        else:
-            try:
-                briefing = await self._answer(inquiry)
-            finally:
-                await inquiry.end()
-        return briefing.model_copy(update={"for_agent": for_agent, "took_ms": (time.monotonic() - started) * 1000.0})
+            return self._without_journal(subject, asked, clock, str(error) or "Postgres did not answer in time")
+        try:
+            return await self._answer(inquiry)
+        finally:
+            await inquiry.end()
 
     async def inquire(
         self,

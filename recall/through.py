@@ -26,6 +26,7 @@ from journal.actors import Action, Resource
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded, ImemError, PermissionDenied
 from journal.gateway import Gateway
+from journal.tracing import TRACER
 from kg.asof import AsOf, Clock, dated
 from kg.catalog import subject_ref
 from kg.engine import Graph
@@ -233,9 +234,10 @@ class Inquiry:
         async def through() -> A:
             return await self._through(kind)
 
-        return await self.sources.gateway.authorize_and_execute(
-            Resource(kind.resource, self.subject_id), Action.READ, through, deadline=self.deadline
-        )
+        with TRACER.start_as_current_span("imem.arm", attributes={"imem.arm": kind.name}):
+            return await self.sources.gateway.authorize_and_execute(
+                Resource(kind.resource, self.subject_id), Action.READ, through, deadline=self.deadline
+            )
 
     async def _through(self, kind: ArmKind[A]) -> A:
         query, tiers = self.query(kind), self.sources.tiers

@@ -27,3 +27,11 @@ FROM delivery WHERE position = ANY(%(positions)s::bigint[])
 -- safe_horizon --
 -- The last moment of which everything recorded is committed and applied, and the present moment.
 SELECT imem_safe_horizon() AS horizon, imem_now() AS now
+
+-- note_context --
+-- Notes in which trace and under which correlation id events were recorded, in the transaction that records them.
+SELECT imem_note_context_v1(%(positions)s::bigint[], %(traceparents)s::text[], %(correlation_ids)s::text[])
+
+-- event_traces --
+-- The traces in which events were recorded; those without one are left out. Columns: position, traceparent.
+SELECT position, traceparent FROM event_context WHERE position = ANY (%(positions)s::bigint[]) AND traceparent IS NOT NULL

@@ -1,0 +1,51 @@
+"""A program that records a fact in a trace, applies it and asks for it, and sends its spans; told where on one line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from datetime import UTC, datetime
+
+import structlog
+from opentelemetry import trace
+
+from imem.logs import configure
+from imem.memory import Memory
+from imem.stores import Stores
+from imem.tracing import send_traces
+from journal.correlation import correlated
+from journal.settings import Settings
+from kg.applier import Applier
+from kg.model import Analysis
+
+
+class Silent:
+    async def wait(self) -> None:
+        await asyncio.sleep(0.01)
+
+
+async def work(settings: Settings) -> None:
+    async with Memory.open(settings) as memory, Stores.open(settings) as stores:
+        with trace.get_tracer("caller").start_as_current_span("the caller's own"), correlated("order-17"):
+            structlog.get_logger("caller").info("caller.says")
+            await memory.record_analysis(
+                Analysis(id="a1", subject_id="company:MU", kind="stock", date=datetime(2026, 1, 2, tzinfo=UTC))
+            )
+        applier = Applier(stores.database, stores.graph, Silent())
+        await applier.drain()
+        await applier.stop()
+        await memory.brief("company:MU", deadline_ms=2_000)
+
+
+def main() -> None:
+    told = json.loads(sys.stdin.readline())
+    settings = Settings.read({}, **told)
+    configure("INFO")
+    send_the_rest = send_traces(settings, "test")
+    asyncio.run(work(settings))
+    send_the_rest()
+
+
+if __name__ == "__main__":
+    main()

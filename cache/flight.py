@@ -60,6 +60,13 @@ class Flights(Generic[T]):
                 self._ended(key, flight)
                 flight.task.cancel()
 
+    async def close(self) -> None:
+        """End every load."""
+        tasks = [flight.task for flight in self._open.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def _begun(self, key: bytes, load: Callable[[], Awaitable[T]]) -> _Flight[T]:
         async def run() -> T:
             return await load()

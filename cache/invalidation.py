@@ -68,10 +68,12 @@ class Teller:
     Attributes:
         client: of the durable server.
         leads: whether this process is the one that writes; another must not speak for it.
+        life_s: how long its word holds, in seconds.
     """
 
     client: Client
     leads: Callable[[], bool]
+    life_s: float = LIFE_S
     _owed: set[str] = field(default_factory=set)
     _everything: bool = False
     _holds_until_s: float = 0.0
@@ -140,9 +142,9 @@ class Teller:
         until_ms = 0
         if self._server_ms is not None:
             told_ms, heard_s = self._server_ms
-            until_ms = told_ms + int((begun_s - heard_s + LIFE_S) * 1000)
+            until_ms = told_ms + int((begun_s - heard_s + self.life_s) * 1000)
             # Whether it arrives or not.
-            self._holds_until_s = max(self._holds_until_s, begun_s + LIFE_S)
+            self._holds_until_s = max(self._holds_until_s, begun_s + self.life_s)
         try:
             now_ms = int(
                 await self.client.run(script("changes_beat"), (CHANGES, ALIVE), (until_ms,), deadline=deadline)

@@ -156,6 +156,7 @@ class Tiered:
     _flights: Flights[tuple[Any, Entry | None]] = field(default_factory=Flights)
     _warming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_WARMING))
     _beside: set[asyncio.Task[Any]] = field(default_factory=set)
+    _ending: set[asyncio.Task[Any]] = field(default_factory=set)
 
     # Looking
 
@@ -361,7 +362,7 @@ class Tiered:
                 self.local.put(key, replace(kept, thing=loaded.value))
         finally:
             if self.shared is not None and token is not None:
-                self._later(self.shared.end(key, token, kept, now=self.clock.now()))
+                self._later(self.shared.end(key, token, kept, now=self.clock.now()), brief=True)
         return loaded, kept
 
     async def _from_another(
@@ -375,7 +376,7 @@ class Tiered:
         token, entry = await shared.begin(key, deadline=deadline)
         if entry is not None and await good(entry):
             if token is not None:
-                self._later(shared.end(key, token, None, now=self.clock.now()))
+                self._later(shared.end(key, token, None, now=self.clock.now()), brief=True)
             return None, entry
         if token is not None:
             return token, None
@@ -464,16 +465,19 @@ class Tiered:
 
         self._later(work())
 
-    def _later(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _later(self, work: Coroutine[Any, Any, Any], *, brief: bool = False) -> None:
+        """Have *work* done in the background; what is *brief* is finished even when everything is closed."""
         task = asyncio.get_running_loop().create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        of = self._ending if brief else self._beside
+        of.add(task)
+        task.add_done_callback(of.discard)
 
     async def close(self) -> None:
-        """End what runs in the background."""
+        """End what runs in the background; what was loaded last is still put where others find it."""
+        await self._flights.close()
         for task in list(self._beside):
             task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
+        await asyncio.gather(*self._beside, *self._ending, return_exceptions=True)
 
 
 def _shows(query: Query[Any], entry: Entry, epoch: int | None) -> bool:

@@ -30,7 +30,7 @@ FRESH_S: Final = 60.0
 """How long a new analysis may take until it is found, in seconds."""
 
 MOST_EXACT: Final = 40_000
-"""Most vectors of which a search as of a day looks at each: some 0.1 s."""
+"""Most vectors of which a search as of a day looks at each; 20 MB of them are read for 10,000."""
 
 
 @dataclass(frozen=True, slots=True)

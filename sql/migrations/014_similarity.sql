@@ -30,6 +30,7 @@ CREATE TABLE embedding (
     subject_id   text,
     content_hash bytea NOT NULL,
     standing     boolean NOT NULL DEFAULT false,
+    sole         boolean NOT NULL DEFAULT false,
     made_at      timestamptz NOT NULL DEFAULT imem_now(),
     vector       vector NOT NULL,
     PRIMARY KEY (model, kind, key, position)
@@ -37,9 +38,11 @@ CREATE TABLE embedding (
 -- In the row, as far as it fits: what compares every vector must not fetch each from elsewhere.
 ALTER TABLE embedding ALTER COLUMN vector SET STORAGE MAIN;
 CREATE INDEX embedding_known ON embedding (model, kind, known_at);
+CREATE INDEX embedding_several ON embedding (model, kind, key) WHERE NOT sole;
 COMMENT ON TABLE embedding IS 'The vector of each statement of a record: of its core and of each correction, from when that statement counts.';
 COMMENT ON COLUMN embedding.content_hash IS 'SHA-256 of the text that the vector was made of.';
 COMMENT ON COLUMN embedding.standing IS 'Whether it is the statement that counts now: the last correction, else the earliest core. The others answer as of a day.';
+COMMENT ON COLUMN embedding.sole IS 'Whether it is the only statement of its record, so that it stands from when it counts: nearly all are.';
 
 CREATE FUNCTION imem_embedding_index_v1(p_model smallint, p_dimension integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
@@ -74,7 +77,7 @@ CREATE FUNCTION imem_nearest_v1(
     p_model smallint, p_keys text[], p_limit integer, p_known_until timestamptz, p_recorded_until timestamptz
 ) RETURNS TABLE (key text, candidate text, distance double precision)
 LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
-SET hnsw.ef_search = 200
+SET hnsw.ef_search = 100
 SET hnsw.iterative_scan = 'strict_order'
 SET enable_seqscan = off
 SET jit = off

@@ -55,26 +55,30 @@ ORDER BY y.key LIMIT %(limit)s
 -- add_embeddings --
 -- Stores vectors, given as text; those that are there already stay. One that is the first of its record stands.
 INSERT INTO embedding (
-    model, kind, key, position, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector, standing)
+    model, kind, key, position, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector, standing, sole)
 SELECT %(model)s::smallint, 'Analysis', n.key, n.position, n.corrects, n.order_key, n.known_at, n.recorded_at, n.subject_id,
-    n.content_hash, n.vector::vector, NOT EXISTS (
-        SELECT FROM embedding AS o WHERE o.model = %(model)s::smallint AND o.kind = 'Analysis' AND o.key = n.key)
+    n.content_hash, n.vector::vector, f.first, f.first
 FROM unnest(
     %(keys)s::text[], %(positions)s::bigint[], %(corrects)s::boolean[], %(order_keys)s::text[], %(known_at)s::timestamptz[],
     %(recorded_at)s::timestamptz[], %(subjects)s::text[], %(hashes)s::bytea[], %(vectors)s::text[]
 ) AS n (key, position, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector)
+CROSS JOIN LATERAL (
+    SELECT NOT EXISTS (
+        SELECT FROM embedding AS o WHERE o.model = %(model)s::smallint AND o.kind = 'Analysis' AND o.key = n.key) AS first
+) AS f
 ORDER BY n.key, n.position
 ON CONFLICT (model, kind, key, position) DO NOTHING
 
 -- mark_standing --
--- Says of each statement of the given analyses whether it is the one that counts now.
-UPDATE embedding AS e SET standing = (e.position = s.position)
+-- Says of each statement of the given analyses whether it is the one that counts now, and whether it is the only one.
+UPDATE embedding AS e SET standing = (e.position = s.position), sole = (s.statements = 1)
 FROM (
-    SELECT DISTINCT ON (x.key) x.key, x.position FROM embedding AS x
+    SELECT DISTINCT ON (x.key) x.key, x.position, count(*) OVER (PARTITION BY x.key) AS statements FROM embedding AS x
     WHERE x.model = %(model)s::smallint AND x.kind = 'Analysis' AND x.key = ANY (%(keys)s::text[])
     ORDER BY x.key, x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key
 ) AS s
-WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key AND e.standing <> (e.position = s.position)
+WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key
+  AND (e.standing <> (e.position = s.position) OR e.sole <> (s.statements = 1))
 
 -- similarity_claim --
 -- The oldest rows that say which analyses are to be compared anew.
@@ -97,27 +101,28 @@ FROM imem_nearest_v1(%(model)s::smallint, %(keys)s::text[], %(limit)s, %(known_u
 
 -- nearest_exact --
 -- The same as of a moment without the index: every vector that stood then is looked at, so that none known later moves another.
-WITH standing AS MATERIALIZED (
-    SELECT DISTINCT ON (x.key) x.key, x.position, x.subject_id FROM embedding AS x
-    WHERE x.model = %(model)s::smallint AND x.kind = 'Analysis'
+WITH several AS MATERIALIZED (
+    -- Of records with more than one statement, the one that stood.
+    SELECT DISTINCT ON (x.key) x.key, x.position FROM embedding AS x
+    WHERE x.model = %(model)s::smallint AND x.kind = 'Analysis' AND NOT x.sole
       AND x.known_at <= %(known_until)s AND x.recorded_at <= %(recorded_until)s
     ORDER BY x.key, x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key
 ),
 asked AS MATERIALIZED (
-    SELECT s.key, s.subject_id, e.vector FROM standing AS s
-    JOIN embedding AS e ON e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key AND e.position = s.position
-    WHERE s.key = ANY (%(keys)s::text[])
+    SELECT e.key, e.subject_id, e.vector FROM embedding AS e
+    WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = ANY (%(keys)s::text[])
+      AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+      AND (e.sole OR (e.key, e.position) IN (SELECT v.key, v.position FROM several AS v))
 )
-SELECT key, candidate, distance FROM (
-    SELECT n.key, n.candidate, n.distance, row_number() OVER (PARTITION BY n.key ORDER BY n.distance, n.candidate) AS place
-    FROM (
-        SELECT a.key, s.key AS candidate, e.vector <=> a.vector AS distance
-        FROM standing AS s
-        JOIN embedding AS e ON e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key AND e.position = s.position
-        JOIN asked AS a ON s.subject_id IS DISTINCT FROM a.subject_id
-    ) AS n
-) AS ordered WHERE place <= %(limit)s
-ORDER BY key, place
+SELECT a.key, n.candidate, n.distance FROM asked AS a
+CROSS JOIN LATERAL (
+    SELECT e.key AS candidate, e.vector <=> a.vector AS distance FROM embedding AS e
+    WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.subject_id IS DISTINCT FROM a.subject_id
+      AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+      AND (e.sole OR (e.key, e.position) IN (SELECT v.key, v.position FROM several AS v))
+    ORDER BY e.vector <=> a.vector, e.key LIMIT %(limit)s
+) AS n
+ORDER BY a.key, n.distance, n.candidate
 
 -- vectors_known --
 -- How many vectors were known at a moment, up to a limit.

@@ -102,7 +102,8 @@ async def telling(empty: World, journal: Journal) -> AsyncIterator[Desk]:
         async with Redis.from_url(url.get_secret_value()) as bare:
             await bare.flushall()
     async with Client(settings.valkey_durable_url.get_secret_value()) as client, patient(settings) as memory:
-        teller = Teller(client, lambda: True)
+        # A busy machine may not come to repeat its word for a while.
+        teller = Teller(client, lambda: True, life_s=60.0)
         await teller._beat()
         word = asyncio.create_task(teller.run())
         try:

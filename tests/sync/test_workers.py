@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,10 +51,10 @@ async def running(router: Router) -> AsyncIterator[None]:
         await router.stop()
 
 
-async def arrives(desk: Desk, agent_id: str, position: int | None) -> float:
+async def arrives(desk: Desk, agent_id: str, position: int | None, within_s: float = 10) -> float:
     """Wait until a notice is there; return after how many seconds."""
     began = time.monotonic()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(within_s):
         while True:
             waiting = await desk.notices.waiting(agent_id, deadline=soon())
             if position in {one.position for one in waiting}:
@@ -94,6 +97,27 @@ async def test_queues_that_are_away_hold_no_routing_up(desk: Desk) -> None:
     assert len(await desk.rows("SELECT FROM workflow.recipient WHERE notified_at IS NULL")) == 1
     await desk.router.step()
     assert len(await desk.rows("SELECT FROM workflow.recipient WHERE notified_at IS NOT NULL")) == 1
+
+
+async def test_the_appliers_process_routes_also_while_the_graph_is_away(desk: Desk, tmp_path: Path) -> None:
+    """And lets its lease go when it is told to stop."""
+    agent_id = (await desk.begin("bob", "business")).agent_id
+    names = ("valkey_working_url", "valkey_durable_url", "valkey_cache_url")
+    env = {name: text for name, text in os.environ.items() if not name.startswith("IMEM_")}
+    env |= {f"IMEM_{name.upper()}": getattr(desk.settings, name).get_secret_value() for name in names}
+    env |= {"IMEM_POSTGRES_URL": desk.url, "IMEM_NEO4J_URL": "bolt://127.0.0.1:1", "IMEM_HOME": str(tmp_path)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "imem.worker", "applier", env=env, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        receipt = await desk.record("ann", importance=0.9)
+        await arrives(desk, agent_id, receipt.position, within_s=60)
+    finally:
+        process.terminate()
+        code = await asyncio.wait_for(process.wait(), 30)
+
+    assert code == 0
+    assert await desk.rows("SELECT FROM lease WHERE name = 'router' AND expires_at > imem_now()") == []
 
 
 # Celery

@@ -299,3 +299,11 @@ async def test_put_keeps_what_was_loaded_elsewhere(servers: Servers) -> None:
     assert (await other.get(query, source.load, deadline=soon())).tier == "C1"
     assert one.invalidate({"subject:a"}) == 1
     assert one.fresh(query, Found(), None) is None
+
+
+async def test_what_was_loaded_last_is_there_for_others_though_the_process_ends(servers: Servers) -> None:
+    one, other = await servers.process(), await servers.process()
+    source, query = Source(), text_query("last")
+    await one.get(query, source.load, deadline=soon())
+    await one.close()
+    assert (await other.get(query, source.load, deadline=soon())).tier == "C1"

@@ -18,6 +18,7 @@ from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S
 from checkpoints.pause_tasks import MANAGE, MANAGE_EVERY_S, RETIRE
 from checkpoints.tasks import CLEANUP
 from credibility.tasks import RECONCILE, SETTLE
+from journal.bell import CYCLE_S
 from journal.errors import SettingsError
 from journal.settings import Settings
 from journal.tasks import UPKEEP
@@ -87,13 +88,13 @@ def make_app(settings: Settings) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         timezone="UTC",
         enable_utc=True,
-        beat_schedule=_schedule(),
+        beat_schedule=_schedule(settings),
     )
     return app
 
 
-def _schedule() -> dict[str, dict[str, Any]]:
-    """Return when beat asks for what."""
+def _schedule(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return when beat asks for what; where tiers do not count, what is published waits for the cycle as well."""
     return {
         "settle": _every(SETTLE_EVERY_S, SETTLE),
         "similar": _every(SIMILAR_EVERY_S, SIMILAR),
@@ -101,7 +102,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "send_alerts": _every(SEND_EVERY_S, SEND_ALERTS),
         "manage": _every(MANAGE_EVERY_S, MANAGE),
         "sync_gates": _every(SYNC_GATES_EVERY_S, SYNC_GATES),
-        "flush": _every(FLUSH_EVERY_S, FLUSH),
+        "flush": _every(FLUSH_EVERY_S if settings.sync_priority else CYCLE_S, FLUSH),
         "retire": _nightly("2", "23", RETIRE),
         "upkeep": _nightly("2", "41", UPKEEP),
         "cleanup": _nightly("2", "53", CLEANUP),

@@ -35,6 +35,17 @@ class Opening:
         return AsOf(min(found.at, self.scored), on, asked, found.complete_until)
 
 
+async def pattern_epoch(database: Database, *, deadline: Deadline) -> int:
+    """
+    Return the epoch of pattern statuses.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: nobody can say; retryable.
+    """
+    epoch: int = (await database.named("pattern_epoch", deadline=deadline))[0]["epoch"]
+    return epoch
+
+
 async def open_question(database: Database, on: Clock, *, deadline: Deadline) -> Opening:
     """
     Return how things stand.

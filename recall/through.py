@@ -12,6 +12,7 @@ The gateway is asked for each arm, each time, before any tier is.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -33,7 +34,7 @@ from kg.engine import Graph
 from recall.arms import Limits, Question
 from recall.kinds import MOST_STEPS, ArmKind, schema_of
 from recall.model import AWAY, EXHAUSTED, Arm, Quality
-from recall.opening import Opening, open_question
+from recall.opening import Opening, open_question, pattern_epoch
 from recall.sealing import sealed
 from recall.watching import Outcome, Watch
 
@@ -46,6 +47,9 @@ L3_SHARE: Final = 0.8
 
 STEP_SHARE: Final = 0.6
 """Share of what is left then that the first of two things that stand in may take."""
+
+SEEN_S: Final = 2.0
+"""How long ago a process may have asked how things stand, in seconds, before it does so beside what is kept."""
 
 REVALIDATE_S: Final = 600.0
 """How long after its time a copy that still holds is served at once, labelled, while another is loaded, in seconds."""
@@ -61,11 +65,17 @@ class Seen:
     """
 
     opening: Opening | None = None
+    noted_s: float = float("-inf")
 
     def note(self, opening: Opening) -> None:
         """Remember it, if it is news."""
         if self.opening is None or opening.now > self.opening.now:
-            self.opening = opening
+            self.opening, self.noted_s = opening, time.monotonic()
+
+    @property
+    def old(self) -> bool:
+        """Whether it should be asked again."""
+        return time.monotonic() - self.noted_s > SEEN_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +130,7 @@ class Inquiry:
     before: Opening | None = None
     _queries: dict[str, Query[Any]] = field(default_factory=dict)
     _opening: asyncio.Task[Opening] | None = None
+    _pattern_epoch: asyncio.Task[int] | None = None
     _found: asyncio.Task[dict[bytes, Found]] | None = None
     _series: asyncio.Task[frozenset[str]] | None = None
 
@@ -168,8 +179,10 @@ class Inquiry:
         """Begin to look for what is kept of all that will be asked, and at how things stand."""
         tiers = self.sources.tiers
         queries = [*(self.query(kind) for kind in kinds), *more]
-        if any(kind.shows_patterns for kind in kinds):
+        if self.sources.seen.old:
             self._begin_opening()
+        elif any(kind.shows_patterns for kind in kinds):
+            self._begin_epoch()
 
         async def found() -> dict[bytes, Found]:
             if tiers is None:
@@ -340,9 +353,18 @@ class Inquiry:
 
     async def _epoch(self) -> int | None:
         try:
-            return (await self.opening()).epoch
+            if self._opening is not None:
+                return (await self.opening()).epoch
+            return await asyncio.shield(self._begin_epoch())
         except ImemError:
             return None
+
+    def _begin_epoch(self) -> asyncio.Task[int]:
+        if self._pattern_epoch is None:
+            asked = pattern_epoch(self.sources.gateway.database, deadline=self.l3)
+            self._pattern_epoch = asyncio.create_task(asked)
+            self._pattern_epoch.add_done_callback(_heard)
+        return self._pattern_epoch
 
     async def _clamped(self) -> bool:
         """Return whether the moment asked for is later than what is complete: then no kept answer is for it."""

@@ -87,6 +87,10 @@ SELECT (SELECT count(*) FROM settlement_due WHERE stuck IS NULL) + (SELECT count
 -- What every question begins with: the safe horizon, the present moment, and the epoch of pattern statuses.
 SELECT imem_safe_horizon() AS horizon, imem_now() AS now, (SELECT epoch FROM pattern_epoch) AS epoch
 
+-- pattern_epoch --
+-- The epoch of pattern statuses: what a kept answer that shows patterns needs, and all that one needs of Postgres.
+SELECT epoch FROM pattern_epoch
+
 -- whereabouts --
 -- What the records with the given kinds and keys are about: what is kept under its name has changed with them. Of a subject
 -- that is a question, its series as well. Columns: subject_id, series_id, kind, agent; any may be NULL.

@@ -87,7 +87,7 @@ async def test_an_agent_synchronises_itself_alone(house: House) -> None:
         ):
             with pytest.raises(PermissionDenied):
                 await denied
-        [own] = (await ann.force_sync([house.agent_id], deadline_ms=200)).values()
+        [own] = (await ann.force_sync([house.agent_id], deadline_ms=1_500)).values()
         assert own.state is SyncState.DURABLE_NOT_VISIBLE
 
     assert len(house.audited(authorized=False)) == 8
@@ -104,7 +104,7 @@ async def test_a_facilitator_opens_a_debate_that_all_read(house: House) -> None:
     ):
         await session.memory.publish(finding(house))
         a_debate(house, house.agent_id, clerk)
-        taken = await fay.snapshot("d-1", deadline_ms=300)
+        taken = await fay.snapshot("d-1", deadline_ms=2_000)
         assert taken.snapshot_id is not None
         seen = [await memory.read_snapshot(taken.snapshot_id) for memory in (ann, bob, fay)]
 
@@ -177,7 +177,7 @@ def test_people_are_shown_snapshots_and_what_is_behind(
     ):
         session.memory.publish(finding(house))
         a_debate(house, house.agent_id, clerk)
-        taken = fay.snapshot("d-1", deadline_ms=300)
+        taken = fay.snapshot("d-1", deadline_ms=2_000)
         house.rows("INSERT INTO workflow.gate_opening VALUES (%s, 3, imem_now() + interval '1 hour')", house.analysis)
         shown = runner.invoke(app, ["snapshot", "show", str(taken.snapshot_id)])
         as_json = runner.invoke(app, ["snapshot", "show", str(taken.snapshot_id), "--json"])

@@ -196,7 +196,7 @@ async def test_a_graph_that_does_not_answer_leaves_everything_durable(desk: Desk
     memory = await held(desk, await desk.begin())
     await memory.publish(desk.finding(id="f-a"))
 
-    done = await synchronizer(desk).force_sync([desk.agent("ann")], deadline_ms=400)
+    done = await synchronizer(desk).force_sync([desk.agent("ann")], deadline_ms=1_500)
 
     assert [(one.state, one.pushed) for one in done.values()] == [(SyncState.DURABLE_NOT_VISIBLE, 1)]
     waiting = await desk.rows("SELECT tier FROM delivery WHERE state = 'pending'")
@@ -206,7 +206,7 @@ async def test_a_graph_that_does_not_answer_leaves_everything_durable(desk: Desk
 async def test_a_memory_that_cannot_be_reached_fails_alone(desk: Desk) -> None:
     await desk.begin()
 
-    done = await synchronizer(desk, memories=nowhere()).force_sync([desk.agent("ann")], deadline_ms=400)
+    done = await synchronizer(desk, memories=nowhere()).force_sync([desk.agent("ann")], deadline_ms=1_500)
 
     [one] = done.values()
     assert (one.state, one.retryable) == (SyncState.FAILED, True)

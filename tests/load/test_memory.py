@@ -184,7 +184,7 @@ async def test_visible_only_when_the_graph_holds_it(desk: Desk, graph: neo4j.Dri
 @pytest.mark.spec("AC-6")
 def test_no_call_names_a_role() -> None:
     """Identity and role come from the settings: no method has a parameter that could say otherwise."""
-    from imem.memory import Writing
+    from imem.stating import Writing
 
     names = {
         name

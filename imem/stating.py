@@ -1,0 +1,183 @@
+"""Stating what the institution shall know: the part of ``Memory`` that writes to the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypedDict, Unpack
+
+from pydantic import BaseModel
+
+from imem.asking import MOST_WRITE_BUDGET_MS, budget_ms
+from imem.recording import prepare, record, refusal_of
+from imem.stores import Stores
+from journal.deadline import Deadline
+from journal.entry import Receipt
+from journal.tiers import AWAITED
+from kg.lines import Line, correction_of, groups_of, link_of, record_of
+from kg.model import (
+    Agent,
+    Analysis,
+    Company,
+    DataContradiction,
+    Debate,
+    Decision,
+    Finding,
+    Group,
+    Kind,
+    Market,
+    Outcome,
+    Turn,
+)
+
+WRITE_BUDGET_MS: Final = 2000
+"""How long a write may take until it is durable, in milliseconds, where the call does not say."""
+
+Node = Kind | tuple[str, str]
+"""A node: a model, or its label and key."""
+
+
+class Writing(TypedDict, total=False):
+    """
+    What every writing method takes beside its content.
+
+    Attributes:
+        known_at: earliest moment at which it could have been known, aware; the present by default. Stating it takes the
+            import right.
+        occurred_at: when it was true in the world, aware; by default what the record itself says, or when it was known.
+        wait_visible: make it urgent (tier 1) and wait, at most ``visible_wait_ms`` of the settings, until the graph
+            holds it; the receipt says whether it does.
+        deadline_ms: how long it may take until it is durable, in milliseconds, at least 1; 2,000 by default.
+    """
+
+    known_at: datetime | None
+    occurred_at: datetime | None
+    wait_visible: bool
+    deadline_ms: int
+
+
+class _Clocks(TypedDict):
+    known_at: datetime | None
+    occurred_at: datetime | None
+
+
+def _clocks(options: Writing) -> _Clocks:
+    return {"known_at": options.get("known_at"), "occurred_at": options.get("occurred_at")}
+
+
+class Stating:
+    """
+    What is recorded; see :class:`imem.memory.Memory`.
+
+    Args:
+        stores: where it goes.
+    """
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    async def record_company(self, company: Company, **options: Unpack[Writing]) -> Receipt:
+        """Record a company, or what changed in its profile."""
+        return await self.record(company, **options)
+
+    async def record_market(self, market: Market, **options: Unpack[Writing]) -> Receipt:
+        """Record a question about the world, or how it was answered."""
+        return await self.record(market, **options)
+
+    async def record_agent(self, agent: Agent, **options: Unpack[Writing]) -> Receipt:
+        """Record an agent, or what changed in its profile; an agent records itself alone."""
+        return await self.record(agent, **options)
+
+    async def record_analysis(
+        self, analysis: Analysis, *, body: str | None = None, **options: Unpack[Writing]
+    ) -> Receipt:
+        """Record a piece of work on a subject; *body* is its long text, at most 64 kB of UTF-8."""
+        return await self.record(analysis, body=body, **options)
+
+    async def record_finding(self, finding: Finding, *, body: str | None = None, **options: Unpack[Writing]) -> Receipt:
+        """
+        Record one agent's statement inside an analysis.
+
+        With ``metric`` and ``target_at`` it is a claim that an outcome can settle, if it is known before ``target_at``.
+        """
+        return await self.record(finding, body=body, **options)
+
+    async def record_decision(
+        self, decision: Decision, *, body: str | None = None, **options: Unpack[Writing]
+    ) -> Receipt:
+        """Record a decision, taken or passed; what it rests on is linked by ``CITES`` (:meth:`link`)."""
+        return await self.record(decision, body=body, **options)
+
+    async def record_outcome(self, outcome: Outcome, **options: Unpack[Writing]) -> Receipt:
+        """Record what a metric turned out to be; it settles claims only under the import right or from a person."""
+        return await self.record(outcome, **options)
+
+    async def record_debate(
+        self, debate: Debate, *, turns: Sequence[Turn] = (), body: str | None = None, **options: Unpack[Writing]
+    ) -> Receipt:
+        """Record a debate with its *turns*, all of them: those stated last count."""
+        return await self.record(debate, body=body, turns=turns, **options)
+
+    async def record_contradiction(self, contradiction: DataContradiction, **options: Unpack[Writing]) -> Receipt:
+        """Record that two sources state different values of one thing."""
+        return await self.record(contradiction, **options)
+
+    async def record(
+        self, model: Kind, *, body: str | None = None, turns: Sequence[Turn] = (), **options: Unpack[Writing]
+    ) -> Receipt:
+        """
+        Record a model of any kind that may be written from outside, with the groups that it holds.
+
+        Args:
+            body: long text, kept beside the graph; at most 64 kB of UTF-8.
+            turns: of a debate.
+        """
+        return await self._write(record_of(model, body=body, turns=turns, **_clocks(options)), options)
+
+    async def record_groups(
+        self, kind: type[Kind], key: str, groups: Mapping[str, Group], **options: Unpack[Writing]
+    ) -> Receipt:
+        """Record property groups, by name, of the record *key*, which may itself be stated later."""
+        return await self._write(groups_of(kind, key, groups, **_clocks(options)), options)
+
+    async def link(
+        self,
+        type_: str,
+        start: Node,
+        end: Node,
+        props: Mapping[str, Any] | BaseModel | None = None,
+        **options: Unpack[Writing],
+    ) -> Receipt:
+        """
+        Link two nodes, given as models or as label and key; an end that is not on file yet is filled in later.
+
+        Args:
+            type_: the relationship's type, such as ``PERFORMED``.
+            props: its properties.
+        """
+        return await self._write(link_of(type_, start, end, props, **_clocks(options)), options)
+
+    async def correct(self, model: Kind, reason: str, **options: Unpack[Writing]) -> Receipt:
+        """
+        Replace the core of the record with the model's key, for *reason*; the old one stays in history.
+
+        It takes the import right or a person. Fields that links or scores hang on cannot be corrected.
+        """
+        return await self._write(correction_of(model, reason, **_clocks(options)), options)
+
+    async def _write(self, line: Line, options: Writing) -> Receipt:
+        """Commit one line; a refusal of the journal is raised."""
+        waits = options.get("wait_visible", False)
+        due_ms = budget_ms(options.get("deadline_ms"), default=WRITE_BUDGET_MS, least=1, most=MOST_WRITE_BUDGET_MS)
+        deadline = Deadline.after_ms(due_ms)
+        visible_by = Deadline.after_ms(self._stores.settings.visible_wait_ms) if waits else None
+        [receipt] = await record(
+            self._stores.gateway,
+            [prepare(line, tier=AWAITED if waits else None)],
+            deadline=deadline,
+            wait_visible=visible_by,
+        )
+        refusal = refusal_of(receipt.verdict, line)
+        if refusal is not None:
+            raise refusal
+        return receipt

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import kombu.exceptions
 import structlog
@@ -151,6 +152,69 @@ def run(settings: Settings) -> int:
     return 0
 
 
+@dataclass(slots=True)
+class _Post:
+    """
+    Everything that this process does, put together.
+
+    Attributes:
+        applier: writes the graph.
+        warmer: has the graph's questions planned.
+        work: what runs until the end.
+        open: what is closed then.
+    """
+
+    applier: Applier
+    warmer: Warmer
+    work: tuple[Coroutine[Any, Any, None], ...]
+    open: tuple[Closing, ...]
+
+
+class Closing(Protocol):
+    """Something that is held open."""
+
+    async def close(self) -> None:
+        """Close it."""
+
+
+def _post(stores: Stores) -> _Post:
+    settings = stores.settings
+    address, priority = secret(settings, "valkey_durable_url"), settings.sync_priority
+    bell = StreamBell(address) if priority else Cycle()
+    speaker, durable = Speaker(address), Client(address, name="The durable Valkey")
+    app = make_app(settings)
+    askers = (Asker(app, SETTLE, SETTLING, SETTLE_EVERY_S), Asker(app, SIMILAR, COMPARING, SIMILAR_EVERY_S))
+    warmer = Warmer(stores.graph)
+
+    async def applied(events: Sequence[Event]) -> None:
+        warmer.applied()
+        for asker in askers:
+            asker.applied(frozenset(event.kind for event in events))
+
+    told_of = Told(stores.database, Teller(durable, lambda: bool(applier.lease.epoch)))
+    applier = Applier(
+        stores.database,
+        stores.graph,
+        bell,
+        written=told_of.written,
+        applied=applied,
+        derived=told_of.derived,
+        announce=speaker.say,
+        died=DeadAlerts(),
+        lanes=priority,
+        derivers={"settled_by": SettledBy(), "similar_to": SimilarTo()},
+        batch=settings.apply_batch,
+    )
+    work = (
+        applier.run(),
+        *(asker.run() for asker in askers),
+        told_of.teller.run(),
+        watch_queue(stores.database, lambda: applier.yielding),
+        routing(stores, priority=priority),
+    )
+    return _Post(applier, warmer, work, (bell, speaker, durable, stores.graph))
+
+
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -158,44 +222,10 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     shown = serve(settings.home, settings.prometheus_port) if settings.prometheus_port is not None else None
     async with Stores.open(settings) as stores:
-        address = secret(stores.settings, "valkey_durable_url")
-        priority = stores.settings.sync_priority
-        bell = StreamBell(address) if priority else Cycle()
-        speaker = Speaker(address)
-        app = make_app(stores.settings)
-        askers = (Asker(app, SETTLE, SETTLING, SETTLE_EVERY_S), Asker(app, SIMILAR, COMPARING, SIMILAR_EVERY_S))
-        warmer = Warmer(stores.graph)
-
-        async def applied(events: Sequence[Event]) -> None:
-            warmer.applied()
-            for asker in askers:
-                asker.applied(frozenset(event.kind for event in events))
-
-        durable = Client(address, name="The durable Valkey")
-        told_of = Told(stores.database, Teller(durable, lambda: bool(applier.lease.epoch)))
-        applier = Applier(
-            stores.database,
-            stores.graph,
-            bell,
-            written=told_of.written,
-            applied=applied,
-            derived=told_of.derived,
-            announce=speaker.say,
-            died=DeadAlerts(),
-            lanes=priority,
-            derivers={"settled_by": SettledBy(), "similar_to": SimilarTo()},
-            batch=settings.apply_batch,
-        )
-        log.info("applier.started", batch=settings.apply_batch, priority=priority)
-        parts = (
-            applier.run(),
-            *(asker.run() for asker in askers),
-            told_of.teller.run(),
-            watch_queue(stores.database, lambda: applier.yielding),
-            routing(stores, priority=priority),
-        )
-        work = [asyncio.create_task(one) for one in parts]
-        warming = asyncio.create_task(warmer.run(tell_ready))
+        post = _post(stores)
+        log.info("applier.started", batch=settings.apply_batch, priority=stores.settings.sync_priority)
+        work = [asyncio.create_task(one) for one in post.work]
+        warming = asyncio.create_task(post.warmer.run(tell_ready))
         told = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait([*work, told], return_when=asyncio.FIRST_COMPLETED)
@@ -203,15 +233,13 @@ async def _serve(settings: Settings) -> None:
             for task in (*work, warming, told):
                 task.cancel()
             await asyncio.gather(*work, warming, told, return_exceptions=True)
-            await applier.stop()
+            await post.applier.stop()
             if shown is not None:
                 shown()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSING_S):
-                    await bell.close()
-                    await speaker.close()
-                    await durable.close()
-                    await stores.graph.close()
+                    for one in post.open:
+                        await one.close()
         for task in done - {told}:
             task.result()
         log.info("applier.stopped")

@@ -54,7 +54,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('imem.embedding_index', 0));
     IF to_regclass('public.' || v_name) IS NULL THEN
         EXECUTE format(
-            'CREATE INDEX %I ON embedding USING hnsw ((vector::vector(%s)) vector_cosine_ops) WITH (m = 16, ef_construction = 100) '
+            'CREATE INDEX %I ON embedding USING hnsw ((vector::vector(%s)) vector_cosine_ops) WITH (m = 16, ef_construction = 64) '
             'WHERE model = %s AND kind = ''Analysis'' AND standing', v_name, p_dimension, p_model);
     END IF;
 END

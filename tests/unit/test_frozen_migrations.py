@@ -21,7 +21,7 @@ FROZEN: Final = {
     "011_lanes.sql": "cd988cb00bc26379555a0d1b9cef7a5fe19e64dadbc769f24ad03ba4d9ef7e59",
     "012_snapshots.sql": "d082c3aaf2f1dd7808640acf3c9e4b2e1fada4a9d33564b9648f91c76bab9882",
     "013_pattern_epoch.sql": "830e81b3ae0e8b17bb731f79a8f5ad9f6c4402cc0864e6195a16ecce46f44314",
-    "014_similarity.sql": "b6187355e7d05bc3ff138f4b2b2e49bbee9d185f38505663ed06434d8a966417",
+    "014_similarity.sql": "f87783239ffdc4123e345244225f6c4ffc44861f070df170a56aab5b49c29115",
     "015_traces.sql": "b19de68ad183179f7beb2a1abdb0d01b4125ba6eac853d94c8334437a96e4aa4",
     "001_constraints.cypher": "4632e73a333e11a0e64ff605e66d12f909e128989b5f038ec7cbc8fc6fa5149e",
     "002_indexes.cypher": "5bc68af213de32c731455fe28b851856df7453c5285b89ab40e884c934278c0c",

@@ -10,6 +10,9 @@ RELEASE = (
     *("AC-1", "AC-5", "AC-6", "AC-7"),
     *("IF-1", "IF-5", "IF-10", "IF-11"),
     *(f"CK-{number}" for number in range(1, 47)),
+    *(f"SY-{number}" for number in range(1, 17)),
+    *(f"PF-{number}" for number in (*range(1, 13), 15)),
+    *("RS-1", "RS-2", "RS-3", "RS-4", "RS-6"),
 )
 """What the present release promises."""
 

@@ -146,7 +146,7 @@ async def test_another_analysis_memory_under_the_same_name_is_refused(reader: Wo
         assert await known(reader) == before
 
 
-@pytest.mark.spec("CK-29")
+@pytest.mark.spec("CK-29", "RS-6")
 async def test_nothing_is_started_when_nothing_is_left(reader: World) -> None:
     """All three are bad: no session begins, however often it is tried, and one alert stands there."""
     await lose_live(reader)

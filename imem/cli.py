@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+import imem.commands
 from imem.commands import alerts, ask, data, demo, graph, pauses, stack, sync, syncing, work
 from journal.errors import ImemError, SettingsError
 
@@ -77,6 +78,7 @@ def root(
 def main() -> None:
     """Run the command line; every failure ends as a sentence and an exit code."""
     sys.excepthook = _one_sentence
+    imem.commands.speaking = True
     try:
         # Called without Typer's own wrapper, which would put its printer of tracebacks in place of ours.
         typer.main.get_command(app)()

@@ -9,6 +9,8 @@ from typing import Any, TextIO
 import structlog
 from opentelemetry import trace
 
+import imem.commands
+
 
 def configure(level: str, stream: TextIO | None = None) -> None:
     """Send structlog's events and the standard library's to *stream* (standard error) as JSON, from *level* on."""
@@ -54,18 +56,15 @@ def _with_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog
 
 
 def by_default(level: str) -> None:
-    """Where a program has not configured structlog, keep events out of its output: standard error, from *level* on."""
+    """
+    Where a program has not configured structlog, keep events out of its output: standard error, from *level* on.
+
+    A command of ours lets its own words speak: what is no error goes nowhere.
+    """
     if not structlog.is_configured():
+        level = "ERROR" if imem.commands.speaking else level
         structlog.configure(
             wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
             # Looked up for each event: a program may put another stream in its place, and close the first.
             logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         )
-
-
-def only_errors() -> None:
-    """Let a command's own words speak: structlog's events go to standard error, and those below an error nowhere."""
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )

@@ -213,12 +213,9 @@ def batches(
 
 def _run(work: Callable[[Orders, Deadline], Awaitable[T]], budget_ms: float) -> T:
     """Run *work* on opened stores; what is wrong with what was asked ends with exit code 2."""
-    from imem.logs import only_errors  # noqa: PLC0415 - as below
     from imem.pausing import opened  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.stores import Stores  # noqa: PLC0415 - as above
     from journal.deadline import Deadline  # noqa: PLC0415 - as above
-
-    only_errors()
 
     async def run() -> T:
         async with Stores.open(Settings.read()) as stores, opened(stores) as orders:

@@ -31,6 +31,7 @@ from journal.errors import (
     UnknownSubject,
 )
 from journal.gateway import Gateway
+from journal.modes import Health, Mode
 from journal.tracing import TRACER
 from kg.asof import AsOf, checked
 from kg.asof import Clock as On
@@ -224,8 +225,9 @@ class Recall:
         try:
             async with asyncio.timeout(inquiry.deadline.left_s() + RESERVE_MS / 2000.0):
                 opening = await inquiry.opening() if inquiry.loaded or inquiry.before is None else None
+            answers = True
         except (TimeoutError, ImemError):
-            opening = None
+            opening, answers = None, False
         at = inquiry.placed(opening)
         record = about.record if isinstance(about, SubjectArm) else None
         briefing = Briefing(
@@ -236,7 +238,9 @@ class Recall:
             complete_until=at.complete_until if at is not None else None,
             **shown,
         )
-        return briefing.model_copy(update={"mode": "degraded"}) if briefing.degraded else briefing
+        behind_s = (opening.now - opening.horizon).total_seconds() if opening is not None else 0.0
+        health = Health(postgres=answers, graph=not briefing.degraded, behind_s=behind_s)
+        return briefing.model_copy(update={"mode": health.mode})
 
     async def warm(self, subject: str, *, deadline: Deadline, budget_ms: float = WARMING_MS) -> int:
         """
@@ -329,7 +333,7 @@ class Recall:
             as_of=asked or self.clock.now(),
             clock=clock,
             asked_as_of=asked,
-            mode="degraded",
+            mode=Mode.READ_ONLY,
             **{kind.name: unavailable(kind.make, error) for kind in ARMS},
         )
 

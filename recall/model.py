@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from journal.modes import Mode
 from recall.markdown import DEFAULT_CHARS, render
 
 
@@ -314,7 +315,8 @@ class Briefing(Value):
         clock: ``known`` (what could have been known) or ``recorded`` (what was on file here).
         asked_as_of: the T that was asked for; an earlier ``as_of`` means that not everything up to it was in place yet.
         complete_until: everything recorded by then is in the answer; none when the journal could not say.
-        mode: ``normal``, or ``degraded`` when a store was away.
+        mode: how well the institution could answer: ``normal``; ``degraded_read`` where a part is less than exact;
+            ``read_only`` where the journal did not answer; ``recovering`` where the graph was far behind it.
         for_agent: for whom.
         took_ms: how long it took, in milliseconds; not part of the Markdown.
     """
@@ -324,7 +326,7 @@ class Briefing(Value):
     clock: str
     asked_as_of: datetime | None = None
     complete_until: datetime | None = None
-    mode: str = "normal"
+    mode: Mode = Mode.NORMAL
     for_agent: str | None = None
     took_ms: float = 0.0
     history: HistoryArm

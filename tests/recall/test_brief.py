@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from imem.memory import Memory
 from journal.errors import BadInput, PermissionDenied, UnknownSubject
+from journal.modes import Mode
 from journal.settings import Role
 from recall.model import AWAY, Briefing, Completeness, Quality
 from tests.recall import facts
@@ -139,7 +140,7 @@ async def test_without_neo4j_the_journal_answers_and_says_so(desk: Desk) -> None
         begun = time.monotonic()
         briefing = await memory.brief("T0", as_of=_at(5), deadline_ms=2000)
         assert time.monotonic() - begun < 2.2
-    assert briefing.mode == "degraded"
+    assert briefing.mode is Mode.DEGRADED_READ
     assert briefing.history.quality is Quality.PARTIAL
     assert "Neo4j" in (briefing.history.reason or "")
     assert [item.analysis for item in briefing.history.items] == [item.analysis for item in complete.history.items]
@@ -159,7 +160,7 @@ async def test_without_postgres_nothing_is_claimed(desk: Desk) -> None:
         begun = time.monotonic()
         briefing = await memory.brief("T0", deadline_ms=1000)
         assert time.monotonic() - begun < 1.2
-    assert briefing.mode == "degraded"
+    assert briefing.mode is Mode.READ_ONLY
     assert {arm.quality for arm in briefing.arms.values()} == {Quality.UNAVAILABLE}
     assert all(arm.fallback_exhausted and arm.error == AWAY for arm in briefing.arms.values())
 

@@ -19,6 +19,7 @@ from cache.tiered import CACHES_MS
 from imem.memory import Memory
 from journal.clock import ManualClock
 from journal.deadline import Deadline
+from journal.modes import Mode
 from journal.settings import Role
 from kg.engine import Graph, Record
 from recall.model import AWAY, EXHAUSTED, Arm, Briefing, Completeness, Quality
@@ -120,7 +121,7 @@ def labelled(briefing: Briefing) -> None:
                 assert arm.error in {EXHAUSTED, AWAY}, name
                 assert arm.fallback_exhausted is True, name
                 assert arm.total == 0, name
-    assert briefing.mode == ("degraded" if briefing.degraded else "normal")
+    assert (briefing.mode in {Mode.DEGRADED_READ, Mode.READ_ONLY}) == briefing.degraded
 
 
 class Crawling(Graph):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journal.errors import BadInput
+from journal.modes import Mode
 from recall.markdown import LEAST_CHARS
 from recall.model import (
     Briefing,
@@ -94,7 +95,7 @@ def test_it_never_grows_past_its_bound_and_is_the_same_every_time(
     away = RecordsArm(quality=Quality.UNAVAILABLE, reason=reason, total=10**6)
     briefing = _briefing(
         [_item(days, text) for days, text in enumerate(texts)], records,
-        subject=subject, contradictions=away, patterns=away, lessons=away, mode="degraded",
+        subject=subject, contradictions=away, patterns=away, lessons=away, mode=Mode.DEGRADED_READ,
     )  # fmt: skip
     found = briefing.to_markdown(max_chars)
     assert len(found) <= max_chars

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from imem.logs import by_default
+
 
 def one_a_line(live: Callable[[Any, str], Awaitable[None]]) -> None:
     """
@@ -17,6 +19,7 @@ def one_a_line(live: Callable[[Any, str], Awaitable[None]]) -> None:
     Args:
         live: is given where the servers are, and the line; what it does ends with its process.
     """
+    by_default("ERROR")  # What it says on standard output is how lives ended, and nothing else.
     where = json.loads(sys.stdin.readline())
     for line in sys.stdin:
         child = os.fork()

@@ -24,6 +24,7 @@ from imem.workers.applier import SETTLING, Asker
 from journal.settings import Settings
 from journal.tasks import UPKEEP
 from kg.tasks import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
+from sync.tasks import FLUSH, SYNC_GATES
 
 from .conftest import World
 from .load import lines
@@ -169,4 +170,5 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
     schedule = make_app(settings).conf.beat_schedule
     assert {entry["task"] for entry in schedule.values()} == {
         SETTLE, RECONCILE, UPKEEP, CLEANUP, SEND_ALERTS, MANAGE, RETIRE, SIMILAR, REBUILD_SIMILAR, REBUILD_VIEWS,
+        FLUSH, SYNC_GATES,
     }  # fmt: skip

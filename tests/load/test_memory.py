@@ -192,7 +192,7 @@ def test_no_call_names_a_role() -> None:
         for name in inspect.signature(method).parameters
     } | set(Writing.__annotations__)
 
-    assert names.isdisjoint({"actor", "role", "agent_id", "owner", "may_import", "as_role"})
+    assert names.isdisjoint({"actor", "role", "owner", "may_import", "as_role"})
 
 
 Call = Callable[[Memory], Awaitable[Receipt]]

@@ -282,12 +282,11 @@ async def test_an_old_copy_says_how_old_it_is(far: Far) -> None:
 
 
 async def test_a_store_that_refuses_is_told_from_one_that_is_late(far: Far) -> None:
-    await kept(far)
+    """Nothing is kept of it: every part says that a store is away."""
     for name in ("postgres", "graph", "durable"):
         await far.proxies[name].refuse()
-    forget(far)
     briefing = await far.memory.brief("company:T0")
-    assert {arm.error for arm in briefing.arms.values()} == {AWAY}
+    assert {name: arm.error for name, arm in briefing.arms.items() if arm.error != AWAY} == {}, briefing.arms
 
 
 async def test_too_many_timeouts_are_told_to_people_once(telling: Desk) -> None:

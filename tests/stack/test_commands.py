@@ -52,7 +52,7 @@ def test_the_life_of_a_detached_stack(home: Path) -> None:
     table = imem(home, "status").stdout
     assert "neo4j" in table
     assert table.endswith("Mode: normal.\n")
-    assert "# TYPE checkpoint_save_errors_total counter" in imem(home, "metrics").stdout
+    assert "# TYPE sync_notices_routed_total counter" in imem(home, "metrics").stdout
     findings = json.loads(imem(home, "doctor", "--json").stdout)["findings"]
     assert [one for one in findings if one["level"] != "fine" and one["about"] not in WORKERS] == []
     assert json.loads(imem(home, "migrate", "--json").stdout) == {"applied": []}

@@ -22,7 +22,7 @@ from .killed import POINTS
 from .parts import debate, graph_that_follows, held, member, snapshots, synchronizer
 
 PATIENCE_S = 60
-KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 100
+KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 50
 KILLED = "-9"
 
 

@@ -27,7 +27,7 @@ from journal.errors import (
     StatementRejected,
 )
 from journal.pool import Pool
-from journal.slow import SLOW_MS, SlowLog
+from journal.slow import SlowLog
 from journal.statements import sql
 
 Row = dict[str, Any]
@@ -106,7 +106,7 @@ class Database:
         slow: logs what was slow.
     """
 
-    def __init__(self, url: str, *, size: int = 8, options: str = "", slow_ms: float = SLOW_MS) -> None:
+    def __init__(self, url: str, *, size: int = 8, options: str = "", slow_ms: float = float("inf")) -> None:
         self._pool = Pool(url, size=size, options=options)
         self.slow = SlowLog("journal", slow_ms)
 

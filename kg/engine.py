@@ -33,7 +33,7 @@ from prometheus_client import Gauge
 
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, GraphUnavailable, ImemError, OutcomeUnknown, StatementRejected
-from journal.slow import SLOW_MS, SlowLog
+from journal.slow import SlowLog
 from journal.statements import cypher
 from journal.tracing import TRACER
 
@@ -181,7 +181,7 @@ class Graph:
         user, password: credentials.
         pool_size: connections at most.
         concurrency: statements that run at once; the rest wait within their deadline.
-        slow_ms: from when on a query is logged as slow, in milliseconds.
+        slow_ms: from when on a query is logged as slow, in milliseconds; without it none is.
 
     Attributes:
         slow: logs what was slow.
@@ -196,7 +196,7 @@ class Graph:
         *,
         pool_size: int = 12,
         concurrency: int = 10,
-        slow_ms: float = SLOW_MS,
+        slow_ms: float = float("inf"),
     ) -> None:
         self._address = (url, user, password)
         self._pool_size = pool_size

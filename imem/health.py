@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
-import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 from imem.stores import Stores, secret
+from journal.bell import client_of
 from journal.deadline import Deadline
 from journal.errors import ImemError
 from journal.modes import Health
@@ -50,15 +49,12 @@ async def _answers(asking: Awaitable[object]) -> bool:
     try:
         async with asyncio.timeout(PATIENCE_MS / 1000.0):
             await asking
-    except (ImemError, redis.RedisError, OSError, TimeoutError):
+    except (ImemError, RedisError, OSError, TimeoutError):
         return False
     return True
 
 
 async def _pinged(url: str) -> None:
     patience_s = PATIENCE_MS / 1000.0
-    client = redis.asyncio.Redis.from_url(
-        url, socket_timeout=patience_s, socket_connect_timeout=patience_s, retry=Retry(NoBackoff(), 0)
-    )
-    async with client:
+    async with client_of(url, patience_s, connect_s=patience_s) as client:
         await client.ping()

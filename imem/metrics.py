@@ -9,15 +9,17 @@ anew. A program that uses :class:`imem.Memory` counts in its own memory, in the 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from imem.local.folders import PRIVATE_FOLDER
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 log = structlog.get_logger()
 
@@ -48,16 +50,23 @@ def count_in_files(home: Path) -> None:
         os.environ[VARIABLE] = str(folder_of(home))
 
 
-def text_of(home: Path) -> bytes:
-    """Return what all processes of the stack on *home* counted, in the text format of Prometheus."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - after count_in_files
+def _registry(home: Path) -> CollectorRegistry:
+    """Return what collects from the files of all processes; of nobody where there is no folder yet."""
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - after count_in_files
     from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415 - as above
 
     folder = Path(os.environ.get(VARIABLE) or folder_of(home))
     registry = CollectorRegistry()
     if folder.is_dir():
         MultiProcessCollector(registry, str(folder))  # type: ignore[no-untyped-call]  # the library's own gap
-    return generate_latest(registry)
+    return registry
+
+
+def text_of(home: Path) -> bytes:
+    """Return what all processes of the stack on *home* counted, in the text format of Prometheus."""
+    from prometheus_client import generate_latest  # noqa: PLC0415 - after count_in_files
+
+    return generate_latest(_registry(home))
 
 
 def serve(home: Path, port: int) -> Callable[[], None] | None:
@@ -66,14 +75,10 @@ def serve(home: Path, port: int) -> Callable[[], None] | None:
 
     Who cannot be looked at still does its work: that is said in the log.
     """
-    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - after count_in_files
-    from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415 - as above
+    from prometheus_client import start_http_server  # noqa: PLC0415 - after count_in_files
 
-    registry = CollectorRegistry()
-    folder = os.environ.get(VARIABLE) or str(folder_of(home))
-    MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]  # as above
     try:
-        server, thread = start_http_server(port, "127.0.0.1", registry)
+        server, thread = start_http_server(port, "127.0.0.1", _registry(home))
     except OSError as error:
         log.warning("metrics.not_shown", port=port, reason=error.strerror or type(error).__name__)
         return None
@@ -81,6 +86,6 @@ def serve(home: Path, port: int) -> Callable[[], None] | None:
     def end() -> None:
         server.shutdown()
         server.server_close()
-        threading.Thread.join(thread)
+        thread.join()
 
     return end

@@ -55,18 +55,21 @@ class Cycle:
         """Do nothing: there is nothing to close."""
 
 
-def client_of(url: str, timeout_s: float | None, *, texts: bool = True) -> redis.asyncio.Redis:
+def client_of(
+    url: str, timeout_s: float | None, *, connect_s: float = _SOCKET_S, texts: bool = True
+) -> redis.asyncio.Redis:
     """
     Return a client that fails at once instead of trying again.
 
     Args:
         timeout_s: for an answer, in seconds; None waits for ever.
+        connect_s: for a connection, in seconds.
         texts: whether answers are texts, and not bytes.
     """
     return redis.asyncio.Redis.from_url(
         url,
         socket_timeout=timeout_s,
-        socket_connect_timeout=_SOCKET_S,
+        socket_connect_timeout=connect_s,
         retry=Retry(NoBackoff(), 0),
         decode_responses=texts,
     )

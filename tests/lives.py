@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -37,3 +38,40 @@ def one_a_line(live: Callable[[Any, str], Awaitable[None]]) -> None:
 
 async def _lived(live: Callable[[Any, str], Awaitable[None]], where: Any, line: str) -> None:
     await live(where, line)
+
+
+def until_one_ends(live: Callable[[int], Awaitable[None]]) -> int:
+    """
+    Live again and again, each time in a child, until one ends by itself; print how many were killed, return its code.
+
+    Args:
+        live: is given its number, from 1.
+    """
+    killed = 0
+    while True:
+        child = os.fork()
+        if child == 0:
+            asyncio.run(_numbered(live, killed + 1))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            killed += 1
+            continue
+        sys.stdout.write(f"{killed}\n")
+        return os.waitstatus_to_exitcode(status)
+
+
+async def _numbered(live: Callable[[int], Awaitable[None]], number: int) -> None:
+    await live(number)
+
+
+def deadly(counter: list[int], function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return *function*, which ends the process with SIGKILL instead of beginning when *counter* has come to zero."""
+
+    async def run(*args: Any, **named: Any) -> Any:
+        counter[0] -= 1
+        if counter[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await function(*args, **named)
+
+    return run

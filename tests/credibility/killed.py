@@ -7,36 +7,23 @@ by itself ends the program, which prints how many were killed.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
 
 from credibility import settle, store
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.gateway import Gateway
+from tests.lives import deadly, until_one_ends
 
 QUESTIONS = 3
 HALFLIFE = 2.0
 
 
-def _deadly(counter: list[int], function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    async def run(*args: Any, **named: Any) -> Any:
-        counter[0] -= 1
-        if counter[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return await function(*args, **named)
-
-    return run
-
-
 async def _settle(url: str, after: int) -> None:
     counter = [after]
     for owner, name in ((store, "rows"), (store, "do"), (Gateway, "_append_batch")):
-        setattr(owner, name, _deadly(counter, getattr(owner, name)))
+        setattr(owner, name, deadly(counter, getattr(owner, name)))
     database = Database(url)
     gateway = Gateway(database, settle.ACTOR)
     while True:
@@ -50,18 +37,7 @@ async def _settle(url: str, after: int) -> None:
 
 
 def main(url: str) -> int:
-    killed = 0
-    while True:
-        child = os.fork()
-        if child == 0:
-            asyncio.run(_settle(url, killed + 1))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            killed += 1
-            continue
-        sys.stdout.write(f"{killed}\n")
-        return os.waitstatus_to_exitcode(status)
+    return until_one_ends(partial(_settle, url))
 
 
 if __name__ == "__main__":

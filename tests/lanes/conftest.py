@@ -11,11 +11,13 @@ import pytest_asyncio
 from journal.actors import Actor
 from journal.database import Database
 from journal.settings import Role
-from kg import migrations
 from kg.applier import Applier
 from kg.engine import Graph
-from tests.graph_proofs.world import Journal, Line, Silent, World
+from tests.graph_proofs.conftest import empty, journal, world
+from tests.graph_proofs.world import Journal, Line, Silent
 from tests.servers import cloned
+
+__all__ = ["empty", "journal", "world"]
 
 NOWHERE = "bolt://127.0.0.1:1"
 
@@ -56,29 +58,6 @@ async def paper(light_stack: Any, light_template: str) -> AsyncIterator[Journal]
         database = Database(url)
         yield Journal(url, admin_url, database)
         await database.close()
-
-
-@pytest_asyncio.fixture(scope="session")
-async def world(stack: Any, template: str) -> AsyncIterator[World]:
-    found = stack.settings
-    address = (found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value())
-    migrations.migrate(*address)
-    graph = Graph(*address)
-    yield World(found, template, graph)
-    await graph.close()
-
-
-@pytest_asyncio.fixture
-async def empty(world: World) -> World:
-    """Give the world with an empty graph."""
-    await world.wipe()
-    return world
-
-
-@pytest_asyncio.fixture
-async def journal(world: World) -> AsyncIterator[Journal]:
-    async with world.journal() as lent:
-        yield lent
 
 
 def numbers(keys: Iterator[str] | list[str]) -> list[int]:

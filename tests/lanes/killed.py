@@ -8,7 +8,6 @@ with how the life ended: the number of the signal, or 0.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +27,7 @@ from journal.settings import Role
 from kg.applier import Applier
 from kg.engine import Graph
 from kg.project import Event
+from tests.graph_proofs.crashing import Bell, Finished
 from tests.graph_proofs.world import entries_of
 from tests.lanes.conftest import finding
 from tests.lives import one_a_line
@@ -47,10 +47,6 @@ def said(number: int) -> tuple[Actor, list[Entry]]:
     """Return who states the finding of that number, and what the journal takes."""
     name = f"agent{number % AGENTS}"
     return Actor(name, Role.HUMAN_ADMIN), entries_of(finding(f"f-{number}", by=name), tier=Tier(number % 4))
-
-
-class Finished(Exception):
-    """Nothing is due any more."""
 
 
 class Steps:
@@ -108,19 +104,6 @@ class MortalDatabase(Database):
         if name == "settle_applied":
             self.steps.take("marked")
         return changed
-
-
-class Bell:
-    """Ends the life when nothing is due any more."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def wait(self) -> None:
-        counts = await self._database.named("delivery_counts", deadline=Deadline.never())
-        if not counts[0]["pending"]:
-            raise Finished
-        await asyncio.sleep(0.005)
 
 
 async def apply(where: dict[str, Any], steps: Steps) -> None:

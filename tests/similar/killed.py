@@ -7,41 +7,28 @@ compared everything and built the index anew ends the program, which prints how 
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
 
 from journal.database import Database
 from journal.deadline import Deadline
 from kg import embedding, neighbours, similar
 from kg.similar import Pace
+from tests.lives import deadly, until_one_ends
 from tests.similar.conftest import Directions
 
 PAGE = 6
 
 
-def _deadly(counter: list[int], function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    async def run(*args: Any, **named: Any) -> Any:
-        counter[0] -= 1
-        if counter[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return await function(*args, **named)
-
-    return run
-
-
 async def _work(url: str, after: int) -> None:
     counter = [after]
     for name in ("rows", "do"):
-        deadly = _deadly(counter, getattr(embedding, name))
+        dying = deadly(counter, getattr(embedding, name))
         for module in (embedding, neighbours, similar):
             if hasattr(module, name):
-                setattr(module, name, deadly)
+                setattr(module, name, dying)
     for name in ("named", "do", "commit"):
-        setattr(Database, name, _deadly(counter, getattr(Database, name)))
+        setattr(Database, name, deadly(counter, getattr(Database, name)))
     similar.PAGE = PAGE  # type: ignore[misc]
     database = Database(url)
     embedder = Directions()
@@ -54,18 +41,7 @@ async def _work(url: str, after: int) -> None:
 
 
 def main(url: str) -> int:
-    killed = 0
-    while True:
-        child = os.fork()
-        if child == 0:
-            asyncio.run(_work(url, killed + 1))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            killed += 1
-            continue
-        sys.stdout.write(f"{killed}\n")
-        return os.waitstatus_to_exitcode(status)
+    return until_one_ends(partial(_work, url))
 
 
 if __name__ == "__main__":

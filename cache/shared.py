@@ -49,11 +49,13 @@ class Shared:
     Attributes:
         client: of it.
         budget_ms: how long a call may take that somebody waits for, in milliseconds.
+        keep_ms: how long keeping an entry may take, in milliseconds.
         sleep: waits, in seconds.
     """
 
     client: Client
     budget_ms: float = BUDGET_MS
+    keep_ms: float = KEEP_MS
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _failed: int = 0
     _rests_until_s: float = field(default=0.0)
@@ -99,8 +101,13 @@ class Shared:
             ttl_ms = int((entry.stale_until - now).total_seconds() * 1000)
             if len(data) > MOST_BYTES or ttl_ms <= 0:
                 data, ttl_ms = b"", 0
-        deadline = Deadline.after_ms(KEEP_MS)
-        await self._ask("end_loading", (key, loading(key)), (token, data, ttl_ms), deadline=deadline, most_ms=KEEP_MS)
+        await self._ask(
+            "end_loading",
+            (key, loading(key)),
+            (token, data, ttl_ms),
+            deadline=Deadline.after_ms(self.keep_ms),
+            most_ms=self.keep_ms,
+        )
 
     async def drop(self, keys: Sequence[bytes], *, deadline: Deadline) -> None:
         """Drop entries, where the server answers."""

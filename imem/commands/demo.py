@@ -58,7 +58,7 @@ class Question:
     title: str
     subject: str
     as_of: datetime
-    max_chars: int = 4500
+    max_chars: int = 6000
 
 
 QUESTIONS: Final = (

@@ -12,6 +12,7 @@ import structlog
 from typer.testing import CliRunner, Result
 
 from checkpoints.failures import Failure, Kind
+from imem import commands
 from imem.cli import app
 from imem.pausing import Orders
 from journal.errors import PermissionDenied, TransitionRefused
@@ -19,8 +20,8 @@ from journal.errors import PermissionDenied, TransitionRefused
 from .world import World, soon
 
 
-@pytest.fixture
-def imem(world: World, light_stack: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(name="imem")
+def command(world: World, light_stack: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run a command line as a person, in a thread: each has an event loop of its own."""
     settings = light_stack.settings
     for name in ("working", "durable", "cache"):
@@ -32,6 +33,8 @@ def imem(world: World, light_stack: Any, monkeypatch: pytest.MonkeyPatch) -> Any
     monkeypatch.setenv("IMEM_NEO4J_PASSWORD", "unused")
     monkeypatch.setenv("IMEM_HOME", str(settings.home))
     monkeypatch.setenv("IMEM_ACTOR", "priya")
+    # As the command itself does it: its own words speak, logs below an error do not.
+    monkeypatch.setattr(commands, "speaking", True)
 
     async def run(*words: str) -> Result:
         return await asyncio.to_thread(CliRunner().invoke, app, list(words))

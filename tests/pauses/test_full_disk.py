@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 import redis.exceptions
 from pydantic import SecretStr
@@ -132,17 +133,23 @@ async def save_until_full(world: World, leases: dict[str, Lease]) -> tuple[list[
     raise AssertionError(f"{len(saved)} saves, and the disk is not full")
 
 
-async def settled(world: World) -> None:
-    """Let managers do their rounds until nothing is under way; the server may still be coming up."""
+async def settled(world: World, *, since: str = "") -> None:
+    """Let managers do their rounds until nothing is under way on a server started after *since*; it may be coming up."""
     async with asyncio.timeout(120):
         while True:
             try:
                 await world.manager.round(deadline=soon(2_000))
                 at_once(world)
-                if not await world.rows("SELECT FROM workflow.paused_analyses WHERE status = 'PAUSING'"):
+                under_way = await world.rows("SELECT FROM workflow.paused_analyses WHERE status = 'PAUSING'")
+                if not under_way and await started(world) != since:
                     return
-            except (ImemError, OSError):
+            except (ImemError, OSError, psycopg.OperationalError):
                 await asyncio.sleep(0.05)
+
+
+async def started(world: World) -> str:
+    """Return when the server was started."""
+    return str((await world.rows("SELECT pg_postmaster_start_time() AS at"))[0]["at"])
 
 
 async def nothing_half_written(world: World) -> dict[str, list[int]]:
@@ -191,11 +198,12 @@ async def test_postgres_on_a_full_disk(home: Path) -> None:
         paused = await order(world, "a-0")
         # Where a file has its limit, what the refused saves left in it may be used again meanwhile.
         assert await statuses(world) in ([], ["PAUSING"], *([["PAUSED"]] if postgres.disk is None else ()))
+        before = await started(world)
         postgres.kill()
         if postgres.disk is not None:
             await until_refused(world)
         postgres.make_room()
-        await settled(world)
+        await settled(world, since=before)
 
         await all_there(world, saved)
         seqs = await nothing_half_written(world)

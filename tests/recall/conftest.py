@@ -88,7 +88,7 @@ async def patient(settings: Settings) -> AsyncIterator[Memory]:
         tiers = memory._stores.tiers
         assert tiers is not None
         assert tiers.shared is not None
-        tiers.caches_ms = tiers.shared.budget_ms = 2_000.0
+        tiers.caches_ms = tiers.shared.budget_ms = tiers.shared.keep_ms = 2_000.0
         yield memory
 
 

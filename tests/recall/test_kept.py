@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -59,6 +60,13 @@ class Asked:
         return sum(now[key] - self._before.get(key, 0) for key in now if key[0] == tier)
 
 
+async def shared(memory: Memory) -> None:
+    """Wait until what was loaded lies where other processes find it: nobody who asks waits for that."""
+    tiers = memory._stores.tiers
+    assert tiers is not None
+    await asyncio.gather(*tiers._ending)
+
+
 @asynccontextmanager
 async def without_tiers(desk: Desk) -> AsyncIterator[Memory]:
     """Open a memory that keeps nothing."""
@@ -93,6 +101,7 @@ async def test_a_second_briefing_asks_l3_for_nothing(telling: Desk) -> None:
     """Nor does the first of another process."""
     await _season(telling)
     first = await telling.memory.brief("T0")
+    await shared(telling.memory)
     assert first.mode == "normal"
     asked = Asked()
     again = await telling.memory.brief("T0")
@@ -113,6 +122,7 @@ async def test_who_has_written_finds_it_in_every_process(telling: Desk) -> None:
         for memory in (telling.memory, other):
             for subject in ("T0", "T1"):
                 await memory.brief(subject)
+            await shared(memory)
         receipts = await telling.journal.say(facts.finding("f8", 6, importance=1.0))
         await telling.work()
         for memory in (telling.memory, other):
@@ -124,6 +134,7 @@ async def test_who_has_written_finds_it_in_every_process(telling: Desk) -> None:
             asked = Asked()
             await memory.brief("T1")
             assert asked.of("L3") == (memory is telling.memory), "only what is like T0 hangs on it, and is loaded once"
+            await shared(memory)
         briefing = await telling.memory.brief("T0")
         assert briefing.complete_until is not None
         assert receipts[0].recorded_at is not None

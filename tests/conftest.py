@@ -8,13 +8,15 @@ The servers that tests run against.
 * ``IMEM_TEST_STACK=containers``: images, through testcontainers;
 * ``IMEM_TEST_STACK=urls``: running servers, named by the ``IMEM_…_URL`` variables; **their content is lost**.
 
-``IMEM_TEST_NEO4J`` chooses the version of Neo4j (the default one otherwise). A server that does not start fails the
+``IMEM_TEST_NEO4J`` chooses the version of Neo4j (the default one otherwise), ``IMEM_TEST_VALKEY`` names the program of
+another Valkey or of a Redis, which then serves every test of the local stack. A server that does not start fails the
 tests that need it; none is skipped.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +28,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
+from imem.local import valkey
 from imem.local.supervisor import ALL, LocalStack
 from journal.settings import TEST_VARIABLES, Settings
 from tests.servers import migrated_template
@@ -45,10 +48,39 @@ examples.register_profile(
 examples.load_profile("busy_machine")
 
 
-def pytest_configure() -> None:
-    """Let programs under test be interrupted: what a shell runs in the background ignores it, and so would they."""
+def pytest_configure(config: pytest.Config) -> None:
+    """
+    Choose the servers, and where they keep their files.
+
+    Programs under test can be interrupted: what a shell runs in the background ignores it, and so would they.
+    """
+    global _homes  # noqa: PLW0603 - one process of tests has one place for them
+    # What is measured is measured on a disk.
+    _homes = None if config.getoption("markexpr") == "bench" else in_memory()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if other := os.environ.get("IMEM_TEST_VALKEY"):
+        pytest.MonkeyPatch().setattr(valkey, "program", lambda: Path(other))
+
+
+_homes: Path | None = None
+"""Where homes are made; none for the system's own place."""
+
+
+def in_memory(place: Path = Path("/dev/shm"), room: int = 10 * 2**30) -> Path | None:  # noqa: S108 - not to share
+    """
+    Return *place* if it is a file system in memory and that memory is there, else None.
+
+    A database is made for nearly every test, three hundred files each: on a disk that is most of the time some take.
+    Nothing here survives a machine's power failure, which no test makes; servers that are killed do not notice.
+    """
+    try:
+        spare = shutil.disk_usage(place).free
+        words = Path("/proc/meminfo").read_text(encoding="ascii").split()
+    except OSError:
+        return None
+    available = int(words[words.index("MemAvailable:") + 1]) * 1024 if "MemAvailable:" in words else 0
+    return place if os.access(place, os.W_OK) and min(spare, available) >= room else None
 
 
 class Stack(Protocol):
@@ -71,7 +103,7 @@ def temporary_home() -> Iterator[Path]:
 
     It is not below pytest's own folder, which Postgres' user cannot pass through when root runs the tests.
     """
-    with TemporaryDirectory(prefix="imem-test-", ignore_cleanup_errors=True) as folder:
+    with TemporaryDirectory(prefix="imem-test-", dir=_homes, ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
         yield Path(folder)
 

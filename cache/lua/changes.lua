@@ -31,6 +31,7 @@ return 1
 
 -- changes_forget --
 #!lua
+-- with: changes_begun
 -- Makes everything that was kept so far useless: nobody can say what has changed.
 --   changes_forget(changes, told) → 1
 begun(KEYS[1])

@@ -134,7 +134,7 @@ async def save_until_full(world: World, leases: dict[str, Lease]) -> tuple[list[
 
 
 async def settled(world: World, *, since: str = "") -> None:
-    """Let managers do their rounds until nothing is under way on a server started after *since*; it may be coming up."""
+    """Let managers do their rounds until nothing is under way on a server started after *since*; it may yet start."""
     async with asyncio.timeout(120):
         while True:
             try:

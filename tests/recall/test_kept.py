@@ -32,7 +32,7 @@ from tests.recall.facts import Line, day
 from tests.recall.test_no_look_ahead import _facts, _later
 
 EXAMPLES = settings(
-    max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True
 )
 
 T = 5

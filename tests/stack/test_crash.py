@@ -15,12 +15,11 @@ import psycopg
 import pytest
 import redis
 
-from imem.local import state
+from imem.local import state, valkey
 from imem.local.folders import Folders, read_json
 from imem.local.process import Identity, marked
 from imem.local.state import ChildState, with_local_endpoints
 from imem.local.supervisor import LocalStack
-from imem.local.valkey import program
 from journal.settings import Settings
 from tests.conftest import settings_for
 from tests.stack.programs import identity_of, nothing_left, shown, supervised, sure, until
@@ -148,7 +147,7 @@ def test_leftovers_that_the_kernel_did_not_end_are_ended(home: Path) -> None:
         config = home / "valkey" / "durable" / "valkey.conf"
         assert argv.port
     # Started by the test, so that no supervisor's death ends it; the mark is missing, the state file names it.
-    with subprocess.Popen([program(), config], stdout=subprocess.DEVNULL) as orphan:
+    with subprocess.Popen([valkey.program(), config], stdout=subprocess.DEVNULL) as orphan:
         identity = sure(Identity.of(orphan.pid))
         found = json.loads(kept)
         found["children"]["valkey-durable"] |= {"pid": identity.pid, "start_time": identity.start_time}

@@ -13,9 +13,9 @@ from typing import Any
 
 import redis
 
+from imem.local import valkey
 from imem.local.process import Command
 from imem.local.server import free_port
-from imem.local.valkey import program
 
 PATIENCE_S = 60.0
 
@@ -48,7 +48,7 @@ class OwnServer:
             *self.settings,
         )  # fmt: skip
         (self.folder / "valkey.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        command = Command((str(program()), str(self.folder / "valkey.conf")), self.folder)
+        command = Command((str(valkey.program()), str(self.folder / "valkey.conf")), self.folder)
         self._process = subprocess.Popen(command.wrapped(), cwd=self.folder, process_group=0)
         end = time.monotonic() + PATIENCE_S
         with self.bare() as bare:

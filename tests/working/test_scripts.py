@@ -71,6 +71,17 @@ def test_no_script_looks_for_keys_or_asks_the_time() -> None:
         assert commands & {"KEYS", "SCAN", "RANDOMKEY", "FLUSHDB", "EVAL", "DUMP"} == set(), name
 
 
+def test_no_script_lacks_a_part_that_it_calls() -> None:
+    """A server takes it all the same, and fails when it is run."""
+    texts = load(root_of("cache", "lua"), ".lua").values()
+    defined = {name for statement in texts for name in re.findall(r"local function (\w+)\(", statement.text)}
+    assert len(defined) > 10
+    for name, script in scripts().items():
+        text = re.sub(r"--.*", "", script.text.decode())
+        called = defined & set(re.findall(r"(?<![\w.:])(\w+)\(", text))
+        assert called <= set(re.findall(r"local function (\w+)\(", text)), name
+
+
 async def test_servers_take_every_script(world: World) -> None:
     """Each compiles, under the hash that we call it by."""
     for script in scripts().values():

@@ -245,11 +245,13 @@ async def test_timeouts(world: World, stores: Stores, table: Table, counts: dict
     """A runaway is gone from the server soon after its deadline."""
     late_ms = []
     async with floor.driver(world.settings) as bare:
-        # The first round is not counted: in it the server plans the runaway and the question after it.
-        for _ in range(counts["runaways"] + 1):
+        await _until(bare, running=False)  # The server plans the question before it is asked in earnest.
+        # The first round is not counted: in it the server plans the runaway.
+        while len(late_ms) < counts["runaways"] + 1:
             begun = time.perf_counter()
             runaway = asyncio.create_task(_runaway(stores))
-            await _until(bare, running=True)
+            if not await _until(bare, running=True, unless=runaway):
+                continue
             await _until(bare, running=False)
             late_ms.append((time.perf_counter() - begun) * 1000 - RUNAWAY_MS)
             await runaway
@@ -266,12 +268,16 @@ async def _runaway(stores: Stores) -> None:
         await stores.graph.read_text("runaway", RUNAWAY, deadline=Deadline.after_ms(RUNAWAY_MS))
 
 
-async def _until(bare: neo4j.AsyncDriver, *, running: bool) -> None:
+async def _until(bare: neo4j.AsyncDriver, *, running: bool, unless: asyncio.Task[None] | None = None) -> bool:
+    """Wait until there is a runaway, or none; return False if *unless* ended first, too soon to be seen."""
     async with bare.session(database="neo4j") as session:
         while True:
+            ended = unless is not None and unless.done()
             row = await (await session.run(RUNNING)).single(strict=True)
             if bool(row["running"]) is running:
-                return
+                return True
+            if ended:
+                return False
             await asyncio.sleep(0.002)
 
 

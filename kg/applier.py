@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -34,6 +34,7 @@ from journal.statements import cypher, sql
 from kg.engine import Graph, given
 from kg.following import following
 from kg.lanes import Lane, Lanes, next_size
+from kg.leading import lead, together
 from kg.lease import Lease
 from kg.project import Event
 from kg.writing import GRAPH_BUDGET_MS, in_halves, write_events
@@ -45,9 +46,6 @@ MOST_REJECTIONS = 5
 
 STORE_BUDGET_MS = 10_000
 """How long one statement may take in Postgres, in milliseconds."""
-
-LONGEST_PAUSE_S = 2.0
-"""Between two attempts while a store is away, in seconds."""
 
 TURN_EVENTS = 50
 """Events of one actor that are claimed before another actor's turn, where some are more urgent than others."""
@@ -141,25 +139,12 @@ class Applier:
 
         Another process that takes over sends this one back to waiting; a store that is away is waited for.
         """
-        pause_s = 0.05
-        while True:
-            heed_cancellation()
-            try:
-                if await self.lease.take():
-                    pause_s = 0.05
-                    await self._lead()
-                else:
-                    await asyncio.sleep(LONGEST_PAUSE_S / 2)
-            except LeaseLost as lost:
-                log.warning("applier.superseded", reason=str(lost))
-                self.lease = Lease(self.database, "applier")
-            except ImemError as error:
-                log.warning("applier.waiting", reason=str(error), pause_s=pause_s)
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-            finally:
-                self._hands.clear()
-                self._later = None
+        await lead(self.lease, self._serve, ended=self._let_go)
+
+    def _let_go(self) -> None:
+        """Forget what was in hand: Postgres knows what is due."""
+        self._hands.clear()
+        self._later = None
 
     @property
     def yielding(self) -> bool:
@@ -170,14 +155,10 @@ class Applier:
         """Let the lease go; call it after the task of :meth:`run` has ended."""
         await self.lease.drop()
 
-    async def _lead(self) -> None:
-        """Apply while the lease is ours; ends by an exception."""
-        await _together(self.lease.keep(), self._serve())
-
     async def _serve(self) -> None:
         """Serve both lanes; ends by an exception of either."""
         lanes = [self._loop(lane) for lane in self._in_use]
-        await _together(self._listen(), *lanes)
+        await together(self._listen(), *lanes)
 
     @property
     def _in_use(self) -> tuple[Lane, ...]:
@@ -209,7 +190,7 @@ class Applier:
                     # What these actors said afterwards may wait in the other lane, which left them alone.
                     self._hands.bulk.wake.set()
                 worked = False
-                if lane is self._hands.urgent or not await self.derive():
+                if lane is self._hands.urgent or not await self._derived():
                     await lane.wake.wait()
                 due = asyncio.create_task(self._claim(lane))
         finally:
@@ -353,6 +334,14 @@ class Applier:
             return []
         return rows
 
+    async def _derived(self) -> bool:
+        """Recompute derived values; those that the graph refuses wait for a better program, and hold up no event."""
+        try:
+            return await self.derive()
+        except StatementRejected as error:
+            log.warning("applier.not_derived", reason=str(error))
+            return False
+
     async def derive(self) -> bool:
         """
         Recompute derived values that are due and return whether there were any.
@@ -384,17 +373,3 @@ class Applier:
             # Another applier may have derived newer values before ours were written: the last word is a new look.
             await self.database.do("derive_again", done, deadline=budget)
         return True
-
-
-async def _together(*work: Coroutine[Any, Any, None]) -> None:
-    """Run *work* until any of it ends, end the others, and raise what any of them raised."""
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
-            raise result

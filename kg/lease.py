@@ -90,6 +90,10 @@ class Lease:
         )
         self.epoch = rows[0]["epoch"]
 
+    def begin_anew(self) -> None:
+        """Be somebody who never held it: what was done under a lease that was lost is none of ours any more."""
+        self.holder, self.epoch = _holder(), 0
+
     async def drop(self) -> None:
         """Let it go, so that a standby need not wait; a server that cannot be told lets it lapse."""
         if self.epoch:

@@ -15,15 +15,13 @@ from enum import StrEnum
 from typing import Any, Final
 
 from journal.entry import Tier
+from journal.tiers import broadcasts
 
 WEIGHTS: Final = (0.30, 0.30, 0.15, 0.15, 0.10)
 """Of specialisation, active analyses, usage, importance and type, in this order."""
 
 NOTIFY_AT: Final = 0.5
 """From this score on an agent is told."""
-
-BROADCAST_ABOVE: Final = 0.8
-"""What is more important is told to every agent that it bears on."""
 
 UNSTATED_IMPORTANCE: Final = 0.5
 """What an event weighs that states no importance."""
@@ -171,6 +169,17 @@ class Score:
         return self.why is not Why.BELOW
 
 
+def is_news(message: Message, candidate: Candidate) -> bool:
+    """
+    Return whether *candidate* may not know *message* of itself.
+
+    One's own word is no news. An owner has several instances, though, and the journal knows owners alone: an instance
+    that is named is told all the same, as one that another of the same owner challenges.
+    """
+    others = candidate.owner != message.sender or candidate.agent_id in message.named
+    return others or message.tier is Tier.SYSTEM_CRITICAL
+
+
 def score(message: Message, candidate: Candidate) -> Score:
     """Return how much *message* concerns *candidate*, and whether it is told."""
     parts = (
@@ -219,9 +228,8 @@ def _why(message: Message, candidate: Candidate, parts: tuple[float, ...], total
         return Why.EVERYBODY
     if _is_named(message, candidate, active=parts[1] > 0):
         return Why.NAMED
-    # One's own word is no news, unless somebody else of the same name has to hear it.
     bears = parts[0] > 0 or parts[1] > 0
-    if (message.importance or 0.0) > BROADCAST_ABOVE + _EPSILON and bears:
+    if broadcasts(message.importance) and bears:
         return Why.IMPORTANT
     return Why.RELEVANT if total >= NOTIFY_AT - _EPSILON else Why.BELOW
 

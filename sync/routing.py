@@ -12,7 +12,6 @@ cannot wait does one of its own, which is harmless beside them.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,18 +22,18 @@ import structlog
 
 from checkpoints.alerts import NewAlert, Severity, close_alerts, raise_alert
 from checkpoints.pause_rows import do, new_id, rows
-from journal.bell import LOOK_S
 from journal.cancelling import heed_cancellation
 from journal.connection import Connection
 from journal.database import Database, Row
 from journal.deadline import Deadline
 from journal.entry import Tier
-from journal.errors import ImemError, LeaseLost
+from journal.errors import ImemError
 from kg.applier import Bell
-from kg.lease import RENEW_S, Lease
+from kg.leading import lead
+from kg.lease import Lease
 from sync import notice_metrics
 from sync.notices import ALERT_ABOVE, Notice, Notices
-from sync.relevance import Candidate, Message, Score, score
+from sync.relevance import Candidate, Message, Score, is_news, score
 
 log = structlog.get_logger()
 
@@ -46,9 +45,6 @@ EACH: Final = 100
 
 PASS_MS: Final = 10_000
 """How long one pass may take, in milliseconds."""
-
-LONGEST_PAUSE_S: Final = 2.0
-"""Between two attempts while a store is away, in seconds."""
 
 RETIRE_EVERY_S: Final = 3600.0
 """How often old rows are looked for, in seconds."""
@@ -96,7 +92,7 @@ class Router:
                 (message, score(message, candidate))
                 for message in messages
                 for candidate in candidates
-                if candidate.owner != message.sender or message.tier is Tier.SYSTEM_CRITICAL
+                if is_news(message, candidate)
             ]
             await _add(conn, scores)
             critical = [row for row in due if row["tier"] == Tier.SYSTEM_CRITICAL]
@@ -141,7 +137,6 @@ class Router:
             if result.queued or result.displaced:
                 moved = {"queued": list(result.queued), "displaced": list(result.displaced)}
                 await self._database.do("notices_queued", {"agent_id": agent_id, **moved}, deadline=deadline)
-        notice_metrics.DEEPEST.set(max(depths.values(), default=0))
         await self._alert(depths, deadline)
         return queued
 
@@ -181,33 +176,16 @@ class Router:
 
     async def run(self, bell: Bell) -> None:
         """Route and tell until cancelled, while the lease is ours; a store that is away is waited for."""
-        pause_s = LOOK_S
-        while True:
-            heed_cancellation()
-            try:
-                if await self._lease.take():
-                    await self._lead(bell)
-                await asyncio.sleep(LONGEST_PAUSE_S / 2)
-            except LeaseLost:
-                self._lease = Lease(self._database, "router")
-            except ImemError as error:
-                log.warning("router.waiting", reason=str(error), pause_s=pause_s)
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-            else:
-                pause_s = LOOK_S
+        await lead(self._lease, lambda: self._rounds(bell))
 
     async def stop(self) -> None:
         """Let the lease go; call it after the task of :meth:`run` has ended."""
         await self._lease.drop()
 
-    async def _lead(self, bell: Bell) -> None:
-        renewed_at = time.monotonic()
+    async def _rounds(self, bell: Bell) -> None:
+        """Route what is due whenever the bell rings; ends by an error."""
         while True:
             heed_cancellation()
-            if time.monotonic() - renewed_at > RENEW_S:
-                await self._lease.take()
-                renewed_at = time.monotonic()
             if await self.step() == 0:
                 await bell.wait()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from journal.entry import Tier
+from journal.errors import StatementRejected
 from kg.applier import TURN_EVENTS, Applier
 from kg.lanes import Lane
 from tests.graph_proofs.world import Journal, importer
@@ -111,3 +112,16 @@ async def test_without_tiers_everything_goes_in_the_order_in_which_it_was_record
     assert [lane.name for lane in applier._in_use] == ["bulk"]
     assert await claimed(applier, applier._hands.bulk, 2) == ["normal", "critical"]
     assert await claimed(applier, applier._hands.bulk, 2) == ["normal", "critical", "high"]
+
+
+async def test_derived_values_that_the_graph_refuses_end_nothing(
+    paper: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are no events: what is applied meanwhile must not begin anew with each of them."""
+
+    async def refused(_: Applier) -> bool:
+        raise StatementRejected("Neo4j refused a statement (Neo.ClientError.X).")
+
+    monkeypatch.setattr(Applier, "derive", refused)
+
+    assert not await lame(paper.database)._derived()

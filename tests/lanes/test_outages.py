@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 
-import kg.applier
+import kg.leading
 from journal.actors import Actor
 from journal.bell import Ringer, StreamBell
 from journal.deadline import Deadline
@@ -80,7 +80,7 @@ async def test_an_outage_of_ten_minutes_condemns_nothing(
     journal: Journal, wire: Proxy, graph: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many attempts as ten minutes have, each met by a refused port: none is counted."""
-    monkeypatch.setattr(kg.applier, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(kg.leading, "LONGEST_PAUSE_S", 0.01)
     await wire.refuse()
     await journal.say(finding("critical"), actor=agent("bull"), tier=Tier.CRITICAL)
     await journal.say(*[analysis(f"a{number}") for number in range(20)])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.entry import Tier
-from sync.relevance import NOTIFY_AT, WEIGHTS, Candidate, Message, Score, Why, score
+from sync.relevance import NOTIFY_AT, WEIGHTS, Candidate, Message, Score, Why, is_news, score
 
 
 def message(**named: Any) -> Message:
@@ -75,6 +75,16 @@ def test_who_is_named_is_told_whatever_the_score() -> None:
 
     assert (found.why, found.tier) == (Why.NAMED, Tier.HIGH)
     assert found.total < NOTIFY_AT
+
+
+def test_ones_own_word_is_no_news_unless_it_names_another_instance() -> None:
+    own = candidate(owner="ann", agent_id="ann-2")
+
+    assert is_news(message(), candidate())
+    assert not is_news(message(), own)
+    assert not is_news(message(named=frozenset({"ann"})), own)
+    assert is_news(message(named=frozenset({"ann-2"})), own)
+    assert is_news(message(tier=Tier.SYSTEM_CRITICAL), own)
 
 
 def test_a_name_that_many_instances_share_means_those_at_work_on_it() -> None:

@@ -218,24 +218,16 @@ class Projection:
     def work(self) -> Iterator[Work]:
         """Yield the statements in the order in which they are run."""
         for kind, rows in sorted(self.cores.items()):
-            yield _work("write_core", list(rows.values()), **_node(kind))
+            yield _of_core(kind, list(rows.values()))
         for (kind, group), rows in sorted(self.groups.items()):
-            yield _work("write_group", list(rows.values()), order=f"{group}_order", **_node(kind))
+            yield _of_group(kind, group, list(rows.values()))
         for kind, rows in sorted(self.named.items()):
             yield _work("write_stubs", list(rows.values()), **_node(kind))
         for shape, linked in sorted(self._by_shape().items()):
-            type_, from_label, to_label = shape
-            kind_of_link = LINKS[shape]
-            terms = {"type": type_, **_end("from", from_label), **_end("to", to_label)}
-            if kind_of_link.replaced:
-                yield _work("replace_links", linked, **terms)
-            elif kind_of_link.identity:
-                yield _work("write_dated_links", linked, identity=kind_of_link.identity[0], **terms)
-            else:
-                yield _work("write_links", linked, **terms)
+            yield _of_links(shape, linked)
         yield from self._following()
         if self.applied:
-            yield _work("mark_applied", self.applied, sort_by="event_id")
+            yield _of_marks(self.applied)
 
     def _following(self) -> Iterator[Work]:
         for slot, statement in _AFTER_GROUPS.items():
@@ -250,6 +242,41 @@ class Projection:
         for (type_, from_label, *_), row in self.links.items():
             shapes.setdefault((type_, from_label, row["to_label"]), []).append(row)
         return shapes
+
+
+def work_of(kind: str) -> Iterator[Work]:
+    """Yield, without rows and in their order, the statements that write records of *kind* and what these imply."""
+    yield _of_core(kind, [])
+    for group, part in KINDS[kind].groups.items():
+        if not part.derived:
+            yield _of_group(kind, group, [])
+    for shape, link in sorted(LINKS.items()):
+        if link.implied_by == kind and not link.derived:
+            yield _of_links(shape, [])
+    yield _of_marks([])
+
+
+def _of_core(kind: str, rows: list[Row]) -> Work:
+    return _work("write_core", rows, **_node(kind))
+
+
+def _of_group(kind: str, group: str, rows: list[Row]) -> Work:
+    return _work("write_group", rows, order=f"{group}_order", **_node(kind))
+
+
+def _of_links(shape: tuple[str, str, str], rows: list[Row]) -> Work:
+    type_, from_label, to_label = shape
+    link = LINKS[shape]
+    terms = {"type": type_, **_end("from", from_label), **_end("to", to_label)}
+    if link.replaced:
+        return _work("replace_links", rows, **terms)
+    if link.identity:
+        return _work("write_dated_links", rows, identity=link.identity[0], **terms)
+    return _work("write_links", rows, **terms)
+
+
+def _of_marks(rows: list[Row]) -> Work:
+    return _work("mark_applied", rows, sort_by="event_id")
 
 
 def _merged_core(standing: Row | None, row: Row) -> Row:
@@ -308,7 +335,7 @@ def _end(side: str, kind: str) -> dict[str, str]:
 
 
 def _work(statement: str, rows: list[Row], *, sort_by: str | None = None, **terms: str) -> Work:
-    by = sort_by or ("key" if "key" in rows[0] else None)
+    by = sort_by or ("key" if rows and "key" in rows[0] else None)
     rows.sort(key=(lambda row: row[by]) if by else (lambda row: (row["from"], row["to"])))
     return Work(
         f"{statement} {terms.get('type') or terms.get('label') or ''}".strip(), _bound(statement, **terms), rows

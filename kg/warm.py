@@ -2,26 +2,35 @@
 Plans made before anybody waits for them.
 
 Neo4j plans a statement when it first meets its text, and again when the graph has grown to several times its size;
-either takes longer than a question may. So the process that writes the graph asks the questions of a briefing, about
-nothing, when it starts and after the graph has grown.
+either takes longer than a question may, or a write that somebody waits for. So the process that writes the graph asks
+the questions of a briefing, about nothing, when it starts and after the graph has grown; and it writes nothing with
+each statement that it writes events with.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, LiteralString
 
+import neo4j
 import structlog
 
 from journal.deadline import Deadline
 from journal.errors import ImemError
-from kg.engine import Graph
+from journal.statements import cypher
+from kg.engine import Graph, given
+from kg.project import work_of
 from kg.queries import AS_OF, named_queries
 
 log = structlog.get_logger()
 
 BUDGET_MS: Final = 20_000
 """How long one plan may take, in milliseconds."""
+
+AWAITED: Final = ("Finding", "Debate", "Decision", "Analysis")
+"""Kinds of records that agents wait for more than for others, the first of them most."""
 
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 _NOBODY: Final = "-"
@@ -53,3 +62,36 @@ async def warm(graph: Graph) -> int:
         except ImemError as error:
             log.info("graph.not_warmed", query=query.name, reason=str(error))
     return done
+
+
+class _Enough(Exception):
+    """Rolls a transaction back of which nothing was wanted but the plans."""
+
+
+async def warm_writing(graph: Graph, kinds: Collection[str]) -> int:
+    """
+    Have the statements planned that write records of *kinds*, and return of how many kinds they were.
+
+    Nothing is written, and trouble is only noted. Neo4j has one plan for the first statement of a transaction, and
+    another for those after it, which see what was changed before: so they are run as they will be, but without rows,
+    and around a change that is rolled back. EXPLAIN alone would leave a third of the work to the first who writes.
+    """
+    done = 0
+    for kind in kinds:
+        texts = [work.text for work in work_of(kind)]
+        try:
+            await graph.write("plan", partial(_planned, texts), deadline=Deadline.after_ms(BUDGET_MS))
+        except _Enough:
+            done += 1
+        except ImemError as error:
+            # The others would fare no better: the graph is away, or busy.
+            log.info("graph.not_warmed", kind=kind, reason=str(error))
+            break
+    return done
+
+
+async def _planned(texts: Sequence[LiteralString], transaction: neo4j.AsyncTransaction) -> None:
+    nothing = given(rows=[], now=_LONG_AGO.isoformat())
+    for text in (texts[0], cypher("change_nothing").text, *texts):
+        await (await transaction.run(text, nothing)).consume()
+    raise _Enough

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -35,7 +35,7 @@ from kg.engine import Graph
 from kg.project import Event
 from kg.similar import SimilarTo
 from kg.tasks import SIMILAR
-from kg.warm import warm, worth_warming
+from kg.warm import AWAITED, warm, warm_writing, worth_warming
 from sync.dead import DeadAlerts
 from sync.status import watch_queue
 
@@ -68,7 +68,12 @@ CLOSING_S: Final = 0.5
 
 
 class Warmer:
-    """Has the questions of a briefing planned, at the start and when a graph has grown: the server forgets plans."""
+    """
+    Has statements planned before anybody waits for them.
+
+    Those that events are written with at the start; the questions of a briefing also when the graph has grown, since
+    the server forgets plans of those.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -80,23 +85,22 @@ class Warmer:
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Plan, call *ready*, and plan again until cancelled: when the graph rests, and not too often."""
-        await self._plan(only_if_worth=True)
+        await _tried(warm_writing(self._graph, AWAITED[:1]))
+        await _tried(self._warm_if_worth())
         ready()
+        # This is waited for less often, and all of it takes longer than a start should.
+        await _tried(warm_writing(self._graph, AWAITED[1:]))
         while True:
             await self._grown.wait()
             await self._rest()
-            await self._plan()
+            await _tried(warm(self._graph))
             await asyncio.sleep(PLAN_EVERY_S)
             # A plan that was too young to be replaced is not any more; what is planned already costs little.
-            await warm(self._graph)
+            await _tried(warm(self._graph))
 
-    async def _plan(self, *, only_if_worth: bool = False) -> None:
-        """Plan; what goes wrong costs the first who asks some time, and must end neither this nor the applying."""
-        try:
-            if not only_if_worth or await worth_warming(self._graph):
-                await warm(self._graph)
-        except Exception as error:  # noqa: BLE001 - see above
-            log.warning("applier.not_planned", reason=type(error).__name__)
+    async def _warm_if_worth(self) -> None:
+        if await worth_warming(self._graph):
+            await warm(self._graph)
 
     async def _rest(self) -> None:
         """Return when the graph has stopped growing, or has not for too long."""
@@ -105,6 +109,14 @@ class Warmer:
                 while self._grown.is_set():
                     self._grown.clear()
                     await asyncio.sleep(QUIET_S)
+
+
+async def _tried(planning: Awaitable[object]) -> None:
+    """Plan; what goes wrong costs the first who asks some time, and must end neither this nor the applying."""
+    try:
+        await planning
+    except Exception as error:  # noqa: BLE001 - see above
+        log.warning("applier.not_planned", reason=type(error).__name__)
 
 
 class Asker:

@@ -1,0 +1,41 @@
+"""The statements that are planned before anybody waits for them are those with which records are written."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import pytest
+
+from kg.project import Event, Projection, work_of
+from kg.warm import AWAITED
+from tests.graph_proofs.histories import CORES, GROUPS
+from tests.graph_proofs.world import Line, entries_of
+
+MOMENT = "2026-01-09T00:00:00.000000+00:00"
+
+
+def texts_of(line: Line) -> list[str]:
+    """Return the statements that write *line*, in their order."""
+    [entry] = entries_of(line)
+    payload: dict[str, Any] = orjson.loads(entry.payload)
+    projection = Projection()
+    projection.add(Event(1, uuid4(), entry.kind, entry.key, payload, MOMENT, MOMENT, MOMENT, MOMENT))
+    return [work.text for work in projection.work()]
+
+
+@pytest.mark.parametrize(("kind", "key"), [slot for slot in CORES if slot[0] in AWAITED])
+def test_records_are_written_with_statements_that_are_planned(kind: str, key: str) -> None:
+    """Each of them, and in the order in which they were planned; the first is the first."""
+    groups = {name: values[0] for name, values in GROUPS.get((kind, key), {}).items()}
+    written = texts_of({"record": kind, "core": CORES[kind, key], "groups": groups})
+    planned = [work.text for work in work_of(kind)]
+
+    assert [text for text in planned if text in written] == written
+    assert planned[0] == written[0]
+    assert all(work.rows == [] for work in work_of(kind))
+
+
+def test_all_kinds_that_are_waited_for_are_looked_at() -> None:
+    assert {kind for kind, _ in CORES} >= set(AWAITED)

@@ -34,6 +34,7 @@ async def look(stores: Stores) -> Health:
         durable=durable,
         cache=cache,
         behind_s=behind,
+        cycle_s=stores.gateway.cycle_s,
     )
 
 

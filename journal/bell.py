@@ -34,6 +34,11 @@ CYCLE_S = 300.0
 _SOCKET_S = 0.25
 
 
+def cycle_s(*, priority: bool) -> float:
+    """Return how long an event may wait for the applier's next look, in seconds: where tiers count it is woken."""
+    return 0.0 if priority else CYCLE_S
+
+
 class Cycle:
     """
     What the applier waits for where tiers do not count: nothing but the time.

@@ -19,6 +19,7 @@ import uuid_utils
 from opentelemetry.trace import SpanKind
 
 from journal.actors import Action, Actor, Resource, ResourceType, allowed
+from journal.bell import cycle_s
 from journal.correlation import correlated, correlation
 from journal.database import Database
 from journal.deadline import Deadline
@@ -78,6 +79,9 @@ class Gateway:
         announce: told of the tiers of what was committed, so that the applier wakes; losing the message loses nothing.
         ear: hears when the graph holds an event; without one, who waits looks often.
         waits: whether anybody waits for visibility at all: where tiers do not count, minutes may pass.
+
+    Attributes:
+        cycle_s: how long an event may wait for the applier's next look, in seconds.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class Gateway:
         self._announce = announce
         self._ear = ear
         self._waits = waits
+        self.cycle_s = cycle_s(priority=waits)
         self._grouping = Grouping()
 
     async def authorize_and_execute(

@@ -39,6 +39,7 @@ class Health:
     Attributes:
         postgres, graph, working, durable, cache: whether that store did. The cache is missed by nobody but the clock.
         behind_s: how long the oldest event waits for the graph, in seconds; None where nobody could say.
+        cycle_s: how long an event may wait because the applier looks no more often, in seconds.
     """
 
     postgres: bool = True
@@ -47,6 +48,7 @@ class Health:
     durable: bool = True
     cache: bool = True
     behind_s: float | None = 0.0
+    cycle_s: float = 0.0
 
     @property
     def mode(self) -> Mode:
@@ -57,7 +59,7 @@ class Health:
             return Mode.DEGRADED_READ
         if not (self.working and self.durable):
             return Mode.DEGRADED_WRITE
-        if self.behind_s is not None and self.behind_s > BEHIND_S:
+        if self.behind_s is not None and self.behind_s > self.cycle_s + BEHIND_S:
             return Mode.RECOVERING
         return Mode.NORMAL
 

@@ -239,7 +239,8 @@ class Recall:
             **shown,
         )
         behind_s = (opening.now - opening.horizon).total_seconds() if opening is not None else 0.0
-        health = Health(postgres=answers, graph=not briefing.degraded, behind_s=behind_s)
+        cycle_s = self.gateway.cycle_s
+        health = Health(postgres=answers, graph=not briefing.degraded, behind_s=behind_s, cycle_s=cycle_s)
         return briefing.model_copy(update={"mode": health.mode})
 
     async def warm(self, subject: str, *, deadline: Deadline, budget_ms: float = WARMING_MS) -> int:

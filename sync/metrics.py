@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Gauge
 
 QUEUE_DEPTH: Final = Gauge(
     "sync_queue_depth_gauge",
@@ -18,10 +18,12 @@ BACKPRESSURE_ACTIVE: Final = Gauge(
     ("queue",),
     multiprocess_mode="mostrecent",
 )
-DROPPED: Final = Counter(
+# It only grows; but the library would show a counter of this name as sync_dropped_total_counter_total.
+DROPPED: Final = Gauge(
     "sync_dropped_total_counter",
     "What a queue gave up or put aside, by tier: 'delivery' events that the graph refused for good.",
     ("queue", "tier"),
+    multiprocess_mode="sum",
 )
 
 DELIVERY: Final = "delivery"

@@ -13,6 +13,7 @@ from journal.entry import Tier
 from journal.errors import ImemError
 from journal.modes import BEHIND_S
 from sync.metrics import BACKPRESSURE_ACTIVE, DELIVERY, QUEUE_DEPTH
+from sync.notice_metrics import DEEPEST
 
 AT_WORK_S: Final = 10.0
 """An applier that marked something so short a time ago, in seconds, is catching up."""
@@ -53,6 +54,7 @@ class Status:
         applied_s: seconds since an event was last marked applied; none where none ever was.
         newest: the newest position, 0 in an empty journal.
         tiers: what stands where, all four of them.
+        cycle_s: how long an event may wait because the applier looks no more often, in seconds.
     """
 
     leads: bool
@@ -60,12 +62,14 @@ class Status:
     applied_s: float | None
     newest: int
     tiers: tuple[Depth, ...]
+    cycle_s: float = 0.0
 
     @property
     def stuck(self) -> bool:
         """Whether events wait, and nobody applies any: the graph is away, or the applier is."""
-        at_work = self.leads and self.applied_s is not None and self.applied_s < AT_WORK_S
-        return self.lag_s > BEHIND_S and not at_work
+        in_time = self.lag_s <= self.cycle_s + BEHIND_S
+        at_work = in_time or (self.applied_s is not None and self.applied_s < AT_WORK_S)
+        return self.lag_s > BEHIND_S and not (self.leads and at_work)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON types."""
@@ -100,9 +104,12 @@ async def depths(database: Database, *, deadline: Deadline) -> tuple[Depth, ...]
     return tuple(Depth(tier, **found) for tier, found in counted.items())
 
 
-async def status(database: Database, *, deadline: Deadline) -> Status:
+async def status(database: Database, *, cycle_s: float = 0.0, deadline: Deadline) -> Status:
     """
     Return how the way into the graph stands.
+
+    Args:
+        cycle_s: how long an event may wait because the applier looks no more often, in seconds.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
@@ -110,7 +117,7 @@ async def status(database: Database, *, deadline: Deadline) -> Status:
     tiers = await depths(database, deadline=deadline)
     [row] = await database.named("delivery_progress", deadline=deadline)
     lag_s = max((one.oldest_s for one in tiers if one.oldest_s is not None), default=0.0)
-    return Status(row["leads"], lag_s, row["applied_s"], row["newest"] or 0, tiers)
+    return Status(row["leads"], lag_s, row["applied_s"], row["newest"] or 0, tiers, cycle_s)
 
 
 async def watch_queue(
@@ -120,7 +127,7 @@ async def watch_queue(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """
-    Keep the metrics of the queue up to date until cancelled; while Postgres is away they stay as they were.
+    Keep the metrics of the queues up to date until cancelled; while Postgres is away they stay as they were.
 
     Args:
         yielding: whether batches are small at present because something urgent is under way.
@@ -130,6 +137,8 @@ async def watch_queue(
         try:
             for one in await depths(database, deadline=Deadline.after_ms(BUDGET_MS)):
                 QUEUE_DEPTH.labels(DELIVERY, one.tier.name.lower()).set(one.waiting + one.retrying)
+            [row] = await database.named("notices_deepest", deadline=Deadline.after_ms(BUDGET_MS))
+            DEEPEST.set(row["deepest"])
         except ImemError as error:
             if not error.retryable:
                 raise

@@ -112,7 +112,7 @@ async def _status() -> tuple[Status, Mode, bool]:
         found = await stores.gateway.authorize_and_execute(
             Resource(ResourceType.GRAPH, "delivery"),
             Action.READ,
-            lambda: sync_status.status(stores.database, deadline=deadline),
+            lambda: sync_status.status(stores.database, cycle_s=stores.gateway.cycle_s, deadline=deadline),
             deadline=deadline,
         )
         return found, (await look(stores)).mode, stores.settings.sync_priority

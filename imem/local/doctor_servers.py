@@ -18,6 +18,7 @@ from imem.local import doctor_data
 from imem.local.finding import Finding, broken, fine, weak
 from imem.local.valkey import ROLES, Role
 from journal.addresses import without_secrets
+from journal.bell import CYCLE_S
 from journal.clock import Clock
 from journal.errors import ImemError
 from journal.migrations import Migration, migrations_in, pending
@@ -33,8 +34,8 @@ OLDEST_VALKEY = (7, 0)
 LARGEST_SKEW = timedelta(seconds=1)
 """Beyond it a writer's "now" may lie in the future of the journal, which refuses that."""
 
-LONGEST_WAIT_S = 300.0
-"""An event that waits longer for the graph is a sign of trouble, in seconds."""
+LONGEST_WAIT_S = CYCLE_S + 60.0
+"""An event that waits longer for the graph is a sign of trouble, in seconds, also where tiers do not count."""
 
 LONGEST_OPEN_S = 60.0
 """A transaction that has written and stays open longer is stuck, in seconds: a batch takes a fraction of a second."""

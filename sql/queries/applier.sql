@@ -170,7 +170,7 @@ ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 -- How many events stand where, and the age of the oldest that waits, in seconds.
 SELECT count(*) FILTER (WHERE d.state IN ('pending', 'dispatched')) AS pending,
     count(*) FILTER (WHERE d.state = 'dead') AS dead,
-    extract(epoch FROM imem_now() - min(e.recorded_at))::float8 AS oldest_s
+    extract(epoch FROM imem_now() - min(e.recorded_at) FILTER (WHERE d.state <> 'dead'))::float8 AS oldest_s
 FROM delivery AS d JOIN event AS e ON e.position = d.position
 WHERE d.state <> 'applied'
 

@@ -91,6 +91,15 @@ WHERE agent_id = %(agent_id)s AND position = ANY (%(queued)s::bigint[] || %(disp
 -- Says that no queue holds anything any more.
 UPDATE workflow.recipient SET notified_at = NULL WHERE pulled_at IS NULL AND seq IS NOT NULL AND notified_at IS NOT NULL
 
+-- notices_deepest --
+-- How many notices wait for the agent at work for whom most do.
+SELECT coalesce(max(w.waiting), 0) AS deepest FROM workflow.agent_instance AS i
+JOIN workflow.analysis AS a ON a.analysis_id = i.analysis_id AND a.outcome IS NULL
+CROSS JOIN LATERAL (
+    SELECT count(*) AS waiting FROM workflow.recipient AS r
+    WHERE r.agent_id = i.agent_id AND r.pulled_at IS NULL AND r.seq IS NOT NULL AND r.notified_at IS NOT NULL
+) AS w
+
 -- inbox_alerts_open --
 -- Agents about whose queues an alert stands, and whether their analysis is over.
 SELECT b.agent_id, b.alert_id, y.outcome IS NOT NULL AS over FROM workflow.inbox AS b

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from prometheus_client import REGISTRY
 
 from checkpoints.alerts import Alerts
 from journal.actors import Actor
@@ -124,7 +125,9 @@ async def test_death_raises_an_alert_and_leaves_a_gap(paper: Journal, tier: Tier
     """A warning, or more where agents were waiting: one for each actor, however many of its events die."""
     await paper.say(finding("bad-1"), finding("bad-2"), actor=agent("bull"), tier=tier)
     applier = await lead(paper, died=DeadAlerts())
+    before = dropped(tier)
     await die(paper, applier)
+    assert dropped(tier) == before + 2
 
     assert await open_alerts(paper) == [(RETRIES_EXHAUSTED, severity, "bull")]
     found = await dead_letters(paper.database, deadline=NEVER)
@@ -140,6 +143,12 @@ async def test_death_raises_an_alert_and_leaves_a_gap(paper: Journal, tier: Tier
     assert [(gap["position"], gap["actor"], gap["closed_at"]) for gap in gaps] == [
         (one.position, "bull", None) for one in found.letters
     ]
+
+
+def dropped(tier: Tier) -> float:
+    """Return how many events of *tier* are dead, as it is scraped."""
+    labels = {"queue": "delivery", "tier": tier.name.lower()}
+    return REGISTRY.get_sample_value("sync_dropped_total_counter", labels) or 0.0
 
 
 async def test_a_death_whose_alert_cannot_be_raised_is_none(paper: Journal) -> None:
@@ -285,6 +294,20 @@ async def test_gaps_are_written_by_the_database_alone(paper: Journal) -> None:
 )
 def test_stuck(leads: bool, lag_s: float, applied_s: float | None, stuck: bool) -> None:  # noqa: FBT001
     assert Status(leads, lag_s, applied_s, 7, ()).stuck is stuck
+
+
+@pytest.mark.parametrize(
+    ("leads", "lag_s", "applied_s", "stuck"),
+    [
+        (True, 299.0, 600.0, False),
+        (True, 299.0, None, False),
+        (True, 306.0, 600.0, True),
+        (True, 306.0, 1.0, False),
+        (False, 299.0, 1.0, True),
+    ],
+)
+def test_what_waits_for_its_cycle_is_not_stuck(leads: bool, lag_s: float, applied_s: float, stuck: bool) -> None:  # noqa: FBT001
+    assert Status(leads, lag_s, applied_s, 7, (), cycle_s=300.0).stuck is stuck
 
 
 async def test_status_counts_by_tier_and_state(paper: Journal) -> None:

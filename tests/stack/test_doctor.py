@@ -270,9 +270,10 @@ def test_events_that_the_graph_does_not_take(migrated: dict[str, str], monkeypat
         appended = """
             INSERT INTO event (event_id, kind, record_key, actor, actor_role, imported, agent_seq, occurred_at,
                                known_at, recorded_at, order_key, payload, payload_hash)
-            SELECT gen_random_uuid(), 'record.Agent', 'a' || n, 'doctor', 'agent', false, n, now(), now(), now(),
+            SELECT gen_random_uuid(), 'record.Agent', 'a' || n, 'doctor', 'agent', false, n, at, at, at,
                    n::text, '{}', sha256('')
-            FROM generate_series(1, 2) AS n RETURNING position"""
+            FROM generate_series(1, 2) AS n, LATERAL (SELECT now() - (n - 1) * interval '1 day') AS since (at)
+            RETURNING position"""
         first, second = (row[0] for row in owner.execute(appended).fetchall())
         owner.execute("INSERT INTO delivery (position, actor, tier) VALUES (%s, 'x', 3)", (first,))
         dead = "INSERT INTO delivery (position, actor, tier, state, error) VALUES (%s, 'x', 3, 'dead', 'no such key')"
@@ -283,8 +284,9 @@ def test_events_that_the_graph_does_not_take(migrated: dict[str, str], monkeypat
 
     assert [text for text, _ in found] == [
         f"Refused by the graph for good: 1 (event {second} first: no such key).",
-        "Waiting for the graph: 1, the oldest for 0 minutes.",
+        "Waiting for the graph: 1, the oldest for 0 minutes.",  # The dead one has not waited for a day.
     ]
+    assert "imem sync replay --all" in found[0][1]
 
 
 def test_a_writer_that_does_not_end(migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

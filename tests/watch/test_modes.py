@@ -33,6 +33,8 @@ NOBODY = "127.0.0.1:1"
         (Health(postgres=False, graph=False, behind_s=None), Mode.READ_ONLY),
         (Health(behind_s=5.0), Mode.NORMAL),
         (Health(behind_s=5.1), Mode.RECOVERING),
+        (Health(behind_s=304.0, cycle_s=300.0), Mode.NORMAL),
+        (Health(behind_s=306.0, cycle_s=300.0), Mode.RECOVERING),
     ],
 )
 def test_the_mode_of_what_is_away(health: Health, mode: Mode) -> None:
@@ -72,16 +74,19 @@ async def test_a_store_that_refuses(settings: Settings, setting: str, url: Any, 
     assert (health.away, health.mode) == ((away,), mode)
 
 
-async def test_what_waits_is_seen(stack: Stack, template: str) -> None:
-    """An event that nobody applies, a minute later: the institution is catching up."""
+@pytest.mark.spec("SY-16")
+@pytest.mark.parametrize(("priority", "mode"), [(True, Mode.RECOVERING), (False, Mode.NORMAL)])
+async def test_what_waits_is_seen(stack: Stack, template: str, priority: bool, mode: Mode) -> None:  # noqa: FBT001
+    """An event that nobody applies, a minute later: the institution is catching up, unless that is its cycle."""
+    settings = stack.settings.model_copy(update={"sync_priority": priority})
     with cloned(stack.settings, template) as (url, admin_url):
         database = Database(url)
         await Journal(url, admin_url, database).say(analysis("a1"))
         await database.close()
-        async with Stores.open(stack.settings) as stores:
+        async with Stores.open(settings) as stores:
             stores.database = Database(admin_url, options="-c imem.clock_shift=60s")
             health = await look(stores)
             await stores.database.close()
     assert health.behind_s is not None
     assert 60 <= health.behind_s < 120
-    assert health.mode is Mode.RECOVERING
+    assert health.mode is mode

@@ -74,7 +74,10 @@ TIERS: Final[Mapping[Message, Tier]] = {
 }
 """Sort of message → its tier, if it is as grave as that tier asks for (:func:`tier_of_message`)."""
 
-_MESSAGES: Final[Mapping[str, Message]] = {"record.Finding": Message.FINDING}
+_MESSAGES: Final[Mapping[str, Message]] = {
+    "record.Finding": Message.FINDING,
+    "link.IDENTIFIED_PATTERN": Message.PATTERN_MATCH,
+}
 """Kind of event → what its statement is, as a message; every other kind is routine."""
 
 
@@ -108,7 +111,9 @@ def tier_of_message(
     return TIERS[sort]
 
 
-def tier_of_event(kind: str, *, importance: float | None = None, stated: bool = False) -> Tier:
+def tier_of_event(
+    kind: str, *, importance: float | None = None, stated: bool = False, challenges: bool = False
+) -> Tier:
     """
     Return the tier of an event that nobody chose one for.
 
@@ -116,8 +121,12 @@ def tier_of_event(kind: str, *, importance: float | None = None, stated: bool = 
         kind: ``record.<Kind>``, ``correct.<Kind>`` or ``link.<TYPE>``.
         importance: of a finding, a fraction 0–1.
         stated: whether it says when it was known: an import tells history, which is in no hurry.
+        challenges: whether it opens a debate.
     """
-    return tier_of_message(Message.BATCH if stated else _MESSAGES.get(kind, Message.BATCH), importance=importance)
+    if stated:
+        return tier_of_message(Message.BATCH)
+    message = Message.DEBATE_OPENED if challenges else _MESSAGES.get(kind, Message.BATCH)
+    return tier_of_message(message, importance=importance)
 
 
 def broadcasts(importance: float | None) -> bool:
@@ -125,18 +134,18 @@ def broadcasts(importance: float | None) -> bool:
     return _above(importance, BROADCAST_ABOVE)
 
 
-def tier_named(name: str | int) -> Tier:
+def tier_named(name: object, field: str = "tier") -> Tier:
     """
     Return the tier of a name such as ``critical``, or of a number.
 
     Raises:
-        BadInput: there is no such tier; names the field ``tier``.
+        BadInput: there is no such tier; names *field*.
     """
     for tier in Tier:
         if str(name).strip().lower() in {tier.name.lower(), str(int(tier))}:
             return tier
-    known = ", ".join(tier.name.lower() for tier in Tier)
-    raise BadInput("tier", f"{str(name)[:40]!r} is no tier.", mend=f"Tiers are {known}.")
+    known = ", ".join(f"{int(tier)} ({tier.name.lower()})" for tier in Tier)
+    raise BadInput(field, f"{str(name)[:40]!r} is no tier.", mend=f"Tiers are {known}.")
 
 
 def _above(value: float | None, bound: float) -> bool:

@@ -47,7 +47,14 @@ def _tier(line: Line, kind: str, tier: Tier | None, importance: float | None = N
     """Return the tier that was chosen, tier 0 among them, or else the one that follows from the line."""
     if tier is not None:
         return tier
-    return tier_of_event(kind, importance=importance, stated=line.known_at is not None)
+    return tier_of_event(kind, importance=importance, stated=line.known_at is not None, challenges=_opens_debate(line))
+
+
+def _opens_debate(line: Line) -> bool:
+    """Whether *line* says that somebody challenges somebody, and not how a debate went, or ended."""
+    if not isinstance(line, RecordLine) or line.kind != "Debate":
+        return False
+    return line.core is not None and "state" not in line.groups and not line.turns
 
 
 def _record_entry(line: RecordLine, tier: Tier | None) -> Entry:

@@ -15,6 +15,7 @@ from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import BadInput
+from journal.tiers import tier_named
 
 LEAST_MS: Final = 10
 MOST_MS: Final = 2_000
@@ -82,14 +83,7 @@ def checked_tier(tier: Any, field: str = "tier") -> Tier | None:
     Raises:
         BadInput: there is no such tier.
     """
-    if tier is None or isinstance(tier, Tier):
-        return tier
-    if isinstance(tier, str) and tier.upper() in Tier.__members__:
-        return Tier[tier.upper()]
-    if isinstance(tier, int) and not isinstance(tier, bool) and tier in {int(one) for one in Tier}:
-        return Tier(tier)
-    known = ", ".join(f"{int(one)} ({one.name.lower()})" for one in Tier)
-    raise BadInput(field, f"{tier!r:.40} is no tier.", mend=f"Tiers are {known}.")
+    return None if tier is None else tier_named(tier, field)
 
 
 def is_whole(number: object) -> bool:

@@ -87,15 +87,16 @@ class Desk:
         analysis: str | None = None,
         subject: str = "company:MU",
         memory: bool = True,
+        owner: str | None = None,
     ) -> Lease:
-        """Have an agent at work, with an empty memory; its owner is called like it."""
+        """Have an agent at work, with an empty memory; its owner is called like it, unless it is said to be another."""
         lease = await Leases(self.database, DEFINITIONS).acquire(
             analysis_id=analysis or self.analysis,
             agent_type=agent_type,
             agent_id=self.agent(name),
             subject_id=subject,
             holder=f"test-{uuid4().hex}",
-            owner=name,
+            owner=owner or name,
             deadline=soon(),
         )
         if memory:
@@ -143,8 +144,14 @@ class Desk:
 
 @pytest_asyncio.fixture
 async def desk(light_stack: Any, light_template: str) -> AsyncIterator[Desk]:
-    settings = light_stack.settings
-    with cloned(settings, light_template) as (url, admin_url):
+    async with desk_at(light_stack.settings, light_template) as made:
+        yield made
+
+
+@asynccontextmanager
+async def desk_at(settings: Any, template: str) -> AsyncIterator[Desk]:
+    """Lend a desk on the servers of *settings*, in a database made of *template*."""
+    with cloned(settings, template) as (url, admin_url):
         database = Database(url, size=12)
         working = Client(settings.valkey_working_url.get_secret_value(), name="The working Valkey")
         durable = Client(settings.valkey_durable_url.get_secret_value(), name="The durable Valkey")

@@ -12,6 +12,7 @@ import pytest
 import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 
 from cache.client import Client
 from cache.keys import notices as keys_of
@@ -21,7 +22,9 @@ from journal.gateway import Gateway
 from journal.settings import Role
 from kg.entries import entry_of
 from kg.lines import record_of
+from kg.model import Debate
 from sync.notices import ADMITTED_BELOW, Notice, Notices, Offered
+from sync.status import watch_queue
 from tests.working.conftest import url_of
 
 from .conftest import Desk, soon
@@ -185,6 +188,55 @@ async def test_the_sender_hears_nothing_of_its_own_word(desk: Desk) -> None:
 
     assert await desk.notices.waiting(own, deadline=soon()) == []
     assert len(await desk.notices.waiting(other, deadline=soon())) == 1
+
+
+async def test_a_challenge_reaches_another_instance_of_the_same_owner(desk: Desk) -> None:
+    """Named recipients are always told; and a challenge is critical without anybody's saying so."""
+    one = (await desk.begin("ann")).agent_id
+    other = (await desk.begin("second", "business", owner="ann")).agent_id
+    challenge = Debate(
+        id="d-1",
+        subject_id="company:MU",
+        analysis_id=desk.analysis,
+        topic="Margins",
+        challenger_agent=one,
+        challenged_agent=other,
+        participants=[one, other],
+        timestamp=datetime(2026, 6, 1, tzinfo=UTC),
+    )
+    [receipt] = await desk.gateway("ann").append([entry_of(record_of(challenge))], deadline=soon())
+    await desk.router.step()
+
+    assert await desk.notices.waiting(other, deadline=soon()) == [Notice(receipt.position or 0, CRITICAL)]
+
+
+async def test_the_deepest_queue_is_seen_as_long_as_it_is_deep(desk: Desk) -> None:
+    """Also when nothing is queued any more; not where the analysis is over."""
+    await desk.begin("bob")
+    for _ in range(3):
+        await desk.record("ann", importance=0.9)
+    for _ in range(2):
+        await desk.router.step()
+
+    assert await deepest(desk) == 3.0
+    labels = {"queue": "delivery", "tier": "normal"}
+    assert REGISTRY.get_sample_value("sync_queue_depth_gauge", labels) == 3.0
+    assert REGISTRY.get_sample_value("sync_backpressure_active_gauge", {"queue": "delivery"}) == 0.0
+    desk.owner("UPDATE workflow.recipient SET pulled_at = imem_now() WHERE seq = 1")
+    assert await deepest(desk) == 2.0
+    desk.owner("UPDATE workflow.analysis SET outcome = 'succeeded', ended_at = imem_now()")
+    assert await deepest(desk) == 0.0
+
+
+async def deepest(desk: Desk) -> float | None:
+    """Return what the metric says after one look."""
+
+    async def stop(_: float) -> None:
+        raise EOFError
+
+    with pytest.raises(EOFError):
+        await watch_queue(desk.database, lambda: False, sleep=stop)
+    return REGISTRY.get_sample_value("sync_notices_deepest_queue")
 
 
 async def test_scores_are_logged_also_of_those_who_are_not_told(desk: Desk) -> None:

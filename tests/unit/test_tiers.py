@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -88,7 +90,29 @@ def test_lines_get_their_tier_by_the_same_rule() -> None:
     assert _entry(0.71) is Tier.HIGH
     assert _entry(0.99, known_at="2026-01-01T00:00:00Z") is Tier.NORMAL
     assert _entry(0.10, tier=Tier.SYSTEM_CRITICAL) is Tier.SYSTEM_CRITICAL
+    match = {"link": "IDENTIFIED_PATTERN", "from": {"Analysis": "a"}, "to": {"Pattern": "p"}}
+    assert entry_of(parse_line(orjson.dumps(match), needs_known_at=False)).tier is Tier.HIGH
     link = {"link": "PEER_OF", "from": {"Company": "MU"}, "to": {"Company": "NVDA"}}
     assert entry_of(parse_line(orjson.dumps(link), needs_known_at=False)).tier is Tier.NORMAL
     chosen = entry_of(parse_line(orjson.dumps(link), needs_known_at=False), tier=Tier.SYSTEM_CRITICAL)
     assert chosen.tier is Tier.SYSTEM_CRITICAL
+
+
+@pytest.mark.spec("SY-1")
+def test_a_debate_that_opens_is_critical() -> None:
+    """Not one that is told when it is over, what becomes of it, nor history."""
+    core = {
+        "id": "d", "subject_id": "company:MU", "topic": "t", "challenger_agent": "bull", "challenged_agent": "bear",
+        "participants": ["bull", "bear"], "timestamp": "2026-06-01T00:00:00Z",
+    }  # fmt: skip
+    state = {"groups": {"state": {"state": "closed", "provisional": False}}}
+    turns = {"turns": [{"number": 1, "speaker": "bull", "text": "So."}]}
+
+    def of(**line: Any) -> Tier:
+        return entry_of(parse_line(orjson.dumps({"record": "Debate", **line}), needs_known_at=False)).tier
+
+    assert of(core=core) is Tier.CRITICAL
+    assert of(core=core, **state) is Tier.NORMAL
+    assert of(core=core, **turns) is Tier.NORMAL
+    assert of(key="d", **state) is Tier.NORMAL
+    assert of(core=core, known_at="2026-06-02T00:00:00Z") is Tier.NORMAL

@@ -192,15 +192,19 @@ class Synchronizer:
         """Flush, apply and pull for instances that were looked up; see :meth:`force_sync`."""
         inner = deadline.within_ms(max(1.0, deadline.left_ms() - min(_SPARE_MS, deadline.left_ms() / 2)))
         flushed = await self.flush(found, deadline=inner)
-        try:
-            await self.router.route_all(deadline=inner)
-        except ImemError as error:
-            log.warning("sync.not_routed", reason=str(error))
-        visible = await self.visible(found, deadline=inner)
+        # At the same time: neither needs the other, and much that is to be routed must not use up all of the time.
+        visible, _ = await asyncio.gather(self.visible(found, deadline=inner), self._routed(inner))
         ended = await asyncio.gather(
             *(self._finished(one, flushed[one.agent_id], _state(visible, one), deadline) for one in found)
         )
         return {one.agent_id: one for one in ended}
+
+    async def _routed(self, deadline: Deadline) -> None:
+        """Find out who is told of what was pushed; what cannot be routed in time comes with a later pull."""
+        try:
+            await self.router.route_all(deadline=deadline)
+        except ImemError as error:
+            log.warning("sync.not_routed", reason=str(error))
 
     async def flush(
         self, found: Sequence[Member], *, epochs: Mapping[str, int] | None = None, deadline: Deadline
@@ -276,11 +280,15 @@ class Synchronizer:
     ) -> Synchronized:
         if flushed.state is SyncState.FAILED:
             return flushed
+        pulled = 0
         try:
-            got = await self.pulling.pull(member, None, URGENT, deadline=deadline)
+            while got := (await self.pulling.pull(member, None, URGENT, deadline=deadline)).updates:
+                pulled += len(got)
+                if len(got) < URGENT.limit:
+                    break
         except ImemError as error:
-            return _failed(flushed, "pulling", error)
-        return replace(flushed, state=state, pulled=len(got.updates))
+            return _failed(replace(flushed, pulled=pulled), "pulling", error)
+        return replace(flushed, state=state, pulled=pulled)
 
 
 def _state(visible: Mapping[str, bool], member: Member) -> SyncState:

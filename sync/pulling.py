@@ -105,7 +105,7 @@ class Pull:
         updates: in the order of their numbers; what was looked at apart comes last.
         cursor: up to which number everything is pulled; or, where the call said since when, the last number it got.
         waiting: how many more wait.
-        kept: whether they lie beside the agent's memory; not where it has none, or its server is away.
+        kept: whether they lie beside the agent's memory; not where it has none.
     """
 
     updates: tuple[Update, ...]
@@ -194,6 +194,7 @@ class Pulling:
         Raises:
             BadInput: *since* is no number.
             PostgresUnavailable, BudgetExceeded: nothing counts as pulled; retryable.
+            ValkeyUnavailable: the updates cannot be put beside the memory; nothing counts as pulled; retryable.
         """
         if since is not None and (not is_whole(since) or since < 0):
             raise BadInput("since", "must be a whole number from 0 on.")

@@ -71,6 +71,9 @@ RETRY_MS: Final = 1_000.0
 MOST_ROWS: Final = 20_000
 """Values of records in one snapshot, at most."""
 
+_ARGUED: Final = frozenset({"initiated", "syncing", "level1", "level2"})
+"""States in which agents argue, and may do so anew from another snapshot; people are shown what has changed instead."""
+
 _TRIES: Final = 3
 """How often a snapshot is read where Postgres asks for another attempt."""
 
@@ -191,7 +194,8 @@ class Snapshots:
         """
         Snapshot a debate: everything that its analysis has published, at one moment.
 
-        A debate has one snapshot: asked again, that is the answer, unless the world has overtaken it.
+        A debate has one snapshot: asked again, that is the answer, unless the world has overtaken it while agents
+        argue. What people decide, or a gate reviews, keeps its own, which says why it is stale.
 
         Args:
             participants: agent instances beside challenger and challenged.
@@ -432,7 +436,7 @@ def _standing(debate: Row) -> Taken | None:
     """Return how the debate stands where there is nothing to take."""
     if debate["state"] == "closed":
         raise TransitionRefused(f"The debate {debate['debate_id']} is closed.", mend="Open another one.")
-    if debate["snapshot_id"] is not None and debate["stale"] is None:
+    if debate["snapshot_id"] is not None and (debate["stale"] is None or debate["state"] not in _ARGUED):
         return Taken(
             debate["debate_id"],
             Opening.TAKEN,

@@ -42,7 +42,7 @@ from imem.pausing import sender
 from imem.recording import Recorder
 from imem.stores import know_metrics
 from imem.workers.rounds import Regular, Watch, noting
-from journal.bell import Ringer
+from journal.bell import CYCLE_S, Ringer
 from journal.clock import SystemClock
 from journal.database import Database
 from journal.gateway import Gateway
@@ -52,6 +52,7 @@ from kg.embedders import embedder_of
 from sync.gates import GateSync
 from sync.notices import Notices
 from sync.operations import Synchronizer
+from sync.tasks import FLUSH, FLUSH_EVERY_S, SYNC_GATES, SYNC_GATES_EVERY_S
 
 T = TypeVar("T")
 
@@ -175,7 +176,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     notifiers_of(settings)
     embedder_of(settings)
     app = make_app(settings)
-    regular = _regular() if queue == QUEUE else ()
+    regular = regular_rounds(settings) if queue == QUEUE else ()
     started: list[LoopThread] = []
     watches: list[Watch] = []
 
@@ -223,9 +224,12 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     return int(worker.exitcode or 0)
 
 
-def _regular() -> tuple[Regular, ...]:
+def regular_rounds(settings: Settings) -> tuple[Regular, ...]:
     """Return the rounds that must not wait for a broker that is away."""
+    flush_every_s = FLUSH_EVERY_S if settings.sync_priority else CYCLE_S
     return (
+        Regular(FLUSH, flush_every_s, sync.tasks.flush_once),
+        Regular(SYNC_GATES, SYNC_GATES_EVERY_S, sync.tasks.attend_once),
         Regular(MANAGE, MANAGE_EVERY_S, checkpoints.pause_tasks.manage_once),
         Regular(SEND_ALERTS, SEND_EVERY_S, checkpoints.alert_tasks.send_once),
     )

@@ -1,10 +1,11 @@
 """
 Rounds that come without the broker.
 
-Beat asks for a manager's round every few seconds, and for a pass over the alerts; both travel through the durable
-Valkey. While that is away, or beat is, nobody would drive a pause, and no alert would leave. So each process of the
-worker looks once a second when any of them last began such a round, and begins it where none did for a while: the same
-round, which rows guard against being done twice.
+Beat asks for a manager's round every few seconds, for a pass over the alerts, and for what keeps memories of agents
+together; all of it travels through the durable Valkey. While that is away, or beat is, nobody would drive a pause, push
+what was published, or synchronise for a gate, and no alert would leave. So each process of the worker looks once a
+second when any of them last began such a round, and begins it where none did for a while: the same round, which rows
+guard against being done twice.
 """
 
 from __future__ import annotations

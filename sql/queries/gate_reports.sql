@@ -7,20 +7,25 @@ LEFT JOIN workflow.gate_state AS g ON g.analysis_id = k.analysis_id AND g.gate =
 WHERE o.gate IS NOT NULL OR g.gate IS NOT NULL
 
 -- gates_to_sync --
--- Gates that open within so long, or have opened of late, and have no report of that phase for this opening.
+-- Gates that open within so long, or have opened of late, and have no report of that phase for this opening. A gate that waits
+-- for a person opened when its own row says so, whenever it was planned to.
+WITH opened AS (
+    SELECT g.analysis_id, g.gate, g.opened_at FROM workflow.gate_state AS g
+    WHERE g.state = 'WAITING_FOR_HUMAN' AND g.opened_at > imem_now() - %(late)s
+)
 SELECT k.analysis_id, k.gate, k.opens_at, k.phase FROM (
-    SELECT o.analysis_id, o.gate, o.opens_at, CASE WHEN o.opens_at <= imem_now() THEN 'opening' ELSE 'before' END AS phase
+    SELECT o.analysis_id, o.gate, o.opens_at, CASE WHEN o.opens_at <= imem_now() THEN 'opening' ELSE 'before' END AS phase,
+        false AS is_open
     FROM workflow.gate_opening AS o
-    WHERE o.opens_at <= imem_now() + %(before)s AND o.opens_at > imem_now() - %(late)s
+    WHERE o.opens_at <= imem_now() + %(before)s AND o.opens_at > imem_now() - %(late)s AND NOT EXISTS (
+        SELECT FROM opened AS x WHERE x.analysis_id = o.analysis_id AND x.gate = o.gate)
     UNION ALL
-    -- Opened without having been planned.
-    SELECT g.analysis_id, g.gate, g.opened_at, 'opening' FROM workflow.gate_state AS g
-    WHERE g.state = 'WAITING_FOR_HUMAN' AND g.opened_at > imem_now() - %(late)s AND NOT EXISTS (
-        SELECT FROM workflow.gate_opening AS o WHERE o.analysis_id = g.analysis_id AND o.gate = g.gate)
+    SELECT x.analysis_id, x.gate, x.opened_at, 'opening', true FROM opened AS x
 ) AS k
 WHERE NOT EXISTS (
     SELECT FROM workflow.gate_report AS r
-    WHERE r.analysis_id = k.analysis_id AND r.gate = k.gate AND r.phase = k.phase AND r.opens_at = k.opens_at)
+    WHERE r.analysis_id = k.analysis_id AND r.gate = k.gate AND r.phase = k.phase
+      AND CASE WHEN k.is_open THEN r.made_at >= k.opens_at ELSE r.opens_at = k.opens_at END)
 ORDER BY k.opens_at, k.analysis_id, k.gate LIMIT %(limit)s
 
 -- gate_report_before --

@@ -35,7 +35,7 @@ RETURNING deferrals, deferred_until
 -- debate_escalated --
 -- Hands a debate to people: one of its sides could not be synchronised.
 UPDATE workflow.debate_state SET state = 'level3_queued', deferred_until = NULL
-WHERE debate_id = %(debate_id)s AND state IN ('initiated', 'syncing') RETURNING state
+WHERE debate_id = %(debate_id)s AND state IN ('initiated', 'syncing', 'level1', 'level2') RETURNING state
 
 -- repeatable_read --
 -- What this transaction reads is of one moment.

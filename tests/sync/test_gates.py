@@ -108,6 +108,28 @@ async def test_a_gate_that_nobody_planned_is_synchronised_when_it_opens(desk: De
         assert await gates(desk).attend(deadline=soon()) == 0
 
 
+@pytest.mark.spec("SY-14")
+async def test_a_gate_that_opens_otherwise_than_planned_is_synchronised_when_it_does(desk: Desk) -> None:
+    """Long after it was to, or before: once, and not again when the hour comes for which it was planned."""
+    await desk.begin()
+    opens(desk, timedelta(hours=-2), gate=3)
+    opens(desk, timedelta(minutes=20), gate=2)
+    async with graph_that_follows(desk):
+        assert await gates(desk).attend(deadline=soon()) == 1, "half an hour before the second"
+        for gate in (2, 3):
+            desk.owner(
+                "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id) VALUES (%s, %s, 'company:MU')",
+                desk.analysis, gate,
+            )  # fmt: skip
+        assert await gates(desk).attend(deadline=soon()) == 2
+        assert await gates(desk).attend(deadline=soon()) == 0
+        async with desk.later(timedelta(minutes=21)) as database:
+            assert await gates(desk, database=database).attend(deadline=soon()) == 0
+
+    reports = await desk.rows("SELECT gate, phase FROM workflow.gate_report ORDER BY made_at, gate")
+    assert [(row["gate"], row["phase"]) for row in reports] == [(2, "before"), (2, "opening"), (3, "opening")]
+
+
 async def test_what_is_no_gate_is_refused(desk: Desk) -> None:
     for name in ("no-gate", f"{desk.analysis}/7", f"{desk.analysis}/3", "/3", 3):
         with pytest.raises(BadInput, match="gate"):

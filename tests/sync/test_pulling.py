@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+import sync.operations
 from cache.document import digest
 from cache.keys import working as keys_of
 from cache.memory import WorkingMemory
 from cache.state import Mode
 from cache.store import MOST_KNOWN
+from journal.deadline import Deadline
 from journal.entry import Tier
-from journal.errors import BadInput, NotOpen
+from journal.errors import BadInput, BudgetExceeded, NotOpen, ValkeyUnavailable
 from sync.operations import SyncState
-from sync.pulling import Filter
+from sync.pulling import PAGE, Filter
+from sync.routing import Router
 from tests.working.conftest import bare_client, url_of
 
 from .conftest import Desk, soon
@@ -163,6 +167,17 @@ async def test_knowledge_is_bounded_and_the_oldest_goes(desk: Desk) -> None:
     assert [one["key"] for one in known] == [str(number) for number in range(100, MOST_KNOWN + 100)]
 
 
+async def test_what_cannot_be_put_beside_the_memory_is_not_pulled(desk: Desk) -> None:
+    """Its server is away: whoever pulled for the agent would have it, and the agent never."""
+    await desk.begin()
+    [key] = await told(desk, 1)
+
+    with pytest.raises(ValkeyUnavailable):
+        await synchronizer(desk, memories=nowhere()).pull(await member(desk), deadline=soon())
+
+    assert [one.key for one in (await synchronizer(desk).pull(await member(desk), deadline=soon())).updates] == [key]
+
+
 async def test_an_agent_without_a_memory_gets_the_updates_all_the_same(desk: Desk) -> None:
     await desk.begin(memory=False)
     await told(desk, 1)
@@ -201,6 +216,43 @@ async def test_a_graph_that_does_not_answer_leaves_everything_durable(desk: Desk
     assert [(one.state, one.pushed) for one in done.values()] == [(SyncState.DURABLE_NOT_VISIBLE, 1)]
     waiting = await desk.rows("SELECT tier FROM delivery WHERE state = 'pending'")
     assert [row["tier"] for row in waiting] == [1]
+
+
+async def test_synchronising_brings_everything_that_is_urgent(desk: Desk) -> None:
+    """However many pulls that takes."""
+    await desk.begin()
+    more = PAGE + 1
+    await asyncio.gather(*(desk.record("zed", tier=Tier.HIGH, importance=0.9) for _ in range(more)))
+    desk.applied()
+
+    [done] = (await synchronizer(desk).force_sync([desk.agent("ann")])).values()
+
+    assert (done.state, done.pulled) == (SyncState.SYNCHRONIZED, more)
+    assert (await synchronizer(desk).pull(await member(desk), deadline=soon())).waiting == 0
+
+
+class Busy(Router):
+    """Routes as long as it may, because so much is to be routed."""
+
+    async def route_all(self, *, deadline: Deadline) -> int:
+        await asyncio.sleep(deadline.left_s())
+        raise BudgetExceeded("There was more.")
+
+
+async def test_much_that_is_to_be_routed_hides_nothing_that_is_visible(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Routing has all of the time that waiting for the graph has, and takes none of it."""
+    monkeypatch.setattr(sync.operations, "_SPARE_MS", 1_000.0)
+    memory = await held(desk, await desk.begin())
+    await memory.publish(desk.finding(id="f-a"))
+    ours = synchronizer(desk)
+    ours.router = Busy(desk.database)
+
+    async with graph_that_follows(desk):
+        [done] = (await ours.force_sync([desk.agent("ann")])).values()
+
+    assert (done.state, done.pushed) == (SyncState.SYNCHRONIZED, 1)
 
 
 async def test_a_memory_that_cannot_be_reached_fails_alone(desk: Desk) -> None:

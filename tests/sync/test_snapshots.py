@@ -270,6 +270,22 @@ async def test_what_shakes_the_system_makes_open_debates_snapshots_stale(desk: D
     assert (await snapshots(desk).read(second.snapshot_id or "", deadline=soon())).stale_reason is None
 
 
+@pytest.mark.parametrize("state", ["level3_queued", "level3_review", "provisional", "gate_review"])
+async def test_what_people_decide_keeps_its_snapshot_whatever_happens(desk: Desk, state: str) -> None:
+    """Agents may argue anew; people are shown what has changed."""
+    await two(desk)
+    first = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    desk.owner("UPDATE workflow.debate_state SET state = %s", state)
+    await desk.record("zed", id="f-change", tier=Tier.SYSTEM_CRITICAL)
+    await desk.router.step()
+
+    again = await snapshots(desk).take("d-1", deadline_ms=2_000)
+
+    assert (again.opening, again.snapshot_id) == (Opening.TAKEN, first.snapshot_id)
+    found = await snapshots(desk).read(again.snapshot_id or "", deadline=soon())
+    assert found.stale_reason == "Finding f-change"
+
+
 # Trouble
 
 
@@ -301,6 +317,8 @@ async def test_a_side_that_cannot_be_flushed_puts_the_debate_off_three_times_the
         assert (waits.opening, waits.deferred_until) == (Opening.DEFERRED, deferred.deferred_until)
         desk.owner("UPDATE workflow.debate_state SET deferred_until = imem_now()")
 
+    # Also where agents argue already, and were to begin anew.
+    desk.owner("UPDATE workflow.debate_state SET state = 'level1'")
     level3 = await snapshots(desk, memories=broken).take("d-1", deadline_ms=2_000)
 
     assert level3.opening is Opening.LEVEL3

@@ -17,6 +17,7 @@ import pytest
 import sync.tasks
 from cache.client import Client
 from imem.celery_app import make_app
+from imem.workers.celery import regular_rounds
 from journal.actors import Actor
 from journal.entry import Tier
 from journal.settings import Role
@@ -172,6 +173,23 @@ async def test_what_is_published_is_pushed_in_the_background(desk: Desk) -> None
     done = await person.push(await member(desk), holder=memory, deadline=soon())
     assert [(one.key, one.state) for one in done] == [("f-1", PushState.DURABLE), ("f-2", PushState.DURABLE)]
     assert await memory.published() == []
+
+
+@pytest.mark.parametrize(("priority", "every_s"), [(True, 5.0), (False, 300.0)])
+def test_it_comes_without_the_broker_as_well(
+    light_stack: Any, monkeypatch: Any, *, priority: bool, every_s: float
+) -> None:
+    """From the worker's own processes, when nobody has asked for twice as long as beat takes."""
+    settings = light_stack.settings.model_copy(update={"sync_priority": priority})
+    rounds = {one.name: one for one in regular_rounds(settings)}
+    began = time.monotonic()
+    for name, after_s in ((FLUSH, every_s), (SYNC_GATES, 60.0)):
+        rounds[name].note()
+        for late, overdue in ((1.9, False), (2.1, True)):
+            monkeypatch.setattr(time, "monotonic", lambda late=late, after_s=after_s: began + late * after_s + 0.01)
+            assert rounds[name].overdue is overdue
+        monkeypatch.undo()
+    assert (rounds[FLUSH].work, rounds[SYNC_GATES].work) == (flush_once, attend_once)
 
 
 def test_beat_asks_for_it(light_stack: Any) -> None:

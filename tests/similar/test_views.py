@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from pydantic import SecretStr
+from typer.testing import CliRunner
 
 from credibility.settle import settle_due
+from imem.cli import app
+from imem.memory import Memory
 from journal.actors import Actor
-from journal.errors import BadInput, PermissionDenied, StatementRejected
+from journal.errors import BadInput, PermissionDenied, StatementRejected, UnknownSubject
 from journal.gateway import Gateway
 from journal.settings import Role
 from kg.views import BUILDS, View, build, rebuild
@@ -82,6 +89,40 @@ async def test_what_they_hold(told: House) -> None:
     assert found.value is None
     assert found.source_seq == (await told.rows("SELECT max(position) AS p FROM event"))[0]["p"]
     assert 0 <= found.age_s < 60
+
+
+async def test_people_and_programs_read_them(
+    told: House, light_stack: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Through Memory a subject goes by any name that it has, an agent sees its own record alone; the command prints."""
+    given = {"postgres_url": SecretStr(told.url), "neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": SecretStr("x")}
+    settings = light_stack.settings.model_copy(update={**given, "actor": "ann", "role": Role.AGENT})
+    async with Memory.open(settings) as memory:
+        assert await memory.view("top_patterns", "energy") is None
+        await rebuild(told.database, deadline=NEVER)
+        summary = await memory.view("company_summaries", "A")
+        assert summary is not None
+        assert (summary.key, summary.value["newest_analysis"]) == ("company:A", "a2")
+        own, sector = await memory.view("agent_credibility", "ann"), await memory.view("top_patterns", "nowhere")
+        assert own is not None
+        assert sector is not None
+        assert (own.value[0]["domain"], sector.value) == ("d", None)
+        with pytest.raises(PermissionDenied):
+            await memory.view("agent_credibility", "bob")
+        with pytest.raises(UnknownSubject):
+            await memory.view("company_summaries", "nobody")
+        with pytest.raises(BadInput, match="deadline_ms"):
+            await memory.view("top_patterns", "energy", deadline_ms=9)
+
+    for name in ("postgres_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"):
+        monkeypatch.setenv(f"IMEM_{name.upper()}", getattr(settings, name).get_secret_value())
+    monkeypatch.setenv("IMEM_NEO4J_URL", "bolt://127.0.0.1:1")
+    monkeypatch.setenv("IMEM_HOME", str(tmp_path))
+    run = CliRunner().invoke
+    done = await asyncio.to_thread(run, app, ["view", "company_summaries", "A"])
+    none = await asyncio.to_thread(run, app, ["view", "top_patterns", "nowhere"])
+    assert json.loads(done.stdout)["value"] == summary.value
+    assert (done.exit_code, none.exit_code) == (0, 1)
 
 
 async def test_a_withdrawn_pattern_is_gone_at_once(told: House) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -20,7 +21,11 @@ from journal.actors import Actor
 from journal.errors import BadInput, PermissionDenied, StatementRejected, UnknownSubject
 from journal.gateway import Gateway
 from journal.settings import Role
+from kg.asof import AsOf
+from kg.engine import Graph
 from kg.views import BUILDS, View, build, rebuild
+from recall.arms import Limits, Question, patterns_of_view
+from recall.model import Completeness, Quality
 from recall.views import view
 from tests.similar.conftest import NEVER, House, analysis, company, day
 
@@ -130,6 +135,26 @@ async def test_a_withdrawn_pattern_is_gone_at_once(told: House) -> None:
     await rebuild(told.database, deadline=NEVER)
     await told.say(pattern("p2", "deprecated", 9, rate=0.9))
     assert [one["pattern_id"] for one in (await read(told, "top_patterns", "*")).value] == ["p1"]
+
+
+async def test_the_view_stands_in_where_the_time_is_over(told: House) -> None:
+    """The best of the sector and of none, labelled, without what was withdrawn since; as of a day it knows nothing."""
+
+    def ask(asked: datetime | None = None) -> Question:
+        at = AsOf(asked or datetime.now(UTC), asked=asked)
+        return Question("company:A", at, told.gateway, cast("Graph", None), NEVER, Limits(), 2.0)
+
+    async def shown(question: Question) -> list[str]:
+        arm = await patterns_of_view(question)
+        assert (arm.quality, arm.completeness) == (Quality.PARTIAL, Completeness.TOP_N)
+        return [item.key for item in arm.items]
+
+    assert await shown(ask()) == ["p2", "p1", "p4"], "never made: by the journal"
+    await rebuild(told.database, deadline=NEVER)
+    await told.say(pattern("p9", "active", 8, rate=0.99), pattern("p2", "deprecated", 9, rate=0.9))
+    assert await shown(ask()) == ["p1", "p4"], "p9 is in the next making"
+    assert "of a view" in str((await patterns_of_view(ask())).reason)
+    assert await shown(ask(day(7))) == ["p2", "p1", "p4"]
 
 
 async def test_a_making_that_fails_leaves_the_old_one(told: House) -> None:

@@ -33,7 +33,7 @@ from journal.settings import Settings
 from kg.applier import Applier
 from kg.engine import Graph
 from kg.project import Event
-from kg.similar import SimilarTo
+from kg.similar import PROFILED, SimilarTo, reprofiled
 from kg.tasks import SIMILAR
 from kg.warm import warm, worth_warming
 from sync.dead import DeadAlerts
@@ -47,7 +47,7 @@ SETTLING: Final = frozenset(
 """Events after which there may be something to settle."""
 
 COMPARING: Final = frozenset(
-    {"record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern"},
+    {"record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern", PROFILED},
 )
 """Events after which there may be something to compare."""
 
@@ -191,12 +191,16 @@ def _post(stores: Stores) -> _Post:
         for asker in askers:
             asker.applied(frozenset(event.kind for event in events))
 
+    async def written(events: Sequence[Event]) -> None:
+        await told_of.written(events)
+        await reprofiled(stores.database, events)
+
     told_of = Told(stores.database, Teller(durable, lambda: bool(applier.lease.epoch)))
     applier = Applier(
         stores.database,
         stores.graph,
         bell,
-        written=told_of.written,
+        written=written,
         applied=applied,
         derived=told_of.derived,
         announce=speaker.say,

@@ -80,6 +80,22 @@ FROM (
 WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key
   AND (e.standing <> (e.position = s.position) OR e.sole <> (s.statements = 1))
 
+-- due_of_profiles --
+-- Has all analyses of a company compared anew where one of the given statements of its profile names another sector or size than
+-- what stood before it. A row has the statement's position: doing it again adds nothing while it waits.
+INSERT INTO similarity_due (position, key)
+SELECT e.position, a.key FROM event AS e
+LEFT JOIN LATERAL (
+    SELECT b.payload -> 'groups' -> 'profile' AS profile FROM record_history AS y JOIN event AS b ON b.position = y.position
+    WHERE y.kind = 'Company' AND y.key = e.record_key AND y.grp = 'profile' AND y.position < e.position
+    ORDER BY y.order_key DESC LIMIT 1
+) AS before ON true
+JOIN record_head AS a ON a.subject_id = 'company:' || e.record_key AND a.kind = 'Analysis' AND a.grp = 'core'
+WHERE e.position = ANY (%(positions)s::bigint[])
+  AND (before.profile -> 'sector', before.profile -> 'size_class')
+      IS DISTINCT FROM (e.payload -> 'groups' -> 'profile' -> 'sector', e.payload -> 'groups' -> 'profile' -> 'size_class')
+ON CONFLICT (position, key) DO NOTHING
+
 -- similarity_claim --
 -- The oldest rows that say which analyses are to be compared anew.
 SELECT position, key FROM similarity_due ORDER BY position, key LIMIT %(limit)s

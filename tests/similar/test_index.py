@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
 import numpy as np
 import orjson
+import psycopg
 import pytest
 
 from journal.errors import StoreUnavailable
 from kg.asof import END_OF_TIME
 from kg.neighbours import features_of
+from kg.project import Event
+from kg.similar import reprofiled
 from kg.similarity import NEIGHBOURS, reranked
 from tests.similar.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
 
@@ -146,6 +150,47 @@ async def test_claims_make_alike(house: House) -> None:
     await house.update()
     lists = await house.lists()
     assert dict(lists["a"])["b"] > before
+    assert dict(lists["b"])["a"] == dict(lists["a"])["b"]
+
+
+@pytest.mark.spec("PF-9")
+async def test_what_is_new_waits_for_a_page_of_a_rebuild_and_no_longer(house: House) -> None:
+    """Another process that holds the lock of a page does not send what is new to the next turn of the clock."""
+    await house.say(*crowd(10))
+    with psycopg.connect(house.admin_url) as conn:
+        conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('imem.similarity', 0))")
+        updating = asyncio.create_task(house.update())
+        waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while not await house.rows(waiting):
+            assert not updating.done(), updating
+            await asyncio.sleep(0.01)
+    done = await updating
+    assert (done.analyses, done.busy) == (10, False)
+
+
+async def test_another_sector_makes_others_alike(house: House) -> None:
+    """A company that is said to be in another sector is compared anew, on both sides; another name changes nothing."""
+    await house.say(
+        company("A", sector="energy"), company("B", sector="energy"),
+        analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"),
+    )  # fmt: skip
+    await house.update()
+    before = dict((await house.lists())["a"])["b"]
+
+    async def told(*lines: dict[str, Any]) -> None:
+        """Do what the applier does once the graph holds them."""
+        receipts = await house.say(*lines)
+        given = {"after": min(one.position or 0 for one in receipts) - 1, "upto": 2**62, "limit": 100}
+        rows = await house.database.named("events_after", given, deadline=NEVER)
+        for _ in range(2):
+            await reprofiled(house.database, [Event.from_row(row) for row in rows])
+
+    await told(company("B", day(1), sector="energy", name="Beth"))
+    assert (await house.update()).analyses == 0
+    await told(company("B", day(2), sector="banks"), company("C", day(2), sector="banks"))
+    assert (await house.update()).analyses == 1
+    lists = await house.lists()
+    assert dict(lists["a"])["b"] < before
     assert dict(lists["b"])["a"] == dict(lists["a"])["b"]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,10 @@ import orjson
 import psycopg
 import pytest
 
-from journal.errors import StoreUnavailable
+from journal.deadline import Deadline
+from journal.errors import StatementRejected, StoreUnavailable
 from kg.asof import END_OF_TIME
+from kg.embedders import Vectors
 from kg.neighbours import features_of
 from kg.project import Event
 from kg.similar import reprofiled
@@ -228,6 +232,41 @@ async def test_an_endpoint_that_is_away_leaves_the_work_due(house: House) -> Non
     house.embedder.away = False
     assert (await house.update()).analyses == 1
     assert "late" in await house.lists()
+
+
+@dataclass
+class Choosy(Directions):
+    """Refuses a whole call for one word in it, and everything where its key is wrong."""
+
+    word: str = "forbidden"
+    wrong_key: bool = False
+
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+        if self.wrong_key or any(self.word in text or not text.strip() for text in texts):
+            raise StatementRejected("The endpoint for vectors refused with status 400.")
+        return await super().embed(texts, deadline=deadline)
+
+
+async def test_a_text_that_is_refused_holds_up_nobody(house: House) -> None:
+    """The others are compared; where everything is refused, nothing is done, and all of it stays due."""
+    empty = analysis("blank", "company:BLANK", "   ", kind="")
+    await house.say(*crowd(20), analysis("bad", "company:BAD", "near forbidden things"), empty)
+    embedder = Choosy(wrong_key=True)
+    house.embedder = embedder
+    with pytest.raises(StatementRejected):
+        await house.update()
+    assert await house.rows("SELECT FROM embedding") == []
+    assert await house.rows("SELECT FROM similarity_due WHERE key = 'bad'")
+
+    embedder.wrong_key = False
+    assert (await house.update()).vectors == 21
+    assert await house.rows("SELECT FROM similarity_due") == []
+    lists = await house.lists()
+    assert "blank" in lists
+    assert "bad" not in lists
+    embedder.word = "nothing at all"
+    assert (await house.rebuild()).vectors == 1
+    assert "bad" in await house.lists()
 
 
 async def test_an_analysis_about_a_question_is_read_with_it(house: House) -> None:

@@ -31,7 +31,9 @@ from journal.bell import Cycle, StreamBell
 from journal.echo import Speaker
 from journal.settings import Settings
 from kg.applier import Applier
+from kg.embedders import embedder_of
 from kg.engine import Graph
+from kg.keeping_up import watch_similar
 from kg.project import Event
 from kg.similar import PROFILED, SimilarTo, reprofiled
 from kg.tasks import SIMILAR
@@ -214,6 +216,7 @@ def _post(stores: Stores) -> _Post:
         *(asker.run() for asker in askers),
         told_of.teller.run(),
         watch_queue(stores.database, lambda: applier.yielding),
+        watch_similar(stores.database, embedder_of(settings)),
         routing(stores, priority=priority),
     )
     return _Post(applier, warmer, work, (bell, speaker, durable, stores.graph))

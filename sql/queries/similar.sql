@@ -110,6 +110,16 @@ WHERE d.position = n.position AND d.key = n.key
 SELECT count(*) AS waiting, min(created_at) AS since, extract(epoch FROM imem_now() - min(created_at))::float8 AS age_s,
     coalesce(bool_or(key = ANY (%(keys)s::text[])), false) AS own FROM similarity_due
 
+-- similarity_state --
+-- How far comparing is behind: how many statements wait and for how long the oldest, in seconds; and what the version of the index
+-- that is read rests on, null before the first.
+SELECT w.waiting, w.age_s, m.model_id, m.dimension, b.rules
+FROM (
+    SELECT count(*) AS waiting, coalesce(extract(epoch FROM imem_now() - min(created_at)), 0)::float8 AS age_s FROM similarity_due
+) AS w
+LEFT JOIN similarity_build AS b ON b.state = 'current'
+LEFT JOIN embedding_model AS m ON m.model = b.model
+
 -- nearest --
 -- Of each of the given analyses, those on other subjects that are nearest by the index, as far as they were known.
 SELECT key, candidate, distance

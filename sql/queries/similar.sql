@@ -106,9 +106,12 @@ DELETE FROM similarity_due AS d USING unnest(%(positions)s::bigint[], %(keys)s::
 WHERE d.position = n.position AND d.key = n.key
 
 -- similarity_waiting --
--- How many rows wait to be compared, the oldest of them and its age in seconds, and whether the given analyses are among them.
-SELECT count(*) AS waiting, min(created_at) AS since, extract(epoch FROM imem_now() - min(created_at))::float8 AS age_s,
-    coalesce(bool_or(key = ANY (%(keys)s::text[])), false) AS own FROM similarity_due
+-- How many rows wait to be compared, up to a limit, the oldest of them and its age in seconds, and whether the given analyses are
+-- among them. It is asked for each answer, and after an import very many wait.
+SELECT (SELECT count(*) FROM (SELECT FROM similarity_due LIMIT %(limit)s) AS counted) AS waiting,
+    f.created_at AS since, extract(epoch FROM imem_now() - f.created_at)::float8 AS age_s,
+    EXISTS (SELECT FROM similarity_due WHERE key = ANY (%(keys)s::text[])) AS own
+FROM (VALUES (1)) AS one LEFT JOIN (SELECT created_at FROM similarity_due ORDER BY position LIMIT 1) AS f ON true
 
 -- similarity_state --
 -- How far comparing is behind: how many statements wait and for how long the oldest, in seconds; and what the version of the index
@@ -151,7 +154,13 @@ CROSS JOIN LATERAL (
 ORDER BY a.key, n.distance, n.candidate
 
 -- vectors_known --
--- How many vectors were known at a moment, up to a limit.
+-- How many vectors could be known at a moment, up to a limit: by their index alone, whatever their rows weigh.
+SELECT count(*) AS known FROM (
+    SELECT FROM embedding WHERE model = %(model)s::smallint AND kind = 'Analysis' AND known_at <= %(known_until)s LIMIT %(limit)s
+) AS counted
+
+-- vectors_recorded --
+-- The same of those that were on file by then.
 SELECT count(*) AS known FROM (
     SELECT FROM embedding
     WHERE model = %(model)s::smallint AND kind = 'Analysis' AND known_at <= %(known_until)s AND recorded_at <= %(recorded_until)s

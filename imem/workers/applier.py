@@ -29,6 +29,7 @@ from imem.stores import Stores, secret
 from imem.workers.router import routing
 from journal.bell import Cycle, StreamBell
 from journal.echo import Speaker
+from journal.errors import SettingsError
 from journal.settings import Settings
 from kg.applier import Applier
 from kg.embedders import embedder_of
@@ -216,10 +217,20 @@ def _post(stores: Stores) -> _Post:
         *(asker.run() for asker in askers),
         told_of.teller.run(),
         watch_queue(stores.database, lambda: applier.yielding),
-        watch_similar(stores.database, embedder_of(settings)),
+        *_watching_similar(stores),
         routing(stores, priority=priority),
     )
     return _Post(applier, warmer, work, (bell, speaker, durable, stores.graph))
+
+
+def _watching_similar(stores: Stores) -> tuple[Coroutine[Any, Any, None], ...]:
+    """Return what keeps an eye on comparing; nothing where its settings are wrong: events are applied all the same."""
+    try:
+        embedder = embedder_of(stores.settings)
+    except SettingsError as error:
+        log.warning("applier.not_watching", what="similar", reason=str(error))
+        return ()
+    return (watch_similar(stores.database, embedder),)
 
 
 async def _serve(settings: Settings) -> None:

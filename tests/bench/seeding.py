@@ -315,12 +315,12 @@ def _sheets(folder: Path, stated: Stated) -> Iterator[str]:
             more = (label for label, (_, name, value) in info.labels_when.items() if node.get(name) == value)
             sheets[(*info.labels, *more)].append(((key,), node))
     for labels, found in sheets.items():
-        heads = (f"{KINDS[labels[0]].key}:ID({labels[0]})",)
-        path = _sheet(folder / f"{'-'.join(labels)}.csv", heads, found)
+        head = f"{KINDS[labels[0]].key}:ID({labels[0]})"
+        path = _sheet(folder / f"{'-'.join(labels)}.csv", [head], found)
         yield f"--nodes={':'.join(labels)}={path}"
     yield f"--nodes=AppliedEvent={_applied(folder / 'applied.csv', stated)}"
     for (type_, start, end), links in _links(stated).items():
-        heads = (f":START_ID({start})", f":END_ID({end})")
+        heads = [f":START_ID({start})", f":END_ID({end})"]
         yield f"--relationships={type_}={_sheet(folder / f'{type_}-{start}-{end}.csv', heads, links)}"
 
 

@@ -55,7 +55,7 @@ from tests.bench import floor
 from tests.bench.generate import History
 from tests.bench.worlds import IMPORTER, all_done, state_patterns
 
-COPIES: Final = 20
+COPIES: Final = 50
 """How often what is stated is there in the end."""
 
 MARK: Final = "analysis-"
@@ -264,6 +264,8 @@ def _journal(settings: Settings, most: int) -> None:
 def _derived(settings: Settings, most: int, lists: Path) -> None:
     """Make the copies of what is derived, store the neighbours, and make the index of the vectors."""
     with _owner(settings) as conn:
+        # The planner takes what is numbered for a few rows, and would compare all with all.
+        conn.execute("SET enable_nestloop = off")
         _copied(conn, _DERIVED, most)
         conn.execute("SELECT imem_embedding_index_v1(model, dimension) FROM embedding_model WHERE in_use")
         conn.execute("ALTER TABLE similar_analysis ALTER version SET DEFAULT 1")

@@ -42,7 +42,7 @@ def cut_short(answer: Briefing) -> bool:
 @pytest.mark.spec("PF-1")
 async def test_brief(far: Seeded, table: Table) -> None:
     """A briefing with all arms takes less than twice as long as with a tenth of the analyses."""
-    note = "events of a twentieth stated and scored, the rest copied; graph by `database import full`"
+    note = "events of a fiftieth stated and scored, the rest copied; graph by `database import full`"
     table.add(
         Figure(name="seeding by the offline import", data=far.data, value=far.seconds, unit="s", bar=600, note=note)
     )

@@ -263,7 +263,7 @@ async def test_engine(world: World, stores: Stores, table: Table, counts: dict[s
 @pytest.mark.spec("GR-12")
 async def test_timeouts(world: World, stores: Stores, table: Table, counts: dict[str, int]) -> None:
     """A runaway is gone from the server soon after its deadline."""
-    late_ms = []
+    late_ms: list[float] = []
     async with floor.driver(world.settings) as bare:
         await _until(bare, running=False)  # The server plans the question before it is asked in earnest.
         # The first round is not counted: in it the server plans the runaway.

@@ -38,7 +38,8 @@ from imem.stores import Stores
 from journal.deadline import Deadline
 from journal.settings import Settings
 from kg.similarity import SERVED
-from recall import single
+from kg.views import View
+from recall import single, views
 from recall.arms import Limits
 from recall.model import (
     Briefing,
@@ -412,6 +413,27 @@ class Memory(Stating, Exchanging):
         """
         texts(kind=kind, key=key)
         return await single.text(self._recall, kind, key, **self._asked(options))
+
+    async def view(self, name: str, key: str, *, deadline_ms: float | None = None) -> View | None:
+        """
+        Return a row of a materialised view: as of its last making, some minutes ago, which the row names.
+
+        Args:
+            name: ``top_patterns`` of a sector, or ``*`` for those of none: active ones, the most successful first;
+                ``agent_credibility``: the sums of an agent's track records; ``company_summaries`` of a subject;
+                ``peer_comparisons``: the companies of a sector side by side.
+            key: the sector, agent or subject; where the view has no row of it, its value is None.
+
+        Returns:
+            None where the view was never made.
+
+        Raises:
+            UnknownSubject: nothing is known under the name of a subject; nearest names are given.
+        """
+        texts(view=name, key=key)
+        default = self._stores.settings.deadline_ms
+        due_ms = budget_ms(deadline_ms, default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
+        return await views.row_of(self._recall, name, key, deadline=Deadline.after_ms(due_ms))
 
     async def warm(self, subject: str, *, deadline_ms: float | None = None) -> int:
         """

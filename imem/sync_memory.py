@@ -36,6 +36,7 @@ from kg.model import (
     Turn,
 )
 from kg.similarity import SERVED
+from kg.views import View
 from recall.arms import Limits
 from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, SimilarArm, Text, TrackRecordsArm
 
@@ -376,6 +377,24 @@ class SyncMemory:
         Of patterns an agent reads those alone that were active; another is as good as none.
         """
         return self._portal.call(self._memory.text(kind, key, **options))
+
+    def view(self, name: str, key: str, *, deadline_ms: float | None = None) -> View | None:
+        """
+        Return a row of a materialised view: as of its last making, some minutes ago, which the row names.
+
+        Args:
+            name: ``top_patterns`` of a sector, or ``*`` for those of none: active ones, the most successful first;
+                ``agent_credibility``: the sums of an agent's track records; ``company_summaries`` of a subject;
+                ``peer_comparisons``: the companies of a sector side by side.
+            key: the sector, agent or subject; where the view has no row of it, its value is None.
+
+        Returns:
+            None where the view was never made.
+
+        Raises:
+            UnknownSubject: nothing is known under the name of a subject; nearest names are given.
+        """
+        return self._portal.call(self._memory.view(name, key, deadline_ms=deadline_ms))
 
     def warm(self, subject: str, *, deadline_ms: float | None = None) -> int:
         """

@@ -15,19 +15,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import orjson
+import structlog
+from numpy.typing import NDArray
 
 from journal.connection import Connection
 from journal.database import Database, Row
 from journal.deadline import Deadline
+from journal.errors import StatementRejected
 from journal.statements import sql
-from kg.embedders import TEXT_CHARS, Embedder, Vectors
+from kg.embedders import TEXT_CHARS, Embedder
+
+log = structlog.get_logger()
+
+Vector = NDArray[np.float32]
 
 STORE_BUDGET_MS: Final = 30_000
 """How long one statement or batch may take in Postgres, in milliseconds: an index that grows is slow to write."""
 
 EMBED_BUDGET_MS: Final = 120_000
 """How long the vectors of one batch may take, in milliseconds: an endpoint may be asked several times."""
+
+PLAIN: Final = "analysis"
+"""What any model takes: it tells a text that is refused from a model, or a key, that is wrong."""
 
 _FACTS: Final = ("kind", "recommendation", "regime")
 """What stands for a text where there is none."""
@@ -101,15 +112,19 @@ def document(core: Mapping[str, Any], *, body: str | None = None, question: str 
         body: its long text, which stands in for a summary.
         question: of the subject, if that is one.
     """
-    said = core.get("summary") or body
+    said = (core.get("summary") or "").strip() or (body or "").strip()
     if not said:
         said = " ".join(str(core[name]).replace("_", " ") for name in _FACTS if core.get(name) is not None)
-    return (f"{question} {said}" if question else said)[:TEXT_CHARS]
+    # Never empty, which a model may refuse.
+    return (f"{question} {said}" if question else said).strip()[:TEXT_CHARS] or PLAIN
 
 
 async def embed(database: Database, embedder: Embedder, model: Model, keys: Sequence[str]) -> int:
     """
     Make the vectors that *model* lacks of the given analyses, store them, and return how many they were.
+
+    A text that the model refuses, and no other, must not hold up the rest for ever: it stays without a vector, which
+    the log says, until the index is built anew.
 
     Raises:
         ImemError: the embedder cannot make them now; nothing was stored.
@@ -120,14 +135,41 @@ async def embed(database: Database, embedder: Embedder, model: Model, keys: Sequ
     if not found:
         return 0
     texts = [document(row["core"], body=row["body"], question=row["question"]) for row in found]
-    vectors = await embedder.embed(texts, deadline=Deadline.after_ms(EMBED_BUDGET_MS))
-    async with database.transaction(patient()) as conn:
-        await do(conn, "add_embeddings", {"model": model.number, **_columns(found, texts, vectors)})
-        await do(conn, "mark_standing", {"model": model.number, "keys": sorted({row["key"] for row in found})})
-    return len(found)
+    vectors = await _vectors(embedder, texts, Deadline.after_ms(EMBED_BUDGET_MS))
+    taken = [nth for nth, vector in enumerate(vectors) if vector is not None]
+    if len(taken) < len(found):
+        refused = sorted({found[nth]["key"] for nth in set(range(len(found))) - set(taken)})
+        log.warning("similar.refused", model=model.model_id, analyses=refused)
+    if taken:
+        columns = _columns(
+            [found[nth] for nth in taken], [texts[nth] for nth in taken], [vectors[nth] for nth in taken]
+        )
+        async with database.transaction(patient()) as conn:
+            await do(conn, "add_embeddings", {"model": model.number, **columns})
+            await do(conn, "mark_standing", {"model": model.number, "keys": sorted({row["key"] for row in found})})
+    return len(taken)
 
 
-def _columns(found: Sequence[Row], texts: Sequence[str], vectors: Vectors) -> dict[str, Any]:
+async def _vectors(embedder: Embedder, texts: Sequence[str], deadline: Deadline) -> list[Vector | None]:
+    """
+    Return the vectors of *texts*, none of one that is refused where others are taken.
+
+    Raises:
+        ImemError: as the embedder; nothing at all is taken now.
+    """
+    try:
+        return list(await embedder.embed(texts, deadline=deadline))
+    except StatementRejected:
+        # Where it takes nothing, the settings are wrong, and every text shall wait until they are right.
+        await embedder.embed([PLAIN], deadline=deadline)
+    if len(texts) == 1:
+        return [None]
+    middle = len(texts) // 2
+    first = await _vectors(embedder, texts[:middle], deadline)
+    return first + await _vectors(embedder, texts[middle:], deadline)
+
+
+def _columns(found: Sequence[Row], texts: Sequence[str], vectors: Sequence[Vector | None]) -> dict[str, Any]:
     return {
         "keys": [row["key"] for row in found],
         "positions": [row["position"] for row in found],

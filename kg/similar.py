@@ -25,10 +25,11 @@ import structlog
 from journal.connection import Connection
 from journal.database import Database, Row
 from journal.deadline import Deadline
-from journal.errors import PostgresUnavailable
+from journal.errors import ImemError, PostgresUnavailable
 from kg.embedders import Embedder
 from kg.embedding import Model, do, embed, model_of, models, patient, rows
 from kg.neighbours import Build, Known, place
+from kg.project import Event
 from kg.similarity import RULES
 
 log = structlog.get_logger()
@@ -50,6 +51,10 @@ BULK_REST: Final = 1.0
 
 REBUILD_REST: Final = 3.0
 """The same for a rebuild, which nobody waits for: it takes a quarter of one processor."""
+
+
+PROFILED: Final = "record.Company"
+"""The kind of event that says what sector and size a company is of."""
 
 
 class Busy(PostgresUnavailable):
@@ -193,7 +198,8 @@ async def _update_page(database: Database, embedder: Embedder, model: Model) -> 
     # Read for this page alone: what is due says that something of it has changed.
     known = Known()
     changed: set[str] = set()
-    async with alone(database) as conn:
+    # A rebuild holds it for a page: who gave up then would come again with the next turn of beat, to meet it again.
+    async with alone(database, wait=True) as conn:
         for build in await live_builds(conn):
             if build.rules == RULES:
                 changed |= await place(conn, build, keys, known)
@@ -221,6 +227,22 @@ async def _rests_on(database: Database, model: Model) -> bool:
     """Return whether the current version rests on *model* and on the rules of this program."""
     found = [Build.from_row(row) for row in await database.named("live_builds", deadline=patient())]
     return any(one.current and one.model == model.number and one.rules == RULES for one in found)
+
+
+async def reprofiled(database: Database, events: Sequence[Event]) -> None:
+    """
+    Have the analyses of companies compared anew that *events* put into another sector, or give another size.
+
+    The journal cannot say so itself without looking at every statement of a profile; the applier does, which tells of
+    each event at least once. What is lost with a Postgres that is away, the weekly building makes good.
+    """
+    positions = [one.position for one in events if one.kind == PROFILED and "profile" in one.payload.get("groups", {})]
+    if not positions:
+        return
+    try:
+        await database.do("due_of_profiles", {"positions": positions}, deadline=patient())
+    except ImemError as error:
+        log.warning("similar.not_due", profiles=len(positions), reason=str(error))
 
 
 # Building anew
@@ -289,7 +311,7 @@ async def _begun(database: Database, model: Model) -> Build:
 
 async def _build_page(database: Database, build: Build, known: Known) -> Updated | None:
     """Place the next analyses in a version on its way; None when there are none."""
-    async with alone(database) as conn:
+    async with alone(database, wait=True) as conn:
         here = next((one for one in await live_builds(conn) if one.version == build.version), None)
         if here is None or here.current:
             # Somebody else finished it, or gave it up.

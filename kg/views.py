@@ -46,7 +46,10 @@ BUILDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """View → the statement that makes its rows, in the order in which they are made."""
 
-PATTERNS: Final = "top_patterns"
+TOP_PATTERNS: Final = "top_patterns"
+
+OF_NO_SECTOR: Final = "*"
+"""Where it holds patterns that are bound to no sector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ async def view(database: Database, name: str, key: str, *, deadline: Deadline) -
         return None
     row = found[0]
     value = row["value"]
-    if name == PATTERNS and value:
+    if name == TOP_PATTERNS and value:
         value = await _still_active(database, value, deadline)
     return View(name, key, value, row["version"], row["built_at"], row["source_seq"], row["age_s"])
 

@@ -16,10 +16,11 @@ from credibility.track_record import TrackRecord, scores_as_of, track_records
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.gateway import Gateway
-from kg.asof import Answer, AsOf, Dated, Ref, dated
+from kg.asof import Answer, AsOf, Clock, Dated, Ref, dated
 from kg.catalog import subject_ref
 from kg.engine import Graph
 from kg.entries import link_key
+from kg.views import OF_NO_SECTOR, TOP_PATTERNS, view
 from recall import rows as dating
 from recall.model import (
     Arm,
@@ -459,3 +460,29 @@ def _lessons(bearing: list[Dated], total: int) -> RecordsArm:
     bearing.sort(key=lambda one: one.key)
     bearing.sort(key=lambda one: one.known_at, reverse=True)
     return RecordsArm(items=[record(one) for one in bearing], total=total)
+
+
+# Patterns, of a view
+
+
+async def patterns_of_view(ask: Question) -> RecordsArm:
+    """
+    Return the most successful patterns of the subject's sector and of none, of a hundred of each, that are active now.
+
+    The view of them is read by key, whatever they are. As of a day, of which it knows nothing, and before it was ever
+    made, see :func:`patterns_first`.
+    """
+    if ask.at.asked is not None or ask.at.clock is not Clock.KNOWN:
+        return await patterns_first(ask)
+    subject = subject_ref(ask.subject_id)
+    sector = _sector((await ask.dated([subject])).records.get(subject))
+    keys = [OF_NO_SECTOR] if sector is None else [OF_NO_SECTOR, sector]
+    made = [row for key in keys if (row := await view(ask.database, TOP_PATTERNS, key, deadline=ask.deadline))]
+    if not made:
+        return await patterns_first(ask)
+    best = [pattern for row in made for pattern in row.value or ()]
+    best.sort(key=lambda one: (-float(one["success_rate"] or 0.0), one["pattern_id"]))
+    refs = [("Pattern", one["pattern_id"]) for one in best[: ask.limits.patterns]]
+    found = (await ask.dated(refs)).records
+    arm = RecordsArm(items=[record(found[ref]) for ref in refs if ref in found], total=len(best))
+    return _less(arm, reason=f"the time was over; these are of a view that was made {made[0].age_s:,.0f} s ago")

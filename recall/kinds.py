@@ -107,7 +107,7 @@ PATTERNS: Final = ArmKind(
     "patterns",
     RecordsArm,
     arms.patterns,
-    (arms.patterns_first,),
+    (arms.patterns_of_view,),
     limits=("patterns",),
     resource=ResourceType.PATTERNS,
     own_record=True,

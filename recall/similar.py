@@ -29,6 +29,9 @@ FEWER: Final = 5
 FRESH_S: Final = 60.0
 """How long a new analysis may take until it is found, in seconds."""
 
+COUNTED: Final = 10_000
+"""Statements that wait to be compared are counted up to here."""
+
 MOST_EXACT: Final = 40_000
 """Most vectors of which a search as of a day looks at each; 20 MB of them are read for 10,000."""
 
@@ -115,8 +118,8 @@ async def _searched(ask: Question, own: Sequence[str], min_score: float) -> _Loo
     model = models[0]
     given = {"model": model["model"], "keys": list(own), "limit": CANDIDATES, **ask.at.limits}
     counted = {"model": model["model"], "limit": MOST_EXACT + 1, **ask.at.limits}
-    known = (await ask.database.named("vectors_known", counted, deadline=ask.deadline))[0]["known"]
-    exact = known <= MOST_EXACT
+    count = "vectors_known" if ask.at.clock is Clock.KNOWN else "vectors_recorded"
+    exact = (await ask.database.named(count, counted, deadline=ask.deadline))[0]["known"] <= MOST_EXACT
     rows = await ask.database.named("nearest_exact" if exact else "nearest", given, deadline=ask.deadline)
     candidates: dict[str, list[tuple[str, float]]] = {key: [] for key in own}
     for row in rows:
@@ -139,12 +142,14 @@ async def _searched(ask: Question, own: Sequence[str], min_score: float) -> _Loo
 
 async def _behind(ask: Question, own: Sequence[str]) -> str | None:
     """Return why something may be missing that was known: it is not compared yet."""
-    row = (await ask.database.named("similarity_waiting", {"keys": list(own)}, deadline=ask.deadline))[0]
+    given = {"keys": list(own), "limit": COUNTED + 1}
+    row = (await ask.database.named("similarity_waiting", given, deadline=ask.deadline))[0]
     if not row["waiting"] or row["since"] > ask.at.recorded_until:
         return None
     if row["own"]:
         return "the subject's newest analyses are not all compared yet"
-    return f"{row['waiting']:,} statements about analyses are not compared yet" if row["age_s"] > FRESH_S else None
+    many = f"{row['waiting']:,}" if row["waiting"] <= COUNTED else f"more than {COUNTED:,}"
+    return f"{many} statements about analyses are not compared yet" if row["age_s"] > FRESH_S else None
 
 
 # What they say

@@ -12,6 +12,7 @@ from journal.errors import BadInput
 from journal.gateway import Gateway
 from kg import views
 from kg.views import BUILDS, View
+from recall.brief import Recall
 
 _OPENS: Final[Mapping[str, ResourceType]] = MappingProxyType(
     {
@@ -22,6 +23,20 @@ _OPENS: Final[Mapping[str, ResourceType]] = MappingProxyType(
     }
 )
 """View → what one must be allowed to read; of credibility an agent reads its own alone."""
+
+_OF_SUBJECTS: Final = "company_summaries"
+"""The view whose keys are subjects."""
+
+
+async def row_of(recall: Recall, name: str, key: str, *, deadline: Deadline) -> View | None:
+    """
+    Return a row of a view as :func:`view`; a subject may be named as a person calls it.
+
+    Raises:
+        UnknownSubject: nothing is known under that name; nearest names are given.
+    """
+    known = await recall.subject(key, deadline=deadline) if name == _OF_SUBJECTS else key
+    return await view(recall.gateway, name, known, deadline=deadline)
 
 
 async def view(gateway: Gateway, name: str, key: str, *, deadline: Deadline) -> View | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -143,6 +144,29 @@ def similar(
     if answer.reason is not None:
         typer.echo(f"Incomplete: {answer.reason}.", err=True)
         raise typer.Exit(DEGRADED)
+
+
+@app.command()
+def view(
+    name: Annotated[
+        str, typer.Argument(help="top_patterns, agent_credibility, company_summaries or peer_comparisons.")
+    ],
+    key: Annotated[str, typer.Argument(help="A sector, an agent, or a subject; of patterns of no sector '*'.")],
+    *,
+    as_json: Json = True,  # noqa: ARG001 - rows are JSON anyhow; every command takes the option
+) -> None:
+    """
+    Print a row of a materialised view as JSON, with when it was made.
+
+    Exit code 0: there is one; 1: there is none, or the view was never made.
+    """
+    answer = _run(lambda memory: memory.view(name, key))
+    if answer is None:
+        raise ImemError(f"The view {name} was never made.", mend="The worker makes it every quarter of an hour.")
+    if answer.value is None:
+        raise ImemError(f"{name} has no row for {key}.")
+    made = {**asdict(answer), "built_at": answer.built_at.astimezone(UTC).isoformat()}
+    typer.echo(json.dumps(made, indent=2, ensure_ascii=False))
 
 
 @app.command()

@@ -12,6 +12,8 @@ import psycopg
 from neo4j.exceptions import DriverError, Neo4jError
 
 from imem.local.finding import Finding, broken, fine, weak
+from journal.errors import SettingsError
+from journal.settings import Settings
 from journal.statements import cypher, sql
 from kg.catalog import KINDS, KindInfo, PropertySet
 from kg.engine import given
@@ -139,6 +141,38 @@ def scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
         )
     elif not late:
         yield fine(about, f"recomputed from the journal on {when}, {report['scores']} scores, no difference")
+
+
+def similar(connection: psycopg.Connection[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
+    """Look whether analyses are compared soon enough, and by the model that *settings* name."""
+    from kg.embedders import embedder_of  # noqa: PLC0415 - numpy takes long to import, and this is one check of many
+    from kg.keeping_up import KeepingUp  # noqa: PLC0415 - as above
+
+    about = "similar"
+    try:
+        row = connection.execute(sql("similarity_state")).fetchone() or {}
+        found = KeepingUp.from_row(row, embedder_of(settings))
+    except psycopg.errors.UndefinedTable:  # What is missing, the finding about migrations says.
+        return
+    except SettingsError as error:
+        yield broken(about, error.message, error.mend)
+        return
+    if found.late:
+        yield weak(
+            about,
+            f"Not compared yet: {found.waiting:,} statements about analyses, the oldest for {found.age_s / 60:.0f} "
+            "minutes.",
+            "After an import that is so for a while; otherwise `imem logs celery` shows why.",
+        )
+    if found.of_another:
+        yield weak(
+            about,
+            f"Analyses are compared by {found.rests_on}, and {found.wanted} is what is set here.",
+            "The worker makes vectors and index anew in the background and then changes over; `imem logs celery` shows "
+            "what is in its way. What is new waits until then.",
+        )
+    if not found.late and not found.of_another:
+        yield fine(about, f"analyses are compared by {found.rests_on or found.wanted}")
 
 
 def errors(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:

@@ -77,7 +77,7 @@ def postgres(settings: Settings, clock: Clock) -> list[Finding]:
     url = settings.postgres_url.get_secret_value()
     try:
         with psycopg.connect(url, connect_timeout=_PATIENCE_S, autocommit=True, row_factory=dict_row) as connection:
-            findings = list(_ask_postgres(connection, clock, about))
+            findings = list(_ask_postgres(connection, settings, clock, about))
         findings += _postgres_owner(settings, about)
     except psycopg.OperationalError as error:
         if "authentication failed" in str(error):
@@ -86,7 +86,9 @@ def postgres(settings: Settings, clock: Clock) -> list[Finding]:
     return findings
 
 
-def _ask_postgres(connection: psycopg.Connection[dict[str, Any]], clock: Clock, about: str) -> Iterator[Finding]:
+def _ask_postgres(
+    connection: psycopg.Connection[dict[str, Any]], settings: Settings, clock: Clock, about: str
+) -> Iterator[Finding]:
     before = clock.now()
     server = connection.execute(sql("doctor_server")).fetchone() or {}
     after = clock.now()
@@ -119,6 +121,7 @@ def _ask_postgres(connection: psycopg.Connection[dict[str, Any]], clock: Clock, 
         yield from _delivery(connection)
         yield from _horizon(connection, about)
         yield from doctor_data.scores(connection)
+        yield from doctor_data.similar(connection, settings)
         yield from doctor_data.errors(connection)
 
 

@@ -29,11 +29,14 @@ from imem.stores import Stores, secret
 from imem.workers.router import routing
 from journal.bell import Cycle, StreamBell
 from journal.echo import Speaker
+from journal.errors import SettingsError
 from journal.settings import Settings
 from kg.applier import Applier
+from kg.embedders import embedder_of
 from kg.engine import Graph
+from kg.keeping_up import watch_similar
 from kg.project import Event
-from kg.similar import SimilarTo
+from kg.similar import PROFILED, SimilarTo, reprofiled
 from kg.tasks import SIMILAR
 from kg.warm import AWAITED, warm, warm_writing, worth_warming
 from sync.dead import DeadAlerts
@@ -47,7 +50,7 @@ SETTLING: Final = frozenset(
 """Events after which there may be something to settle."""
 
 COMPARING: Final = frozenset(
-    {"record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern"},
+    {"record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern", PROFILED},
 )
 """Events after which there may be something to compare."""
 
@@ -203,12 +206,16 @@ def _post(stores: Stores) -> _Post:
         for asker in askers:
             asker.applied(frozenset(event.kind for event in events))
 
+    async def written(events: Sequence[Event]) -> None:
+        await told_of.written(events)
+        await reprofiled(stores.database, events)
+
     told_of = Told(stores.database, Teller(durable, lambda: bool(applier.lease.epoch)))
     applier = Applier(
         stores.database,
         stores.graph,
         bell,
-        written=told_of.written,
+        written=written,
         applied=applied,
         derived=told_of.derived,
         announce=speaker.say,
@@ -222,9 +229,20 @@ def _post(stores: Stores) -> _Post:
         *(asker.run() for asker in askers),
         told_of.teller.run(),
         watch_queue(stores.database, lambda: applier.yielding),
+        *_watching_similar(stores),
         routing(stores, priority=priority),
     )
     return _Post(applier, warmer, work, (bell, speaker, durable, stores.graph))
+
+
+def _watching_similar(stores: Stores) -> tuple[Coroutine[Any, Any, None], ...]:
+    """Return what keeps an eye on comparing; nothing where its settings are wrong: events are applied all the same."""
+    try:
+        embedder = embedder_of(stores.settings)
+    except SettingsError as error:
+        log.warning("applier.not_watching", what="similar", reason=str(error))
+        return ()
+    return (watch_similar(stores.database, embedder),)
 
 
 async def _serve(settings: Settings) -> None:

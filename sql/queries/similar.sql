@@ -80,6 +80,22 @@ FROM (
 WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key
   AND (e.standing <> (e.position = s.position) OR e.sole <> (s.statements = 1))
 
+-- due_of_profiles --
+-- Has all analyses of a company compared anew where one of the given statements of its profile names another sector or size than
+-- what stood before it. A row has the statement's position: doing it again adds nothing while it waits.
+INSERT INTO similarity_due (position, key)
+SELECT e.position, a.key FROM event AS e
+LEFT JOIN LATERAL (
+    SELECT b.payload -> 'groups' -> 'profile' AS profile FROM record_history AS y JOIN event AS b ON b.position = y.position
+    WHERE y.kind = 'Company' AND y.key = e.record_key AND y.grp = 'profile' AND y.position < e.position
+    ORDER BY y.order_key DESC LIMIT 1
+) AS before ON true
+JOIN record_head AS a ON a.subject_id = 'company:' || e.record_key AND a.kind = 'Analysis' AND a.grp = 'core'
+WHERE e.position = ANY (%(positions)s::bigint[])
+  AND (before.profile -> 'sector', before.profile -> 'size_class')
+      IS DISTINCT FROM (e.payload -> 'groups' -> 'profile' -> 'sector', e.payload -> 'groups' -> 'profile' -> 'size_class')
+ON CONFLICT (position, key) DO NOTHING
+
 -- similarity_claim --
 -- The oldest rows that say which analyses are to be compared anew.
 SELECT position, key FROM similarity_due ORDER BY position, key LIMIT %(limit)s
@@ -90,9 +106,22 @@ DELETE FROM similarity_due AS d USING unnest(%(positions)s::bigint[], %(keys)s::
 WHERE d.position = n.position AND d.key = n.key
 
 -- similarity_waiting --
--- How many rows wait to be compared, the oldest of them and its age in seconds, and whether the given analyses are among them.
-SELECT count(*) AS waiting, min(created_at) AS since, extract(epoch FROM imem_now() - min(created_at))::float8 AS age_s,
-    coalesce(bool_or(key = ANY (%(keys)s::text[])), false) AS own FROM similarity_due
+-- How many rows wait to be compared, up to a limit, the oldest of them and its age in seconds, and whether the given analyses are
+-- among them. It is asked for each answer, and after an import very many wait.
+SELECT (SELECT count(*) FROM (SELECT FROM similarity_due LIMIT %(limit)s) AS counted) AS waiting,
+    f.created_at AS since, extract(epoch FROM imem_now() - f.created_at)::float8 AS age_s,
+    EXISTS (SELECT FROM similarity_due WHERE key = ANY (%(keys)s::text[])) AS own
+FROM (VALUES (1)) AS one LEFT JOIN (SELECT created_at FROM similarity_due ORDER BY position LIMIT 1) AS f ON true
+
+-- similarity_state --
+-- How far comparing is behind: how many statements wait and for how long the oldest, in seconds; and what the version of the index
+-- that is read rests on, null before the first.
+SELECT w.waiting, w.age_s, m.model_id, m.dimension, b.rules
+FROM (
+    SELECT count(*) AS waiting, coalesce(extract(epoch FROM imem_now() - min(created_at)), 0)::float8 AS age_s FROM similarity_due
+) AS w
+LEFT JOIN similarity_build AS b ON b.state = 'current'
+LEFT JOIN embedding_model AS m ON m.model = b.model
 
 -- nearest --
 -- Of each of the given analyses, those on other subjects that are nearest by the index, as far as they were known.
@@ -125,7 +154,13 @@ CROSS JOIN LATERAL (
 ORDER BY a.key, n.distance, n.candidate
 
 -- vectors_known --
--- How many vectors were known at a moment, up to a limit.
+-- How many vectors could be known at a moment, up to a limit: by their index alone, whatever their rows weigh.
+SELECT count(*) AS known FROM (
+    SELECT FROM embedding WHERE model = %(model)s::smallint AND kind = 'Analysis' AND known_at <= %(known_until)s LIMIT %(limit)s
+) AS counted
+
+-- vectors_recorded --
+-- The same of those that were on file by then.
 SELECT count(*) AS known FROM (
     SELECT FROM embedding
     WHERE model = %(model)s::smallint AND kind = 'Analysis' AND known_at <= %(known_until)s AND recorded_at <= %(recorded_until)s

@@ -26,6 +26,8 @@ from tests.bench.worlds import world as make_world
 from tests.conftest import settings_for, temporary_home
 
 SCALES: Final = {"full": (1_500, 15_000), "tiny": (60, 600)}
+PATTERNS: Final = {"full": (2_000, 5_000), "tiny": (80, 200)}
+"""How many patterns stand beside so many analyses."""
 EXAMPLES: Final = ("trading_desk", "flusight")
 
 HEAP_MB: Final = 1024
@@ -66,14 +68,16 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """Give a stack with one data set loaded, measured while it was."""
     with TemporaryDirectory(prefix="imem-bench-") as folder, temporary_home() as home, temporary_home() as bare:
         settings = settings_for(home, neo4j_heap_mb=HEAP_MB, neo4j_pagecache_mb=PAGECACHE_MB)
+        patterns = 0
         if request.param == "examples":
             examples = root_of("imem", "examples")
             data, paths = "examples", [examples / name / f"{name}.jsonl.gz" for name in EXAMPLES]
         else:
             analyses = SCALES[_scale()][request.param == "large"]
+            patterns = PATTERNS[_scale()][request.param == "large"]
             data, paths = f"{analyses:,}", [Path(folder) / f"history-{analyses}.jsonl"]
             write(analyses, paths[0])
-        with make_world(data, paths, bare, settings) as made:
+        with make_world(data, paths, bare, settings, patterns=patterns) as made:
             yield made
 
 

@@ -222,6 +222,27 @@ class History:
         return {"record": "DataContradiction", "known_at": known, "core": core}
 
 
+def patterns(count: int) -> Iterator[Line]:
+    """
+    Yield statements of *count* patterns, four of five of them active, over all sectors and none.
+
+    Only the subsystem of patterns states such: they are no part of what is loaded.
+    """
+    chance = random.Random(20260603)
+    known = text(START - timedelta(days=1))
+    for nth in range(count):
+        sector = nth % (SECTORS + 1)
+        core = {"pattern_id": f"pattern-{nth:05}", "name": f"{chance.choice(_WORDS)} leads {chance.choice(_WORDS)}"}
+        core |= {"category": chance.choice(_WORDS)} | ({"sector": f"sector_{sector:02}"} if sector < SECTORS else {})
+        status = {"status": "deprecated" if nth % 5 == 0 else "active", "quarantined": False}
+        performance = {
+            "success_rate": round(chance.uniform(0.3, 0.9), 4),
+            "occurrence_count": chance.randrange(5, 500),
+        }
+        groups = {"status": status, "performance": performance}
+        yield {"record": "Pattern", "known_at": known, "core": core, "groups": groups}
+
+
 def _agent(number: int) -> str:
     return f"agent_{number:02}"
 

@@ -18,6 +18,7 @@ ORDER: Final = (
     "journal alone, the same file again",
     "scoring after the load",
     "comparing after the load",
+    "seeding by the offline import",
     "brief p50",
     "brief p95",
     "brief p99",

@@ -15,21 +15,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import psutil
 import psycopg
 
 from imem.local.migrate import migrate
 from imem.local.supervisor import LocalStack
 from imem.local.workers import environment
-from journal.settings import Settings
+from journal.actors import Actor
+from journal.database import Database
+from journal.deadline import Deadline
+from journal.gateway import Gateway
+from journal.settings import Role, Settings
 from journal.statements import sql
+from kg.entries import entry_of
+from kg.lines import parse_line
 from tests.bench import floor
+from tests.bench.generate import patterns as made_up
 
 LOOK_S: Final = 0.05
 WEIGH_S: Final = 1.0
 SCORED_WITHIN_S: Final = 600.0
 COMPARED_WITHIN_S: Final = 1800.0
 _ROLES: Final = ("working", "durable", "cache")
+
+IMPORTER: Final = Actor("import:bench", Role.HUMAN_ADMIN, may_import=True)
 
 _RATES: Final = """
 WITH applied AS (
@@ -139,8 +149,10 @@ class World:
 
 
 @contextmanager
-def world(data: str, paths: Sequence[Path], floor_home: Path, settings: Settings) -> Iterator[World]:
-    """Measure the floor on bare servers of its own, then start a stack, load *paths*, and lend it."""
+def world(
+    data: str, paths: Sequence[Path], floor_home: Path, settings: Settings, *, patterns: int = 0
+) -> Iterator[World]:
+    """Measure the floor on bare servers of its own, then start a stack, load *paths*, state *patterns*, and lend it."""
     least = _floor(settings.model_copy(update={"home": floor_home}), paths)
     begun = time.perf_counter()
     with LocalStack(settings, migrate=migrate) as stack:
@@ -148,6 +160,11 @@ def world(data: str, paths: Sequence[Path], floor_home: Path, settings: Settings
         weights = Weights()
         with weights.watching(stack):
             loaded = _load(settings, stack.settings, paths)
+        asyncio.run(state_patterns(stack.settings, patterns))
+        with psycopg.connect(floor.admin_url(stack.settings), autocommit=True) as conn:
+            all_done(conn)
+            # What autovacuum would do within a minute: an old memory is asked far more often than a new one.
+            conn.execute("ANALYZE")
         yield World(data, stack.settings, started_s, loaded, least, weights)
 
 
@@ -178,8 +195,6 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
             assert time.perf_counter() - begun < COMPARED_WITHIN_S, "The analyses were not compared in time."
             time.sleep(LOOK_S)
         comparing_s = time.perf_counter() - begun
-        # What autovacuum would do within a minute: an old memory is asked far more often than a new one.
-        conn.execute("ANALYZE")
     return Load(
         events=told["new"] + told["changed"],
         seconds=told["seconds"],
@@ -190,6 +205,26 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
         scoring_s=scoring_s,
         comparing_s=comparing_s,
     )
+
+
+def all_done(conn: psycopg.Connection[Any]) -> None:
+    """Wait until the graph holds everything, and everything is scored."""
+    begun = time.perf_counter()
+    while _one(conn, sql("pipelines_due"))[0]:
+        assert time.perf_counter() - begun < SCORED_WITHIN_S, "Not everything was done in time."
+        time.sleep(LOOK_S)
+
+
+async def state_patterns(settings: Settings, count: int) -> None:
+    """Have the journal hold *count* patterns, as their subsystem states them: a load may not."""
+    assert settings.postgres_url is not None
+    lines = [parse_line(orjson.dumps(line), needs_known_at=False, writer="patterns") for line in made_up(count)]
+    database = Database(settings.postgres_url.get_secret_value(), size=2)
+    try:
+        if lines:
+            await Gateway(database, IMPORTER).append([entry_of(line) for line in lines], deadline=Deadline.never())
+    finally:
+        await database.close()
 
 
 def rebuilt(settings: Settings) -> dict[str, float]:

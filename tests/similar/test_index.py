@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
+import psycopg
 import pytest
 
-from journal.errors import StoreUnavailable
+from journal.deadline import Deadline
+from journal.errors import StatementRejected, StoreUnavailable
 from kg.asof import END_OF_TIME
+from kg.embedders import Vectors
 from kg.neighbours import features_of
+from kg.project import Event
+from kg.similar import reprofiled
 from kg.similarity import NEIGHBOURS, reranked
 from tests.similar.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
 
@@ -149,6 +157,47 @@ async def test_claims_make_alike(house: House) -> None:
     assert dict(lists["b"])["a"] == dict(lists["a"])["b"]
 
 
+@pytest.mark.spec("PF-9")
+async def test_what_is_new_waits_for_a_page_of_a_rebuild_and_no_longer(house: House) -> None:
+    """Another process that holds the lock of a page does not send what is new to the next turn of the clock."""
+    await house.say(*crowd(10))
+    with psycopg.connect(house.admin_url) as conn:
+        conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('imem.similarity', 0))")
+        updating = asyncio.create_task(house.update())
+        waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while not await house.rows(waiting):
+            assert not updating.done(), updating
+            await asyncio.sleep(0.01)
+    done = await updating
+    assert (done.analyses, done.busy) == (10, False)
+
+
+async def test_another_sector_makes_others_alike(house: House) -> None:
+    """A company that is said to be in another sector is compared anew, on both sides; another name changes nothing."""
+    await house.say(
+        company("A", sector="energy"), company("B", sector="energy"),
+        analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"),
+    )  # fmt: skip
+    await house.update()
+    before = dict((await house.lists())["a"])["b"]
+
+    async def told(*lines: dict[str, Any]) -> None:
+        """Do what the applier does once the graph holds them."""
+        receipts = await house.say(*lines)
+        given = {"after": min(one.position or 0 for one in receipts) - 1, "upto": 2**62, "limit": 100}
+        rows = await house.database.named("events_after", given, deadline=NEVER)
+        for _ in range(2):
+            await reprofiled(house.database, [Event.from_row(row) for row in rows])
+
+    await told(company("B", day(1), sector="energy", name="Beth"))
+    assert (await house.update()).analyses == 0
+    await told(company("B", day(2), sector="banks"), company("C", day(2), sector="banks"))
+    assert (await house.update()).analyses == 1
+    lists = await house.lists()
+    assert dict(lists["a"])["b"] < before
+    assert dict(lists["b"])["a"] == dict(lists["a"])["b"]
+
+
 async def test_patterns_count_while_they_are_active(house: House) -> None:
     """A pattern that nobody may see makes nobody alike."""
     await house.say(
@@ -183,6 +232,41 @@ async def test_an_endpoint_that_is_away_leaves_the_work_due(house: House) -> Non
     house.embedder.away = False
     assert (await house.update()).analyses == 1
     assert "late" in await house.lists()
+
+
+@dataclass
+class Choosy(Directions):
+    """Refuses a whole call for one word in it, and everything where its key is wrong."""
+
+    word: str = "forbidden"
+    wrong_key: bool = False
+
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+        if self.wrong_key or any(self.word in text or not text.strip() for text in texts):
+            raise StatementRejected("The endpoint for vectors refused with status 400.")
+        return await super().embed(texts, deadline=deadline)
+
+
+async def test_a_text_that_is_refused_holds_up_nobody(house: House) -> None:
+    """The others are compared; where everything is refused, nothing is done, and all of it stays due."""
+    empty = analysis("blank", "company:BLANK", "   ", kind="")
+    await house.say(*crowd(20), analysis("bad", "company:BAD", "near forbidden things"), empty)
+    embedder = Choosy(wrong_key=True)
+    house.embedder = embedder
+    with pytest.raises(StatementRejected):
+        await house.update()
+    assert await house.rows("SELECT FROM embedding") == []
+    assert await house.rows("SELECT FROM similarity_due WHERE key = 'bad'")
+
+    embedder.wrong_key = False
+    assert (await house.update()).vectors == 21
+    assert await house.rows("SELECT FROM similarity_due") == []
+    lists = await house.lists()
+    assert "blank" in lists
+    assert "bad" not in lists
+    embedder.word = "nothing at all"
+    assert (await house.rebuild()).vectors == 1
+    assert "bad" in await house.lists()
 
 
 async def test_an_analysis_about_a_question_is_read_with_it(house: House) -> None:

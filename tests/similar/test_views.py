@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
-from typing import Any
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
 
 import psycopg
 import pytest
+from pydantic import SecretStr
+from typer.testing import CliRunner
 
 from credibility.settle import settle_due
+from imem.cli import app
+from imem.memory import Memory
 from journal.actors import Actor
-from journal.errors import BadInput, PermissionDenied, StatementRejected
+from journal.errors import BadInput, PermissionDenied, StatementRejected, UnknownSubject
 from journal.gateway import Gateway
 from journal.settings import Role
+from kg.asof import AsOf
+from kg.engine import Graph
 from kg.views import BUILDS, View, build, rebuild
+from recall.arms import Limits, Question, patterns_of_view
+from recall.model import Completeness, Quality
 from recall.views import view
 from tests.similar.conftest import NEVER, House, analysis, company, day
 
@@ -84,11 +96,65 @@ async def test_what_they_hold(told: House) -> None:
     assert 0 <= found.age_s < 60
 
 
+async def test_people_and_programs_read_them(
+    told: House, light_stack: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Through Memory a subject goes by any name that it has, an agent sees its own record alone; the command prints."""
+    given = {"postgres_url": SecretStr(told.url), "neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": SecretStr("x")}
+    settings = light_stack.settings.model_copy(update={**given, "actor": "ann", "role": Role.AGENT})
+    async with Memory.open(settings) as memory:
+        assert await memory.view("top_patterns", "energy") is None
+        await rebuild(told.database, deadline=NEVER)
+        summary = await memory.view("company_summaries", "A")
+        assert summary is not None
+        assert (summary.key, summary.value["newest_analysis"]) == ("company:A", "a2")
+        own, sector = await memory.view("agent_credibility", "ann"), await memory.view("top_patterns", "nowhere")
+        assert own is not None
+        assert sector is not None
+        assert (own.value[0]["domain"], sector.value) == ("d", None)
+        with pytest.raises(PermissionDenied):
+            await memory.view("agent_credibility", "bob")
+        with pytest.raises(UnknownSubject):
+            await memory.view("company_summaries", "nobody")
+        with pytest.raises(BadInput, match="deadline_ms"):
+            await memory.view("top_patterns", "energy", deadline_ms=9)
+
+    for name in ("postgres_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"):
+        monkeypatch.setenv(f"IMEM_{name.upper()}", getattr(settings, name).get_secret_value())
+    monkeypatch.setenv("IMEM_NEO4J_URL", "bolt://127.0.0.1:1")
+    monkeypatch.setenv("IMEM_HOME", str(tmp_path))
+    run = CliRunner().invoke
+    done = await asyncio.to_thread(run, app, ["view", "company_summaries", "A"])
+    none = await asyncio.to_thread(run, app, ["view", "top_patterns", "nowhere"])
+    assert json.loads(done.stdout)["value"] == summary.value
+    assert (done.exit_code, none.exit_code) == (0, 1)
+
+
 async def test_a_withdrawn_pattern_is_gone_at_once(told: House) -> None:
     """The view is not made anew, and the answer is right all the same."""
     await rebuild(told.database, deadline=NEVER)
     await told.say(pattern("p2", "deprecated", 9, rate=0.9))
     assert [one["pattern_id"] for one in (await read(told, "top_patterns", "*")).value] == ["p1"]
+
+
+async def test_the_view_stands_in_where_the_time_is_over(told: House) -> None:
+    """The best of the sector and of none, labelled, without what was withdrawn since; as of a day it knows nothing."""
+
+    def ask(asked: datetime | None = None) -> Question:
+        at = AsOf(asked or datetime.now(UTC), asked=asked)
+        return Question("company:A", at, told.gateway, cast("Graph", None), NEVER, Limits(), 2.0)
+
+    async def shown(question: Question) -> list[str]:
+        arm = await patterns_of_view(question)
+        assert (arm.quality, arm.completeness) == (Quality.PARTIAL, Completeness.TOP_N)
+        return [item.key for item in arm.items]
+
+    assert await shown(ask()) == ["p2", "p1", "p4"], "never made: by the journal"
+    await rebuild(told.database, deadline=NEVER)
+    await told.say(pattern("p9", "active", 8, rate=0.99), pattern("p2", "deprecated", 9, rate=0.9))
+    assert await shown(ask()) == ["p1", "p4"], "p9 is in the next making"
+    assert "of a view" in str((await patterns_of_view(ask())).reason)
+    assert await shown(ask(day(7))) == ["p2", "p1", "p4"]
 
 
 async def test_a_making_that_fails_leaves_the_old_one(told: House) -> None:

@@ -1,0 +1,69 @@
+"""Ten times as many analyses as the largest institution is meant to have, seeded by Neo4j's offline import."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from imem.stores import Stores
+from journal.deadline import Deadline
+from kg.asof import END_OF_TIME
+from recall.model import Briefing, Quality
+from tests.bench.conftest import HEAP_MB, PATTERNS, SCALES
+from tests.bench.seeding import Seeded, seeded
+from tests.bench.table import Figure, Table, percentile
+from tests.bench.test_memory import COUNTS, measured_briefs
+from tests.bench.test_similar import timed
+from tests.conftest import settings_for, temporary_home
+
+pytestmark = pytest.mark.bench
+
+PAGECACHE_MB = 1024
+"""Of a graph ten times as large, in MB; the others have 256."""
+
+
+@pytest.fixture(scope="module")
+def far(table: Table) -> Iterator[Seeded]:
+    with temporary_home() as home:
+        settings = settings_for(home, neo4j_heap_mb=HEAP_MB, neo4j_pagecache_mb=PAGECACHE_MB)
+        with seeded(settings, SCALES[table.scale][1] * 10, PATTERNS[table.scale][1]) as made:
+            yield made
+
+
+def cut_short(answer: Briefing) -> bool:
+    """Say whether a part is missing; that an index looked at part of very many vectors is as it should be."""
+    return any(
+        arm.quality is not Quality.EXACT and "by an index" not in (arm.reason or "") for arm in answer.arms.values()
+    )
+
+
+@pytest.mark.spec("PF-1")
+async def test_brief(far: Seeded, table: Table) -> None:
+    """A briefing with all arms takes less than twice as long as with a tenth of the analyses."""
+    note = "events of a fiftieth stated and scored, the rest copied; graph by `database import full`"
+    table.add(
+        Figure(name="seeding by the offline import", data=far.data, value=far.seconds, unit="s", bar=600, note=note)
+    )
+    async with Stores.open(far.settings) as stores:
+        await measured_briefs(far.data, stores, table, COUNTS[table.scale], bar=None, less=cut_short)
+
+
+async def test_similar(far: Seeded, table: Table) -> None:
+    """Candidates by the index are found as soon as among a tenth."""
+    now = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME, "limit": 50}
+    never = Deadline.never()
+    async with Stores.open(far.settings) as stores:
+        [model] = await stores.database.named("model_in_use", deadline=never)
+        rows = await stores.database.rows("SELECT key FROM embedding ORDER BY key", deadline=never)
+        keys = random.Random(3).sample([row["key"] for row in rows], 200)
+        taken = await timed(
+            lambda key: stores.database.named(
+                "nearest", {"model": model["model"], "keys": [key], **now}, deadline=never
+            ),
+            keys,
+        )
+    note = "50 candidates by HNSW, of made-up vectors"
+    name = "similar, by the index p95"
+    table.add(Figure(name=name, data=far.data, value=percentile(taken, 0.95), unit="ms", bar=10, note=note))

@@ -12,7 +12,8 @@ answer is more than a stale one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,23 +38,28 @@ class Standing:
         bookmark: the newest change: what a load that begins now has seen.
         since: changes before that one are not known.
         changed: number of a tag → the change that last had it; of those that were asked about.
+        heard_s: when the answer came, by the monotonic clock: what was told of before is committed and in the graph.
     """
 
     bookmark: Bookmark
     since: int
     changed: Mapping[int, int]
+    heard_s: float
 
     def holds(self, entry: Entry) -> bool:
+        """Return whether nothing that *entry* hangs on has changed since it was loaded; see :meth:`unchanged`."""
+        return self.unchanged(entry.bookmark, entry.tags)
+
+    def unchanged(self, seen: Bookmark, tags: Collection[str]) -> bool:
         """
-        Return whether nothing that *entry* hangs on has changed since it was loaded.
+        Return whether nothing that bears one of *tags* has changed since *seen*.
 
         Raises:
-            KeyError: one of its tags was not asked about.
+            KeyError: one of the tags was not asked about.
         """
-        seen = entry.bookmark
         if seen.server != self.bookmark.server or not self.since <= seen.number <= self.bookmark.number:
             return False
-        return all(self.changed[number_of_tag(tag)] <= seen.number for tag in entry.tags)
+        return all(self.changed[number_of_tag(tag)] <= seen.number for tag in tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ class Changes:
             Bookmark(server.decode("ascii"), int(newest)),
             int(since),
             dict(zip(numbers, (int(change or 0) for change in changed), strict=True)),
+            time.monotonic(),
         )
 
     async def told_after(self, number: int, *, deadline: Deadline) -> list[tuple[int, frozenset[str]]]:

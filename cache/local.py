@@ -16,7 +16,16 @@ MOST_ENTRIES: Final = 10_000
 MOST_BYTES: Final = 64 * 1024 * 1024
 """What one process keeps at most; whichever bound is met first."""
 
+_SPARE: Final = 100
+"""Entries that are gone whose tags may stay, beside as many as there are entries."""
+
 TIER: Final = "C2"
+
+# Looked up once: that is dearer than to count.
+_ENTRIES: Final = ENTRIES.labels(TIER)
+_BYTES: Final = BYTES.labels(TIER)
+_EVICTIONS: Final = EVICTIONS.labels(TIER)
+_INVALIDATIONS: Final = INVALIDATIONS.labels(TIER)
 
 
 class Local:
@@ -35,6 +44,9 @@ class Local:
         self._entries: TLRUCache[bytes, Entry, datetime] = TLRUCache(
             most_bytes, ttu=lambda _, entry, __: entry.stale_until, timer=clock.now, getsizeof=_size
         )
+        # Beside the entries: to look at one would be to use it, and those used least are the first to go. Some of these
+        # may be gone already.
+        self._tags: dict[bytes, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -57,34 +69,41 @@ class Local:
         self._entries[key] = entry
         while len(self._entries) > self._most_entries:
             self._entries.popitem()
-        EVICTIONS.labels(TIER).inc(max(0, before - len(self._entries)))
+        _EVICTIONS.inc(max(0, before - len(self._entries)))
+        self._tags[key] = entry.tags
+        if len(self._tags) > 2 * len(self._entries) + _SPARE:
+            self._tags = {key: tags for key, tags in self._tags.items() if key in self._entries}
         self._show()
 
     def drop(self, key: bytes) -> None:
         """Drop one entry, if it is there."""
+        self._tags.pop(key, None)
         if self._entries.pop(key, None) is not None:
-            INVALIDATIONS.labels(TIER).inc()
+            _INVALIDATIONS.inc()
             self._show()
 
     def drop_tagged(self, tags: Collection[str]) -> int:
         """Drop what bears one of *tags*; return how many."""
         wanted = frozenset(tags)
-        gone = [key for key, entry in self._entries.items() if not wanted.isdisjoint(entry.tags)]
-        for key in gone:
-            self._entries.pop(key, None)
-        INVALIDATIONS.labels(TIER).inc(len(gone))
+        bearing = [key for key, tags in self._tags.items() if not wanted.isdisjoint(tags)]
+        gone = 0
+        for key in bearing:
+            del self._tags[key]
+            gone += self._entries.pop(key, None) is not None
+        _INVALIDATIONS.inc(gone)
         self._show()
-        return len(gone)
+        return gone
 
     def clear(self) -> None:
         """Drop everything: something was missed."""
-        INVALIDATIONS.labels(TIER).inc(len(self._entries))
+        _INVALIDATIONS.inc(len(self._entries))
         self._entries.clear()
+        self._tags.clear()
         self._show()
 
     def _show(self) -> None:
-        ENTRIES.labels(TIER).set(len(self._entries))
-        BYTES.labels(TIER).set(self._entries.currsize)
+        _ENTRIES.set(len(self._entries))
+        _BYTES.set(self._entries.currsize)
 
 
 def _size(entry: Entry) -> int:

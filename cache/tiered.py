@@ -95,6 +95,18 @@ class Loaded(Generic[T]):
     epoch: int | None = None
 
 
+Load = Callable[[Deadline, float], Awaitable[Loaded[T]]]
+"""
+Asks L3, until the deadline that it is given, for an answer of no earlier than a moment of the monotonic clock.
+
+By then it was known what had changed. What L3 said was the present before that moment may lack some of it, and would be
+kept as if it did not.
+"""
+
+ANY_TIME: Final = float("-inf")
+"""The moment of a load that nobody keeps."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """
@@ -131,6 +143,22 @@ class Answer(Generic[T]):
     age_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Landed(Generic[T]):
+    """
+    What a load has brought.
+
+    Attributes:
+        loaded: the answer.
+        seen: the newest change before the load began; none where nobody could say.
+        tags: what a change of makes it another.
+    """
+
+    loaded: Loaded[T]
+    seen: Bookmark | None
+    tags: Collection[str]
+
+
 @dataclass(slots=True)
 class Tiered:
     """
@@ -153,7 +181,7 @@ class Tiered:
     random: Callable[[], float] = random.random
     caches_ms: float = CACHES_MS
     listen: Callable[[], Coroutine[Any, Any, None]] | None = None
-    _flights: Flights[tuple[Any, Entry | None]] = field(default_factory=Flights)
+    _flights: Flights[_Landed[Any]] = field(default_factory=Flights)
     _warming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_WARMING))
     _beside: set[asyncio.Task[Any]] = field(default_factory=set)
     _ending: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -209,8 +237,6 @@ class Tiered:
             return Found(standing=standing)
         if state is State.ABSENT:
             return Found(standing=standing)
-        if tier == "C1":
-            self.local.put(key, entry)
         return Found(entry, state, tier, standing)
 
     # Answering
@@ -218,7 +244,7 @@ class Tiered:
     async def get(
         self,
         query: Query[T],
-        load: Callable[[Deadline], Awaitable[Loaded[T]]],
+        load: Load[T],
         *,
         deadline: Deadline,
         epoch: int | None = None,
@@ -227,7 +253,7 @@ class Tiered:
         Return the answer: from C2, from C1, or loaded once for all who ask.
 
         Args:
-            load: asks L3, until the deadline that it is given.
+            load: asks L3.
             epoch: of the status of patterns; none where it could not be read.
 
         Raises:
@@ -278,7 +304,7 @@ class Tiered:
 
     def _thing(self, query: Query[T], key: bytes, entry: Entry) -> T:
         """
-        Return the answer that *entry* holds, decoded once in this process.
+        Return the answer that *entry* holds, decoded once in this process, where it is kept from then on.
 
         Raises:
             ValueError: it cannot be decoded.
@@ -293,7 +319,7 @@ class Tiered:
         self,
         query: Query[T],
         found: Found,
-        load: Callable[[Deadline], Awaitable[Loaded[T]]],
+        load: Load[T],
         *,
         deadline: Deadline,
         epoch: int | None = None,
@@ -311,51 +337,51 @@ class Tiered:
         if why == "asked":
             requests("L3", query.kind, "miss").inc()
         if query.key is None:
-            loaded = await load(deadline)
+            loaded = await load(deadline, ANY_TIME)
             LOADS.labels(query.kind, why).inc()
             return Answer(loaded.value, loaded.moment, "L3")
-        key, bookmark = query.key, found.standing.bookmark if found.standing is not None else None
+        key, standing = query.key, found.standing
         while True:
             entry = self.local.get(key)
             if entry is not None and entry is not found.entry and await self._good(query, entry, epoch, deadline):
                 # Loaded since this caller looked.
                 return Answer(self._thing(query, key, entry), entry.moment, "C2")
             one_load = partial(
-                self._one_load, query, key, load, bookmark=bookmark, epoch=epoch, deadline=deadline, why=why
+                self._one_load, query, key, load, standing=standing, epoch=epoch, deadline=deadline, why=why
             )
-            (value, entry), joined = await self._flights.join(key, one_load, deadline=deadline)
+            landed, joined = await self._flights.join(key, one_load, deadline=deadline)
             if not joined:
                 break
             SHARED_LOADS.labels(query.kind).inc()
-            older = query.shows_patterns and (epoch is None or (value.epoch or 0) < epoch)
-            if not older and (entry is None or await self._still_holds(entry, deadline)):
+            older = query.shows_patterns and (epoch is None or (landed.loaded.epoch or 0) < epoch)
+            if not older and (landed.seen is None or await self._unchanged(landed.seen, landed.tags, deadline)):
                 break
             standing = await self.changes.standing(deadline=deadline.within_ms(self.caches_ms))
-            bookmark = standing.bookmark if standing is not None else None
-        loaded = value
-        return Answer(loaded.value, loaded.moment, "L3")
+        return Answer(landed.loaded.value, landed.loaded.moment, "L3")
 
     async def _one_load(
         self,
         query: Query[T],
         key: bytes,
-        load: Callable[[Deadline], Awaitable[Loaded[T]]],
+        load: Load[T],
         *,
-        bookmark: Bookmark | None,
+        standing: Standing | None,
         epoch: int | None,
         deadline: Deadline,
         why: str,
-    ) -> tuple[Loaded[T], Entry | None]:
+    ) -> _Landed[T]:
         """Load, unless another process does, and keep what is whole."""
         token: bytes | None = None
-        if self.shared is not None and bookmark is not None:
+        if self.shared is not None and standing is not None:
             token, entry = await self._from_another(self.shared, query, key, epoch, deadline)
-            if entry is not None:
+            answer = self._decoded(query, Found(entry, State.FRESH, "C1"))
+            if entry is not None and answer is not None:
                 SHARED_LOADS.labels(query.kind).inc()
-                return Loaded(self._thing(query, key, entry), entry.moment, epoch=entry.epoch), entry
+                return _Landed(Loaded(answer.value, entry.moment, epoch=entry.epoch), entry.bookmark, entry.tags)
+        bookmark = standing.bookmark if standing is not None else None
         kept: Entry | None = None
         try:
-            loaded = await load(deadline)
+            loaded = await load(deadline, standing.heard_s if standing is not None else ANY_TIME)
             LOADS.labels(query.kind, why).inc()
             kept = self._entry(query, loaded, bookmark)
             if kept is not None:
@@ -363,7 +389,7 @@ class Tiered:
         finally:
             if self.shared is not None and token is not None:
                 self._later(self.shared.end(key, token, kept, now=self.clock.now()), brief=True)
-        return loaded, kept
+        return _Landed(loaded, bookmark, loaded.tags)
 
     async def _from_another(
         self, shared: Shared, query: Query[T], key: bytes, epoch: int | None, deadline: Deadline
@@ -385,11 +411,11 @@ class Tiered:
     async def _good(self, query: Query[Any], entry: Entry, epoch: int | None, deadline: Deadline) -> bool:
         if entry.state(self.clock.now()) is not State.FRESH or not _shows(query, entry, epoch):
             return False
-        return await self._still_holds(entry, deadline)
+        return await self._unchanged(entry.bookmark, entry.tags, deadline)
 
-    async def _still_holds(self, entry: Entry, deadline: Deadline) -> bool:
-        standing = await self.changes.standing(entry.tags, deadline=deadline.within_ms(self.caches_ms))
-        return standing is not None and standing.holds(entry)
+    async def _unchanged(self, seen: Bookmark, tags: Collection[str], deadline: Deadline) -> bool:
+        standing = await self.changes.standing(tags, deadline=deadline.within_ms(self.caches_ms))
+        return standing is not None and standing.unchanged(seen, tags)
 
     def _entry(self, query: Query[T], loaded: Loaded[T], bookmark: Bookmark | None) -> Entry | None:
         if not loaded.keep or bookmark is None or (query.shows_patterns and loaded.epoch is None):
@@ -429,9 +455,7 @@ class Tiered:
         """Drop what bears one of *tags* from this process; what others hold falls by the epochs. Return how many."""
         return self.local.drop_tagged(tags)
 
-    async def warm(
-        self, works: Sequence[tuple[Query[Any], Callable[[Deadline], Awaitable[Loaded[Any]]]]], *, budget_ms: float
-    ) -> int:
+    async def warm(self, works: Sequence[tuple[Query[Any], Load[Any]]], *, budget_ms: float) -> int:
         """
         Load what is not there yet, at most three at a time, each within *budget_ms*; return how many were loaded.
 
@@ -439,9 +463,13 @@ class Tiered:
         """
         found = await self.look([query for query, _ in works], deadline=Deadline.after_ms(self.caches_ms))
 
-        async def one(query: Query[Any], load: Callable[[Deadline], Awaitable[Loaded[Any]]]) -> int:
+        async def one(query: Query[Any], load: Load[Any]) -> int:
             held = found.get(query.key, Found()) if query.key is not None else Found()
-            if query.key is None or (held.state is State.FRESH and not query.shows_patterns):
+            if query.key is None:
+                return 0
+            if held.state is State.FRESH and held.entry is not None and not query.shows_patterns:
+                if held.tier == "C1":
+                    self.local.put(query.key, held.entry)
                 return 0
             async with self._warming:
                 try:
@@ -452,9 +480,7 @@ class Tiered:
 
         return sum(await asyncio.gather(*(one(query, load) for query, load in works)))
 
-    def revalidate(
-        self, query: Query[T], found: Found, load: Callable[[Deadline], Awaitable[Loaded[T]]], *, budget_ms: float
-    ) -> None:
+    def revalidate(self, query: Query[T], found: Found, load: Load[T], *, budget_ms: float) -> None:
         """Load in the background what somebody was just served a stale copy of, unless that is under way."""
 
         async def work() -> None:

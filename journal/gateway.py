@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
@@ -117,27 +118,42 @@ class Gateway:
             PermissionDenied: the table does not allow it; one denial row was written. If even that row could not be
                 written, the call is denied all the same.
         """
+        actor = actor or self.actor
         with correlated():
-            return await self._decided(resource, action, operation, deadline, actor or self.actor)
+            await self._refuse(actor, resource, action, deadline)
+            if resource.type in _AUDITED or action in _AUDITED_ACTIONS:
+                row = _audit_row(actor, resource, action, authorized=True, outcome="granted")
+                await self.database.named("audit", row, deadline=deadline)
+            return await operation()
 
-    async def _decided(
-        self,
-        resource: Resource,
-        action: Action,
-        operation: Callable[[], Awaitable[T]],
-        deadline: Deadline,
-        actor: Actor,
-    ) -> T:
-        if not allowed(actor, resource, action):
-            await self._audit(actor, resource, action, authorized=False, outcome="denied", deadline=deadline)
-            raise PermissionDenied(
-                f"{actor.id} ({actor.role}) may not {_words(action)} {_words(resource.type)}"
-                f"{' of ' + resource.owner if resource.owner and resource.owner != actor.id else ''}.",
-                mend="The role comes from the settings or the token, not from the call.",
-            )
-        if resource.type in _AUDITED or action in _AUDITED_ACTIONS:
-            await self._audit(actor, resource, action, authorized=True, outcome="granted", deadline=deadline)
-        return await operation()
+    async def authorize_patterns(self, resource: Resource, *, deadline: Deadline) -> int:
+        """
+        Let the actor read patterns, which leaves a row, and return the epoch of their status, read with it.
+
+        Nothing may be shown before this has returned. It is :meth:`authorize_and_execute` of a read for those who go on
+        with what is kept, in one round trip.
+
+        Raises:
+            PermissionDenied: the table does not allow it; one denial row was written.
+            PostgresUnavailable, BudgetExceeded: there is no such row; retryable.
+        """
+        with correlated():
+            await self._refuse(self.actor, resource, Action.READ, deadline)
+            row = _audit_row(self.actor, resource, Action.READ, authorized=True, outcome="granted")
+            return int((await self.database.named("audit_patterns", row, deadline=deadline))[0]["epoch"])
+
+    async def _refuse(self, actor: Actor, resource: Resource, action: Action, deadline: Deadline) -> None:
+        """Refuse what the table does not allow; a denial that cannot be recorded is still a denial."""
+        if allowed(actor, resource, action):
+            return
+        row = _audit_row(actor, resource, action, authorized=False, outcome="denied")
+        with suppress(ImemError):
+            await self.database.named("audit", row, deadline=deadline)
+        raise PermissionDenied(
+            f"{actor.id} ({actor.role}) may not {_words(action)} {_words(resource.type)}"
+            f"{' of ' + resource.owner if resource.owner and resource.owner != actor.id else ''}.",
+            mend="The role comes from the settings or the token, not from the call.",
+        )
 
     def may(self, resource: Resource, action: Action) -> bool:
         """Return whether the actor may do *action* to *resource*; decides what an answer shows, and is not audited."""
@@ -301,29 +317,20 @@ class Gateway:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         return True
 
-    async def _audit(
-        self, actor: Actor, resource: Resource, action: Action, *, authorized: bool, outcome: str, deadline: Deadline
-    ) -> None:
-        try:
-            await self.database.named(
-                "audit",
-                {
-                    "actor": actor.id,
-                    "role": actor.role.value,
-                    "resource_type": resource.type.value,
-                    "resource_id": resource.id,
-                    "action": action.value,
-                    "authorized": authorized,
-                    "reason": None,
-                    "context": orjson.dumps({"owner": resource.owner, **_name()}).decode(),
-                    "outcome": outcome,
-                },
-                deadline=deadline,
-            )
-        except ImemError:
-            if authorized:
-                raise
-            # A denial that cannot be recorded is still a denial.
+
+def _audit_row(actor: Actor, resource: Resource, action: Action, *, authorized: bool, outcome: str) -> dict[str, Any]:
+    """Return the row of a decision, as statements take it."""
+    return {
+        "actor": actor.id,
+        "role": actor.role.value,
+        "resource_type": resource.type.value,
+        "resource_id": resource.id,
+        "action": action.value,
+        "authorized": authorized,
+        "reason": None,
+        "context": orjson.dumps({"owner": resource.owner, **_name()}).decode(),
+        "outcome": outcome,
+    }
 
 
 def _name() -> dict[str, str]:

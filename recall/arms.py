@@ -399,8 +399,8 @@ async def _contradictions(ask: Question, rows: Sequence[dict[str, Any]], total: 
 
 
 async def patterns(ask: Question) -> RecordsArm:
-    """Return the patterns that were active at the moment, of the subject's sector or of none, and nothing else."""
-    return await _patterns(ask, ask.limits.patterns * 100)
+    """Return the patterns that were active at the moment, of the subject's sector or of none, the best first."""
+    return await _patterns(ask, dating.MOST_PATTERNS)
 
 
 async def patterns_first(ask: Question) -> RecordsArm:
@@ -409,17 +409,14 @@ async def patterns_first(ask: Question) -> RecordsArm:
     return _less(await _patterns(ask, FIRST_PATTERNS), reason=reason)
 
 
-async def _patterns(ask: Question, limit: int) -> RecordsArm:
-    active = await dating.active_patterns(ask.database, ask.at, deadline=ask.deadline, limit=limit)
-    if not active:
-        return RecordsArm()
+async def _patterns(ask: Question, among: int) -> RecordsArm:
     subject = subject_ref(ask.subject_id)
-    found = (await ask.dated([subject, *(("Pattern", key) for key in active)])).records
-    sector = _sector(found.get(subject))
-    fitting = [one for one in found.values() if one.kind == "Pattern" and one.get("sector") in (None, sector)]
-    fitting.sort(key=lambda one: (-float(one.groups.get("performance", {}).get("success_rate", 0.0)), one.key))
-    items = [record(one) for one in fitting[: ask.limits.patterns]]
-    return RecordsArm(items=items, total=len(fitting))
+    sector = _sector((await ask.dated([subject])).records.get(subject))
+    given = {"sector": sector, "among": among, "limit": ask.limits.patterns, **ask.at.limits}
+    rows = await ask.database.named("patterns_at", given, deadline=ask.deadline)
+    found = (await ask.dated(("Pattern", row["key"]) for row in rows)).records
+    items = [record(found["Pattern", row["key"]]) for row in rows]
+    return RecordsArm(items=items, total=rows[0]["total"] if rows else 0)
 
 
 def _sector(subject: Dated | None) -> str | None:

@@ -15,7 +15,8 @@ from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from cache import tagging
-from cache.entry import State
+from cache.entry import Entry, State
+from cache.epochs import Standing
 from cache.tiered import Loaded, Query, key_of
 from journal.actors import Action, Resource, ResourceType
 from journal.clock import Clock, SystemClock
@@ -41,7 +42,7 @@ from kg.queries import names_search
 from recall import arms
 from recall.arms import Limits
 from recall.kinds import ARMS, SUBJECT, ArmKind
-from recall.model import Arm, Briefing, Subject, SubjectArm
+from recall.model import Arm, Briefing, Quality, Subject, SubjectArm
 from recall.opening import open_question
 from recall.through import Inquiry, Sources, l3_of, unavailable
 
@@ -60,6 +61,8 @@ LONGEST_NAME: Final = 200
 
 KEYS: Final = 2000
 """How many keys an unknown name is compared with where the graph is away; some 10 ms."""
+
+_ALL: Final = (SUBJECT, *ARMS)
 
 _KINDS: Final = {"Company": "company:", "Market": "market:"}
 _PREFIXES: Final = tuple(_KINDS.values())
@@ -146,7 +149,7 @@ class Recall:
         try:
             inquiry = await self.inquire(
                 subject,
-                (SUBJECT, *ARMS),
+                _ALL,
                 asked=asked,
                 on=on,
                 limits=limits,
@@ -174,7 +177,8 @@ class Recall:
         """
         Begin a question about what a person calls *subject*, with a look at what is kept of *kinds*.
 
-        A name that was found once is remembered, as a kept answer like the others.
+        A name that was found once is remembered, as a kept answer like the others; and kept answers about the subject
+        that is meant first, if there is one, say that there is. Nobody is asked for it then.
 
         Raises:
             UnknownSubject, BadInput: as :meth:`subject`.
@@ -182,66 +186,101 @@ class Recall:
         """
         budget_ms = deadline.left_ms()
 
-        def begun(subject_id: str) -> Inquiry:
-            return Inquiry(self.sources, subject_id, asked, on, limits, for_agent, deadline, budget_ms)
+        def begun(subject_id: str, *more: Query[str]) -> Inquiry:
+            inquiry = Inquiry(self.sources, subject_id, asked, on, limits, for_agent, deadline, budget_ms)
+            inquiry.look(kinds, *more)
+            return inquiry
 
         tiers, name = self.sources.tiers, _name_query(self.sources, subject)
         held = tiers.local.get(name.key) if tiers is not None and name.key is not None else None
-        if held is not None:
-            inquiry = begun(name.decode(held.value))
-            inquiry.look(kinds, name)
-            found = await inquiry.found(name)
-            if found.state is State.FRESH:
-                return inquiry
-            await inquiry.end()
-        standing = (
-            await tiers.changes.standing(deadline=deadline.within_ms(tiers.caches_ms)) if tiers is not None else None
-        )
+        meant = name.decode(held.value) if held is not None else _checked(subject)[0]
+        if name.key is None:
+            # No name of anything that could be kept.
+            meant = await self._named(name, subject, None, None, l3_of(deadline, budget_ms))
+        inquiry = begun(meant, *((name,) if held is not None else ()))
+        found: str | None = None
+        try:
+            if held is not None:
+                inquiry.grant(kinds)
+                if (await inquiry.found(name)).state is State.FRESH:
+                    found = meant
+            elif name.key is None:
+                found = meant
+            elif (standing := await inquiry.known(kinds)) is not None:
+                found = meant
+                self._remember(name, subject, meant, standing)
+            if found is None:
+                found = await self._named(name, subject, held, await inquiry.standing(), inquiry.l3)
+        finally:
+            if found != meant:
+                await inquiry.end()
+        if found != meant:
+            inquiry = begun(found)
+        inquiry.grant(kinds)
+        return inquiry
+
+    async def _named(
+        self, name: Query[str], subject: str, held: Entry | None, standing: Standing | None, deadline: Deadline
+    ) -> str:
+        """
+        Return the subject id of what a person calls *subject*, asked anew; where nobody can say, as it was remembered.
+
+        Args:
+            standing: what had changed before: what is stated meanwhile ends what is remembered.
+
+        Raises:
+            UnknownSubject, BadInput: as :meth:`subject`.
+            PostgresUnavailable, BudgetExceeded: nobody can say.
+        """
         try:
             async with asyncio.timeout(deadline.left_s()):
-                subject_id = await self.subject(subject, deadline=l3_of(deadline, budget_ms))
+                subject_id = await self.subject(subject, deadline=deadline)
         except (PostgresUnavailable, BudgetExceeded, TimeoutError) as error:
             # What is kept of it, is kept under that id.
             if held is not None:
-                subject_id = name.decode(held.value)
-            elif subject.startswith(_PREFIXES):
-                subject_id = subject
-            elif isinstance(error, TimeoutError):
+                return name.decode(held.value)
+            if subject.startswith(_PREFIXES):
+                return subject
+            if isinstance(error, TimeoutError):
                 raise BudgetExceeded("Postgres did not answer in time.") from error
-            else:
-                raise
-        else:
-            if tiers is not None and standing is not None:
-                tags = frozenset(tagging.subject(one) for one in _candidates(subject))
-                tiers.keep_here(name, Loaded(subject_id, self.clock.now(), tags), standing.bookmark)
-        inquiry = begun(subject_id)
-        inquiry.look(kinds)
-        return inquiry
+            raise
+        if standing is not None:
+            self._remember(name, subject, subject_id, standing)
+        return subject_id
+
+    def _remember(self, name: Query[str], subject: str, subject_id: str, standing: Standing) -> None:
+        """Keep what a name means, as of when *standing* was asked."""
+        if self.sources.tiers is not None:
+            tags = frozenset(tagging.subject(one) for one in _candidates(subject))
+            self.sources.tiers.keep_here(name, Loaded(subject_id, self.clock.now(), tags), standing.bookmark)
 
     async def _answer(self, inquiry: Inquiry) -> Briefing:
         """Return all arms; one that fails or comes late never empties the others."""
-        found = await asyncio.gather(*(_guarded(inquiry, kind) for kind in (SUBJECT, *ARMS)))
-        about, shown = found[0], dict(zip((kind.name for kind in ARMS), found[1:], strict=True))
+        shown = await inquiry.at_once(_ALL)
+        asked = [kind for kind in _ALL if kind.name not in shown]
+        if asked:
+            answers = await asyncio.gather(*(_guarded(inquiry, kind) for kind in asked))
+            shown |= {kind.name: answer for kind, answer in zip(asked, answers, strict=True)}
+        about = shown.pop(SUBJECT.name)
         try:
             async with asyncio.timeout(inquiry.deadline.left_s() + RESERVE_MS / 2000.0):
                 opening = await inquiry.opening() if inquiry.loaded or inquiry.before is None else None
-            answers = True
+            journal = True
         except (TimeoutError, ImemError):
-            opening, answers = None, False
+            opening, journal = None, False
         at = inquiry.placed(opening)
         record = about.record if isinstance(about, SubjectArm) else None
-        briefing = Briefing(
+        behind_s = (opening.now - opening.horizon).total_seconds() if opening is not None else 0.0
+        whole = all(arm.quality is Quality.EXACT for arm in shown.values())
+        return Briefing(
             subject=Subject(subject_id=inquiry.subject_id, record=record),
             as_of=at.at if at is not None else inquiry.asked or self.clock.now(),
             clock=inquiry.on.value,
             asked_as_of=inquiry.asked,
             complete_until=at.complete_until if at is not None else None,
+            mode=Health(postgres=journal, graph=whole, behind_s=behind_s, cycle_s=self.gateway.cycle_s).mode,
             **shown,
         )
-        behind_s = (opening.now - opening.horizon).total_seconds() if opening is not None else 0.0
-        cycle_s = self.gateway.cycle_s
-        health = Health(postgres=answers, graph=not briefing.degraded, behind_s=behind_s, cycle_s=cycle_s)
-        return briefing.model_copy(update={"mode": health.mode})
 
     async def warm(self, subject: str, *, deadline: Deadline, budget_ms: float = WARMING_MS) -> int:
         """
@@ -271,9 +310,7 @@ class Recall:
             UnknownSubject: nothing is known under that name.
             BadInput: it is no name at all.
         """
-        if not subject.strip() or len(subject) > LONGEST_NAME or "\x00" in subject:
-            raise BadInput("subject", f"must be a name of 1 to {LONGEST_NAME} characters.")
-        for candidate in _candidates(subject):
+        for candidate in _checked(subject):
             if await self._exists(candidate, deadline):
                 return candidate
         nearest, searched = await self._nearest(subject, deadline)
@@ -341,6 +378,18 @@ class Recall:
 
 async def _granted() -> None:
     """Stand for the operation where only the decision is wanted."""
+
+
+def _checked(subject: str) -> list[str]:
+    """
+    Return the subject ids that somebody may mean by *subject*, as :func:`_candidates`.
+
+    Raises:
+        BadInput: it is no name at all.
+    """
+    if not subject.strip() or len(subject) > LONGEST_NAME or "\x00" in subject:
+        raise BadInput("subject", f"must be a name of 1 to {LONGEST_NAME} characters.")
+    return _candidates(subject)
 
 
 def _candidates(subject: str) -> list[str]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from copy import deepcopy
 from datetime import datetime
-from typing import Any, Final, NoReturn, TypeVar
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import Any, Final, NoReturn, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -65,7 +68,8 @@ _PLAIN: Final = frozenset({str, int, float, bool, type(None), datetime})
 def sealed(model: M) -> M:
     """Return *model* itself, whose lists and dicts nobody can change from now on."""
     values = model.__dict__
-    for name, value in values.items():
+    for name in _open(type(model)):
+        value = values[name]
         if type(value) not in _PLAIN:
             values[name] = _sealed(value)
     return model
@@ -74,7 +78,23 @@ def sealed(model: M) -> M:
 def _sealed(value: Any) -> Any:
     kind = type(value)
     if kind is list:
-        return SealedList([one if type(one) in _PLAIN else _sealed(one) for one in value])
+        plain = _PLAIN.issuperset(map(type, value))
+        return SealedList(value if plain else [one if type(one) in _PLAIN else _sealed(one) for one in value])
     if kind is dict:
+        if _PLAIN.issuperset(map(type, value.values())):
+            return SealedDict(value)
         return SealedDict({key: one if type(one) in _PLAIN else _sealed(one) for key, one in value.items()})
     return sealed(value) if isinstance(value, BaseModel) else value
+
+
+@cache
+def _open(make: type[BaseModel]) -> tuple[str, ...]:
+    """Return the fields of a model that may hold something that could be changed: few of most."""
+    return tuple(name for name, field in make.model_fields.items() if not _is_plain(field.annotation))
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Return whether whatever is of that type cannot be changed."""
+    if get_origin(annotation) in {Union, UnionType}:
+        return all(map(_is_plain, get_args(annotation)))
+    return annotation in _PLAIN or (isinstance(annotation, type) and issubclass(annotation, Enum))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -12,6 +12,7 @@ import neo4j.time
 
 from credibility.track_record import track_pairs, track_records
 from journal.actors import Action, Resource, ResourceType
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded
 from kg.asof import Answer, AsOf, checked, dated
@@ -46,6 +47,9 @@ _QUERIES: Final[Mapping[str, tuple[ResourceType, Action]]] = {
     "patterns_pending_revision": (ResourceType.PATTERNS, Action.READ),
 }
 """Queries that show active patterns and no others, which everybody may see; the audit holds who did."""
+
+_SHOWN: Final = "pattern"
+"""The column in which they show them."""
 
 _PATTERN: Final = "Pattern"
 _KINDS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
@@ -85,7 +89,7 @@ async def part(
     inquiry = await recall.inquire(subject, (which,), asked=asked, on=on, limits=limits, deadline=deadline)
     try:
         async with asyncio.timeout(deadline.left_s()):
-            arm = await inquiry.arm(which)
+            arm = (await inquiry.at_once((which,))).get(name) or await inquiry.arm(which)
     except TimeoutError as error:
         raise BudgetExceeded("It was not there before the deadline.") from error
     finally:
@@ -280,12 +284,21 @@ async def named(
 
     async def ask() -> list[dict[str, Any]]:
         rows = await recall.graph.read(name, bound, deadline=deadline)
+        if name in _QUERIES:
+            rows = await _active(rows, recall.gateway.database, deadline=deadline)
         return rows if at is None else await finished(name, rows, bound, recall.gateway.database, at, deadline=deadline)
 
     kind, action = _QUERIES.get(name) or _AREAS.get(query.area, _GRAPH)
     resource = Resource(kind, name, owner=bound["agent"] if kind is ResourceType.CREDIBILITY else None)
     rows = await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
     return [{column: _plain(value) for column, value in row.items()} for row in rows]
+
+
+async def _active(rows: Sequence[dict[str, Any]], database: Database, *, deadline: Deadline) -> list[dict[str, Any]]:
+    """Return the rows whose pattern is active in the journal too: the graph hears of a withdrawal later."""
+    keys = [row[_SHOWN]["pattern_id"] for row in rows]
+    active = {row["key"] for row in await database.named("active_among", {"keys": keys}, deadline=deadline)}
+    return [row for row, key in zip(rows, keys, strict=True) if key in active]
 
 
 def _plain(value: Any) -> Any:

@@ -6,14 +6,15 @@ left is for what may stand in, of which at most two things are tried: a stale co
 can be made of fewer records, or of every other one. What stands in says what it is. An arm for which nothing does is
 empty and says that as well: it does not mean that nothing is known.
 
-The gateway is asked for each arm, each time, before any tier is.
+The gateway is asked for each arm, each time, before any kept answer is used: for patterns while the tiers are looked
+at, since that leaves a row. What is kept and holds is taken as it is, without a task or a wait of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -22,8 +23,9 @@ import structlog
 
 from cache import tagging
 from cache.entry import State
-from cache.tiered import FRESH_S, JITTER, Found, Loaded, Query, Tiered, key_of
-from journal.actors import Action, Resource
+from cache.epochs import Standing
+from cache.tiered import ANY_TIME, FRESH_S, JITTER, Found, Load, Loaded, Query, Tiered, key_of
+from journal.actors import Action, Resource, ResourceType
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded, ImemError, PermissionDenied
 from journal.gateway import Gateway
@@ -39,6 +41,7 @@ from recall.sealing import sealed
 from recall.watching import Outcome, Watch
 
 A = TypeVar("A", bound=Arm)
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -62,6 +65,7 @@ class Seen:
 
     Attributes:
         opening: how things stood then: what holds now is complete until that horizon at least.
+        noted_s: when it was last asked, by the monotonic clock.
     """
 
     opening: Opening | None = None
@@ -72,10 +76,13 @@ class Seen:
         if self.opening is None or opening.now > self.opening.now:
             self.opening, self.noted_s = opening, time.monotonic()
 
-    @property
-    def old(self) -> bool:
-        """Whether it should be asked again."""
-        return time.monotonic() - self.noted_s > SEEN_S
+    def due(self) -> bool:
+        """Return whether it should be asked again; the first who hears so does."""
+        now_s = time.monotonic()
+        due = now_s - self.noted_s > SEEN_S
+        if due:
+            self.noted_s = now_s
+        return due
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +137,13 @@ class Inquiry:
     before: Opening | None = None
     _queries: dict[str, Query[Any]] = field(default_factory=dict)
     _opening: asyncio.Task[Opening] | None = None
+    _opened_s: float = ANY_TIME
+    _later: asyncio.Task[Opening] | None = None
+    _later_s: float = ANY_TIME
+    _granted: asyncio.Task[int] | None = None
     _pattern_epoch: asyncio.Task[int] | None = None
     _found: asyncio.Task[dict[bytes, Found]] | None = None
-    _series: asyncio.Task[frozenset[str]] | None = None
+    _series: tuple[Opening, asyncio.Task[frozenset[str]]] | None = None
 
     def __post_init__(self) -> None:
         """Remember how things stood before anything was looked at."""
@@ -176,22 +187,24 @@ class Inquiry:
         )
 
     def look(self, kinds: Sequence[ArmKind[Any]], *more: Query[Any]) -> None:
-        """Begin to look for what is kept of all that will be asked, and at how things stand."""
+        """Begin to look for what is kept of all that will be asked; where it is not everything, at how things stand."""
         tiers = self.sources.tiers
         queries = [*(self.query(kind) for kind in kinds), *more]
-        if self.sources.seen.old:
-            self._begin_opening()
-        elif any(kind.shows_patterns for kind in kinds):
-            self._begin_epoch()
 
         async def found() -> dict[bytes, Found]:
-            if tiers is None:
-                return {}
-            here = await tiers.look(queries, deadline=self.deadline.within_ms(tiers.caches_ms))
+            here: dict[bytes, Found] = {}
+            if tiers is not None:
+                here = await tiers.look(queries, deadline=self.deadline.within_ms(tiers.caches_ms))
             kept = {key: one for key, one in here.items() if one.state is not State.ABSENT}
-            if not kept or (len(kept) == len(here) and self.before is not None):
+            if kept and len(kept) == len(here) and self.before is not None:
+                if self.sources.seen.due():
+                    self._begin_opening()
                 return here
-            # Some have to be loaded: whether the others hold is asked after it is known up to when all is complete.
+            # Some have to be loaded: what they say must be of no earlier than what is known to have changed. Whether
+            # the others hold is asked once it is known up to when all is complete.
+            self._begin_opening()
+            if tiers is None or not kept:
+                return here
             try:
                 await self.opening()
             except ImemError:
@@ -200,32 +213,65 @@ class Inquiry:
 
         self._found = asyncio.create_task(found())
 
+    def grant(self, kinds: Sequence[ArmKind[Any]]) -> None:
+        """Begin what patterns need, if any are asked for: the right to them, which leaves a row, and their epoch."""
+        if any(kind.resource is ResourceType.PATTERNS for kind in kinds):
+            self._begin_granted()
+        elif any(kind.shows_patterns for kind in kinds):
+            self._begin_epoch()
+
     async def found(self, query: Query[Any]) -> Found:
         """Return what is kept for a query that was looked for."""
-        if self._found is None or query.key is None:
+        if query.key is None:
             return Found()
-        return (await asyncio.shield(self._found)).get(query.key, Found())
+        return (await self._all_found()).get(query.key, Found())
 
-    async def opening(self) -> Opening:
+    async def _all_found(self) -> dict[bytes, Found]:
+        return {} if self._found is None else await asyncio.shield(self._found)
+
+    async def known(self, kinds: Sequence[ArmKind[Any]]) -> Standing | None:
+        """Return by what it is certain that something is known of the subject: answers of *kinds* that hold say so."""
+        for kind in kinds:
+            found = await self.found(self.query(kind))
+            # Patterns there are for subjects of which nothing is known as well.
+            says = found.entry is not None and not found.entry.negative and not kind.shows_patterns
+            if says and found.state is State.FRESH:
+                return found.standing
+        return None
+
+    async def standing(self) -> Standing | None:
+        """Return what had changed when it was looked; None where nobody could say."""
+        return next((one.standing for one in (await self._all_found()).values()), None)
+
+    async def opening(self, since_s: float = ANY_TIME) -> Opening:
         """
-        Return how things stand, asked once for the whole question.
+        Return how things stand, asked once for the whole question; and once more where that was too early for a load.
+
+        Args:
+            since_s: the moment of the monotonic clock before which it must not have been asked.
 
         Raises:
             PostgresUnavailable, BudgetExceeded: nobody can say in time.
         """
-        return await asyncio.shield(self._begin_opening())
+        first = self._begin_opening()
+        if self._opened_s >= since_s:
+            return await asyncio.shield(first)
+        if self._later is None or self._later_s < since_s:
+            self._later_s, self._later = time.monotonic(), self._asked_opening()
+        return await asyncio.shield(self._later)
 
     def _begin_opening(self) -> asyncio.Task[Opening]:
         if self._opening is None:
-
-            async def opened() -> Opening:
-                opening = await open_question(self.sources.gateway.database, self.on, deadline=self.l3)
-                self.sources.seen.note(opening)
-                return opening
-
-            self._opening = asyncio.create_task(opened())
-            self._opening.add_done_callback(_heard)
+            self._opened_s, self._opening = time.monotonic(), self._asked_opening()
         return self._opening
+
+    def _asked_opening(self) -> asyncio.Task[Opening]:
+        async def opened() -> Opening:
+            opening = await open_question(self.sources.gateway.database, self.on, deadline=self.l3)
+            self.sources.seen.note(opening)
+            return opening
+
+        return _unheard(opened())
 
     async def end(self) -> None:
         """End what nobody waits for any more; how things stand may still be asked for somebody who shares a load."""
@@ -248,9 +294,50 @@ class Inquiry:
             return await self._through(kind)
 
         with TRACER.start_as_current_span("imem.arm", attributes={"imem.arm": kind.name}):
+            if kind.resource is ResourceType.PATTERNS:
+                await asyncio.shield(self._begin_granted())
+                return await through()
             return await self.sources.gateway.authorize_and_execute(
                 Resource(kind.resource, self.subject_id), Action.READ, through, deadline=self.deadline
             )
+
+    async def at_once(self, kinds: Sequence[ArmKind[Any]]) -> dict[str, Any]:
+        """
+        Return by name those of *kinds* of which a kept answer is the answer, and nothing else is to be asked.
+
+        Those that show patterns are among them where all others are: then there is nothing to wait for but the row.
+        """
+        shown: dict[str, Any] = {}
+        gateway, tiers, found = self.sources.gateway, self.sources.tiers, await self._all_found()
+        if tiers is None or not self._complete():
+            return shown
+        # One decision for all of a sort; who is refused is refused, and recorded, arm by arm.
+        sorts = {kind.resource for kind in kinds} - {ResourceType.PATTERNS}
+        if not all(gateway.may(Resource(sort, self.subject_id), Action.READ) for sort in sorts):
+            return shown
+        plain = [kind for kind in kinds if not kind.shows_patterns]
+        for kind in plain:
+            self._take(kind, found, None, shown)
+        if self._granted is None or len(shown) < len(plain):
+            return shown
+        try:
+            epoch = await asyncio.shield(self._granted)
+        except ImemError:
+            return shown
+        for kind in kinds:
+            if kind.shows_patterns:
+                self._take(kind, found, epoch, shown)
+        return shown
+
+    def _take(self, kind: ArmKind[Any], found: Mapping[bytes, Found], epoch: int | None, shown: dict[str, Any]) -> None:
+        """Put the kept answer of an arm among what is shown, if it is the answer."""
+        query, tiers = self.query(kind), self.sources.tiers
+        one = found.get(query.key) if query.key is not None else None
+        answer = tiers.fresh(query, one, epoch) if tiers is not None and one is not None else None
+        if answer is not None:
+            shown[kind.name] = answer.value
+            self.moments.append(answer.moment)
+            self.sources.watch.observe(kind.name, Outcome.KEPT)
 
     async def _through(self, kind: ArmKind[A]) -> A:
         query, tiers = self.query(kind), self.sources.tiers
@@ -283,7 +370,7 @@ class Inquiry:
         if tiers is None:
             try:
                 async with asyncio.timeout(self.l3.left_s()):
-                    loaded = await load(self.l3)
+                    loaded = await load(self.l3, ANY_TIME)
             except TimeoutError as error:
                 raise BudgetExceeded("It was not there before the deadline.") from error
             self.moments.append(loaded.moment)
@@ -294,14 +381,14 @@ class Inquiry:
         self.moments.append(answer.moment)
         return answer.value
 
-    def loader(self, kind: ArmKind[A]) -> Callable[[Deadline], Awaitable[Loaded[A]]]:
+    def loader(self, kind: ArmKind[A]) -> Load[A]:
         """Return what asks L3 for an arm."""
 
-        async def load(due: Deadline) -> Loaded[A]:
-            opening = await self.opening()
+        async def load(due: Deadline, since_s: float) -> Loaded[A]:
+            opening = await self.opening(since_s)
             at = opening.at(self.asked, self.on)
             ask = self.question(at, due)
-            arm, about = await asyncio.gather(kind.exact(ask), self._about(kind))
+            arm, about = await asyncio.gather(kind.exact(ask), self._about(kind, opening))
             return Loaded(
                 sealed(arm),
                 at.at,
@@ -327,51 +414,58 @@ class Inquiry:
             self.for_agent,
         )
 
-    async def _about(self, kind: ArmKind[Any]) -> frozenset[str]:
+    async def _about(self, kind: ArmKind[Any], opening: Opening) -> frozenset[str]:
         """Return the tags of the subject, as far as an arm hangs on them."""
         if kind.own_record:
             return frozenset({tagging.record(*subject_ref(self.subject_id))})
-        return frozenset({tagging.subject(self.subject_id)}) | await self._of_series()
+        return frozenset({tagging.subject(self.subject_id)}) | await self._of_series(opening)
 
-    async def _of_series(self) -> frozenset[str]:
-        """Return the tag of the series that a question belongs to: other questions of it join its answers."""
+    async def _of_series(self, opening: Opening) -> frozenset[str]:
+        """Return the tag of the series that a question belonged to then: other questions of it join its answers."""
         kind, key = subject_ref(self.subject_id)
         if kind != "Market":
             return frozenset()
-        if self._series is None:
+        if self._series is None or self._series[0] is not opening:
 
             async def asked() -> frozenset[str]:
-                now = AsOf((await self.opening()).now)
-                answer = await dated(self.sources.gateway.database, [(kind, key)], now, deadline=self.l3)
+                answer = await dated(self.sources.gateway.database, [(kind, key)], AsOf(opening.now), deadline=self.l3)
                 record = answer.records.get((kind, key))
                 found = record.get("series_id") if record is not None else None
                 return frozenset({tagging.series(str(found))}) if found else frozenset()
 
-            self._series = asyncio.create_task(asked())
-            self._series.add_done_callback(_heard)
-        return await asyncio.shield(self._series)
+            self._series = opening, _unheard(asked())
+        return await asyncio.shield(self._series[1])
 
     async def _epoch(self) -> int | None:
-        try:
-            if self._opening is not None:
-                return (await self.opening()).epoch
-            return await asyncio.shield(self._begin_epoch())
-        except ImemError:
-            return None
+        """Return the epoch of pattern statuses: by the row that is left, or where there is none, by itself."""
+        for begin in (*((self._begin_granted,) if self._granted is not None else ()), self._begin_epoch):
+            try:
+                return await asyncio.shield(begin())
+            except ImemError:
+                continue
+        return None
+
+    def _begin_granted(self) -> asyncio.Task[int]:
+        """Have the read of patterns allowed, once for the whole question."""
+        if self._granted is None:
+            resource = Resource(ResourceType.PATTERNS, self.subject_id)
+            self._granted = _unheard(self.sources.gateway.authorize_patterns(resource, deadline=self.l3))
+        return self._granted
 
     def _begin_epoch(self) -> asyncio.Task[int]:
         if self._pattern_epoch is None:
-            asked = pattern_epoch(self.sources.gateway.database, deadline=self.l3)
-            self._pattern_epoch = asyncio.create_task(asked)
-            self._pattern_epoch.add_done_callback(_heard)
+            self._pattern_epoch = _unheard(pattern_epoch(self.sources.gateway.database, deadline=self.l3))
         return self._pattern_epoch
+
+    def _complete(self) -> bool:
+        """Return whether it is known already that everything until the moment asked for is complete."""
+        if self.asked is None:
+            return True
+        return self.before is not None and self.on is Clock.KNOWN and self.asked <= self.before.horizon
 
     async def _clamped(self) -> bool:
         """Return whether the moment asked for is later than what is complete: then no kept answer is for it."""
-        if self.asked is None:
-            return False
-        known = self.before
-        if known is not None and self.on is Clock.KNOWN and self.asked <= known.horizon:
+        if self.asked is None or self._complete():
             return False
         try:
             return (await self.opening()).at(self.asked, self.on).at != self.asked
@@ -434,6 +528,13 @@ def l3_of(deadline: Deadline, budget_ms: float) -> Deadline:
     return Deadline(deadline.at_s - budget_ms / 1000.0 * (1 - L3_SHARE))
 
 
+def _unheard(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Return *work* as a task for which perhaps nobody waits."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(_heard)
+    return task
+
+
 def _heard(task: asyncio.Task[Any]) -> None:
     """Take note of how a task ended that perhaps nobody waits for."""
     if not task.cancelled():
@@ -463,8 +564,3 @@ def unavailable(make: type[A], error: ImemError) -> A:
 def sentence(reason: str) -> str:
     """Return *reason* as the inner part of a note."""
     return reason.rstrip(".").replace("\n", " ")
-
-
-def warmed(inquiry: Inquiry, kinds: Iterable[ArmKind[Any]]) -> list[tuple[Query[Any], Any]]:
-    """Return what is loaded beforehand for whoever will ask."""
-    return [(inquiry.query(kind), inquiry.loader(kind)) for kind in kinds]

@@ -19,6 +19,15 @@ SELECT imem_audit_v1(
     %(actor)s, %(role)s, %(resource_type)s, %(resource_id)s, %(action)s, %(authorized)s, %(reason)s,
     %(context)s::jsonb, %(outcome)s)
 
+-- audit_patterns --
+-- The row of a read of patterns that was granted, and the epoch of their status, which whoever may read needs next. The row
+-- is there for everybody at once, and the disk is not waited for: whatever is committed durably after it takes it along, so
+-- that a crash of the server can lose the rows of the last half second at most, and none of a read from which something that
+-- is still there has followed.
+SELECT set_config('synchronous_commit', 'off', true), imem_audit_v1(
+    %(actor)s, %(role)s, %(resource_type)s, %(resource_id)s, %(action)s, %(authorized)s, %(reason)s,
+    %(context)s::jsonb, %(outcome)s), (SELECT epoch FROM pattern_epoch) AS epoch
+
 -- undelivered --
 -- How many of the given positions the graph does not hold yet, and how many it never will.
 SELECT count(*) FILTER (WHERE state IN ('pending', 'dispatched')) AS waiting, count(*) FILTER (WHERE state = 'dead') AS dead

@@ -41,13 +41,34 @@ SELECT number, stage, speaker, stance, text, cites FROM debate_turn
 WHERE debate_id = %(debate_id)s AND position = %(position)s ORDER BY number LIMIT %(limit)s
 
 -- active_patterns_at --
--- Patterns whose status was active as of a moment, of a sector or of none; selected in the history, since the status changes.
+-- Patterns whose status was active as of a moment; selected in the history, since the status changes.
 SELECT key FROM (
-    SELECT DISTINCT ON (h.key) h.key, e.payload -> 'groups' -> 'status' ->> 'status' AS status
-    FROM record_history AS h JOIN event AS e ON e.position = h.position
-    WHERE h.kind = 'Pattern' AND h.grp = 'status' AND h.known_at <= %(known_until)s AND h.recorded_at <= %(recorded_until)s
-    ORDER BY h.key, h.order_key DESC
-) AS latest WHERE status = 'active' ORDER BY key LIMIT %(limit)s
+    SELECT DISTINCT ON (v.key) v.key, v.value FROM pattern_value AS v
+    WHERE v.grp = 'status' AND v.known_at <= %(known_until)s AND v.recorded_at <= %(recorded_until)s
+    ORDER BY v.key, v.order_key DESC
+) AS latest WHERE value = 'active' ORDER BY key LIMIT %(limit)s
+
+-- patterns_at --
+-- Patterns that were active as of a moment, of a sector or of none, the most successful first, and how many they are. Of
+-- sectors the earliest statement counts that was not corrected. Parameters: sector (NULL: of none alone), known_until,
+-- recorded_until, among (of how many active ones, by key), limit.
+WITH latest AS (
+    SELECT DISTINCT ON (v.key, v.grp) v.key, v.grp, v.value FROM pattern_value AS v
+    WHERE v.known_at <= %(known_until)s AND v.recorded_at <= %(recorded_until)s
+    ORDER BY v.key, v.grp, CASE WHEN v.grp = 'core' THEN v.order_key END, v.order_key DESC
+),
+active AS (
+    SELECT p.key, p.sector, p.success FROM (
+        SELECT l.key, max(l.value) FILTER (WHERE l.grp = 'status') AS status,
+            CASE WHEN bool_or(l.grp = 'correction') THEN max(l.value) FILTER (WHERE l.grp = 'correction')
+                 ELSE max(l.value) FILTER (WHERE l.grp = 'core') END AS sector,
+            (max(l.value) FILTER (WHERE l.grp = 'performance'))::float8 AS success, bool_or(l.grp = 'core') AS stated
+        FROM latest AS l GROUP BY l.key
+    ) AS p WHERE p.status = 'active' AND p.stated ORDER BY p.key LIMIT %(among)s
+)
+SELECT a.key, count(*) OVER () AS total FROM active AS a
+WHERE a.sector IS NULL OR a.sector = %(sector)s::text
+ORDER BY coalesce(a.success, 0) DESC, a.key LIMIT %(limit)s
 
 -- body_of --
 -- The long text of a record as of a moment.

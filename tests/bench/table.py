@@ -37,8 +37,22 @@ ORDER: Final = (
     "graph back until all whole",
     "statements in the graph at once, most",
     "kept reads",
-    "memory of a reader, before",
-    "memory of a reader, growth",
+    *(
+        f"memory of {name}, {what}"
+        for name in (
+            "a reader",
+            "applier",
+            "celery",
+            "beat",
+            "agents",
+            "neo4j",
+            "postgres",
+            "valkey-cache",
+            "valkey-durable",
+            "valkey-working",
+        )
+        for what in ("before", "growth")
+    ),
     "receipt durable p50",
     "receipt durable p95",
     "receipt visible p50",

@@ -107,6 +107,7 @@ async def test_a_pause_is_driven_and_an_alert_leaves_without_the_broker(
         await until(paused)
 
 
+@pytest.mark.spec("RS-1")
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
 async def test_whoever_starts_an_agent_does_not_wait_for_the_broker(
     own: World, memories: tuple[OwnServer, OwnServer], settings: Settings, how: signal.Signals

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 import pytest_asyncio
@@ -19,9 +20,11 @@ from cache.tiered import CACHES_MS
 from imem.memory import Memory
 from journal.clock import ManualClock
 from journal.deadline import Deadline
+from journal.errors import BudgetExceeded, OutcomeUnknown, StoreUnavailable
 from journal.modes import Mode
 from journal.settings import Role
 from kg.engine import Graph, Record
+from kg.kinds.work import Finding
 from recall.model import AWAY, EXHAUSTED, Arm, Briefing, Completeness, Quality
 from recall.watching import MOST_TIMEOUTS, Outcome, Watch
 from tests.graph_proofs.test_engine import RUNAWAY
@@ -262,6 +265,53 @@ async def test_without_caches_everything_is_asked_of_l3(far: Far, server: str) -
     briefing = await _in_peace(far, "T0")
     assert briefing.history.quality is Quality.EXACT
     assert briefing.history.items
+
+
+@pytest.mark.spec("RS-1", "RS-3")
+@pytest.mark.parametrize("server", ["graph", "postgres", "durable", "cache"])
+async def test_a_store_that_stops_under_load_holds_nobody_up_and_loses_nothing(far: Far, server: str) -> None:
+    """Forty questions and writes within a second, in the middle of which it is silent: what was said to stand does."""
+    await kept(far)
+    refused, acknowledged, slowest = 0, list[UUID](), 0.0
+
+    async def write(nth: int) -> None:
+        nonlocal refused
+        finding = Finding(
+            id=f"load/{nth}", analysis_id="a0", subject_id="company:T0", agent="agent0", domain="up_or_down",
+            statement=f"What was found {nth}.", importance=0.5,
+        )  # fmt: skip
+        try:
+            receipt = await far.memory.record_finding(finding, deadline_ms=1_500)
+        except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
+            refused += 1
+        else:
+            assert receipt.event_id is not None
+            acknowledged.append(receipt.event_id)
+
+    async def ask(_: int) -> None:
+        labelled(await far.memory.brief("T0"))
+
+    async def timed(call: Callable[[int], Awaitable[None]], nth: int) -> None:
+        nonlocal slowest
+        begun = time.monotonic()
+        await call(nth)
+        slowest = max(slowest, time.monotonic() - begun)
+
+    async with asyncio.TaskGroup() as load:
+        for nth in range(40):
+            if nth == 10:
+                far.stall(server)
+            if nth == 30:
+                far.flow()
+            load.create_task(timed(ask, nth))
+            load.create_task(timed(write, nth))
+            await asyncio.sleep(0.025)  # The rate of the load.
+    assert slowest < 2.0
+    assert far.memory._stores.graph.most_running <= 10
+    rows = await far.desk.journal.rows("SELECT event_id FROM event WHERE event_id = ANY (%s::uuid[])", acknowledged)
+    assert {row["event_id"] for row in rows} == set(acknowledged)
+    assert len(acknowledged) + refused == 40
+    assert acknowledged
 
 
 async def test_an_old_copy_says_how_old_it_is(far: Far) -> None:

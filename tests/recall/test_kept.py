@@ -13,19 +13,24 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from cache.invalidation import Told
 from cache.metrics import REQUESTS
 from imem.answering import recall_over
 from imem.memory import Memory
-from journal.actors import Action
+from journal.actors import Action, Actor
+from journal.database import Database
+from journal.deadline import Deadline
 from journal.gateway import _columns
 from journal.settings import Role
 from journal.statements import sql
+from kg.engine import Graph
 from kg.entries import entry_of
 from kg.lines import parse_line
-from recall.model import Briefing
-from tests.graph_proofs.world import NEVER, importer
+from recall.model import Briefing, Quality
+from recall.sealing import SealedDict, SealedList
+from tests.graph_proofs.world import NEVER, importer, until
 from tests.recall import facts
 from tests.recall.conftest import Desk, patient, settings_of
 from tests.recall.facts import Line, day
@@ -188,12 +193,15 @@ async def test_a_withdrawn_pattern_is_gone_with_the_acknowledgement_everywhere(t
             assert [one.key for one in briefing.patterns.items] == ["p0"]
             assert [one.key for one in briefing.lessons.items] == ["l0"]
 
+        shown = await telling.memory.query("active_patterns", {"sector": None})
+        assert [row["pattern"]["pattern_id"] for row in shown] == ["p0"]
         await telling.journal.say(facts.pattern_status("p0", 6, "deprecated"))
 
         for memory in (telling.memory, other, third):
             briefing = await memory.brief("T0")
             assert briefing.patterns.items == []
             assert (await memory.patterns("T0")).items == []
+            assert await memory.query("active_patterns", {"sector": None}) == [], "the graph shows it yet"
 
 
 @pytest.mark.spec("PF-4")
@@ -242,13 +250,131 @@ async def test_the_record_of_who_asks_is_shown_to_nobody_else(telling: Desk) -> 
 
 
 async def test_every_access_to_patterns_is_audited_whoever_answers(telling: Desk) -> None:
+    """Once each: also where what the name means is asked anew, since something was stated."""
     await _season(telling)
+
+    async def audited() -> int:
+        rows = await telling.journal.rows(
+            "SELECT 1 FROM memory_access_audit WHERE resource_type = 'patterns' AND action = 'read' AND authorized"
+        )
+        return len(rows)
+
     for _ in range(3):
         await telling.memory.brief("T0")
-    rows = await telling.journal.rows(
-        "SELECT 1 FROM memory_access_audit WHERE resource_type = 'patterns' AND action = 'read'"
-    )
-    assert len(rows) == 3
+    assert await audited() == 3
+    await telling.know([facts.finding("f8", 6)])
+    await telling.memory.brief("T0")
+    await telling.memory.patterns("T0")
+    assert await audited() == 5
+
+
+@pytest.mark.spec("AC-5")
+async def test_without_its_row_no_pattern_is_shown(telling: Desk) -> None:
+    """What shows no patterns by right of that row is answered as ever."""
+    await _season(telling)
+    await telling.memory.brief("T0")
+    telling.journal.owner("ALTER FUNCTION imem_audit_v1 RENAME TO away")
+    briefing = await telling.memory.brief("T0")
+    assert briefing.patterns.quality is Quality.UNAVAILABLE
+    assert not briefing.patterns.items
+    assert [one.key for one in briefing.lessons.items] == ["l0"]
+    assert {name for name, arm in briefing.arms.items() if arm.quality is not Quality.EXACT} == {"patterns"}
+
+
+class Counting(Database):
+    """A journal that notes which statements it is asked."""
+
+    names: list[str]
+
+    async def named(self, name: str, parameters: Any = None, *, deadline: Deadline) -> Any:
+        self.names.append(name)
+        return await super().named(name, parameters, deadline=deadline)
+
+
+def counting(memory: Memory) -> list[str]:
+    """Return the list in which the statements are noted that *memory* asks of the journal from now on."""
+    database: Any = memory._stores.database
+    database.__class__, database.names = Counting, []
+    found: list[str] = database.names
+    return found
+
+
+async def test_a_kept_briefing_asks_one_statement_of_the_journal(telling: Desk) -> None:
+    """The row of its patterns, which brings their epoch; another process, which finds it in C1, asks no name either."""
+    await _season(telling)
+    await telling.memory.brief("T0")
+    await shared(telling.memory)
+    async with patient(telling.settings) as other:
+        await other.brief("T1")
+        for memory in (telling.memory, other, other):
+            names = counting(memory)
+            await memory.brief("T0")
+            # How things stand is asked every few seconds, and not waited for.
+            assert [name for name in names if name != "opening"] == ["audit_patterns"]
+            memory._stores.database.__class__ = Database
+
+
+class Held(Graph):
+    """A graph of which one query answers late, and is heard at once."""
+
+    holds: str
+    heard: asyncio.Event
+    go: asyncio.Event
+
+    async def read(self, name: str, parameters: Any = None, *, deadline: Deadline) -> Any:
+        rows = await super().read(name, parameters, deadline=deadline)
+        if name == self.holds:
+            self.heard.set()
+            await self.go.wait()
+        return rows
+
+
+async def test_what_is_loaded_once_more_after_a_change_is_of_after_it(telling: Desk) -> None:
+    """Who began before a change, and joined a load from before it, keeps nothing that lacks it for others."""
+    await _season(telling)
+    told = telling.told
+    assert told is not None
+    async with patient(telling.settings) as memory:
+        graph: Any = memory._stores.graph
+        graph.holds, graph.heard, graph.go = "company_history", asyncio.Event(), asyncio.Event()
+        graph.__class__ = Held
+        tiers = memory._stores.tiers
+        assert tiers is not None
+
+        async def joined() -> bool:
+            return any(b":history:" in key and flight.waiting == 2 for key, flight in tiers._flights._open.items())
+
+        early = asyncio.create_task(memory.brief("T0"))
+        await graph.heard.wait()
+        late = asyncio.create_task(memory.brief("T0"))
+        await until(joined)
+        # Known as of now, so that whoever asks as of a moment ago does not find it.
+        core: dict[str, Any] = {"id": "f8", "analysis_id": "a0", "subject_id": "company:T0", "agent": "agent0"}
+        core |= {"domain": "up_or_down", "statement": "What f8 says.", "importance": 1.0}
+        await telling.journal.say({"record": "Finding", "core": core}, actor=Actor("agent0", Role.AGENT))
+        applier = telling.world.applier(telling.journal, written=told.written)
+        await applier.drain()
+        await applier.stop()
+        graph.go.set()
+        await asyncio.gather(early, late)
+
+        shown = (await memory.brief("T0")).history.items[0].findings
+        assert "f8" in [one.finding.key for one in shown]
+
+
+def _all_sealed(value: Any) -> None:
+    """Assert that nothing in an answer is a list or a dict that could be changed."""
+    if isinstance(value, BaseModel):
+        value = dict(value).values()
+    elif isinstance(value, dict):
+        assert isinstance(value, SealedDict)
+        value = value.values()
+    elif isinstance(value, list):
+        assert isinstance(value, SealedList)
+    else:
+        return
+    for one in value:
+        _all_sealed(one)
 
 
 async def test_warming_makes_the_first_briefing_a_kept_one(telling: Desk) -> None:
@@ -269,6 +395,7 @@ async def test_an_answer_cannot_be_changed_under_others(telling: Desk) -> None:
         for change in (briefing.history.items.clear, core.clear, lambda core=core: core.update(kind="spoilt")):
             with pytest.raises(TypeError, match="copy"):
                 change()
+        _all_sealed(briefing)
         for copied in (briefing.model_copy(deep=True), pickle.loads(pickle.dumps(briefing))):  # noqa: S301 - our own
             assert copied == briefing
             copied.history.items.clear()

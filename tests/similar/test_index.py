@@ -218,6 +218,7 @@ async def test_patterns_count_while_they_are_active(house: House) -> None:
         assert found > hidden if status == "active" else found == hidden
 
 
+@pytest.mark.spec("RS-1")
 async def test_an_endpoint_that_is_away_leaves_the_work_due(house: House) -> None:
     """New items wait, and what was compared before still answers."""
     await house.say(*crowd(20))

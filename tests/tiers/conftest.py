@@ -17,7 +17,7 @@ from cache.epochs import Changes
 from cache.invalidation import Teller
 from cache.local import Local
 from cache.shared import Shared
-from cache.tiered import Loaded, Query, Tiered, key_of
+from cache.tiered import ANY_TIME, Loaded, Query, Tiered, key_of
 from journal.clock import ManualClock
 from journal.deadline import Deadline
 
@@ -46,6 +46,7 @@ class Source:
         more: of :class:`Loaded`.
         begun: set when a load has begun.
         go: holds loads back until it is set.
+        since_s: of when the last answer had to be.
     """
 
     text: str = "one"
@@ -53,6 +54,7 @@ class Source:
     more: dict[str, Any] = field(default_factory=dict)
     asked: int = 0
     ended: int = 0
+    since_s: float = ANY_TIME
     fails: Exception | None = None
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -60,7 +62,8 @@ class Source:
     def __post_init__(self) -> None:
         self.go.set()
 
-    async def load(self, _: Deadline) -> Loaded[str]:
+    async def load(self, _: Deadline, since_s: float = ANY_TIME) -> Loaded[str]:
+        self.since_s = since_s
         self.asked += 1
         text = self.text
         self.begun.set()

@@ -54,6 +54,26 @@ def test_it_is_a_dict_that_forgets_what_was_used_least_recently(steps: list[tupl
         assert len(local) == len(model)
 
 
+def test_to_look_for_what_changed_is_not_to_use_it() -> None:
+    """Several times a second somebody looks through all entries: they stay as old as they are."""
+    local = Local(ManualClock(MOMENT), most_entries=MOST)
+    for key in b"abcde":
+        local.put(bytes([key]), entry(tags=("subject:x",)))
+    assert local.get(b"a") is not None
+    assert local.drop_tagged({"subject:y"}) == 0
+    local.put(b"f", entry())
+    assert [key for key in b"abcdef" if local.get(bytes([key])) is None] == list(b"b")
+
+
+def test_tags_of_what_is_gone_are_forgotten() -> None:
+    local = Local(ManualClock(MOMENT), most_entries=MOST)
+    for nth in range(1_000):
+        local.put(str(nth).encode(), entry(tags=("subject:x",)))
+    assert len(local._tags) <= 2 * MOST + 101
+    assert local.drop_tagged({"subject:x"}) == MOST
+    assert len(local) == 0
+
+
 def test_bytes_are_bounded_too() -> None:
     local = Local(ManualClock(MOMENT), most_bytes=50_000)
     for nth in range(100):

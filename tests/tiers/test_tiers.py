@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cache.entry import State
-from cache.tiered import FRESH_S, JITTER, STALE_S, Found, Loaded, key_of
+from cache.tiered import ANY_TIME, FRESH_S, JITTER, STALE_S, Found, Loaded, Tiered, key_of
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, GraphUnavailable
 from journal.settings import Role
@@ -105,6 +107,50 @@ async def test_a_failure_is_never_kept(servers: Servers) -> None:
 
     assert (await tiers.get(query, source.load, deadline=soon())).value == "one"
     assert source.asked == 3
+
+
+async def test_what_is_loaded_is_of_no_earlier_than_what_had_changed_was_asked(servers: Servers) -> None:
+    """Who joined a load from before a change asks again for himself, of after it, and so it is kept."""
+    tiers = await servers.process()
+    source, query = Source(), text_query("since")
+    begun_s = time.monotonic()
+    source.go.clear()
+    early = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
+    await source.begun.wait()
+    assert begun_s < source.since_s < time.monotonic()
+    late = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
+    await until(lambda: _joined(tiers, query.key))
+    source.text = "two"
+    await servers.teller.tell({"subject:a"})
+    told_s = time.monotonic()
+    source.go.set()
+    await early
+
+    assert (await late).value == "two"
+    assert source.since_s > told_s
+
+
+async def test_who_was_told_of_a_change_does_not_join_a_load_that_nobody_keeps(servers: Servers) -> None:
+    """What is not whole is kept by nobody, and yet hangs on what changed."""
+    tiers = await servers.process()
+    source, query = Source(more={"keep": False}), text_query("partial race")
+    source.go.clear()
+    early = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
+    await source.begun.wait()
+
+    source.text = "two"
+    await servers.teller.tell({"subject:a"})
+    late = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
+    await until(lambda: _joined(tiers, query.key))
+    source.go.set()
+
+    assert (await early).value == "one"
+    assert (await late).value == "two"
+
+
+async def _joined(tiers: Tiered, key: bytes | None) -> bool:
+    flight = tiers._flights._open.get(key or b"")
+    return flight is not None and flight.waiting == 2
 
 
 async def test_what_is_partial_is_nobody_elses_answer(servers: Servers) -> None:
@@ -212,6 +258,18 @@ async def test_what_cannot_be_read_is_a_miss(servers: Servers, garbage: bytes) -
     assert (await tiers.get(query, source.load, deadline=soon())).tier == "L3"
 
 
+async def test_an_answer_that_cannot_be_decoded_is_a_miss(servers: Servers) -> None:
+    """Nothing is wrong with the entry but what it holds; whoever loads finds it once more when it takes the lease."""
+    one, other, source, query = await servers.process(), await servers.process(), Source(), text_query("undecodable")
+    odd = replace(query, encode=lambda _: b"\xff")
+    await one.get(odd, source.load, deadline=soon())
+    await until(lambda: shared_holds(servers, query.key))
+
+    answers = [await other.get(query, source.load, deadline=soon()) for _ in range(2)]
+
+    assert [(answer.value, answer.tier) for answer in answers] == [("one", "L3"), ("one", "C2")]
+
+
 async def test_large_answers_stay_in_the_process(servers: Servers) -> None:
     one, other = await servers.process(), await servers.process()
     # Random enough not to be packed below the bound.
@@ -273,13 +331,13 @@ async def test_warming_loads_what_is_missing_three_at_a_time(servers: Servers) -
     running = most = 0
 
     class Counted(Source):
-        async def load(self, deadline: Deadline) -> Loaded[str]:
+        async def load(self, deadline: Deadline, since_s: float = ANY_TIME) -> Loaded[str]:
             nonlocal running, most
             running += 1
             most = max(most, running)
             await asyncio.sleep(0.01)
             running -= 1
-            return await super().load(deadline)
+            return await super().load(deadline, since_s)
 
     works = [(text_query(f"warm{nth}"), Counted().load) for nth in range(9)]
 

@@ -154,6 +154,38 @@ async def test_a_silent_server_is_left_at_the_deadline(harsh: World, server: Own
     assert await memory.items() == {"a": "1", "b": "3"}
 
 
+@pytest.mark.spec("RS-1")
+async def test_a_server_that_stops_under_load_holds_nobody_up_and_loses_nothing(
+    harsh: World, server: OwnServer
+) -> None:
+    """Forty writes within a second, in the middle of which it is silent: what was said to stand is there afterwards."""
+    memory = await harsh.memory()
+    acknowledged, slowest_s = set[str](), 0.0
+
+    async def write(key: str) -> None:
+        nonlocal slowest_s
+        begun = time.monotonic()
+        with suppress(BudgetExceeded, OutcomeUnknown, ValkeyUnavailable):
+            await memory.set(key, "x", deadline=Deadline.after_ms(300))
+            acknowledged.add(key)
+        slowest_s = max(slowest_s, time.monotonic() - begun)
+
+    try:
+        async with asyncio.TaskGroup() as load:
+            for nth in range(40):
+                if nth == 10:
+                    server.signal(signal.SIGSTOP)
+                if nth == 30:
+                    server.signal(signal.SIGCONT)
+                load.create_task(write(f"key{nth}"))
+                await asyncio.sleep(0.025)  # The rate of the load.
+    finally:
+        server.signal(signal.SIGCONT)
+    assert slowest_s < 0.3 + LATE_S
+    assert acknowledged <= set(await memory.items(deadline=NEVER))
+    assert len(acknowledged) >= 10
+
+
 async def test_background_work_does_not_wait_for_ever(
     harsh: World, server: OwnServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

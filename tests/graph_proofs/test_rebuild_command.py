@@ -75,7 +75,7 @@ async def loaded(stores: Stores, analyses: int) -> None:
 @pytest.mark.spec("GR-6")
 async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, stores: Stores) -> None:
     """SIGKILL while it replays; the next run goes on, compares, exchanges the folders, and the applier goes on."""
-    await loaded(stores, 120)
+    await loaded(stores, 60)
     applier = Applier(stores.database, stores.graph, Silent())
     await applier.drain()
     before = await graph_hash(stores.graph)
@@ -85,7 +85,7 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
     first = command(local, "rebuild", "graph")
     assert first.stderr is not None
     line = await asyncio.to_thread(first.stderr.readline)
-    assert "of 600 events" in line
+    assert "of 300 events" in line
     first.send_signal(signal.SIGKILL)
     await finished(first)
     assert (folders.home / takeover.NEW).is_dir()
@@ -97,9 +97,9 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
     assert (told["same"], told["taken_over"], told["after"]["digest"]) == (True, True, before.digest)
     assert sorted(path.name for path in folders.home.glob("neo4j*")) == ["neo4j"]
     assert await graph_hash(stores.graph) == before
-    await loaded(stores, 121)
+    await loaded(stores, 61)
     await _visible(stores)
-    assert (await graph_hash(stores.graph)).parts["Analysis"].count == 121
+    assert (await graph_hash(stores.graph)).parts["Analysis"].count == 61
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await applier.stop()
@@ -157,7 +157,7 @@ async def test_in_place_what_does_not_belong_is_gone(local: Settings, stores: St
 @pytest.mark.spec("GR-6")
 async def test_another_server_is_filled_and_compared(local: Settings, stores: Stores) -> None:
     """`--into` fills an empty server and says whether it agrees; killed, it goes on; a server in use is refused."""
-    await loaded(stores, 120)
+    await loaded(stores, 60)
     await Applier(stores.database, stores.graph, Silent()).drain()
     url = local.neo4j_url or ""
     with temporary_home() as home, LocalStack(settings_for(home), servers={"neo4j"}, workers=False) as other:

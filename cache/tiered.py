@@ -151,12 +151,10 @@ class _Landed(Generic[T]):
     Attributes:
         loaded: the answer.
         seen: the newest change before the load began; none where nobody could say.
-        tags: what a change of makes it another.
     """
 
     loaded: Loaded[T]
     seen: Bookmark | None
-    tags: Collection[str]
 
 
 @dataclass(slots=True)
@@ -354,7 +352,7 @@ class Tiered:
                 break
             SHARED_LOADS.labels(query.kind).inc()
             older = query.shows_patterns and (epoch is None or (landed.loaded.epoch or 0) < epoch)
-            if not older and (landed.seen is None or await self._unchanged(landed.seen, landed.tags, deadline)):
+            if not older and (landed.seen is None or await self._unchanged(landed.seen, landed.loaded.tags, deadline)):
                 break
             standing = await self.changes.standing(deadline=deadline.within_ms(self.caches_ms))
         return Answer(landed.loaded.value, landed.loaded.moment, "L3")
@@ -377,7 +375,8 @@ class Tiered:
             answer = self._decoded(query, Found(entry, State.FRESH, "C1"))
             if entry is not None and answer is not None:
                 SHARED_LOADS.labels(query.kind).inc()
-                return _Landed(Loaded(answer.value, entry.moment, epoch=entry.epoch), entry.bookmark, entry.tags)
+                loaded = Loaded(answer.value, entry.moment, frozenset(entry.tags), epoch=entry.epoch)
+                return _Landed(loaded, entry.bookmark)
         bookmark = standing.bookmark if standing is not None else None
         kept: Entry | None = None
         try:
@@ -389,7 +388,7 @@ class Tiered:
         finally:
             if self.shared is not None and token is not None:
                 self._later(self.shared.end(key, token, kept, now=self.clock.now()), brief=True)
-        return _Landed(loaded, bookmark, loaded.tags)
+        return _Landed(loaded, bookmark)
 
     async def _from_another(
         self, shared: Shared, query: Query[T], key: bytes, epoch: int | None, deadline: Deadline

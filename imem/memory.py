@@ -431,9 +431,7 @@ class Memory(Stating, Exchanging):
             UnknownSubject: nothing is known under the name of a subject; nearest names are given.
         """
         texts(view=name, key=key)
-        default = self._stores.settings.deadline_ms
-        due_ms = budget_ms(deadline_ms, default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
-        return await views.row_of(self._recall, name, key, deadline=Deadline.after_ms(due_ms))
+        return await views.row_of(self._recall, name, key, deadline=self._due(deadline_ms))
 
     async def warm(self, subject: str, *, deadline_ms: float | None = None) -> int:
         """
@@ -467,10 +465,13 @@ class Memory(Stating, Exchanging):
         Raises:
             BadInput: the deadline is out of bounds.
         """
-        default = self._stores.settings.deadline_ms
-        due_ms = budget_ms(options.get("deadline_ms"), default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
         return {
             "as_of": options.get("as_of"),
             "clock": options.get("clock", "known"),
-            "deadline": Deadline.after_ms(due_ms),
+            "deadline": self._due(options.get("deadline_ms")),
         }
+
+    def _due(self, deadline_ms: float | None) -> Deadline:
+        """Return until when a question is to be answered; the settings say so where the caller does not."""
+        default = self._stores.settings.deadline_ms
+        return Deadline.after_ms(budget_ms(deadline_ms, default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS))

@@ -120,18 +120,14 @@ class Pace:
 
 
 @asynccontextmanager
-async def alone(database: Database, *, wait: bool = False) -> AsyncIterator[Connection]:
+async def alone(database: Database) -> AsyncIterator[Connection]:
     """
-    Open the transaction of one page, as the only process that changes neighbours.
+    Open the transaction of one page, as the only process that changes neighbours; another one's page is waited for.
 
-    Raises:
-        Busy: another one does, and *wait* is false.
+    It takes a moment. Who gave up would come again with the next turn of beat, to meet the other one again.
     """
     async with database.transaction(patient()) as conn:
-        if wait:
-            await rows(conn, "similarity_lock_wait")
-        elif not (await rows(conn, "similarity_lock"))[0]["held"]:
-            raise Busy("Another process compares analyses.")
+        await rows(conn, "similarity_lock")
         yield conn
 
 
@@ -171,19 +167,16 @@ async def update(database: Database, embedder: Embedder, *, until: Deadline, res
 async def _update(database: Database, embedder: Embedder, pace: Pace) -> Updated:
     model = await model_of(database, embedder)
     total = Updated()
-    try:
-        await _first_build(database, model)
-        if not await _rests_on(database, model):
-            return await rebuild(database, embedder, pace=pace)
-        while not pace.over():
-            done = await _update_page(database, embedder, model)
-            if done is None:
-                return total
-            total += done
-            if done.more:
-                await pace.breathe()
-    except Busy:
-        return total + Updated(busy=True)
+    await _first_build(database, model)
+    if not await _rests_on(database, model):
+        return await rebuild(database, embedder, pace=pace)
+    while not pace.over():
+        done = await _update_page(database, embedder, model)
+        if done is None:
+            return total
+        total += done
+        if done.more:
+            await pace.breathe()
     return total + Updated(more=True)
 
 
@@ -198,8 +191,7 @@ async def _update_page(database: Database, embedder: Embedder, model: Model) -> 
     # Read for this page alone: what is due says that something of it has changed.
     known = Known()
     changed: set[str] = set()
-    # A rebuild holds it for a page: who gave up then would come again with the next turn of beat, to meet it again.
-    async with alone(database, wait=True) as conn:
+    async with alone(database) as conn:
         for build in await live_builds(conn):
             if build.rules == RULES:
                 changed |= await place(conn, build, keys, known)
@@ -217,7 +209,7 @@ async def _first_build(database: Database, model: Model) -> None:
     """Begin the first version, which is current from the beginning and filled by what is due."""
     if (await database.named("live_builds", deadline=patient())) or not model.in_use:
         return
-    async with alone(database, wait=True) as conn:
+    async with alone(database) as conn:
         if not await live_builds(conn):
             given = {"model": model.number, "rules": RULES, "state": "current"}
             await rows(conn, "begin_build", given)
@@ -311,7 +303,7 @@ async def _begun(database: Database, model: Model) -> Build:
 
 async def _build_page(database: Database, build: Build, known: Known) -> Updated | None:
     """Place the next analyses in a version on its way; None when there are none."""
-    async with alone(database, wait=True) as conn:
+    async with alone(database) as conn:
         here = next((one for one in await live_builds(conn) if one.version == build.version), None)
         if here is None or here.current:
             # Somebody else finished it, or gave it up.

@@ -20,7 +20,7 @@ no answer from the moment at which that is on file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -134,11 +134,12 @@ async def view(database: Database, name: str, key: str, *, deadline: Deadline) -
     row = found[0]
     value = row["value"]
     if name == TOP_PATTERNS and value:
-        value = await _still_active(database, value, deadline)
+        active = await active_among((pattern["pattern_id"] for pattern in value), database, deadline=deadline)
+        value = [pattern for pattern in value if pattern["pattern_id"] in active]
     return View(name, key, value, row["version"], row["built_at"], row["source_seq"], row["age_s"])
 
 
-async def _still_active(database: Database, patterns: list[dict[str, Any]], deadline: Deadline) -> list[dict[str, Any]]:
-    keys = [pattern["pattern_id"] for pattern in patterns]
-    active = {row["key"] for row in await database.named("active_among", {"keys": keys}, deadline=deadline)}
-    return [pattern for pattern in patterns if pattern["pattern_id"] in active]
+async def active_among(keys: Iterable[str], database: Database, *, deadline: Deadline) -> frozenset[str]:
+    """Return those of the given patterns that are active in the journal now: views and the graph hear of it later."""
+    rows = await database.named("active_among", {"keys": list(keys)}, deadline=deadline)
+    return frozenset(row["key"] for row in rows)

@@ -410,8 +410,7 @@ async def patterns_first(ask: Question) -> RecordsArm:
 
 
 async def _patterns(ask: Question, among: int) -> RecordsArm:
-    subject = subject_ref(ask.subject_id)
-    sector = _sector((await ask.dated([subject])).records.get(subject))
+    sector = await _sector(ask)
     given = {"sector": sector, "among": among, "limit": ask.limits.patterns, **ask.at.limits}
     rows = await ask.database.named("patterns_at", given, deadline=ask.deadline)
     found = (await ask.dated(("Pattern", row["key"]) for row in rows)).records
@@ -419,7 +418,10 @@ async def _patterns(ask: Question, among: int) -> RecordsArm:
     return RecordsArm(items=items, total=rows[0]["total"] if rows else 0)
 
 
-def _sector(subject: Dated | None) -> str | None:
+async def _sector(ask: Question) -> str | None:
+    """Return the sector of the subject at the moment, as far as one is known."""
+    ref = subject_ref(ask.subject_id)
+    subject = (await ask.dated([ref])).records.get(ref)
     if subject is None:
         return None
     sector = subject.groups.get("profile", {}).get("sector") or subject.get("sector")
@@ -471,8 +473,7 @@ async def patterns_of_view(ask: Question) -> RecordsArm:
     """
     if ask.at.asked is not None or ask.at.clock is not Clock.KNOWN:
         return await patterns_first(ask)
-    subject = subject_ref(ask.subject_id)
-    sector = _sector((await ask.dated([subject])).records.get(subject))
+    sector = await _sector(ask)
     keys = [OF_NO_SECTOR] if sector is None else [OF_NO_SECTOR, sector]
     made = [row for key in keys if (row := await view(ask.database, TOP_PATTERNS, key, deadline=ask.deadline))]
     if not made:

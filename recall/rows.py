@@ -21,14 +21,14 @@ MOST_PATTERNS: Final = 10_000
 """Most active patterns that a question looks at: twice as many as the largest institution is meant to have."""
 
 
-async def active_patterns(database: Database, at: AsOf, *, deadline: Deadline, limit: int = MOST_PATTERNS) -> list[str]:
+async def active_patterns(database: Database, at: AsOf, *, deadline: Deadline) -> list[str]:
     """
     Return the keys of the patterns that were active at the moment.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: they could not be read in time; retryable.
     """
-    rows = await database.named("active_patterns_at", {"limit": limit, **at.limits}, deadline=deadline)
+    rows = await database.named("active_patterns_at", {"limit": MOST_PATTERNS, **at.limits}, deadline=deadline)
     return [row["key"] for row in rows]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -12,7 +12,6 @@ import neo4j.time
 
 from credibility.track_record import track_pairs, track_records
 from journal.actors import Action, Resource, ResourceType
-from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded
 from kg.asof import Answer, AsOf, checked, dated
@@ -20,6 +19,7 @@ from kg.catalog import KINDS
 from kg.enums import PatternStatus
 from kg.queries import arguments, named_queries
 from kg.similarity import NEIGHBOURS
+from kg.views import active_among
 from recall import arms, similar
 from recall.arms import Limits, Question
 from recall.brief import Recall
@@ -285,20 +285,15 @@ async def named(
     async def ask() -> list[dict[str, Any]]:
         rows = await recall.graph.read(name, bound, deadline=deadline)
         if name in _QUERIES:
-            rows = await _active(rows, recall.gateway.database, deadline=deadline)
+            shown = (row[_SHOWN]["pattern_id"] for row in rows)
+            active = await active_among(shown, recall.gateway.database, deadline=deadline)
+            rows = [row for row in rows if row[_SHOWN]["pattern_id"] in active]
         return rows if at is None else await finished(name, rows, bound, recall.gateway.database, at, deadline=deadline)
 
     kind, action = _QUERIES.get(name) or _AREAS.get(query.area, _GRAPH)
     resource = Resource(kind, name, owner=bound["agent"] if kind is ResourceType.CREDIBILITY else None)
     rows = await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
     return [{column: _plain(value) for column, value in row.items()} for row in rows]
-
-
-async def _active(rows: Sequence[dict[str, Any]], database: Database, *, deadline: Deadline) -> list[dict[str, Any]]:
-    """Return the rows whose pattern is active in the journal too: the graph hears of a withdrawal later."""
-    keys = [row[_SHOWN]["pattern_id"] for row in rows]
-    active = {row["key"] for row in await database.named("active_among", {"keys": keys}, deadline=deadline)}
-    return [row for row, key in zip(rows, keys, strict=True) if key in active]
 
 
 def _plain(value: Any) -> Any:

@@ -1,9 +1,5 @@
 -- similarity_lock --
--- One process changes neighbours at a time; the lock ends with the transaction that does the work. False: another one does.
-SELECT pg_try_advisory_xact_lock(hashtextextended('imem.similarity', 0)) AS held
-
--- similarity_lock_wait --
--- The same, waiting for the other one's batch to end.
+-- One process changes neighbours at a time; another one's page is waited for. It ends with the transaction that does the work.
 SELECT pg_advisory_xact_lock(hashtextextended('imem.similarity', 0))
 
 -- similarity_run --

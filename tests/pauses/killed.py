@@ -37,6 +37,7 @@ from cache.client import Client
 from checkpoints.gates import AGAIN
 from journal.connection import Connection
 from journal.errors import TransitionRefused
+from tests.lives import deadly
 
 from .world import PERSON, World, close_world, make_world, soon
 
@@ -49,23 +50,13 @@ LIVES = (15, 120)
 def arm(after: int) -> None:
     """Let this process die before its act number *after*."""
     left = [after]
-
-    def deadly(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def act(*args: Any, **named: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return await function(*args, **named)
-
-        return act
-
     for owner, name in (
         (Connection, "execute"),
         (psycopg.AsyncTransaction, "__aexit__"),
         (Client, "run"),
         (Client, "run_flushed"),
     ):
-        setattr(owner, name, deadly(getattr(owner, name)))
+        setattr(owner, name, deadly(left, getattr(owner, name)))
 
 
 def world_of(task: dict[str, Any]) -> World:

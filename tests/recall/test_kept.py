@@ -28,8 +28,10 @@ from journal.statements import sql
 from kg.engine import Graph
 from kg.entries import entry_of
 from kg.lines import parse_line
+from recall.kinds import ARMS, SUBJECT
 from recall.model import Briefing, Quality
 from recall.sealing import SealedDict, SealedList
+from tests.counting import total
 from tests.graph_proofs.world import NEVER, importer, until
 from tests.recall import facts
 from tests.recall.conftest import Desk, patient, settings_of
@@ -43,27 +45,6 @@ EXAMPLES = settings(
 T = 5
 
 
-def counted() -> dict[tuple[str, str], float]:
-    """Return how many requests each tier has answered, by their type."""
-    found: dict[tuple[str, str], float] = {}
-    for metric in REQUESTS.collect():
-        for sample in metric.samples:
-            if sample.name == "cache_requests_total":
-                key = (sample.labels["tier"], sample.labels["query"])
-                found[key] = found.get(key, 0) + sample.value
-    return found
-
-
-def loads() -> dict[str, float]:
-    """Return how often each type of query was loaded from L3; taking another process's is none."""
-    found: dict[str, float] = {}
-    for metric in LOADS.collect():
-        for sample in metric.samples:
-            if sample.name == "cache_loads_total":
-                found[sample.labels["query"]] = found.get(sample.labels["query"], 0) + sample.value
-    return found
-
-
 async def whole(memory: Memory, subject: str) -> None:
     """Ask until no part is missing: on a busy machine one may be late, and what is not whole is nobody else's."""
     async with asyncio.timeout(60):
@@ -75,11 +56,10 @@ class Asked:
     """What was asked of which tier since it was made."""
 
     def __init__(self) -> None:
-        self._before = counted()
+        self._before = {tier: total(REQUESTS, tier=tier) for tier in ("C2", "C1", "L3")}
 
     def of(self, tier: str) -> float:
-        now = counted()
-        return sum(now[key] - self._before.get(key, 0) for key in now if key[0] == tier)
+        return total(REQUESTS, tier=tier) - self._before[tier]
 
 
 async def shared(memory: Memory) -> None:
@@ -153,9 +133,10 @@ async def test_who_has_written_finds_it_in_every_process(telling: Desk) -> None:
             assert "f8" in [one.finding.key for one in shown]
             if memory is telling.memory:
                 assert asked.of("L3") == 6, "patterns hang on something else, the rest is loaded once for all"
-            before = loads()
+            # Who takes what another process has loaded has loaded nothing.
+            before = {kind.name: total(LOADS, query=kind.name) for kind in (SUBJECT, *ARMS)}
             await whole(memory, "T1")
-            loaded = {kind for kind, times in loads().items() if times > before.get(kind, 0)}
+            loaded = {name for name, times in before.items() if total(LOADS, query=name) > times}
             if memory is telling.memory:
                 assert loaded == {"similar_analyses"}, "only what is like T0 hangs on it"
             else:

@@ -78,9 +78,11 @@ async def test_a_change_is_seen_at_once_in_every_process_and_by_those_alone_whom
     assert unconcerned.asked == 1
 
 
-async def test_who_was_told_of_a_change_does_not_join_a_load_from_before_it(servers: Servers) -> None:
+@pytest.mark.parametrize("keep", [True, False], ids=["whole", "partial"])
+async def test_who_was_told_of_a_change_does_not_join_a_load_from_before_it(servers: Servers, *, keep: bool) -> None:
+    """What is not whole is kept by nobody, and yet hangs on what changed."""
     tiers = await servers.process()
-    source, query = Source(), text_query("race")
+    source, query = Source(more={"keep": keep}), text_query("race")
     source.go.clear()
     early = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
     await source.begun.wait()
@@ -88,7 +90,7 @@ async def test_who_was_told_of_a_change_does_not_join_a_load_from_before_it(serv
     source.text = "two"
     await servers.teller.tell({"subject:a"})
     late = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
-    await asyncio.sleep(0.05)  # So that it joins; where it comes too late, it loads by itself.
+    await until(lambda: _joined(tiers, query.key))
     source.go.set()
 
     assert (await early).value == "one"
@@ -130,27 +132,9 @@ async def test_what_is_loaded_is_of_no_earlier_than_what_had_changed_was_asked(s
     assert source.since_s > told_s
 
 
-async def test_who_was_told_of_a_change_does_not_join_a_load_that_nobody_keeps(servers: Servers) -> None:
-    """What is not whole is kept by nobody, and yet hangs on what changed."""
-    tiers = await servers.process()
-    source, query = Source(more={"keep": False}), text_query("partial race")
-    source.go.clear()
-    early = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
-    await source.begun.wait()
-
-    source.text = "two"
-    await servers.teller.tell({"subject:a"})
-    late = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
-    await until(lambda: _joined(tiers, query.key))
-    source.go.set()
-
-    assert (await early).value == "one"
-    assert (await late).value == "two"
-
-
-async def _joined(tiers: Tiered, key: bytes | None) -> bool:
+async def _joined(tiers: Tiered, key: bytes | None, waiting: int = 2) -> bool:
     flight = tiers._flights._open.get(key or b"")
-    return flight is not None and flight.waiting == 2
+    return flight is not None and flight.waiting == waiting
 
 
 async def test_what_is_partial_is_nobody_elses_answer(servers: Servers) -> None:
@@ -295,6 +279,7 @@ async def test_the_last_who_gives_up_ends_the_load(servers: Servers) -> None:
     source.go.clear()
     asking = [asyncio.create_task(tiers.get(query, source.load, deadline=soon())) for _ in range(3)]
     await source.begun.wait()
+    await until(lambda: _joined(tiers, query.key, 3))
 
     for task in asking[:2]:
         task.cancel()

@@ -272,6 +272,8 @@ class Recall:
         record = about.record if isinstance(about, SubjectArm) else None
         behind_s = (opening.now - opening.horizon).total_seconds() if opening is not None else 0.0
         whole = all(arm.quality is Quality.EXACT for arm in shown.values())
+        # A load begins with how things stand: where that was asked for another question, the journal has answered.
+        journal = journal or (whole and inquiry.loaded)
         return Briefing(
             subject=Subject(subject_id=inquiry.subject_id, record=record),
             as_of=at.at if at is not None else inquiry.asked or self.clock.now(),

@@ -22,14 +22,17 @@ from imem.memory import Memory
 from journal.actors import Action, Actor
 from journal.database import Database
 from journal.deadline import Deadline
+from journal.errors import BudgetExceeded
 from journal.gateway import _columns
 from journal.settings import Role
 from journal.statements import sql
 from kg.engine import Graph
 from kg.entries import entry_of
 from kg.lines import parse_line
+from recall import through
 from recall.kinds import ARMS, SUBJECT
 from recall.model import Briefing, Quality
+from recall.opening import Opening, open_question
 from recall.sealing import SealedDict, SealedList
 from tests.counting import total
 from tests.graph_proofs.world import NEVER, importer, until
@@ -146,6 +149,26 @@ async def test_who_has_written_finds_it_in_every_process(telling: Desk) -> None:
         assert briefing.complete_until is not None
         assert receipts[0].recorded_at is not None
         assert briefing.complete_until >= receipts[0].recorded_at
+
+
+async def test_whole_parts_say_that_the_journal_answered(telling: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who shares another's loads has a whole answer, also where the journal was late for him alone."""
+    await _season(telling)
+    others, asked = asyncio.Event(), 0
+
+    async def opened(*given: Any, **named: Any) -> Opening:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            others.set()
+            raise BudgetExceeded("Postgres did not answer in time.")
+        await others.wait()
+        return await open_question(*given, **named)
+
+    monkeypatch.setattr(through, "open_question", opened)
+    first, second = await asyncio.gather(telling.memory.brief("T0"), telling.memory.brief("T0"))
+    assert asked > 1
+    assert [(one.degraded, one.mode) for one in (first, second)] == [(False, "normal")] * 2
 
 
 @EXAMPLES

@@ -57,7 +57,7 @@ class Exchanging:
     @property
     def work(self) -> Work:
         """What agents under way need."""
-        raise NotImplementedError
+        raise NotImplementedError  # Memory, which this is a part of, has it.
 
     async def push(
         self,

@@ -149,7 +149,7 @@ def _run(driver: neo4j.Driver, text: LiteralString, **parameters: object) -> lis
         except TransientError as error:
             if time.monotonic() > give_up:
                 raise GraphUnavailable(f"Neo4j was busy with its schema for too long ({error.code}).") from error
-            time.sleep(_PAUSE_S)
+            time.sleep(_PAUSE_S)  # The server says that it will pass, and not when.
         except Neo4jError as error:
             if error.code not in _ALREADY_THERE:
                 raise

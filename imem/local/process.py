@@ -211,14 +211,14 @@ def clear(leftovers: list[Identity], *, patience_s: float = 3.0, kill_patience_s
     end = time.monotonic() + patience_s
     alive = [one for one in leftovers if one.alive]
     while alive and time.monotonic() < end:
-        time.sleep(0.02)
+        time.sleep(0.02)  # They are no children of ours, whose end could be waited for.
         alive = [one for one in alive if one.alive]
     for one in alive:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(one.pid, signal.SIGKILL)
     end = time.monotonic() + kill_patience_s
     while alive and time.monotonic() < end:
-        time.sleep(0.005)
+        time.sleep(0.005)  # As above.
         alive = [one for one in alive if one.alive]
     if alive:
         pids = ", ".join(str(one.pid) for one in alive)

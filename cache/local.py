@@ -65,22 +65,25 @@ class Local:
         """Keep an entry; what was used least recently makes room for it. One larger than everything is not kept."""
         if entry.size_bytes > self._most_bytes or self._clock.now() >= entry.stale_until:
             return
+        # To count them is to look for those that are too old: it is done as seldom as can be.
         before = len(self._entries) + (key not in self._entries)
         self._entries[key] = entry
-        while len(self._entries) > self._most_entries:
+        count = len(self._entries)
+        while count > self._most_entries:
             self._entries.popitem()
-        _EVICTIONS.inc(max(0, before - len(self._entries)))
+            count -= 1
+        _EVICTIONS.inc(max(0, before - count))
         self._tags[key] = entry.tags
-        if len(self._tags) > 2 * len(self._entries) + _SPARE:
+        if len(self._tags) > 2 * count + _SPARE:
             self._tags = {key: tags for key, tags in self._tags.items() if key in self._entries}
-        self._show()
+        self._show(count)
 
     def drop(self, key: bytes) -> None:
         """Drop one entry, if it is there."""
         self._tags.pop(key, None)
         if self._entries.pop(key, None) is not None:
             _INVALIDATIONS.inc()
-            self._show()
+            self._show(len(self._entries))
 
     def drop_tagged(self, tags: Collection[str]) -> int:
         """Drop what bears one of *tags*; return how many."""
@@ -91,7 +94,7 @@ class Local:
             del self._tags[key]
             gone += self._entries.pop(key, None) is not None
         _INVALIDATIONS.inc(gone)
-        self._show()
+        self._show(len(self._entries))
         return gone
 
     def clear(self) -> None:
@@ -99,10 +102,10 @@ class Local:
         _INVALIDATIONS.inc(len(self._entries))
         self._entries.clear()
         self._tags.clear()
-        self._show()
+        self._show(0)
 
-    def _show(self) -> None:
-        _ENTRIES.set(len(self._entries))
+    def _show(self, count: int) -> None:
+        _ENTRIES.set(count)
         _BYTES.set(self._entries.currsize)
 
 

@@ -122,7 +122,7 @@ async def track_records(
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
     """
     wanted = [Pair(*pair) for pair in dict.fromkeys(map(tuple, pairs))]
-    async with database.transaction(deadline) as conn:
+    async with database.connection(deadline) as conn:
         waiting, known_until, recorded_until = await _until(conn, as_of)
         moments = {"clock": as_of.clock.value, "known_until": known_until, "recorded_until": recorded_until}
         found = await store.rows(
@@ -157,9 +157,11 @@ async def scores_as_of(
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
     """
-    async with database.transaction(deadline) as conn:
-        _, known_until, recorded_until = await _until(conn, as_of)
-        until = min(known_until, recorded_until)
+    async with database.connection(deadline) as conn:
+        until = min(as_of.known_until, as_of.recorded_until)
+        if as_of.clock is Clock.RECORDED:
+            _, known_until, recorded_until = await _until(conn, as_of)
+            until = min(known_until, recorded_until)
         found = await store.rows(
             conn, "scores_as_of", {"findings": list(findings), "clock": as_of.clock.value, "until": until}
         )

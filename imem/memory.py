@@ -47,6 +47,7 @@ from recall.model import (
     DebatesArm,
     HistoryArm,
     RecordsArm,
+    Rows,
     SimilarArm,
     Text,
     TrackRecordsArm,
@@ -446,9 +447,7 @@ class Memory(Stating, Exchanging):
         due_ms = budget_ms(deadline_ms, default=MOST_BUDGET_MS, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
         return await self._recall.warm(subject, deadline=Deadline.after_ms(due_ms), budget_ms=due_ms)
 
-    async def query(
-        self, name: str, parameters: Mapping[str, Any] | None = None, **options: Unpack[Asking]
-    ) -> list[dict[str, Any]]:
+    async def query(self, name: str, parameters: Mapping[str, Any] | None = None, **options: Unpack[Asking]) -> Rows:
         """
         Run a named query of the graph (the reference lists them) and return its rows.
 

@@ -38,7 +38,17 @@ from kg.model import (
 from kg.similarity import SERVED
 from kg.views import View
 from recall.arms import Limits
-from recall.model import Briefing, DebateOnFile, DebatesArm, HistoryArm, RecordsArm, SimilarArm, Text, TrackRecordsArm
+from recall.model import (
+    Briefing,
+    DebateOnFile,
+    DebatesArm,
+    HistoryArm,
+    RecordsArm,
+    Rows,
+    SimilarArm,
+    Text,
+    TrackRecordsArm,
+)
 
 if TYPE_CHECKING:
     from checkpoints.pause_rows import Pause
@@ -407,9 +417,7 @@ class SyncMemory:
         """
         return self._portal.call(self._memory.warm(subject, deadline_ms=deadline_ms))
 
-    def query(
-        self, name: str, parameters: Mapping[str, Any] | None = None, **options: Unpack[Asking]
-    ) -> list[dict[str, Any]]:
+    def query(self, name: str, parameters: Mapping[str, Any] | None = None, **options: Unpack[Asking]) -> Rows:
         """
         Run a named query of the graph (the reference lists them) and return its rows.
 

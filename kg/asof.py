@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+import orjson
+
 from journal.database import Database, Row
 from journal.deadline import Deadline
 from journal.errors import BadInput
@@ -182,8 +184,13 @@ async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: 
         grouped.setdefault((row["kind"], row["key"]), {})[row["grp"]] = row
     return Answer(
         {ref: _dated(ref, groups) for ref, groups in grouped.items() if CORE in groups},
-        {ref: groups[PROPS]["value"]["props"] for ref, groups in grouped.items() if PROPS in groups},
+        {ref: _value(groups[PROPS])["props"] for ref, groups in grouped.items() if PROPS in groups},
     )
+
+
+def _value(row: Row) -> Any:
+    """Return what a row holds; whoever wrote it used the same library, which knows all its numbers."""
+    return None if row["value"] is None else orjson.loads(row["value"])
 
 
 def _dated(ref: Ref, groups: Mapping[str, Row]) -> Dated:
@@ -194,8 +201,8 @@ def _dated(ref: Ref, groups: Mapping[str, Row]) -> Dated:
     return Dated(
         kind=ref[0],
         key=ref[1],
-        core=(correction or core)["value"],
-        groups={name: row["value"] for name, row in named.items()},
+        core=_value(correction or core),
+        groups={name: _value(row) for name, row in named.items()},
         known_at=core["known_at"].astimezone(UTC),
         occurred_at=core["occurred_at"].astimezone(UTC),
         group_known_at={name: row["known_at"].astimezone(UTC) for name, row in named.items()},

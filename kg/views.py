@@ -31,6 +31,7 @@ import structlog
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, ImemError
+from journal.modes import Mode
 from kg.embedding import do, rows
 
 log = structlog.get_logger()
@@ -64,6 +65,7 @@ class View:
         built_at: when it was made.
         source_seq: the last position of the journal that it looked at.
         age_s: how long ago it was made, in seconds.
+        mode: how well the institution could answer.
     """
 
     name: str
@@ -73,6 +75,7 @@ class View:
     built_at: datetime
     source_seq: int
     age_s: float
+    mode: Mode = Mode.NORMAL
 
 
 async def rebuild(database: Database, *, deadline: Deadline) -> dict[str, int]:

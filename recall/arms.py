@@ -405,7 +405,7 @@ async def patterns(ask: Question) -> RecordsArm:
 
 async def patterns_first(ask: Question) -> RecordsArm:
     """Return those among the first hundred that were active."""
-    reason = f"the time was over; these are of the first {FIRST_PATTERNS} active patterns"
+    reason = f"the time was over; these are of the first {FIRST_PATTERNS} active patterns of its sector"
     return _less(await _patterns(ask, FIRST_PATTERNS), reason=reason)
 
 
@@ -430,7 +430,7 @@ async def _sector(ask: Question) -> str | None:
 
 async def lessons(ask: Question) -> RecordsArm:
     """Return the lessons that bear on the subject, newest first."""
-    active = await dating.active_patterns(ask.database, ask.at, deadline=ask.deadline)
+    active = await dating.active_patterns(ask.database, ask.subject_id, ask.at, deadline=ask.deadline)
     rows, _ = await _found(ask, "lessons_of_subject", ask.limits.lessons, active=active)
     found = await ask.dated(("Lesson", row["lesson"]) for row in rows)
     rows = dating.lessons(rows, found, ask.limits.lessons)

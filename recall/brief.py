@@ -41,9 +41,9 @@ from kg.engine import Graph
 from kg.queries import names_search
 from recall import arms
 from recall.arms import Limits
-from recall.kinds import ARMS, SUBJECT, ArmKind
+from recall.kinds import ARMS, SIMILAR, SUBJECT, ArmKind
 from recall.model import Arm, Briefing, Quality, Subject, SubjectArm
-from recall.opening import open_question
+from recall.opening import Opening, open_question
 from recall.through import Inquiry, Sources, l3_of, unavailable
 
 A = TypeVar("A", bound=Arm)
@@ -63,6 +63,9 @@ KEYS: Final = 2000
 """How many keys an unknown name is compared with where the graph is away; some 10 ms."""
 
 _ALL: Final = (SUBJECT, *ARMS)
+
+_LONGEST_FIRST: Final = sorted(_ALL, key=lambda kind: kind is not SIMILAR)
+"""The order in which they begin: what asks most one after another must not wait for the others' turns."""
 
 _KINDS: Final = {"Company": "company:", "Market": "market:"}
 _PREFIXES: Final = tuple(_KINDS.values())
@@ -257,32 +260,61 @@ class Recall:
     async def _answer(self, inquiry: Inquiry) -> Briefing:
         """Return all arms; one that fails or comes late never empties the others."""
         shown = await inquiry.at_once(_ALL)
-        asked = [kind for kind in _ALL if kind.name not in shown]
+        asked = [kind for kind in _LONGEST_FIRST if kind.name not in shown]
         if asked:
             answers = await asyncio.gather(*(_guarded(inquiry, kind) for kind in asked))
             shown |= {kind.name: answer for kind, answer in zip(asked, answers, strict=True)}
         about = shown.pop(SUBJECT.name)
-        try:
-            async with asyncio.timeout(inquiry.deadline.left_s() + RESERVE_MS / 2000.0):
-                opening = await inquiry.opening() if inquiry.loaded or inquiry.before is None else None
-            journal = True
-        except (TimeoutError, ImemError):
-            opening, journal = None, False
+        whole = all(arm.quality is Quality.EXACT for arm in shown.values())
+        opening, mode = await self.stood(inquiry, whole=whole, reserve_ms=RESERVE_MS / 2.0)
         at = inquiry.placed(opening)
         record = about.record if isinstance(about, SubjectArm) else None
-        behind_s = (opening.now - opening.horizon).total_seconds() if opening is not None else 0.0
-        whole = all(arm.quality is Quality.EXACT for arm in shown.values())
-        # A load begins with how things stand: where that was asked for another question, the journal has answered.
-        journal = journal or (whole and inquiry.loaded)
         return Briefing(
             subject=Subject(subject_id=inquiry.subject_id, record=record),
             as_of=at.at if at is not None else inquiry.asked or self.clock.now(),
             clock=inquiry.on.value,
             asked_as_of=inquiry.asked,
             complete_until=at.complete_until if at is not None else None,
-            mode=Health(postgres=journal, graph=whole, behind_s=behind_s, cycle_s=self.gateway.cycle_s).mode,
+            mode=mode,
             **shown,
         )
+
+    async def stood(self, inquiry: Inquiry, *, whole: bool, reserve_ms: float = 0.0) -> tuple[Opening | None, Mode]:
+        """
+        Return how things stood when *inquiry* began, and how well it could be answered.
+
+        Args:
+            whole: whether its answer is exact.
+            reserve_ms: how long after its deadline that may still be waited for.
+        """
+        try:
+            async with asyncio.timeout(inquiry.deadline.left_s() + reserve_ms / 1000.0):
+                opening = await inquiry.opening() if inquiry.loaded or inquiry.before is None else None
+            journal = True
+        except (TimeoutError, ImemError):
+            opening, journal = None, False
+        # A load begins with how things stand: where that was asked for another question, the journal has answered.
+        return opening, self.mode(opening, whole=whole, journal=journal or (whole and inquiry.loaded))
+
+    def mode(self, opening: Opening | None, *, whole: bool = True, journal: bool = True) -> Mode:
+        """
+        Return how well the institution could answer.
+
+        Args:
+            opening: how things stood, where anybody had to ask.
+            whole: whether the answer is exact.
+            journal: whether Postgres answered.
+        """
+        behind_s = (opening.now - opening.horizon).total_seconds() if opening is not None else 0.0
+        return Health(postgres=journal, graph=whole, behind_s=behind_s, cycle_s=self.gateway.cycle_s).mode
+
+    async def mode_now(self, deadline: Deadline) -> Mode:
+        """Return how well the institution can answer now, for an answer that is whole and asked the journal nothing."""
+        try:
+            opening = await open_question(self.gateway.database, On.KNOWN, deadline=deadline)
+        except (PostgresUnavailable, BudgetExceeded):
+            return Mode.READ_ONLY
+        return self.mode(opening)
 
     async def warm(self, subject: str, *, deadline: Deadline, budget_ms: float = WARMING_MS) -> int:
         """
@@ -299,10 +331,17 @@ class Recall:
         inquiry = Inquiry(self.sources, subject_id, None, On.KNOWN, Limits(), None, deadline, deadline.left_ms())
         return await tiers.warm([(inquiry.query(kind), inquiry.loader(kind)) for kind in ARMS], budget_ms=budget_ms)
 
-    async def moment(self, as_of: datetime | None, clock: str, deadline: Deadline) -> AsOf:
-        """Return the moment to use; on the recorded clock also nothing later than what is scored."""
+    async def begin(self, as_of: datetime | None, clock: str, deadline: Deadline) -> tuple[AsOf, Opening]:
+        """
+        Return the moment to use, and how things stand; on the recorded clock nothing later than what is scored.
+
+        Raises:
+            BadInput: *as_of* or *clock* is none.
+            PostgresUnavailable, BudgetExceeded: nobody can say; retryable.
+        """
         asked, on = checked(as_of, clock)
-        return (await open_question(self.gateway.database, on, deadline=deadline)).at(asked, on)
+        opening = await open_question(self.gateway.database, on, deadline=deadline)
+        return opening.at(asked, on), opening
 
     async def subject(self, subject: str, *, deadline: Deadline) -> str:
         """

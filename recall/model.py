@@ -7,6 +7,7 @@ never instructions. :mod:`recall.markdown` quotes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -179,19 +180,34 @@ class DebateTurn(Value):
 
 
 class DebateOnFile(Value):
-    """A debate with every turn."""
+    """A debate with every turn; *mode* says how well the institution could answer."""
 
     debate: DebateItem
     turns: list[DebateTurn]
+    mode: Mode = Mode.NORMAL
 
 
 class Text(Value):
-    """The long text of a record."""
+    """The long text of a record; *mode* says how well the institution could answer."""
 
     kind: str
     key: str
     body: str
     known_at: datetime
+    mode: Mode = Mode.NORMAL
+
+
+class Rows(list[dict[str, Any]]):
+    """
+    The rows of a named query.
+
+    Attributes:
+        mode: how well the institution could answer.
+    """
+
+    def __init__(self, rows: Iterable[dict[str, Any]] = (), *, mode: Mode = Mode.NORMAL) -> None:
+        super().__init__(rows)
+        self.mode = mode
 
 
 class TrackRecordItem(Value):
@@ -240,6 +256,7 @@ class Arm(Value):
         completeness: of a partial one, what it was made of.
         error: of an unavailable one, ``QUERY_TIMEOUT_EXHAUSTED`` or ``STORE_UNAVAILABLE``.
         fallback_exhausted: whether all that could stand in was tried in vain: an empty answer then says nothing.
+        mode: how well the institution could answer, where the arm was asked for alone; a briefing says it for all.
     """
 
     quality: Quality = Quality.EXACT
@@ -249,6 +266,7 @@ class Arm(Value):
     completeness: Completeness | None = None
     error: str | None = None
     fallback_exhausted: bool | None = None
+    mode: Mode | None = None
 
 
 class HistoryArm(Arm):

@@ -21,15 +21,29 @@ MOST_PATTERNS: Final = 10_000
 """Most active patterns that a question looks at: twice as many as the largest institution is meant to have."""
 
 
-async def active_patterns(database: Database, at: AsOf, *, deadline: Deadline) -> list[str]:
+async def active_patterns(database: Database, subject_id: str, at: AsOf, *, deadline: Deadline) -> list[str]:
     """
-    Return the keys of the patterns that were active at the moment.
+    Return the keys of the patterns that analyses of a subject showed and that were active at the moment.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: they could not be read in time; retryable.
     """
-    rows = await database.named("active_patterns_at", {"limit": MOST_PATTERNS, **at.limits}, deadline=deadline)
-    return [row["key"] for row in rows]
+    given = {"subject_id": subject_id, "limit": MOST_PATTERNS, **at.limits}
+    return [row["key"] for row in await database.named("active_patterns_of_subject", given, deadline=deadline)]
+
+
+async def active_among(keys: Iterable[str], database: Database, at: AsOf, *, deadline: Deadline) -> frozenset[str]:
+    """
+    Return those of the given patterns that were active at the moment.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: they could not be read in time; retryable.
+    """
+    wanted = sorted(set(keys))
+    if not wanted:
+        return frozenset()
+    rows = await database.named("active_among_at", {"keys": wanted, **at.limits}, deadline=deadline)
+    return frozenset(row["key"] for row in rows)
 
 
 def newest(rows: Iterable[Row], answer: Answer, column: str, kind: str, field: str) -> list[Row]:

@@ -78,7 +78,7 @@ def sealed(model: M) -> M:
 def _sealed(value: Any) -> Any:
     kind = type(value)
     if kind is list:
-        plain = _PLAIN.issuperset(map(type, value))
+        plain = all(one in _PLAIN or _is_closed(one) for one in set(map(type, value)))
         return SealedList(value if plain else [one if type(one) in _PLAIN else _sealed(one) for one in value])
     if kind is dict:
         if _PLAIN.issuperset(map(type, value.values())):
@@ -91,6 +91,12 @@ def _sealed(value: Any) -> Any:
 def _open(make: type[BaseModel]) -> tuple[str, ...]:
     """Return the fields of a model that may hold something that could be changed: few of most."""
     return tuple(name for name, field in make.model_fields.items() if not _is_plain(field.annotation))
+
+
+@cache
+def _is_closed(kind: type) -> bool:
+    """Return whether a value of that type is a model that holds nothing which could be changed."""
+    return issubclass(kind, BaseModel) and not _open(kind)
 
 
 def _is_plain(annotation: Any) -> bool:

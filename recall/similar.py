@@ -9,6 +9,7 @@ many does the index help, which looks at part of them; the answer then says so.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,7 +19,7 @@ from kg.neighbours import features_of, model_version
 from kg.similarity import CANDIDATES, NEIGHBOURS, SERVED, reranked
 from recall.arms import Question, record
 from recall.model import Completeness, Quality, SimilarArm, SimilarItem, TakenDecision
-from recall.rows import active_patterns
+from recall.rows import active_among
 
 NEWEST: Final = 3
 """How many of the subject's own analyses others are compared with: what it is like now, not what it was like once."""
@@ -54,29 +55,60 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What a search found, from which vectors and rules, and why it is not everything."""
+    """
+    What a search found.
 
-    found: Sequence[_Found]
+    Attributes:
+        own: what others were compared with.
+        found: the neighbours.
+        model_version: from which vectors and rules.
+        reason: why it is not everything.
+    """
+
+    own: Sequence[str]
+    found: Sequence[_Found] = ()
     model_version: str | None = None
     reason: str | None = None
 
 
 async def analyses(ask: Question, *, min_score: float = SERVED) -> SimilarArm:
     """Return analyses of other subjects that are like the newest ones of the subject, most alike first."""
-    return await _like(ask, await _newest(ask, NEWEST), min_score)
+    return await _like(ask, None, NEWEST, min_score)
 
 
 async def analyses_like(ask: Question, analysis_id: str, *, min_score: float = SERVED) -> SimilarArm:
     """Return analyses of other subjects that are like the given one, most alike first."""
-    return await _like(ask, [analysis_id], min_score)
+    return await _like(ask, [analysis_id], 1, min_score)
 
 
 async def fewer(ask: Question) -> SimilarArm:
     """Return the first of those that are like the newest analysis of the subject alone."""
     few = replace(ask, limits=replace(ask.limits, similar=min(FEWER, ask.limits.similar)))
-    arm = await _like(few, await _newest(ask, 1), SERVED)
+    arm = await _like(few, None, 1, SERVED)
     why = {"quality": Quality.PARTIAL, "reason": "only the newest analysis was compared"}
     return arm.model_copy(update={**why, "completeness": Completeness.TOP_N})
+
+
+async def _like(ask: Question, keys: Sequence[str] | None, newest: int, min_score: float) -> SimilarArm:
+    """Return what is like the given analyses, or like so many of the subject's newest."""
+    of_now = ask.at.asked is None and ask.at.clock is Clock.KNOWN
+    looked = await (_stored(ask, keys, newest, min_score) if of_now else _searched(ask, keys, newest, min_score))
+    if not looked.own:
+        return SimilarArm()
+    best: dict[str, _Found] = {}
+    for one in sorted(looked.found, key=lambda one: (-one.score, one.key, one.like)):
+        best.setdefault(one.key, one)
+    items, behind = await asyncio.gather(
+        _items(ask, list(best.values())[: ask.limits.similar]), _behind(ask, looked.own)
+    )
+    reason = looked.reason or behind
+    quality = Quality.EXACT if reason is None else Quality.PARTIAL
+    return SimilarArm(
+        items=items, total=len(best), quality=quality, reason=reason, model_version=looked.model_version,
+    )  # fmt: skip
+
+
+# Who is near
 
 
 async def _newest(ask: Question, count: int) -> list[str]:
@@ -84,60 +116,48 @@ async def _newest(ask: Question, count: int) -> list[str]:
     return [row["key"] for row in await ask.database.named("records_of_subject", given, deadline=ask.deadline)]
 
 
-async def _like(ask: Question, own: Sequence[str], min_score: float) -> SimilarArm:
+async def _stored(ask: Question, keys: Sequence[str] | None, newest: int, min_score: float) -> _Looked:
+    own = list(keys) if keys is not None else await _newest(ask, newest)
     if not own:
-        return SimilarArm()
-    of_now = ask.at.asked is None and ask.at.clock is Clock.KNOWN
-    looked = await (_stored(ask, own, min_score) if of_now else _searched(ask, own, min_score))
-    reason = looked.reason or await _behind(ask, own)
-    best: dict[str, _Found] = {}
-    for one in sorted(looked.found, key=lambda one: (-one.score, one.key, one.like)):
-        best.setdefault(one.key, one)
-    items = await _items(ask, list(best.values()))
-    quality = Quality.EXACT if reason is None else Quality.PARTIAL
-    return SimilarArm(
-        items=items[: ask.limits.similar], total=len(items), quality=quality, reason=reason,
-        model_version=looked.model_version,
-    )  # fmt: skip
-
-
-# Who is near
-
-
-async def _stored(ask: Question, own: Sequence[str], min_score: float) -> _Looked:
-    given = {"keys": list(own), "min_score": min_score}
-    rows = await ask.database.named("similar_stored", given, deadline=ask.deadline)
+        return _Looked(own)
+    rows = await ask.database.named("similar_stored", {"keys": own, "min_score": min_score}, deadline=ask.deadline)
     found = [_Found(row["analysis_id"], row["neighbour_id"], row["score"]) for row in rows]
-    return _Looked(found, rows[0]["model_version"] if rows else None)
+    return _Looked(own, found, rows[0]["model_version"] if rows else None)
 
 
-async def _searched(ask: Question, own: Sequence[str], min_score: float) -> _Looked:
-    models = await ask.database.named("model_in_use", deadline=ask.deadline)
-    if not models:
-        return _Looked([], reason="no analysis was compared yet")
-    model = models[0]
-    given = {"model": model["model"], "keys": list(own), "limit": CANDIDATES, **ask.at.limits}
-    counted = {"model": model["model"], "limit": MOST_EXACT + 1, **ask.at.limits}
-    count = "vectors_known" if ask.at.clock is Clock.KNOWN else "vectors_recorded"
-    exact = (await ask.database.named(count, counted, deadline=ask.deadline))[0]["known"] <= MOST_EXACT
-    rows = await ask.database.named("nearest_exact" if exact else "nearest", given, deadline=ask.deadline)
+async def _searched(ask: Question, keys: Sequence[str] | None, newest: int, min_score: float) -> _Looked:
+    given = {
+        "keys": keys, "subject_id": ask.subject_id, "newest": newest, "most": MOST_EXACT, "limit": CANDIDATES,
+        "recorded": ask.at.clock is Clock.RECORDED, **ask.at.limits,
+    }  # fmt: skip
+    rows = await ask.database.named("similar_as_of", given, deadline=ask.deadline)
+    own = list(dict.fromkeys(row["key"] for row in rows))
+    if not own:
+        return _Looked(own)
+    if rows[0]["model"] is None:
+        return _Looked(own, reason="no analysis was compared yet")
+    space, reason = rows[0], None
+    if space["known"] > MOST_EXACT:
+        near = {"model": space["model"], "keys": own, "limit": CANDIDATES, **ask.at.limits}
+        rows = await ask.database.named("nearest", near, deadline=ask.deadline)
+        reason = f"more than {MOST_EXACT:,} analyses were known: the nearest were looked for by an index"
     candidates: dict[str, list[tuple[str, float]]] = {key: [] for key in own}
     for row in rows:
-        candidates[row["key"]].append((row["candidate"], row["distance"]))
-    wanted = sorted({*own, *(key for near in candidates.values() for key, _ in near)})
-    active = frozenset(await active_patterns(ask.database, ask.at, deadline=ask.deadline))
-    values = {"keys": wanted, **ask.at.limits}
-    facts = await ask.database.named("similar_features", values, deadline=ask.deadline)
+        if row["candidate"] is not None:
+            candidates[row["key"]].append((row["candidate"], row["distance"]))
+    wanted = sorted({*own, *(key for close in candidates.values() for key, _ in close)})
+    facts = await ask.database.named("similar_features", {"keys": wanted, **ask.at.limits}, deadline=ask.deadline)
+    shown = (pattern for row in facts for pattern in row["patterns"])
+    active = await active_among(shown, ask.database, ask.at, deadline=ask.deadline)
     features = {row["key"]: features_of(row, active) for row in facts}
     found = [
         _Found(key, one.key, one.score)
-        for key, near in candidates.items()
+        for key, close in candidates.items()
         if key in features
-        for one in reranked(features[key], near, features, NEIGHBOURS)
+        for one in reranked(features[key], close, features, NEIGHBOURS)
         if one.score >= min_score
     ]
-    reason = None if exact else f"more than {MOST_EXACT:,} analyses were known: the nearest were looked for by an index"
-    return _Looked(found, model_version(model["model_id"], model["dimension"]), reason)
+    return _Looked(own, found, model_version(space["model_id"], space["dimension"]), reason)
 
 
 async def _behind(ask: Question, own: Sequence[str]) -> str | None:

@@ -14,7 +14,7 @@ from credibility.track_record import track_pairs, track_records
 from journal.actors import Action, Resource, ResourceType
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded
-from kg.asof import Answer, AsOf, checked, dated
+from kg.asof import Answer, checked, dated
 from kg.catalog import KINDS
 from kg.enums import PatternStatus
 from kg.queries import arguments, named_queries
@@ -24,7 +24,17 @@ from recall import arms, similar
 from recall.arms import Limits, Question
 from recall.brief import Recall
 from recall.kinds import PARTS
-from recall.model import Arm, DebateItem, DebateOnFile, DebateTurn, SimilarArm, Text, TrackRecordsArm
+from recall.model import (
+    Arm,
+    DebateItem,
+    DebateOnFile,
+    DebateTurn,
+    Quality,
+    Rows,
+    SimilarArm,
+    Text,
+    TrackRecordsArm,
+)
 from recall.rows import active_patterns, finished
 
 A = TypeVar("A", bound=Arm)
@@ -90,13 +100,14 @@ async def part(
     try:
         async with asyncio.timeout(deadline.left_s()):
             arm = (await inquiry.at_once((which,))).get(name) or await inquiry.arm(which)
+        _, mode = await recall.stood(inquiry, whole=arm.quality is Quality.EXACT)
     except TimeoutError as error:
         raise BudgetExceeded("It was not there before the deadline.") from error
     finally:
         await inquiry.end()
     if not isinstance(arm, kind):
         raise TypeError(f"The arm {name} is no {kind.__name__}.")
-    return arm
+    return arm.model_copy(update={"mode": mode})
 
 
 async def similar_to(
@@ -118,7 +129,7 @@ async def similar_to(
         PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
     """
     limits = Limits(similar=NEIGHBOURS if limit is None else bounded(limit))
-    at = await recall.moment(as_of, clock, deadline)
+    at, opening = await recall.begin(as_of, clock, deadline)
 
     async def answer() -> SimilarArm:
         ask = Question("", at, recall.gateway, recall.graph, deadline, limits, recall.halflife_years)
@@ -128,9 +139,10 @@ async def similar_to(
         subject_id = await recall.subject(what, deadline=deadline)
         return await similar.analyses(replace(ask, subject_id=subject_id), min_score=min_score)
 
-    return await recall.gateway.authorize_and_execute(
+    arm = await recall.gateway.authorize_and_execute(
         Resource(ResourceType.GRAPH, what), Action.READ, answer, deadline=deadline
     )
+    return arm.model_copy(update={"mode": recall.mode(opening, whole=arm.quality is Quality.EXACT)})
 
 
 def bounded(limit: int) -> int:
@@ -154,17 +166,17 @@ async def agent_records(
     Raises:
         PermissionDenied: an agent reads its own alone.
     """
-    at = await recall.moment(as_of, clock, deadline)
+    at, opening = await recall.begin(as_of, clock, deadline)
 
     async def ask() -> TrackRecordsArm:
         database = recall.gateway.database
         pairs = [(agent, domain)] if domain else await track_pairs(database, [agent], deadline=deadline)
         if not pairs:
-            return TrackRecordsArm()
+            return TrackRecordsArm(mode=recall.mode(opening))
         answer = await track_records(database, pairs, at, halflife_years=recall.halflife_years, deadline=deadline)
         # The pairs are those of now: what had no record then is left out, unless it was asked for by name.
         items = [arms.track_record(one) for one in answer.records if domain or one.n or one.abstained]
-        return TrackRecordsArm(items=items, total=len(items))
+        return TrackRecordsArm(items=items, total=len(items), mode=recall.mode(opening))
 
     return await recall.gateway.authorize_and_execute(
         Resource(ResourceType.CREDIBILITY, agent, owner=agent), Action.READ, ask, deadline=deadline
@@ -180,7 +192,7 @@ async def debate(
     Raises:
         BadInput: there was no such debate.
     """
-    at = await recall.moment(as_of, clock, deadline)
+    at, opening = await recall.begin(as_of, clock, deadline)
 
     async def ask() -> DebateOnFile:
         database = recall.gateway.database
@@ -204,6 +216,7 @@ async def debate(
                 speakers=len({row["speaker"] for row in rows}),
             ),
             turns=[DebateTurn(**row) for row in rows],
+            mode=recall.mode(opening),
         )
 
     return await recall.gateway.authorize_and_execute(
@@ -225,7 +238,7 @@ async def text(
     """
     if kind not in KINDS:
         raise BadInput("kind", f"{kind!r} is no kind of record.")
-    at: AsOf = await recall.moment(as_of, clock, deadline)
+    at, opening = await recall.begin(as_of, clock, deadline)
     database = recall.gateway.database
     type_, action = _KINDS.get(kind, _GRAPH)
     found = None
@@ -238,7 +251,9 @@ async def text(
         if kind == _PATTERN and not active and not recall.gateway.may(resource, Action.VALIDATE):
             return None
         rows = await database.named("body_of", {"kind": kind, "key": key, **at.limits}, deadline=deadline)
-        return Text(kind=kind, key=key, body=rows[0]["body"], known_at=rows[0]["known_at"]) if rows else None
+        if not rows:
+            return None
+        return Text(kind=kind, key=key, body=rows[0]["body"], known_at=rows[0]["known_at"], mode=recall.mode(opening))
 
     return await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
 
@@ -251,7 +266,7 @@ async def named(
     as_of: datetime | None,
     clock: str,
     deadline: Deadline,
-) -> list[dict[str, Any]]:
+) -> Rows:
     """
     Run a named query of the graph and return its rows, times as RFC 3339 text.
 
@@ -272,11 +287,13 @@ async def named(
         raise BadInput("as_of", f"{name} does not answer as of an earlier day.")
     values = {"limit": 20, **parameters}
     bounded(values["limit"])
-    at = await recall.moment(as_of, clock, deadline) if query.as_of else None
+    at, opening = await recall.begin(as_of, clock, deadline) if query.as_of else (None, None)
     if at is not None:
         values |= at.limits
         if ACTIVE in query.parameters:
-            values[ACTIVE] = await active_patterns(recall.gateway.database, at, deadline=deadline)
+            values[ACTIVE] = await active_patterns(
+                recall.gateway.database, values.get("subject_id", ""), at, deadline=deadline
+            )
     try:
         bound = arguments(name, **values)
     except TypeError as error:
@@ -293,7 +310,8 @@ async def named(
     kind, action = _QUERIES.get(name) or _AREAS.get(query.area, _GRAPH)
     resource = Resource(kind, name, owner=bound["agent"] if kind is ResourceType.CREDIBILITY else None)
     rows = await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
-    return [{column: _plain(value) for column, value in row.items()} for row in rows]
+    mode = await recall.mode_now(deadline) if opening is None else recall.mode(opening)
+    return Rows(({column: _plain(value) for column, value in row.items()} for row in rows), mode=mode)
 
 
 def _plain(value: Any) -> Any:

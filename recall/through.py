@@ -316,6 +316,8 @@ class Inquiry:
         if not all(gateway.may(Resource(sort, self.subject_id), Action.READ) for sort in sorts):
             return shown
         plain = [kind for kind in kinds if not kind.shows_patterns]
+        # What was just begun is sent before answers are decoded: Postgres writes the row meanwhile.
+        await asyncio.sleep(0)
         for kind in plain:
             self._take(kind, found, None, shown)
         if self._granted is None or len(shown) < len(plain):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -36,7 +37,8 @@ async def row_of(recall: Recall, name: str, key: str, *, deadline: Deadline) -> 
         UnknownSubject: nothing is known under that name; nearest names are given.
     """
     known = await recall.subject(key, deadline=deadline) if name == _OF_SUBJECTS else key
-    return await view(recall.gateway, name, known, deadline=deadline)
+    row = await view(recall.gateway, name, known, deadline=deadline)
+    return row and replace(row, mode=await recall.mode_now(deadline))
 
 
 async def view(gateway: Gateway, name: str, key: str, *, deadline: Deadline) -> View | None:

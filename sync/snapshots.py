@@ -74,6 +74,9 @@ MOST_ROWS: Final = 20_000
 _ARGUED: Final = frozenset({"initiated", "syncing", "level1", "level2"})
 """States in which agents argue, and may do so anew from another snapshot; people are shown what has changed instead."""
 
+MOST_RESTARTS: Final = 1
+"""How often a debate begins anew because the world has overtaken it; one that did for ever would never end."""
+
 _TRIES: Final = 3
 """How often a snapshot is read where Postgres asks for another attempt."""
 
@@ -195,7 +198,8 @@ class Snapshots:
         Snapshot a debate: everything that its analysis has published, at one moment.
 
         A debate has one snapshot: asked again, that is the answer, unless the world has overtaken it while agents
-        argue. What people decide, or a gate reviews, keeps its own, which says why it is stale.
+        argue: then, once, there is another. The second, and what people decide or a gate reviews, stays and says why it
+        is stale.
 
         Args:
             participants: agent instances beside challenger and challenged.
@@ -436,7 +440,8 @@ def _standing(debate: Row) -> Taken | None:
     """Return how the debate stands where there is nothing to take."""
     if debate["state"] == "closed":
         raise TransitionRefused(f"The debate {debate['debate_id']} is closed.", mend="Open another one.")
-    if debate["snapshot_id"] is not None and (debate["stale"] is None or debate["state"] not in _ARGUED):
+    anew = debate["stale"] is not None and debate["state"] in _ARGUED and debate["snapshots"] <= MOST_RESTARTS
+    if debate["snapshot_id"] is not None and not anew:
         return Taken(
             debate["debate_id"],
             Opening.TAKEN,

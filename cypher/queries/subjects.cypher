@@ -177,8 +177,8 @@ ORDER BY place
 // Lessons that bear on a subject: through the domains in which something was stated about it, through patterns its analyses
 // showed that were active, and through post-mortems of its decisions. `via` holds domain, pattern, decision. Of a lesson that was
 // corrected since, `domain` says nothing: it bears by its domains when those it had then are among `domains`.
-// parameters: subject_id (string), active (list of strings: the patterns active at the moment, which the journal knows; Memory.query
-//   fills them in), known_until (datetime), recorded_until (datetime), limit (int)
+// parameters: subject_id (string), active (list of strings: those of its patterns that were active at the moment, which the journal
+//   knows; Memory.query fills them in), known_until (datetime), recorded_until (datetime), limit (int)
 // columns: lesson (string: id), via (list of strings), patterns (list of strings: pattern ids), domains (list of strings: of the subject),
 //   position (int: of its first statement in the journal, which no later fact moves), total (int, lessons that count, without
 //   those corrected since)

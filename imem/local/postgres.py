@@ -237,6 +237,12 @@ class Postgres(Server):
             "log_timezone=UTC",
             "-c",
             "log_min_messages=warning",
+            # What a search as of a day reads whole stays in them: beyond a quarter of them it would be read anew each time.
+            "-c",
+            "shared_buffers=256MB",
+            # No statement of an agent that waits is worth compiling.
+            "-c",
+            "jit=off",
         )  # fmt: skip - an option and its value belong on one line
         cwd = Path("/") if self._user is not None else self.data
         return Command(argv, cwd, run_as=self._user, stop_signal=signal.SIGINT, death_signal=signal.SIGINT)

@@ -18,9 +18,10 @@ SELECT actor, lock_epoch FROM agent_cursor
 WHERE actor = ANY (%(actors)s::text[]) AND lock_holder = %(holder)s AND locked_until > imem_now()
 
 -- debate_row --
--- A debate, whether it is put off just now, and its snapshot, if it has one that the world has not overtaken.
+-- A debate, whether it is put off just now, its snapshot, why that is stale, and how many it has had.
 SELECT d.debate_id, d.analysis_id, d.topic, d.challenger, d.challenged, d.state, d.snapshot_id, d.degraded, d.deferrals,
-    d.deferred_until, coalesce(d.deferred_until > imem_now(), false) AS deferred, s.sha256, s.participants, s.excluded, t.reason AS stale
+    d.deferred_until, coalesce(d.deferred_until > imem_now(), false) AS deferred, s.sha256, s.participants, s.excluded, t.reason AS stale,
+    (SELECT count(*) FROM workflow.memory_snapshot AS m WHERE m.debate_id = d.debate_id) AS snapshots
 FROM workflow.debate_state AS d
 LEFT JOIN workflow.memory_snapshot AS s ON s.snapshot_id = d.snapshot_id
 LEFT JOIN workflow.snapshot_stale AS t ON t.snapshot_id = d.snapshot_id

@@ -48,26 +48,52 @@ SELECT key FROM (
     ORDER BY v.key, v.order_key DESC
 ) AS latest WHERE value = 'active' ORDER BY key LIMIT %(limit)s
 
+-- active_patterns_of_subject --
+-- Patterns that analyses of a subject showed, as far as their status was active as of a moment.
+SELECT l.key FROM (
+    SELECT DISTINCT i.payload ->> 'to_key' AS key FROM record_head AS a
+    JOIN event AS i ON i.kind = 'link.IDENTIFIED_PATTERN' AND i.payload ->> 'from_key' = a.key
+    WHERE a.kind = 'Analysis' AND a.grp = 'core' AND a.subject_id = %(subject_id)s
+) AS l CROSS JOIN LATERAL (
+    SELECT v.value FROM pattern_value AS v
+    WHERE v.key = l.key AND v.grp = 'status' AND v.known_at <= %(known_until)s AND v.recorded_at <= %(recorded_until)s
+    ORDER BY v.order_key DESC LIMIT 1
+) AS s WHERE s.value = 'active' ORDER BY l.key LIMIT %(limit)s
+
+-- active_among_at --
+-- Those of the given patterns whose status was active as of a moment.
+SELECT w.key FROM unnest(%(keys)s::text[]) AS w (key) CROSS JOIN LATERAL (
+    SELECT v.value FROM pattern_value AS v
+    WHERE v.key = w.key AND v.grp = 'status' AND v.known_at <= %(known_until)s AND v.recorded_at <= %(recorded_until)s
+    ORDER BY v.order_key DESC LIMIT 1
+) AS s WHERE s.value = 'active'
+
 -- patterns_at --
 -- Patterns that were active as of a moment, of a sector or of none, the most successful first, and how many they are. Of
 -- sectors the earliest statement counts that was not corrected. Parameters: sector (NULL: of none alone), known_until,
--- recorded_until, among (of how many active ones, by key), limit.
-WITH latest AS (
+-- recorded_until, among (of how many active ones of these, by key), limit.
+WITH likely AS (
+    -- Whatever was ever stated to be of that sector or of none; whether it was then is asked of these alone.
+    SELECT DISTINCT s.key FROM pattern_value AS s
+    WHERE s.grp IN ('core', 'correction') AND (s.value IS NULL OR s.value = %(sector)s::text)
+),
+latest AS (
     SELECT DISTINCT ON (v.key, v.grp) v.key, v.grp, v.value FROM pattern_value AS v
-    WHERE v.known_at <= %(known_until)s AND v.recorded_at <= %(recorded_until)s
+    WHERE v.key IN (SELECT l.key FROM likely AS l) AND v.known_at <= %(known_until)s AND v.recorded_at <= %(recorded_until)s
     ORDER BY v.key, v.grp, CASE WHEN v.grp = 'core' THEN v.order_key END, v.order_key DESC
 ),
 active AS (
-    SELECT p.key, p.sector, p.success FROM (
+    SELECT p.key, p.success FROM (
         SELECT l.key, max(l.value) FILTER (WHERE l.grp = 'status') AS status,
             CASE WHEN bool_or(l.grp = 'correction') THEN max(l.value) FILTER (WHERE l.grp = 'correction')
                  ELSE max(l.value) FILTER (WHERE l.grp = 'core') END AS sector,
             (max(l.value) FILTER (WHERE l.grp = 'performance'))::float8 AS success, bool_or(l.grp = 'core') AS stated
         FROM latest AS l GROUP BY l.key
-    ) AS p WHERE p.status = 'active' AND p.stated ORDER BY p.key LIMIT %(among)s
+    ) AS p
+    WHERE p.status = 'active' AND p.stated AND (p.sector IS NULL OR p.sector = %(sector)s::text)
+    ORDER BY p.key LIMIT %(among)s
 )
 SELECT a.key, count(*) OVER () AS total FROM active AS a
-WHERE a.sector IS NULL OR a.sector = %(sector)s::text
 ORDER BY coalesce(a.success, 0) DESC, a.key LIMIT %(limit)s
 
 -- body_of --

@@ -124,44 +124,68 @@ LEFT JOIN embedding_model AS m ON m.model = b.model
 SELECT key, candidate, distance
 FROM imem_nearest_v1(%(model)s::smallint, %(keys)s::text[], %(limit)s, %(known_until)s, %(recorded_until)s)
 
--- nearest_exact --
--- The same as of a moment without the index: every vector that stood then is looked at, so that none known later moves another.
-WITH several AS MATERIALIZED (
+-- similar_as_of --
+-- Those on other subjects that are nearest to the newest analyses of a subject, or to given ones, of at most three, as of a moment. A
+-- row for each pair; of one that is near to none a row without. Every vector that stood then is looked at, so that none known later moves
+-- another; once for all three, since reading it takes longer than comparing it. Where very many were known there are no pairs.
+-- Parameters: keys (NULL: the newest of subject_id), subject_id, newest (how many), recorded (whether what was on file by then counts
+-- alone), most (vectors to look at), limit, known_until, recorded_until.
+WITH space AS MATERIALIZED (
+    SELECT m.model, m.model_id, m.dimension, CASE WHEN %(recorded)s::boolean THEN (
+        SELECT count(*) FROM (
+            SELECT FROM embedding WHERE model = m.model AND kind = 'Analysis' AND known_at <= %(known_until)s
+              AND recorded_at <= %(recorded_until)s LIMIT %(most)s + 1
+        ) AS counted
+    ) ELSE (
+        -- By the index alone, whatever the rows weigh.
+        SELECT count(*) FROM (
+            SELECT FROM embedding WHERE model = m.model AND kind = 'Analysis' AND known_at <= %(known_until)s LIMIT %(most)s + 1
+        ) AS counted
+    ) END AS known
+    FROM embedding_model AS m WHERE m.in_use
+),
+own AS MATERIALIZED (
+    SELECT g.key FROM unnest(%(keys)s::text[]) AS g (key)
+    UNION ALL
+    (SELECT h.key FROM record_head AS h
+     WHERE %(keys)s::text[] IS NULL AND h.subject_id = %(subject_id)s AND h.kind = 'Analysis' AND h.grp = 'core' AND EXISTS (
+         SELECT 1 FROM record_history AS y WHERE y.kind = 'Analysis' AND y.key = h.key AND y.grp = 'core'
+           AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s)
+     ORDER BY h.occurred_at DESC, h.key LIMIT %(newest)s)
+),
+several AS MATERIALIZED (
     -- Of records with more than one statement, the one that stood.
     SELECT DISTINCT ON (x.key) x.key, x.position FROM embedding AS x
-    WHERE x.model = %(model)s::smallint AND x.kind = 'Analysis' AND NOT x.sole
+    WHERE x.model = (SELECT s.model FROM space AS s) AND x.kind = 'Analysis' AND NOT x.sole
       AND x.known_at <= %(known_until)s AND x.recorded_at <= %(recorded_until)s
     ORDER BY x.key, x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key
 ),
 asked AS MATERIALIZED (
-    SELECT e.key, e.subject_id, e.vector FROM embedding AS e
-    WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = ANY (%(keys)s::text[])
+    SELECT e.key, e.subject_id, e.vector, row_number() OVER (ORDER BY e.key) AS n FROM embedding AS e
+    WHERE e.model = (SELECT s.model FROM space AS s) AND e.kind = 'Analysis' AND e.key IN (SELECT o.key FROM own AS o)
       AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
       AND (e.sole OR (e.key, e.position) IN (SELECT v.key, v.position FROM several AS v))
+),
+compared AS MATERIALIZED (
+    SELECT e.key, e.subject_id, e.vector <=> (SELECT a.vector FROM asked AS a WHERE a.n = 1) AS first,
+        e.vector <=> (SELECT a.vector FROM asked AS a WHERE a.n = 2) AS second,
+        e.vector <=> (SELECT a.vector FROM asked AS a WHERE a.n = 3) AS third
+    FROM embedding AS e
+    WHERE (SELECT s.known <= %(most)s FROM space AS s) AND e.model = (SELECT s.model FROM space AS s) AND e.kind = 'Analysis'
+      AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+      AND (e.sole OR (e.key, e.position) IN (SELECT v.key, v.position FROM several AS v))
+),
+near AS MATERIALIZED (
+    SELECT a.key, n.candidate, n.distance FROM asked AS a
+    CROSS JOIN LATERAL (
+        SELECT c.key AS candidate, CASE a.n WHEN 1 THEN c.first WHEN 2 THEN c.second WHEN 3 THEN c.third END AS distance FROM compared AS c
+        WHERE c.subject_id IS DISTINCT FROM a.subject_id
+        ORDER BY distance, c.key LIMIT %(limit)s
+    ) AS n
 )
-SELECT a.key, n.candidate, n.distance FROM asked AS a
-CROSS JOIN LATERAL (
-    SELECT e.key AS candidate, e.vector <=> a.vector AS distance FROM embedding AS e
-    WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.subject_id IS DISTINCT FROM a.subject_id
-      AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
-      AND (e.sole OR (e.key, e.position) IN (SELECT v.key, v.position FROM several AS v))
-    ORDER BY e.vector <=> a.vector, e.key LIMIT %(limit)s
-) AS n
-ORDER BY a.key, n.distance, n.candidate
-
--- vectors_known --
--- How many vectors could be known at a moment, up to a limit: by their index alone, whatever their rows weigh.
-SELECT count(*) AS known FROM (
-    SELECT FROM embedding WHERE model = %(model)s::smallint AND kind = 'Analysis' AND known_at <= %(known_until)s LIMIT %(limit)s
-) AS counted
-
--- vectors_recorded --
--- The same of those that were on file by then.
-SELECT count(*) AS known FROM (
-    SELECT FROM embedding
-    WHERE model = %(model)s::smallint AND kind = 'Analysis' AND known_at <= %(known_until)s AND recorded_at <= %(recorded_until)s
-    LIMIT %(limit)s
-) AS counted
+SELECT s.model, s.model_id, s.dimension, s.known, o.key, n.candidate, n.distance
+FROM own AS o LEFT JOIN space AS s ON true LEFT JOIN near AS n ON n.key = o.key
+ORDER BY o.key, n.distance, n.candidate
 
 -- distances --
 -- How far the two of each given pair are apart by text.

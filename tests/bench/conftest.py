@@ -7,6 +7,7 @@ scale alone.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -78,7 +79,11 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             data, paths = f"{analyses:,}", [Path(folder) / f"history-{analyses}.jsonl"]
             write(analyses, paths[0])
         with make_world(data, paths, bare, settings, patterns=patterns) as made:
+            # As docs/explanation/kept-answers.md tells whoever asks from a long-lived process.
+            gc.collect()
+            gc.freeze()
             yield made
+            gc.unfreeze()
 
 
 @pytest_asyncio.fixture

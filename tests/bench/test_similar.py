@@ -30,6 +30,7 @@ from kg.entries import entry_of
 from kg.lines import parse_line
 from kg.similar import update
 from kg.tasks import REBUILD_SIMILAR
+from recall.similar import MOST_EXACT
 from tests.bench.conftest import SCALES, _scale
 from tests.bench.generate import START, History
 from tests.bench.table import Figure, Table, percentile
@@ -123,15 +124,19 @@ async def test_lookup(compared: Compared, table: Table) -> None:
             name, {"model": model["model"], "keys": [key], "limit": limit, **NOW}, deadline=NEVER
         )
 
+    async def exactly(key: str, limit: int) -> list[dict[str, Any]]:
+        given = {"keys": [key], "subject_id": "", "newest": 1, "recorded": False, "most": MOST_EXACT, "limit": limit}
+        return await compared.database.named("similar_as_of", {**given, **NOW}, deadline=NEVER)
+
     bare = await timed(
         lambda key: compared.database.named("similar_stored", {"keys": [key], "min_score": 0.0}, deadline=NEVER), keys
     )
     indexed = await timed(nearest("nearest", 50), keys)
-    exact_ms = await timed(nearest("nearest_exact", 50), keys[:40])
+    exact_ms = await timed(lambda key: exactly(key, 50), keys[:40])
     hits = 0
     for key in keys:
         found = {row["candidate"] for row in await nearest("nearest", 10)(key)}
-        hits += len(found & {row["candidate"] for row in await nearest("nearest_exact", 10)(key)})
+        hits += len(found & {row["candidate"] for row in await exactly(key, 10)})
     table.add(
         Figure(
             name="comparing, sustained", data=compared.data, value=len(compared.keys) / compared.seconds,

@@ -149,7 +149,10 @@ async def values(
         },
         deadline=NEVER,
     )
-    return {(row["kind"], row["key"], row["grp"]): (row["value"], row["known_at"]) for row in rows}
+    return {
+        (row["kind"], row["key"], row["grp"]): (row["value"] and orjson.loads(row["value"]), row["known_at"])
+        for row in rows
+    }
 
 
 @pytest.mark.spec("GR-10")

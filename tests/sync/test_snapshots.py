@@ -252,7 +252,7 @@ async def test_a_copy_serves_while_postgres_is_away_and_says_so(desk: Desk) -> N
 
 
 async def test_what_shakes_the_system_makes_open_debates_snapshots_stale(desk: Desk) -> None:
-    """The snapshot says why and stays as it is; the debate may have another."""
+    """The snapshot says why and stays as it is; the debate may have another, once: it has to end some day."""
     await two(desk)
     debate(desk, "d-closed", "bob", "ann")
     first = await snapshots(desk).take("d-1", deadline_ms=2_000)
@@ -268,6 +268,12 @@ async def test_what_shakes_the_system_makes_open_debates_snapshots_stale(desk: D
     second = await snapshots(desk).take("d-1", deadline_ms=2_000)
     assert second.snapshot_id != first.snapshot_id
     assert (await snapshots(desk).read(second.snapshot_id or "", deadline=soon())).stale_reason is None
+
+    await desk.record("zed", id="f-again", tier=Tier.SYSTEM_CRITICAL)
+    await desk.router.step()
+    third = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    assert third.snapshot_id == second.snapshot_id
+    assert (await snapshots(desk).read(third.snapshot_id or "", deadline=soon())).stale_reason == "Finding f-again"
 
 
 @pytest.mark.parametrize("state", ["level3_queued", "level3_review", "provisional", "gate_review"])

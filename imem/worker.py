@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = with_local_endpoints(settings)
         send_the_rest = send_traces(settings, role)
         worker = import_module(f"imem.workers.{role}")
-        # What is there by now stays for good: every full look for garbage would go through it again, for 50 ms and more.
+        # What is there stays for good: every full look for garbage would go through it again, for 50 ms and more.
         gc.collect()
         gc.freeze()
         try:

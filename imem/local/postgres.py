@@ -237,7 +237,7 @@ class Postgres(Server):
             "log_timezone=UTC",
             "-c",
             "log_min_messages=warning",
-            # What a search as of a day reads whole stays in them: beyond a quarter of them it would be read anew each time.
+            # What a search as of a day reads whole stays in them; what is beyond a quarter of them never does.
             "-c",
             "shared_buffers=256MB",
             # No statement of an agent that waits is worth compiling.

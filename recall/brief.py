@@ -51,8 +51,9 @@ A = TypeVar("A", bound=Arm)
 NAMES: Final = 5
 """How many nearest names an unknown subject is answered with."""
 
-RESERVE_MS: Final = 25.0
-"""Kept back from the arms to put the answer together, in milliseconds."""
+RESERVE_MS: Final = 40.0
+RESERVE_SHARE: Final = 0.08
+"""Kept back from the arms to put the answer together: this share of the budget, and at most so many milliseconds."""
 
 WARMING_MS: Final = 2_000.0
 """How long one load may take that nobody waits for, in milliseconds."""
@@ -148,7 +149,8 @@ class Recall:
                 Resource(ResourceType.CREDIBILITY, for_agent, owner=for_agent), Action.READ, _granted, deadline=deadline
             )
         # Kept back to put the answer together.
-        due = deadline.within_ms(max(1.0, deadline.left_ms() - RESERVE_MS))
+        reserve_ms = min(RESERVE_MS, deadline.left_ms() * RESERVE_SHARE)
+        due = deadline.within_ms(max(1.0, deadline.left_ms() - reserve_ms))
         try:
             inquiry = await self.inquire(
                 subject,
@@ -162,7 +164,7 @@ class Recall:
         except (PostgresUnavailable, BudgetExceeded) as error:
             return self._without_journal(subject, asked, clock, str(error) or "Postgres did not answer in time")
         try:
-            return await self._answer(inquiry)
+            return await self._answer(inquiry, reserve_ms)
         finally:
             await inquiry.end()
 
@@ -257,8 +259,8 @@ class Recall:
             tags = frozenset(tagging.subject(one) for one in _candidates(subject))
             self.sources.tiers.keep_here(name, Loaded(subject_id, self.clock.now(), tags), standing.bookmark)
 
-    async def _answer(self, inquiry: Inquiry) -> Briefing:
-        """Return all arms; one that fails or comes late never empties the others."""
+    async def _answer(self, inquiry: Inquiry, reserve_ms: float) -> Briefing:
+        """Return all arms, *reserve_ms* after their deadline at most; one that fails or is late empties no other."""
         shown = await inquiry.at_once(_ALL)
         asked = [kind for kind in _LONGEST_FIRST if kind.name not in shown]
         if asked:
@@ -266,7 +268,7 @@ class Recall:
             shown |= {kind.name: answer for kind, answer in zip(asked, answers, strict=True)}
         about = shown.pop(SUBJECT.name)
         whole = all(arm.quality is Quality.EXACT for arm in shown.values())
-        opening, mode = await self.stood(inquiry, whole=whole, reserve_ms=RESERVE_MS / 2.0)
+        opening, mode = await self.stood(inquiry, whole=whole, reserve_ms=reserve_ms / 2.0)
         at = inquiry.placed(opening)
         record = about.record if isinstance(about, SubjectArm) else None
         return Briefing(

@@ -343,7 +343,3 @@ SELECT s.analysis_id, s.neighbour_id, s.score, s.rank, s.model_version, s.built_
 FROM similarity_build AS b JOIN similar_analysis AS s ON s.version = b.version
 WHERE b.state = 'current' AND s.analysis_id = ANY (%(keys)s::text[]) AND s.score >= %(min_score)s
 ORDER BY s.score DESC, s.neighbour_id, s.analysis_id
-
--- model_in_use --
--- The model whose vectors are in use; no row before the first.
-SELECT model, model_id, dimension FROM embedding_model WHERE in_use

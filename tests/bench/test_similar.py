@@ -117,7 +117,7 @@ async def test_lookup(compared: Compared, table: Table) -> None:
     """Stored neighbours by key, candidates by the index, and how many of the nearest the index finds."""
     keys = random.Random(3).sample(compared.keys, ASKED)
     stored = await timed(lambda key: compared.memory.similar(key, min_score=0.0), keys)
-    [model] = await compared.database.named("model_in_use", deadline=NEVER)
+    [model] = await compared.database.named("vectors_known", {**NOW, "limit": 1}, deadline=NEVER)
 
     def nearest(name: str, limit: int) -> Callable[[str], Awaitable[Any]]:
         return lambda key: compared.database.named(

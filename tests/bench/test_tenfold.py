@@ -55,7 +55,7 @@ async def test_similar(far: Seeded, table: Table) -> None:
     now = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME, "limit": 50}
     never = Deadline.never()
     async with Stores.open(far.settings) as stores:
-        [model] = await stores.database.named("model_in_use", deadline=never)
+        [model] = await stores.database.named("vectors_known", now, deadline=never)
         rows = await stores.database.rows("SELECT key FROM embedding ORDER BY key", deadline=never)
         keys = random.Random(3).sample([row["key"] for row in rows], 200)
         taken = await timed(

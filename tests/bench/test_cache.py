@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import psutil
+import psycopg
 import pytest
 from redis.asyncio import Redis
 
@@ -29,10 +30,11 @@ from journal.gateway import _audit_row
 from journal.statements import sql
 from kg.kinds.work import Analysis, Finding
 from recall.model import Quality
+from tests.bench import floor
 from tests.bench.replay import Bare
 from tests.bench.table import MB, Figure, Table, percentile
 from tests.bench.test_memory import _subjects
-from tests.bench.worlds import World, _family
+from tests.bench.worlds import World, _family, all_done
 
 pytestmark = pytest.mark.bench
 
@@ -81,6 +83,9 @@ async def test_kept_briefings(world: World, stores: Stores, table: Table, counts
     subjects, _ = await _subjects(stores)
     chance = random.Random(11)
     asked = chance.sample(subjects, min(len(subjects), counts["briefs"]))
+    # What other measurements have left to be done would end answers meanwhile.
+    with psycopg.connect(floor.admin_url(world.settings), autocommit=True) as conn:
+        all_done(conn, compared=True)
     await _emptied(world)
     async with Memory.open(world.settings) as loader:
         for subject in asked:

@@ -207,10 +207,10 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
     )
 
 
-def all_done(conn: psycopg.Connection[Any]) -> None:
-    """Wait until the graph holds everything, and everything is scored."""
+def all_done(conn: psycopg.Connection[Any], *, compared: bool = False) -> None:
+    """Wait until the graph holds everything, and everything is scored, and if asked for *compared*."""
     begun = time.perf_counter()
-    while _one(conn, sql("pipelines_due"))[0]:
+    while (left := _one(conn, sql("pipelines_due")))[0] or (compared and left[2]):
         assert time.perf_counter() - begun < SCORED_WITHIN_S, "Not everything was done in time."
         time.sleep(LOOK_S)
 

@@ -296,7 +296,9 @@ class Recall:
         except (TimeoutError, ImemError):
             opening, journal = None, False
         # A load begins with how things stand: where that was asked for another question, the journal has answered.
-        return opening, self.mode(opening, whole=whole, journal=journal or (whole and inquiry.loaded))
+        # Where all is kept, what was last heard of it counts.
+        answered = journal or (whole and inquiry.loaded)
+        return opening, self.mode(opening or inquiry.before, whole=whole, journal=answered)
 
     def mode(self, opening: Opening | None, *, whole: bool = True, journal: bool = True) -> Mode:
         """

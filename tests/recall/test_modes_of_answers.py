@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import psycopg
 from psycopg import sql
@@ -16,6 +17,7 @@ from tests.recall.facts import Line, day
 
 NOBODY = "127.0.0.1:1"
 HISTORY = {"subject_id": "company:T0", "limit": 5, "findings_limit": 5}
+SOON = timedelta(microseconds=1)
 AT = datetime.fromisoformat(day(5))
 
 
@@ -69,6 +71,16 @@ async def test_while_the_graph_catches_up(desk: Desk) -> None:
         found = await modes_of(memory)
     # What similar analyses there are is not exact before they were compared.
     assert {name for name, mode in found.items() if mode is not Mode.RECOVERING} <= {"brief", "similar"}, found
+
+
+async def test_a_kept_answer_says_it_as_well(telling: Desk) -> None:
+    """Where nothing has to be asked, what was heard last of how far the graph is behind counts."""
+    await known(telling)
+    await telling.memory.history("T0")
+    seen = telling.memory._recall.sources.seen
+    assert seen.opening is not None
+    seen.note(replace(seen.opening, horizon=seen.opening.now - timedelta(minutes=1), now=seen.opening.now + SOON))
+    assert (await telling.memory.history("T0")).mode is Mode.RECOVERING
 
 
 async def test_while_neo4j_is_away(desk: Desk) -> None:

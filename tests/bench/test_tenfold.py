@@ -15,7 +15,7 @@ from tests.bench.conftest import HEAP_MB, PATTERNS, SCALES
 from tests.bench.seeding import Seeded, seeded
 from tests.bench.table import Figure, Table, percentile
 from tests.bench.test_memory import COUNTS, measured_briefs
-from tests.bench.test_similar import timed
+from tests.bench.test_similar import MODEL, timed
 from tests.conftest import settings_for, temporary_home
 
 pytestmark = pytest.mark.bench
@@ -55,7 +55,7 @@ async def test_similar(far: Seeded, table: Table) -> None:
     now = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME, "limit": 50}
     never = Deadline.never()
     async with Stores.open(far.settings) as stores:
-        [model] = await stores.database.named("vectors_known", now, deadline=never)
+        [model] = await stores.database.rows(MODEL, deadline=never)
         rows = await stores.database.rows("SELECT key FROM embedding ORDER BY key", deadline=never)
         keys = random.Random(3).sample([row["key"] for row in rows], 200)
         taken = await timed(

@@ -68,10 +68,8 @@ class Local:
         # To count them is to look for those that are too old: it is done as seldom as can be.
         before = len(self._entries) + (key not in self._entries)
         self._entries[key] = entry
-        count = len(self._entries)
-        while count > self._most_entries:
+        while (count := len(self._entries)) > self._most_entries:
             self._entries.popitem()
-            count -= 1
         _EVICTIONS.inc(max(0, before - count))
         self._tags[key] = entry.tags
         if len(self._tags) > 2 * count + _SPARE:

@@ -188,6 +188,23 @@ async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: 
     )
 
 
+async def active_among(
+    keys: Iterable[str], database: Database, at: AsOf | None = None, *, deadline: Deadline
+) -> frozenset[str]:
+    """
+    Return those of the given patterns that were active at the moment, or are now: views and the graph hear of it later.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: nobody can say in time; retryable.
+    """
+    wanted = sorted(set(keys))
+    if not wanted:
+        return frozenset()
+    limits = (at or AsOf(END_OF_TIME)).limits
+    rows = await database.named("active_among", {"keys": wanted, **limits}, deadline=deadline)
+    return frozenset(row["key"] for row in rows)
+
+
 def _value(row: Row) -> Any:
     """Return what a row holds; whoever wrote it used the same library, which knows all its numbers."""
     return None if row["value"] is None else orjson.loads(row["value"])

@@ -29,9 +29,6 @@ EVERYTHING: Final = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
 MOST_KEPT: Final = 20_000
 """Most analyses whose features one run keeps in memory, some 10 MB."""
 
-MOST_PATTERNS: Final = 10_000
-"""Most active patterns that a comparison looks at: twice as many as the largest institution is meant to have."""
-
 
 @dataclass(frozen=True, slots=True)
 class Build:
@@ -80,27 +77,22 @@ def features_of(row: Row, active: frozenset[str]) -> Features:
 
 @dataclass(slots=True)
 class Known:
-    """
-    What analyses are compared by, read once in a page or a run.
+    """What analyses are compared by, read once in a page or a run."""
 
-    Attributes:
-        active: the patterns that are active; None before they were asked for.
-    """
-
-    active: frozenset[str] | None = None
     _kept: LRUCache[str, Features] = field(default_factory=lambda: LRUCache(MOST_KEPT))
 
     async def of(self, conn: Connection, keys: Iterable[str]) -> dict[str, Features]:
         """Return the features of *keys*; of what is on file."""
         wanted = set(keys)
-        if self.active is None:
-            found = await rows(conn, "active_patterns_at", {"limit": MOST_PATTERNS, **EVERYTHING})
-            self.active = frozenset(row["key"] for row in found)
         known = {key: one for key in wanted if (one := self._kept.get(key)) is not None}
         missing = sorted(wanted - known.keys())
         if missing:
-            for row in await rows(conn, "similar_features", {"keys": missing, **EVERYTHING}):
-                known[row["key"]] = self._kept[row["key"]] = features_of(row, self.active)
+            facts = await rows(conn, "similar_features", {"keys": missing, **EVERYTHING})
+            shown = sorted({pattern for row in facts for pattern in row["patterns"]})
+            found = await rows(conn, "active_among", {"keys": shown, **EVERYTHING}) if shown else []
+            active = frozenset(row["key"] for row in found)
+            for row in facts:
+                known[row["key"]] = self._kept[row["key"]] = features_of(row, active)
         return known
 
 

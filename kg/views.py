@@ -20,7 +20,7 @@ no answer from the moment at which that is on file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -32,6 +32,7 @@ from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, ImemError
 from journal.modes import Mode
+from kg.asof import active_among
 from kg.embedding import do, rows
 
 log = structlog.get_logger()
@@ -140,9 +141,3 @@ async def view(database: Database, name: str, key: str, *, deadline: Deadline) -
         active = await active_among((pattern["pattern_id"] for pattern in value), database, deadline=deadline)
         value = [pattern for pattern in value if pattern["pattern_id"] in active]
     return View(name, key, value, row["version"], row["built_at"], row["source_seq"], row["age_s"])
-
-
-async def active_among(keys: Iterable[str], database: Database, *, deadline: Deadline) -> frozenset[str]:
-    """Return those of the given patterns that are active in the journal now: views and the graph hear of it later."""
-    rows = await database.named("active_among", {"keys": list(keys)}, deadline=deadline)
-    return frozenset(row["key"] for row in rows)

@@ -41,7 +41,7 @@ from kg.engine import Graph
 from kg.queries import names_search
 from recall import arms
 from recall.arms import Limits
-from recall.kinds import ARMS, SIMILAR, SUBJECT, ArmKind
+from recall.kinds import ARMS, SUBJECT, ArmKind
 from recall.model import Arm, Briefing, Quality, Subject, SubjectArm
 from recall.opening import Opening, open_question
 from recall.through import Inquiry, Sources, l3_of, unavailable
@@ -64,9 +64,6 @@ KEYS: Final = 2000
 """How many keys an unknown name is compared with where the graph is away; some 10 ms."""
 
 _ALL: Final = (SUBJECT, *ARMS)
-
-_LONGEST_FIRST: Final = sorted(_ALL, key=lambda kind: kind is not SIMILAR)
-"""The order in which they begin: what asks most one after another must not wait for the others' turns."""
 
 _KINDS: Final = {"Company": "company:", "Market": "market:"}
 _PREFIXES: Final = tuple(_KINDS.values())
@@ -262,7 +259,7 @@ class Recall:
     async def _answer(self, inquiry: Inquiry, reserve_ms: float) -> Briefing:
         """Return all arms, *reserve_ms* after their deadline at most; one that fails or is late empties no other."""
         shown = await inquiry.at_once(_ALL)
-        asked = [kind for kind in _LONGEST_FIRST if kind.name not in shown]
+        asked = [kind for kind in _ALL if kind.name not in shown]
         if asked:
             answers = await asyncio.gather(*(_guarded(inquiry, kind) for kind in asked))
             shown |= {kind.name: answer for kind, answer in zip(asked, answers, strict=True)}

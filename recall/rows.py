@@ -32,20 +32,6 @@ async def active_patterns(database: Database, subject_id: str, at: AsOf, *, dead
     return [row["key"] for row in await database.named("active_patterns_of_subject", given, deadline=deadline)]
 
 
-async def active_among(keys: Iterable[str], database: Database, at: AsOf, *, deadline: Deadline) -> frozenset[str]:
-    """
-    Return those of the given patterns that were active at the moment.
-
-    Raises:
-        PostgresUnavailable, BudgetExceeded: they could not be read in time; retryable.
-    """
-    wanted = sorted(set(keys))
-    if not wanted:
-        return frozenset()
-    rows = await database.named("active_among_at", {"keys": wanted, **at.limits}, deadline=deadline)
-    return frozenset(row["key"] for row in rows)
-
-
 def newest(rows: Iterable[Row], answer: Answer, column: str, kind: str, field: str) -> list[Row]:
     """Return the rows whose *column* names a *kind* on file, by its time in *field*, newest first, then by key."""
     kept = [row for row in rows if (kind, row[column]) in answer.records]

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kg.asof import Answer, Clock, Ref
+from kg.asof import Answer, Clock, Ref, active_among
 from kg.neighbours import features_of, model_version
 from kg.similarity import CANDIDATES, NEIGHBOURS, SERVED, reranked
 from recall.arms import Question, record
 from recall.model import Completeness, Quality, SimilarArm, SimilarItem, TakenDecision
-from recall.rows import active_among
 
 NEWEST: Final = 3
 """How many of the subject's own analyses others are compared with: what it is like now, not what it was like once."""

@@ -14,12 +14,11 @@ from credibility.track_record import track_pairs, track_records
 from journal.actors import Action, Resource, ResourceType
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded
-from kg.asof import Answer, checked, dated
+from kg.asof import Answer, active_among, checked, dated
 from kg.catalog import KINDS
 from kg.enums import PatternStatus
 from kg.queries import arguments, named_queries
 from kg.similarity import NEIGHBOURS
-from kg.views import active_among
 from recall import arms, similar
 from recall.arms import Limits, Question
 from recall.brief import Recall

@@ -171,7 +171,7 @@ def wait_for_prices(saver: MemorySaver, thread_id: str) -> None:
         found = saver.get_tuple(config_of(thread_id))
         if found is not None and any(channel == "prices" for _, channel, _ in found.pending_writes or []):
             return
-        time.sleep(LOOKING_S)
+        time.sleep(LOOKING_S)  # It is another process that writes; the saver tells nobody.
     raise TimeoutError("The node `prices` did not end.")
 
 

@@ -40,14 +40,6 @@ GROUP BY debate_id
 SELECT number, stage, speaker, stance, text, cites FROM debate_turn
 WHERE debate_id = %(debate_id)s AND position = %(position)s ORDER BY number LIMIT %(limit)s
 
--- active_patterns_at --
--- Patterns whose status was active as of a moment; selected in the history, since the status changes.
-SELECT key FROM (
-    SELECT DISTINCT ON (v.key) v.key, v.value FROM pattern_value AS v
-    WHERE v.grp = 'status' AND v.known_at <= %(known_until)s AND v.recorded_at <= %(recorded_until)s
-    ORDER BY v.key, v.order_key DESC
-) AS latest WHERE value = 'active' ORDER BY key LIMIT %(limit)s
-
 -- active_patterns_of_subject --
 -- Patterns that analyses of a subject showed, as far as their status was active as of a moment.
 SELECT l.key FROM (
@@ -60,7 +52,7 @@ SELECT l.key FROM (
     ORDER BY v.order_key DESC LIMIT 1
 ) AS s WHERE s.value = 'active' ORDER BY l.key LIMIT %(limit)s
 
--- active_among_at --
+-- active_among --
 -- Those of the given patterns whose status was active as of a moment.
 SELECT w.key FROM unnest(%(keys)s::text[]) AS w (key) CROSS JOIN LATERAL (
     SELECT v.value FROM pattern_value AS v

@@ -24,12 +24,6 @@ JOIN view_version AS v ON v.name = c.name AND v.version = c.version
 LEFT JOIN view_row AS r ON r.name = v.name AND r.version = v.version AND r.key = %(key)s
 WHERE c.name = %(name)s
 
--- active_among --
--- Those of the given patterns that are active now.
-SELECT s.key FROM record_head AS s JOIN event AS e ON e.position = s.position
-WHERE s.kind = 'Pattern' AND s.grp = 'status' AND s.key = ANY (%(keys)s::text[])
-  AND e.payload -> 'groups' -> 'status' ->> 'status' = 'active'
-
 -- build_top_patterns --
 -- Active patterns by sector, those of none under *, the most successful first, 100 at most.
 INSERT INTO view_row (name, version, key, value)

@@ -187,13 +187,9 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
     begun = time.perf_counter()
     with psycopg.connect(floor.admin_url(reachable), autocommit=True) as conn:
         visible_s, durable_s, second_half = _one(conn, _RATES)
-        while (due := _one(conn, sql("pipelines_due")))[0]:
-            assert time.perf_counter() - begun < SCORED_WITHIN_S, "The outcomes were not scored in time."
-            time.sleep(LOOK_S)
+        scores = all_done(conn)
         scoring_s = time.perf_counter() - begun
-        while (left := _one(conn, sql("pipelines_due")))[2] or left[0]:
-            assert time.perf_counter() - begun < COMPARED_WITHIN_S, "The analyses were not compared in time."
-            time.sleep(LOOK_S)
+        all_done(conn, compared=True)
         comparing_s = time.perf_counter() - begun
     return Load(
         events=told["new"] + told["changed"],
@@ -201,18 +197,24 @@ def _load(settings: Settings, reachable: Settings, paths: Sequence[Path]) -> Loa
         durable_s=durable_s,
         second_half=second_half / (visible_s / 2),
         peak_bytes=peak,
-        scores=due[1],
+        scores=scores,
         scoring_s=scoring_s,
         comparing_s=comparing_s,
     )
 
 
-def all_done(conn: psycopg.Connection[Any], *, compared: bool = False) -> None:
-    """Wait until the graph holds everything, and everything is scored, and if asked for *compared*."""
-    begun = time.perf_counter()
+def all_done(conn: psycopg.Connection[Any], *, compared: bool = False) -> int:
+    """
+    Wait until the graph holds everything and everything is scored, and if asked for, *compared*; return the scores.
+
+    Raises:
+        AssertionError: it was not done in time.
+    """
+    begun, within_s = time.perf_counter(), COMPARED_WITHIN_S if compared else SCORED_WITHIN_S
     while (left := _one(conn, sql("pipelines_due")))[0] or (compared and left[2]):
-        assert time.perf_counter() - begun < SCORED_WITHIN_S, "Not everything was done in time."
-        time.sleep(LOOK_S)
+        assert time.perf_counter() - begun < within_s, f"Not everything was done in time: {left[0]} and {left[2]} wait."
+        time.sleep(LOOK_S)  # The workers tell nobody that they have ended.
+    return int(left[1])
 
 
 async def state_patterns(settings: Settings, count: int) -> None:
@@ -253,5 +255,5 @@ def _watched(process: subprocess.Popen[bytes]) -> int:
             # The kernel's own high-water mark of this program, which no look can miss.
             marks = [line for line in status.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM")]
             peak = max([peak, *(int(mark.split()[1]) * 1024 for mark in marks)])
-        time.sleep(LOOK_S)
+        time.sleep(LOOK_S)  # What a process holds at most is seen by looking.
     return peak

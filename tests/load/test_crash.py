@@ -52,7 +52,7 @@ def killed_after(desk: Desk, events: int, arguments: list[str]) -> None:
             row = conn.execute("SELECT count(*) FROM event").fetchone()
             if row is not None and row[0] >= events:
                 break
-            time.sleep(0.001)
+            time.sleep(0.001)  # Between two looks at what another process does.
         process.send_signal(signal.SIGKILL)
 
 
@@ -92,7 +92,7 @@ def test_a_connection_that_breaks_is_taken_up_again(desk: Desk, another_desk: De
                 (ended * 1000 + 500,),
             ).fetchone()
             ended += bool(row and row[0])
-            time.sleep(0.001)
+            time.sleep(0.001)  # Between two looks at what another process does.
         assert process.stderr is not None
         told = process.stderr.read().decode()
 
@@ -124,7 +124,7 @@ def test_interrupted_load_says_how_far_it_came(desk: Desk) -> None:
     with process, psycopg.connect(desk.admin_url, autocommit=True) as conn:
         while not conn.execute("SELECT FROM event LIMIT 1").fetchall():
             assert process.poll() is None
-            time.sleep(0.001)
+            time.sleep(0.001)  # Between two looks at what another process does.
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         told = process.stderr.read().decode()

@@ -23,7 +23,7 @@ def until(desk: Desk, query: str) -> list[tuple[Any, ...]]:
             rows = conn.execute(query).fetchall()
             if rows:
                 return list(rows)
-            time.sleep(0.01)
+            time.sleep(0.01)  # Between two looks at what another process does.
     raise AssertionError(f"nothing within {PATIENCE_S} s for {query}")
 
 
@@ -50,7 +50,7 @@ def test_the_process_applies_asks_and_lets_its_lease_go(desk: Desk, graph: neo4j
         until(desk, "SELECT 1 FROM lease WHERE name = 'applier' AND expires_at > imem_now()")
         end = time.monotonic() + PATIENCE_S
         while broker.llen("imem:celery:imem") == before and time.monotonic() < end:
-            time.sleep(0.01)
+            time.sleep(0.01)  # Between two looks at what another process does.
         asked = broker.llen("imem:celery:imem")
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0

@@ -48,11 +48,12 @@ EXAMPLES = settings(
 T = 5
 
 
-async def whole(memory: Memory, subject: str) -> None:
-    """Ask until no part is missing: on a busy machine one may be late, and what is not whole is nobody else's."""
+async def whole(memory: Memory, subject: str) -> Briefing:
+    """Return the first without a missing part: on a busy machine one may be late, and is nobody else's then."""
     async with asyncio.timeout(60):
-        while (await memory.brief(subject)).degraded:
+        while (briefing := await memory.brief(subject)).degraded:
             pass
+    return briefing
 
 
 class Asked:
@@ -105,7 +106,7 @@ async def _season(desk: Desk) -> None:
 async def test_a_second_briefing_asks_l3_for_nothing(telling: Desk) -> None:
     """Nor does the first of another process."""
     await _season(telling)
-    first = await telling.memory.brief("T0")
+    first = await whole(telling.memory, "T0")
     await shared(telling.memory)
     assert first.mode == "normal"
     asked = Asked()

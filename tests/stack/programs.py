@@ -48,7 +48,7 @@ def until(true: Callable[[], T | Literal[False] | None], what: str) -> T:
     end = time.monotonic() + PATIENCE_S
     while not (value := true()):
         assert time.monotonic() < end, f"waited in vain until {what}"
-        time.sleep(0.01)
+        time.sleep(0.01)  # Between two looks at what another process does.
     return value
 
 

@@ -70,7 +70,7 @@ def test_the_supervisor_may_be_killed_at_any_moment(home: Path) -> None:
         if number % 2:
             with supervised(home, SMALL, wait=False) as process:
                 until((home / "lock").exists, "it has begun")
-                time.sleep(moments.uniform(0, 1.5))
+                time.sleep(moments.uniform(0, 1.5))  # Any moment of a start: that is what is tried.
                 process.send_signal(signal.SIGKILL)
         else:
             with supervised(home, SMALL) as process:

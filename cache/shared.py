@@ -36,7 +36,11 @@ KEEP_MS: Final = 250.0
 
 FAILURES: Final = 3
 RESTS_S: Final = 1.0
-"""How long a server is left alone that did not answer three times in a row, in seconds: nobody should always wait."""
+"""
+How long a server is left alone that did not answer three times in a row, in seconds: nobody should always wait.
+
+Calls that were under way together are one: where the process itself stood still, all that it asked for at once is late.
+"""
 
 TIER: Final = "C1"
 
@@ -58,6 +62,7 @@ class Shared:
     keep_ms: float = KEEP_MS
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _failed: int = 0
+    _failed_s: float = float("-inf")
     _rests_until_s: float = field(default=0.0)
 
     async def get(self, keys: Sequence[bytes], *, deadline: Deadline) -> list[Entry | None]:
@@ -124,14 +129,17 @@ class Shared:
         most_ms: float | None = None,
     ) -> Any:
         """Return the answer, or None where there is none: whoever asked does without."""
-        if time.monotonic() < self._rests_until_s:
+        begun_s = time.monotonic()
+        if begun_s < self._rests_until_s:
             return None
         try:
             due = deadline.within_ms(self.budget_ms if most_ms is None else most_ms)
             answer = await self.client.run(script(name), keys, arguments, deadline=due)
         except ImemError:
             TROUBLE.labels(TIER).inc()
-            self._failed += 1
+            if begun_s > self._failed_s:
+                self._failed += 1
+                self._failed_s = time.monotonic()
             if self._failed >= FAILURES:
                 self._rests_until_s = time.monotonic() + RESTS_S
             return None

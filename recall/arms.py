@@ -317,8 +317,8 @@ async def speakers(ask: Question) -> TrackRecordsArm:
     They belong to what was said (docs/decisions/0012). That of *for_agent*, who may not have spoken, is shown as well:
     whether it may be seen was decided before.
     """
-    rows, _ = await _found(ask, "speakers_of_subject", ask.limits.speakers)
-    return await _speakers(ask, rows)
+    (row,), _ = await _found(ask, "speakers_of_subject", ask.limits.speakers)
+    return await _speakers(ask, row["speakers"])
 
 
 async def speakers_in_journal(ask: Question) -> TrackRecordsArm:
@@ -410,8 +410,8 @@ async def patterns_first(ask: Question) -> RecordsArm:
 
 
 async def _patterns(ask: Question, among: int) -> RecordsArm:
-    sector = await _sector(ask)
-    given = {"sector": sector, "among": among, "limit": ask.limits.patterns, **ask.at.limits}
+    kind, key = subject_ref(ask.subject_id)
+    given = {"kind": kind, "key": key, "among": among, "limit": ask.limits.patterns, **ask.at.limits}
     rows = await ask.database.named("patterns_at", given, deadline=ask.deadline)
     found = (await ask.dated(("Pattern", row["key"]) for row in rows)).records
     items = [record(found["Pattern", row["key"]]) for row in rows]

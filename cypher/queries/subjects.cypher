@@ -89,9 +89,11 @@ ORDER BY place
 // Who made statements about a subject, or about the questions of its series, and in which domain: whose track records a
 // briefing shows.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
-// columns: agent (string), domain (string), findings (int), claims (int: those that an outcome can settle)
-// order: findings descending, then agent, domain
+// columns: speakers (list of {agent: string, domain: string, findings: int, claims: int, those that an outcome can settle})
+// order: one row, in which findings descend; then agent, domain
 // as_of: yes
+//
+// One row: of sixty, each would travel and be taken apart by itself, which takes longer than finding them.
 MATCH (s:Subject {subject_id: $given.subject_id})
 CALL (s) {
     RETURN s AS subject
@@ -106,9 +108,10 @@ MATCH (subject)-[h:HAS_ANALYSIS]->(:Analysis)-[i:HAS_FINDING]->(f:Finding)
 WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
   AND i.known_at <= $given.known_until AND i.recorded_at <= $given.recorded_until
   AND f.known_at <= $given.known_until AND f.recorded_at <= $given.recorded_until
-RETURN f.agent AS agent, f.domain AS domain, count(f) AS findings, count(f.metric) AS claims
+WITH f.agent AS agent, f.domain AS domain, count(f) AS findings, count(f.metric) AS claims
 ORDER BY findings DESC, agent, domain
 LIMIT $given.limit
+RETURN collect({agent: agent, domain: domain, findings: findings, claims: claims}) AS speakers
 
 // peers //
 // Companies like this one.

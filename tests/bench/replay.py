@@ -54,8 +54,13 @@ class Notebook:
 
 
 class _Connection:
+    """A connection that writes down what it is asked, and is otherwise the one that it stands for."""
+
     def __init__(self, conn: Any, notes: Notebook) -> None:
         self._conn, self._notes = conn, notes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conn, name)
 
     async def execute(self, text: Any, parameters: Any = None) -> Any:
         self._notes.note("journal", text, parameters)
@@ -63,21 +68,16 @@ class _Connection:
 
 
 class NotingDatabase(Database):
-    """A pool that writes down what it is asked."""
+    """A pool that writes down what it is asked, whichever way."""
 
     def __init__(self, url: str, notes: Notebook) -> None:
         super().__init__(url)
         self._notes = notes
 
-    async def rows(self, query: Any, parameters: Any = None, *, deadline: Deadline) -> list[dict[str, Any]]:
-        """Write down and ask."""
-        self._notes.note("journal", query, parameters)
-        return await super().rows(query, parameters, deadline=deadline)
-
     @asynccontextmanager
-    async def transaction(self, deadline: Deadline) -> AsyncIterator[Any]:
+    async def connection(self, deadline: Deadline) -> AsyncIterator[Any]:
         """Lend a connection that writes down."""
-        async with super().transaction(deadline) as conn:
+        async with super().connection(deadline) as conn:
             yield _Connection(conn, self._notes)
 
 

@@ -51,6 +51,12 @@ def history(driver: neo4j.Driver, subject: str = "company:MU", day: str | None =
     return ask(driver, "company_history", subject_id=subject, **parameters)
 
 
+def speakers(driver: neo4j.Driver, subject: str, **more: Any) -> list[Row]:
+    (row,) = ask(driver, "speakers_of_subject", subject_id=subject, **{"limit": 10, **more})
+    found: list[Row] = row["speakers"]
+    return found
+
+
 @pytest.fixture
 def micron(driver: neo4j.Driver) -> neo4j.Driver:
     """Two analyses of Micron: a decision and its outcome belong to the first, a settled finding to both."""
@@ -172,7 +178,7 @@ def test_a_question_belongs_to_a_series_from_when_that_was_known(driver: neo4j.D
     story.write(driver)
 
     def seen(market: str, **moment: Any) -> tuple[set[str], set[str]]:
-        rows = ask(driver, "speakers_of_subject", subject_id=market, limit=10, **moment)
+        rows = speakers(driver, market, **moment)
         return {row["analysis"] for row in history(driver, market, **moment)}, {row["agent"] for row in rows}
 
     assert seen("market:w2", **as_of("06-05")) == ({"on w2", "on w3"}, {"of w2", "of w3"})
@@ -195,13 +201,13 @@ def test_a_subject_known_later_hides_nothing(driver: neo4j.Driver) -> None:
 
 
 def test_speakers_are_counted_by_agent_and_domain(micron: neo4j.Driver) -> None:
-    rows = ask(micron, "speakers_of_subject", subject_id="company:MU", limit=10, **as_of())
+    rows = speakers(micron, "company:MU", **as_of())
     assert [(row["agent"], row["domain"], row["findings"], row["claims"]) for row in rows] == [
         ("bull", "equity", 2, 2),
         ("bear", "equity", 1, 0),
         ("bear", "macro", 1, 0),
     ]
-    rows = ask(micron, "speakers_of_subject", subject_id="company:MU", limit=1, **as_of("06-02"))
+    rows = speakers(micron, "company:MU", limit=1, **as_of("06-02"))
     assert [(row["agent"], row["domain"], row["findings"]) for row in rows] == [("bear", "equity", 1)]
 
 
@@ -211,7 +217,7 @@ def test_speakers_of_a_market_include_its_series_once(driver: neo4j.Driver) -> N
         story.tell(analysis(f"on {name}", "06-01", f"market:{name}"))
         story.tell(finding(f"f {name}", f"on {name}", "ensemble", "flu", f"market:{name}"))
     story.write(driver)
-    (row,) = ask(driver, "speakers_of_subject", subject_id="market:w1", limit=10, **as_of())
+    (row,) = speakers(driver, "market:w1", **as_of())
     assert (row["agent"], row["domain"], row["findings"]) == ("ensemble", "flu", 2)
 
 

@@ -63,12 +63,13 @@ EXAMPLES: Row = {
 """A value for every parameter there is."""
 
 AGGREGATES = {
+    "speakers_of_subject": [{"speakers": []}],
     "facilitator_success_rate": [{"debates": 0, "mean_correctness": None}],
     "success_validation_stats": [
         {"classification": "none", "validations": 0, "mean_skill_ratio": None, "mean_market_contribution": None}
     ],
 }
-"""What has an answer where there is nothing: a count of none."""
+"""What has an answer where there is nothing: a count of none, or an empty list."""
 
 NAMES = sorted(named_queries())
 

@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 
 from cache.client import Client
 from cache.invalidation import Teller, Told
+from cache.keys import ALIVE
 from credibility.derive import SettledBy
 from credibility.settle import settle_due
 from imem.memory import Memory
@@ -111,3 +112,6 @@ async def telling(empty: World, journal: Journal) -> AsyncIterator[Desk]:
         finally:
             word.cancel()
             await asyncio.gather(word, return_exceptions=True)
+            # It would hold for whoever comes next, too: nothing is kept for a desk that nobody tells.
+            async with Redis.from_url(settings.valkey_durable_url.get_secret_value()) as bare:
+                await bare.delete(ALIVE)

@@ -119,6 +119,25 @@ async def test_as_of_a_day(house: House, memory: Memory) -> None:
     assert keys(await memory.similar("A", as_of=day(0.5))) == []
 
 
+async def test_where_very_many_were_known_the_index_is_asked(
+    house: House, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then not every vector is looked at, and the answer says so; an estimate that is too old leaves none out."""
+    await world(house)
+    await house.update()
+    await apply(house)
+    whole = await memory.similar("A", as_of=day(4))
+    assert whole.quality is Quality.EXACT
+    monkeypatch.setattr("recall.similar.MOST_EXACT", 3)
+    by_index = await memory.similar("A", as_of=day(4.1))
+    assert by_index.quality is Quality.PARTIAL
+    assert by_index.reason is not None
+    assert "by an index" in by_index.reason
+    assert keys(by_index) == keys(whole)
+    house.owner("UPDATE pg_class SET reltuples = 1 WHERE oid = 'embedding'::regclass")
+    assert (await memory.similar("A", as_of=day(4.2))).items == whole.items
+
+
 async def test_a_correction_counts_from_when_it_was_made(house: House, memory: Memory) -> None:
     await world(house)
     line = analysis("b1", "company:B", "near oil 2", day(2), recommendation="sell")

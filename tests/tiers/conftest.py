@@ -15,6 +15,7 @@ import redis.asyncio
 from cache.client import Client
 from cache.epochs import Changes
 from cache.invalidation import Teller
+from cache.keys import ALIVE
 from cache.local import Local
 from cache.shared import Shared
 from cache.tiered import ANY_TIME, Loaded, Query, Tiered, key_of
@@ -127,8 +128,12 @@ async def servers(light_stack: Any) -> AsyncIterator[Servers]:
         # A busy machine may not come to repeat it for a while.
         teller = Teller(client, lambda: True, life_s=60.0)
         made = Servers(urls[0], urls[1], ManualClock(MOMENT), teller, stack)
-        async with giving_word(teller):
-            yield made
+        try:
+            async with giving_word(teller):
+                yield made
+        finally:
+            # It would hold for whoever comes next, too.
+            await (await made.bare(urls[0])).delete(ALIVE)
 
 
 class giving_word:  # noqa: N801 - a context, used as one

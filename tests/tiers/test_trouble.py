@@ -19,6 +19,8 @@ from cache.epochs import Changes
 from cache.invalidation import LIFE_S, Listener, Teller
 from cache.keys import CHANGES, TOLD
 from cache.local import Local
+from cache.metrics import TROUBLE
+from cache.shared import FAILURES, Shared
 from cache.tiered import Tiered
 from journal.clock import ManualClock
 from journal.errors import GraphUnavailable
@@ -104,6 +106,27 @@ async def test_telling_waits_for_a_stopped_server_until_nobody_trusts_it(torn: T
 
     assert took_s < LIFE_S + 1.0
     assert {answer.value for answer in (*answers, again)} == {"two"}
+
+
+async def test_a_silent_server_of_answers_is_left_alone_after_three_calls_one_after_another() -> None:
+    """Calls that were under way together count as one: a process that stood still itself must not do without."""
+
+    def troubles() -> float:
+        return float(TROUBLE.labels("C1")._value.get())
+
+    with temporary_home() as folder, own_server(Path(folder)) as server:
+        async with Client(server.url) as client:
+            shared = Shared(client, budget_ms=100.0)
+            assert await shared.get([b"key"], deadline=soon()) == [None]
+            with stopped(server):
+                before = troubles()
+                await asyncio.gather(*(shared.get([b"key"], deadline=soon()) for _ in range(8)))
+                assert troubles() == before + 8
+                for _ in range(FAILURES - 1):
+                    await shared.get([b"key"], deadline=soon())
+                assert troubles() == before + 8 + FAILURES - 1, "it was still asked"
+                await shared.get([b"key"], deadline=soon())
+                assert troubles() == before + 8 + FAILURES - 1, "now it rests"
 
 
 async def test_while_something_is_owed_a_second_telling_waits_for_nothing(torn: Torn) -> None:

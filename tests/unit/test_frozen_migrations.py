@@ -24,6 +24,7 @@ FROZEN: Final = {
     "014_similarity.sql": "f87783239ffdc4123e345244225f6c4ffc44861f070df170a56aab5b49c29115",
     "015_traces.sql": "b19de68ad183179f7beb2a1abdb0d01b4125ba6eac853d94c8334437a96e4aa4",
     "016_pattern_values.sql": "26fa77fab3a2c42b52e12114fcaf01cd2ebd7e680a06a1b1a3875490b3b088ec",
+    "017_patterns_by_sector.sql": "b5e03025b72076a8e2bed1a76183690d347f3133785cb527a9a36f7daa6d79c5",
     "001_constraints.cypher": "4632e73a333e11a0e64ff605e66d12f909e128989b5f038ec7cbc8fc6fa5149e",
     "002_indexes.cypher": "5bc68af213de32c731455fe28b851856df7453c5285b89ab40e884c934278c0c",
 }

@@ -17,6 +17,9 @@ from journal.errors import StackError
 from journal.settings import Settings
 
 USER = "neo4j"
+JVM_OPTIONS: tuple[str, ...] = ()
+"""What the server's virtual machine is told beside; tests, which are over before it pays to compile well, set it."""
+
 _OPENED = ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")
 _ADMIN_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 5.0
@@ -154,7 +157,11 @@ class Neo4j(Server):
         opens = ("--add-opens", "java.base/{}=ALL-UNNAMED")
         options = [f"{opens[0]}={opens[1].format(package)}" for package in _OPENED]
         java = self._java(
-            f"-Xmx{self._settings.neo4j_heap_mb}m", "-Dlog4j2.disable.jmx=true", "-Dfile.encoding=UTF-8", *options
+            f"-Xmx{self._settings.neo4j_heap_mb}m",
+            *JVM_OPTIONS,
+            "-Dlog4j2.disable.jmx=true",
+            "-Dfile.encoding=UTF-8",
+            *options,
         )
         argv = (*java, jars.main_class(self._lib), f"--home-dir={self.folder}", f"--config-dir={self.folder / 'conf'}")
         return Command(argv, self.folder, self._variables(), patience_s=20.0)

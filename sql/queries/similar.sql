@@ -53,7 +53,7 @@ ORDER BY y.key LIMIT %(limit)s
 INSERT INTO embedding (
     model, kind, key, position, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector, standing, sole)
 SELECT %(model)s::smallint, 'Analysis', n.key, n.position, n.corrects, n.order_key, n.known_at, n.recorded_at, n.subject_id,
-    n.content_hash, n.vector::vector, f.first, f.first
+    n.content_hash, n.vector::halfvec, f.first, f.first
 FROM unnest(
     %(keys)s::text[], %(positions)s::bigint[], %(corrects)s::boolean[], %(order_keys)s::text[], %(known_at)s::timestamptz[],
     %(recorded_at)s::timestamptz[], %(subjects)s::text[], %(hashes)s::bytea[], %(vectors)s::text[]

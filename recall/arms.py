@@ -410,8 +410,8 @@ async def patterns_first(ask: Question) -> RecordsArm:
 
 
 async def _patterns(ask: Question, among: int) -> RecordsArm:
-    kind, key = subject_ref(ask.subject_id)
-    given = {"kind": kind, "key": key, "among": among, "limit": ask.limits.patterns, **ask.at.limits}
+    sector = await _sector(ask)
+    given = {"sector": sector, "among": among, "limit": ask.limits.patterns, **ask.at.limits}
     rows = await ask.database.named("patterns_at", given, deadline=ask.deadline)
     found = (await ask.dated(("Pattern", row["key"]) for row in rows)).records
     items = [record(found["Pattern", row["key"]]) for row in rows]

@@ -9,11 +9,11 @@ many does the index help, which looks at part of them; the answer then says so.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from journal.database import Row
 from kg.asof import Answer, Clock, Ref, active_among
 from kg.neighbours import features_of, model_version
 from kg.similarity import CANDIDATES, NEIGHBOURS, SERVED, reranked
@@ -97,41 +97,45 @@ async def _like(ask: Question, keys: Sequence[str] | None, newest: int, min_scor
     best: dict[str, _Found] = {}
     for one in sorted(looked.found, key=lambda one: (-one.score, one.key, one.like)):
         best.setdefault(one.key, one)
-    items = await _items(ask, list(best.values())[: ask.limits.similar])
-    quality = Quality.EXACT if looked.reason is None else Quality.PARTIAL
+    items, behind = await asyncio.gather(
+        _items(ask, list(best.values())[: ask.limits.similar]), _behind(ask, looked.own)
+    )
+    reason = looked.reason or behind
+    quality = Quality.EXACT if reason is None else Quality.PARTIAL
     return SimilarArm(
-        items=items, total=len(best), quality=quality, reason=looked.reason, model_version=looked.model_version,
+        items=items, total=len(best), quality=quality, reason=reason, model_version=looked.model_version,
     )  # fmt: skip
 
 
 # Who is near
 
 
-def _given(ask: Question, keys: Sequence[str] | None, newest: int) -> dict[str, Any]:
-    """Return what both statements take: of which analyses, as of when."""
-    return {
-        "keys": keys, "subject_id": ask.subject_id, "newest": newest, "counted": COUNTED + 1, **ask.at.limits,
-    }  # fmt: skip
+async def _newest(ask: Question, count: int) -> list[str]:
+    given = {"subject_id": ask.subject_id, "kinds": ["Analysis"], "limit": count, **ask.at.limits}
+    return [row["key"] for row in await ask.database.named("records_of_subject", given, deadline=ask.deadline)]
 
 
 async def _stored(ask: Question, keys: Sequence[str] | None, newest: int, min_score: float) -> _Looked:
-    given = {**_given(ask, keys, newest), "min_score": min_score}
-    rows = await ask.database.named("similar_now", given, deadline=ask.deadline)
-    found = [_Found(row["key"], row["candidate"], row["score"]) for row in rows if row["candidate"] is not None]
-    version = next((row["model_version"] for row in rows if row["candidate"] is not None), None)
-    return _Looked(_own(rows), found, version, _behind(ask, rows))
+    own = list(keys) if keys is not None else await _newest(ask, newest)
+    if not own:
+        return _Looked(own)
+    rows = await ask.database.named("similar_stored", {"keys": own, "min_score": min_score}, deadline=ask.deadline)
+    found = [_Found(row["analysis_id"], row["neighbour_id"], row["score"]) for row in rows]
+    return _Looked(own, found, rows[0]["model_version"] if rows else None)
 
 
 async def _searched(ask: Question, keys: Sequence[str] | None, newest: int, min_score: float) -> _Looked:
-    recorded = ask.at.clock is Clock.RECORDED
-    given = {**_given(ask, keys, newest), "most": MOST_EXACT, "limit": CANDIDATES, "recorded": recorded}
+    given = {
+        "keys": keys, "subject_id": ask.subject_id, "newest": newest, "most": MOST_EXACT, "limit": CANDIDATES,
+        "recorded": ask.at.clock is Clock.RECORDED, **ask.at.limits,
+    }  # fmt: skip
     rows = await ask.database.named("similar_as_of", given, deadline=ask.deadline)
-    own = _own(rows)
+    own = list(dict.fromkeys(row["key"] for row in rows))
     if not own:
         return _Looked(own)
-    space, reason = rows[0], _behind(ask, rows)
-    if space["model"] is None:
+    if rows[0]["model"] is None:
         return _Looked(own, reason="no analysis was compared yet")
+    space, reason = rows[0], None
     if space["known"] > MOST_EXACT:
         near = {"model": space["model"], "keys": own, "limit": CANDIDATES, **ask.at.limits}
         rows = await ask.database.named("nearest", near, deadline=ask.deadline)
@@ -155,20 +159,16 @@ async def _searched(ask: Question, keys: Sequence[str] | None, newest: int, min_
     return _Looked(own, found, model_version(space["model_id"], space["dimension"]), reason)
 
 
-def _own(rows: Sequence[Row]) -> list[str]:
-    """Return the analyses that others were compared with."""
-    return list(dict.fromkeys(row["key"] for row in rows))
-
-
-def _behind(ask: Question, rows: Sequence[Row]) -> str | None:
+async def _behind(ask: Question, own: Sequence[str]) -> str | None:
     """Return why something may be missing that was known: it is not compared yet."""
-    if not rows or not rows[0]["waiting"] or rows[0]["since"] > ask.at.recorded_until:
+    given = {"keys": list(own), "limit": COUNTED + 1}
+    row = (await ask.database.named("similarity_waiting", given, deadline=ask.deadline))[0]
+    if not row["waiting"] or row["since"] > ask.at.recorded_until:
         return None
-    waits = rows[0]
-    if waits["own"]:
+    if row["own"]:
         return "the subject's newest analyses are not all compared yet"
-    many = f"{waits['waiting']:,}" if waits["waiting"] <= COUNTED else f"more than {COUNTED:,}"
-    return f"{many} statements about analyses are not compared yet" if waits["age_s"] > FRESH_S else None
+    many = f"{row['waiting']:,}" if row["waiting"] <= COUNTED else f"more than {COUNTED:,}"
+    return f"{many} statements about analyses are not compared yet" if row["age_s"] > FRESH_S else None
 
 
 # What they say

@@ -61,24 +61,14 @@ SELECT w.key FROM unnest(%(keys)s::text[]) AS w (key) CROSS JOIN LATERAL (
 ) AS s WHERE s.value = 'active'
 
 -- patterns_at --
--- Patterns that were active as of a moment, of the subject's sector then or of none, the most successful first, and how many they
--- are. Of sectors the earliest statement counts that was not corrected. Parameters: kind and key of the subject, known_until,
+-- Patterns that were active as of a moment, of a sector or of none, the most successful first, and how many they are. Of
+-- sectors the earliest statement counts that was not corrected. Parameters: sector (NULL: of none alone), known_until,
 -- recorded_until, among (of how many active ones of these, by key), limit.
-WITH about AS MATERIALIZED (
-    SELECT CASE y.grp WHEN 'profile' THEN e.payload -> 'groups' -> 'profile' ELSE e.payload -> 'core' END ->> 'sector' AS sector
-    FROM record_history AS y JOIN event AS e ON e.position = y.position
-    WHERE y.kind = %(kind)s AND y.key = %(key)s AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
-      AND CASE y.kind WHEN 'Company' THEN y.grp = 'profile' ELSE y.grp IN ('core', 'correction') END
-      AND EXISTS (
-          SELECT FROM record_history AS c WHERE c.kind = y.kind AND c.key = y.key AND c.grp = 'core'
-            AND c.known_at <= %(known_until)s AND c.recorded_at <= %(recorded_until)s)
-    ORDER BY y.grp = 'correction' DESC, CASE WHEN y.grp <> 'core' THEN y.order_key END DESC, y.order_key LIMIT 1
-),
-likely AS (
+WITH likely AS (
     -- Whatever was ever stated to be of that sector or of none; whether it was then is asked of these alone.
     SELECT s.key FROM pattern_value AS s WHERE s.grp IN ('core', 'correction') AND s.value IS NULL
     UNION
-    SELECT s.key FROM pattern_value AS s JOIN about AS a ON s.value = a.sector WHERE s.grp IN ('core', 'correction')
+    SELECT s.key FROM pattern_value AS s WHERE s.grp IN ('core', 'correction') AND s.value = %(sector)s::text
 ),
 stood AS (
     SELECT v.key, bool_or(v.grp = 'core') AS stated, bool_or(v.grp = 'correction') AS corrected,
@@ -95,7 +85,7 @@ active AS (
         SELECT s.key, s.success, CASE WHEN s.corrected THEN s.correction ELSE s.core END AS sector FROM stood AS s
         WHERE s.status = 'active' AND s.stated
     ) AS p
-    WHERE p.sector IS NULL OR p.sector = (SELECT a.sector FROM about AS a)
+    WHERE p.sector IS NULL OR p.sector = %(sector)s::text
     ORDER BY p.key LIMIT %(among)s
 )
 SELECT a.key, count(*) OVER () AS total FROM active AS a

@@ -101,6 +101,14 @@ SELECT position, key FROM similarity_due ORDER BY position, key LIMIT %(limit)s
 DELETE FROM similarity_due AS d USING unnest(%(positions)s::bigint[], %(keys)s::text[]) AS n (position, key)
 WHERE d.position = n.position AND d.key = n.key
 
+-- similarity_waiting --
+-- How many rows wait to be compared, up to a limit, the oldest of them and its age in seconds, and whether the given analyses are
+-- among them. It is asked for each answer, and after an import very many wait.
+SELECT (SELECT count(*) FROM (SELECT FROM similarity_due LIMIT %(limit)s) AS counted) AS waiting,
+    f.created_at AS since, extract(epoch FROM imem_now() - f.created_at)::float8 AS age_s,
+    EXISTS (SELECT FROM similarity_due WHERE key = ANY (%(keys)s::text[])) AS own
+FROM (VALUES (1)) AS one LEFT JOIN (SELECT created_at FROM similarity_due ORDER BY position LIMIT 1) AS f ON true
+
 -- similarity_state --
 -- How far comparing is behind: how many statements wait and for how long the oldest, in seconds; and what the version of the index
 -- that is read rests on, null before the first.
@@ -116,40 +124,12 @@ LEFT JOIN embedding_model AS m ON m.model = b.model
 SELECT key, candidate, distance
 FROM imem_nearest_v1(%(model)s::smallint, %(keys)s::text[], %(limit)s, %(known_until)s, %(recorded_until)s)
 
--- similar_now --
--- The neighbours in the current version of the newest analyses of a subject, or of given ones, from a score on. A row for each pair;
--- of one without any a row without. With it how many rows wait to be compared, up to a limit (after an import very many wait), the
--- oldest of them and its age in seconds, and whether those analyses are among them.
--- Parameters: keys (NULL: the newest of subject_id), subject_id, newest (how many), min_score, counted, known_until, recorded_until.
-WITH own AS MATERIALIZED (
-    SELECT g.key FROM unnest(%(keys)s::text[]) AS g (key)
-    UNION ALL
-    (SELECT h.key FROM record_head AS h
-     WHERE %(keys)s::text[] IS NULL AND h.subject_id = %(subject_id)s AND h.kind = 'Analysis' AND h.grp = 'core' AND EXISTS (
-         SELECT 1 FROM record_history AS y WHERE y.kind = 'Analysis' AND y.key = h.key AND y.grp = 'core'
-           AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s)
-     ORDER BY h.occurred_at DESC, h.key LIMIT %(newest)s)
-),
-behind AS MATERIALIZED (
-    SELECT (SELECT count(*) FROM (SELECT FROM similarity_due LIMIT %(counted)s) AS counted) AS waiting, f.created_at AS since,
-        extract(epoch FROM imem_now() - f.created_at)::float8 AS age_s,
-        EXISTS (SELECT FROM similarity_due AS d WHERE d.key IN (SELECT o.key FROM own AS o)) AS own
-    FROM (VALUES (1)) AS one LEFT JOIN (SELECT created_at FROM similarity_due ORDER BY position LIMIT 1) AS f ON true
-)
-SELECT o.key, s.neighbour_id AS candidate, s.score, s.model_version, b.waiting, b.since, b.age_s, b.own
-FROM own AS o CROSS JOIN behind AS b
-LEFT JOIN (
-    SELECT s.analysis_id, s.neighbour_id, s.score, s.model_version
-    FROM similarity_build AS v JOIN similar_analysis AS s ON s.version = v.version
-    WHERE v.state = 'current' AND s.score >= %(min_score)s AND s.analysis_id = ANY (ARRAY(SELECT w.key FROM own AS w))
-) AS s ON s.analysis_id = o.key
-
 -- similar_as_of --
 -- Those on other subjects that are nearest to the newest analyses of a subject, or to given ones, of at most three, as of a moment. A
 -- row for each pair; of one that is near to none a row without. Every vector that stood then is looked at, so that none known later moves
 -- another; once for all three, since reading it takes longer than comparing it. Where very many were known there are no pairs.
 -- Parameters: keys (NULL: the newest of subject_id), subject_id, newest (how many), recorded (whether what was on file by then counts
--- alone), most (vectors to look at), limit, known_until, recorded_until, counted (as of similar_now, with whose columns it ends).
+-- alone), most (vectors to look at), limit, known_until, recorded_until.
 WITH space AS MATERIALIZED (
     SELECT m.model, m.model_id, m.dimension, CASE
     -- By far not as many: nobody has to count. An estimate that is too old costs time, and leaves nothing out.
@@ -205,15 +185,9 @@ near AS MATERIALIZED (
         WHERE c.subject_id IS DISTINCT FROM a.subject_id
         ORDER BY distance, c.key LIMIT %(limit)s
     ) AS n
-),
-behind AS MATERIALIZED (
-    SELECT (SELECT count(*) FROM (SELECT FROM similarity_due LIMIT %(counted)s) AS counted) AS waiting, f.created_at AS since,
-        extract(epoch FROM imem_now() - f.created_at)::float8 AS age_s,
-        EXISTS (SELECT FROM similarity_due AS d WHERE d.key IN (SELECT o.key FROM own AS o)) AS own
-    FROM (VALUES (1)) AS one LEFT JOIN (SELECT created_at FROM similarity_due ORDER BY position LIMIT 1) AS f ON true
 )
-SELECT s.model, s.model_id, s.dimension, s.known, o.key, n.candidate, n.distance, b.waiting, b.since, b.age_s, b.own
-FROM own AS o CROSS JOIN behind AS b LEFT JOIN space AS s ON true LEFT JOIN near AS n ON n.key = o.key
+SELECT s.model, s.model_id, s.dimension, s.known, o.key, n.candidate, n.distance
+FROM own AS o LEFT JOIN space AS s ON true LEFT JOIN near AS n ON n.key = o.key
 ORDER BY o.key, n.distance, n.candidate
 
 -- distances --

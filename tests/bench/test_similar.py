@@ -127,10 +127,8 @@ async def test_lookup(compared: Compared, table: Table) -> None:
         )
 
     async def exactly(key: str, limit: int) -> list[dict[str, Any]]:
-        given = {"keys": [key], "subject_id": "", "newest": 1, "counted": 1, "recorded": False}
-        return await compared.database.named(
-            "similar_as_of", {**given, "most": MOST_EXACT, "limit": limit, **NOW}, deadline=NEVER
-        )
+        given = {"keys": [key], "subject_id": "", "newest": 1, "recorded": False, "most": MOST_EXACT, "limit": limit}
+        return await compared.database.named("similar_as_of", {**given, **NOW}, deadline=NEVER)
 
     bare = await timed(
         lambda key: compared.database.named("similar_stored", {"keys": [key], "min_score": 0.0}, deadline=NEVER), keys

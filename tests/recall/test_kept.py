@@ -167,7 +167,7 @@ async def test_whole_parts_say_that_the_journal_answered(telling: Desk, monkeypa
         return await open_question(*given, **named)
 
     monkeypatch.setattr(through, "open_question", opened)
-    first, second = await asyncio.gather(telling.memory.brief("T0"), telling.memory.brief("T0"))
+    first, second = await asyncio.gather(*(telling.memory.brief("T0", deadline_ms=2000) for _ in range(2)))
     assert asked > 1
     assert [(one.degraded, one.mode) for one in (first, second)] == [(False, "normal")] * 2
 

@@ -119,6 +119,21 @@ local function kind_of(key)
   return redis.call('TYPE', key).ok
 end
 
+local MGET_KEYS = 4000 -- unpack takes fewer than 8,000
+
+-- Returns the texts under the keys, false where there is something else or nothing. Most of a memory are texts,
+-- and one command for all of them takes a third less than two for each.
+local function texts_of(keys)
+  local texts, place = {}, 0
+  for from = 1, #keys, MGET_KEYS do
+    for _, text in ipairs(redis.call('MGET', unpack(keys, from, math.min(from + MGET_KEYS - 1, #keys)))) do
+      place = place + 1
+      texts[place] = text
+    end
+  end
+  return texts
+end
+
 local function leaves_of(key, kind)
   if kind == 'string' then
     return {redis.call('GET', key)}

@@ -20,12 +20,16 @@ local refused = epoch and refusal(held, epoch, tonumber(ARGV[3]))
 if refused then
   return refused
 end
-local suffixes, found, place = redis.call('SMEMBERS', index), {}, 0
-for _, suffix in ipairs(suffixes) do
-  local key = prefix .. suffix
-  local kind = kind_of(key)
+local suffixes, keys, found, place = redis.call('SMEMBERS', index), {}, {}, 0
+for n, suffix in ipairs(suffixes) do
+  keys[n] = prefix .. suffix
+end
+local texts = texts_of(keys)
+for n, suffix in ipairs(suffixes) do
+  local key, text = keys[n], texts[n]
+  local kind = text and 'string' or kind_of(key)
   found[place + 1], found[place + 2] = suffix, kind
-  found[place + 3], found[place + 4] = redis.call('PEXPIRETIME', key), leaves_of(key, kind)
+  found[place + 3], found[place + 4] = redis.call('PEXPIRETIME', key), text and {text} or leaves_of(key, kind)
   place = place + 4
 end
 return {'ok', redis.call('HGETALL', meta), #suffixes, found}

@@ -133,7 +133,7 @@ async def measured_briefs(
         bar: of the p95, in milliseconds.
         less: whether a part is missing.
     """
-    subjects, middle = await _subjects(stores)
+    subjects, middle = await subjects_of(stores)
     uncached = uncaching(stores)
     chance = random.Random(7)
     asked = [(chance.choice(subjects), middle if nth % 2 else None) for nth in range(counts["briefs"])]
@@ -170,7 +170,8 @@ def _growth(table: Table, data: str, name: str, value: float, *, bar: float, not
     return [Figure(name=f"{name}, growth", data=data, value=value / smaller, unit="×", bar=bar, note=note)]
 
 
-async def _subjects(stores: Stores) -> tuple[list[str], datetime]:
+async def subjects_of(stores: Stores) -> tuple[list[str], datetime]:
+    """Return every subject, and a day in the middle of what is known."""
     rows = await stores.database.rows(SUBJECTS, deadline=Deadline.after_ms(10_000))
     [middle] = await stores.database.rows(MIDDLE, deadline=Deadline.after_ms(10_000))
     return sorted(row["subject_id"] for row in rows), middle["at"].astimezone(UTC)
@@ -193,7 +194,7 @@ async def _bare_briefs(stores: Stores, asked: Sequence[tuple[str, datetime | Non
 async def test_receipts(world: World, memory: Memory, table: Table, counts: dict[str, int]) -> None:
     """One write is acknowledged when it is durable, or waited for until the graph shows it."""
     number = iter(range(1_000_000))
-    subjects, _ = await _subjects(memory._stores)
+    subjects, _ = await subjects_of(memory._stores)
 
     def finding() -> Finding:
         nth = next(number)
@@ -236,7 +237,7 @@ async def _timed(call: Callable[[], Awaitable[Any]], count: int) -> list[float]:
 
 async def test_engine(world: World, stores: Stores, table: Table, counts: dict[str, int]) -> None:
     """Deadlines, slots and translated errors cost little beside the driver's own work."""
-    subjects, middle = await _subjects(stores)
+    subjects, middle = await subjects_of(stores)
     medians: list[tuple[float, float]] = []
     async with Bare.open(stores.settings) as bare:
         for name, more in ENGINE.items():

@@ -320,6 +320,13 @@ async def test_many_leaves_pass_at_once(memory: WorkingMemory) -> None:
     assert await memory.keys() == ["list"]
 
 
+async def test_many_keys_are_read_at_once(memory: WorkingMemory) -> None:
+    """Likewise more than one command takes, texts and others among each other."""
+    given: dict[str, Any] = {f"key {number}": f"text {number}" if number % 9 else ["a"] for number in range(9_000)}
+    await memory.update(given)
+    assert await memory.items() == given
+
+
 # Who may
 
 

@@ -33,7 +33,7 @@ from recall.model import Quality
 from tests.bench import floor
 from tests.bench.replay import Bare
 from tests.bench.table import MB, Figure, Table, percentile
-from tests.bench.test_memory import _subjects
+from tests.bench.test_memory import subjects_of
 from tests.bench.worlds import World, _family, all_done
 
 pytestmark = pytest.mark.bench
@@ -80,7 +80,7 @@ async def _emptied(world: World) -> None:
 @pytest.mark.spec("PF-1")
 async def test_kept_briefings(world: World, stores: Stores, table: Table, counts: dict[str, int]) -> None:
     """All arms, through Memory and the gateway: from another process's answers, and from one's own."""
-    subjects, _ = await _subjects(stores)
+    subjects, _ = await subjects_of(stores)
     chance = random.Random(11)
     asked = chance.sample(subjects, min(len(subjects), counts["briefs"]))
     # What other measurements have left to be done would end answers meanwhile.
@@ -173,7 +173,7 @@ async def test_hits_of_a_sector(world: World, stores: Stores, table: Table, coun
     rows = await stores.database.rows(SECTOR, deadline=Deadline.after_ms(10_000))
     subjects = [row["subject_id"] for row in rows]
     if len(subjects) < 10:
-        subjects = (await _subjects(stores))[0][:10]
+        subjects = (await subjects_of(stores))[0][:10]
     for warmed in (False, True):
         await _emptied(world)
         before = _counted()
@@ -230,7 +230,7 @@ def _hit_rates(table: Table, world: World, asked: Counter[tuple[str, str, str]],
 async def test_memory_of_each_process_is_flat(world: World, table: Table, counts: dict[str, int]) -> None:
     """What each process holds after very many reads is what it held after a few, and so do those it reads from."""
     async with Memory.open(world.settings) as memory:
-        subjects, _ = await _subjects(memory._stores)
+        subjects, _ = await subjects_of(memory._stores)
         chance = random.Random(5)
         chosen = chance.sample(subjects, min(50, len(subjects)))
 
@@ -321,7 +321,7 @@ class Crowd:
 async def test_a_graph_that_stops_for_a_minute(world: World, table: Table, counts: dict[str, int]) -> None:
     """SIGSTOP under load, half of it about what is kept: every answer in time and labelled; then it is caught up."""
     async with Memory.open(world.settings) as memory:
-        subjects, _ = await _subjects(memory._stores)
+        subjects, _ = await subjects_of(memory._stores)
         known = random.Random(3).sample(subjects, min(20, len(subjects)))
         for subject in known:
             await memory.brief(subject, deadline_ms=2000)

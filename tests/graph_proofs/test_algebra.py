@@ -81,6 +81,7 @@ async def held(world: World) -> tuple[dict[Any, Any], dict[Any, Any]]:
 
 
 @pytest.mark.spec("GR-3")
+@pytest.mark.longer
 @PROOFS
 @given(st.data())
 async def test_any_order_that_keeps_each_actors_own_gives_the_same_hash(world: World, data: st.DataObject) -> None:
@@ -104,6 +105,7 @@ async def test_any_order_that_keeps_each_actors_own_gives_the_same_hash(world: W
     assert await graph_hash(world.graph) == plain
 
 
+@pytest.mark.longer
 @PROOFS
 @given(st.data())
 async def test_not_even_an_actors_own_order_matters(world: World, data: st.DataObject) -> None:
@@ -117,6 +119,7 @@ async def test_not_even_an_actors_own_order_matters(world: World, data: st.DataO
     assert await world.hash_of(events) == await world.hash_of(*[[event] for event in mixed])
 
 
+@pytest.mark.longer
 @PROOFS
 @given(st.data())
 async def test_the_graph_and_every_answer_as_of_a_day_are_the_models(world: World, data: st.DataObject) -> None:
@@ -156,6 +159,7 @@ async def values(
 
 
 @pytest.mark.spec("GR-10")
+@pytest.mark.longer
 @PROOFS
 @given(st.data())
 async def test_nothing_known_later_changes_an_earlier_answer(world: World, data: st.DataObject) -> None:
@@ -180,6 +184,7 @@ async def test_nothing_known_later_changes_an_earlier_answer(world: World, data:
 
 
 @pytest.mark.spec("GR-4")
+@pytest.mark.longer
 @PROOFS
 @given(st.data())
 async def test_two_sources_in_either_order_end_the_same(world: World, data: st.DataObject) -> None:

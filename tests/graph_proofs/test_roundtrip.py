@@ -58,6 +58,7 @@ async def _since(journal: Journal, position: int) -> list[Any]:
 @pytest.mark.spec("GR-2")
 @pytest.mark.parametrize("full", [True, False], ids=["every", "required"])
 @pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.longer
 @TWICE
 @given(data=st.data())
 async def test_records_come_back(world: World, shared: Journal, data: st.DataObject, kind: str, *, full: bool) -> None:
@@ -97,6 +98,7 @@ WRITTEN = [link for link in LINK_KINDS if not link.implied_by and not link.deriv
 @pytest.mark.spec("GR-2")
 @pytest.mark.parametrize("full", [True, False], ids=["every", "required"])
 @pytest.mark.parametrize("link", WRITTEN, ids=[f"{link.name}-{link.froms[0]}" for link in WRITTEN])
+@pytest.mark.longer
 @TWICE
 @given(data=st.data())
 async def test_links_come_back(

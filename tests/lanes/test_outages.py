@@ -100,6 +100,7 @@ async def test_an_outage_of_ten_minutes_condemns_nothing(
 
 @CUT
 @pytest.mark.spec("RS-2")
+@pytest.mark.longer
 async def test_a_graph_that_comes_back_is_caught_up_without_duplicates(
     empty: World, journal: Journal, wire: Proxy, graph: Counting
 ) -> None:

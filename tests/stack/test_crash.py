@@ -63,6 +63,7 @@ class Ledger:
 
 
 @pytest.mark.spec("IF-10")
+@pytest.mark.longer
 def test_the_supervisor_may_be_killed_at_any_moment(home: Path) -> None:
     """During the first start, later ones, the run and the stop; the next start always succeeds with all the data."""
     ledger, moments = Ledger(), random.Random(10)

@@ -70,6 +70,7 @@ def points(operation: str) -> list[str]:
     return [its[number % len(its)] for number in range(KILLS)]
 
 
+@pytest.mark.longer
 @pytest.mark.spec("SY-4")
 async def test_pushes_that_are_killed_write_each_item_once(desk: Desk) -> None:
     """Whatever was published is in the journal once, in the order of publishing."""
@@ -91,6 +92,7 @@ async def test_pushes_that_are_killed_write_each_item_once(desk: Desk) -> None:
     assert await memory.published() == []
 
 
+@pytest.mark.longer
 async def test_routers_that_are_killed_tell_each_agent_each_event_once(desk: Desk) -> None:
     agent_id = (await desk.begin("bob", "business")).agent_id
     told = []
@@ -115,6 +117,7 @@ async def test_routers_that_are_killed_tell_each_agent_each_event_once(desk: Des
     assert program.killed.keys() == set(POINTS["route"])
 
 
+@pytest.mark.longer
 async def test_pulls_that_are_killed_bring_everything(desk: Desk) -> None:
     """What counts as pulled lies beside the memory; nothing is missing, nothing is there twice."""
     memory = await held(desk, await desk.begin("bob", "business"))
@@ -133,6 +136,7 @@ async def test_pulls_that_are_killed_bring_everything(desk: Desk) -> None:
     assert program.killed.keys() == set(POINTS["pull"])
 
 
+@pytest.mark.longer
 @pytest.mark.spec("SY-10")
 async def test_snapshots_that_are_killed_are_whole_or_not_there_and_lock_nobody_for_good(desk: Desk) -> None:
     async with lives(desk) as program, graph_that_follows(desk):

@@ -86,6 +86,7 @@ def test_the_digest_can_be_made_by_anybody() -> None:
 
 
 @pytest.mark.spec("CK-19")
+@pytest.mark.longer
 @EXAMPLES
 @given(CONTENTS)
 def test_documents_come_back(contents: dict[bytes, Entry]) -> None:
@@ -97,6 +98,7 @@ def test_documents_come_back(contents: dict[bytes, Entry]) -> None:
 
 
 @pytest.mark.spec("CK-19", "CK-20")
+@pytest.mark.longer
 @EXAMPLES
 @given(contents=CONTENTS)
 def test_documents_come_back_from_postgres(postgres: psycopg.Connection[Any], contents: dict[bytes, Entry]) -> None:
@@ -110,6 +112,7 @@ def test_documents_come_back_from_postgres(postgres: psycopg.Connection[Any], co
 
 
 @pytest.mark.spec("CK-20")
+@pytest.mark.longer
 @EXAMPLES
 @given(CONTENTS, st.randoms(use_true_random=False), st.integers(0, 10**12))
 def test_expiry_and_order_of_sets_are_no_part_of_it(
@@ -187,6 +190,7 @@ def single_changes(entry: Entry, chance: random.Random) -> Iterator[Entry]:
 
 
 @pytest.mark.spec("CK-21")
+@pytest.mark.longer
 @EXAMPLES
 @given(CONTENTS.filter(bool), KEYS, ENTRIES, st.randoms(use_true_random=False))
 def test_every_single_change_is_seen(
@@ -263,6 +267,7 @@ def test_what_is_no_document_is_refused(document: object) -> None:
         contents_of(document)
 
 
+@pytest.mark.longer
 @EXAMPLES
 @given(CONTENTS.filter(bool), st.randoms(use_true_random=False))
 def test_a_damaged_document_is_another_one_or_none(contents: dict[bytes, Entry], chance: random.Random) -> None:
@@ -277,6 +282,7 @@ def test_a_damaged_document_is_another_one_or_none(contents: dict[bytes, Entry],
     assert (digest(back) == digest(contents)) == (normal(back) == normal(contents))
 
 
+@pytest.mark.longer
 @EXAMPLES
 @given(SCORES)
 def test_scores_keep_their_value(score: float) -> None:

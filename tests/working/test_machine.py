@@ -315,6 +315,7 @@ async def alone(light_stack: Any) -> AsyncIterator[World]:
 
 
 @pytest.mark.spec("CK-18", "CK-19")
+@pytest.mark.longer
 @EXAMPLES
 @given(steps=st.lists(STEPS, min_size=1, max_size=12))
 def test_it_holds_what_a_dict_holds(light_stack: Any, steps: list[Any]) -> None:

@@ -38,6 +38,7 @@ CONTENT = {
 
 
 @pytest.mark.spec("CK-19", "CK-20")
+@pytest.mark.longer
 @EXAMPLES
 @given(contents=CONTENTS)
 def test_any_content_is_restored(light_stack: Any, contents: dict[bytes, Entry]) -> None:

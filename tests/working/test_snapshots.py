@@ -159,6 +159,7 @@ async def test_copies_of_checkpoints(snapshots: SnapshotStore, durable: Any, clo
 
 
 @pytest.mark.spec("CK-19")
+@pytest.mark.longer
 @EXAMPLES
 @given(contents=CONTENTS)
 def test_any_content_comes_back(light_stack: Any, contents: Any) -> None:

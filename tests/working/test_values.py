@@ -77,6 +77,7 @@ def test_what_makes_no_sense_is_refused(build: Any) -> None:
         build()
 
 
+@pytest.mark.longer
 @EXAMPLES
 @given(VALUES)
 def test_values_come_back_as_bytes(value: Any) -> None:

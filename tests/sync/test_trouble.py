@@ -1,0 +1,169 @@
+"""Servers that stop while agents publish and push: what was said to be durable is, once, and nobody waits for long."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+from pydantic import SecretStr
+
+from cache.memory import WorkingMemory
+from journal.database import Database
+from journal.deadline import Deadline
+from journal.errors import BudgetExceeded, NotOpen, OutcomeUnknown, StoreUnavailable
+from sync.publishing import PushState
+from tests.conftest import temporary_home
+from tests.proxy import SlowProxy, slowly, through
+from tests.working.servers import OwnServer, own_server
+
+from .conftest import TYPES, Desk, desk_at, soon
+from .parts import held, member, synchronizer
+
+AGENTS = ("ann", "bob", "cat", "dan", "eve")
+ROUNDS = 8
+BUDGET_MS = 500.0
+LATE_S = 0.25
+"""How much later than its deadline a call may end on a busy machine, in seconds."""
+
+TROUBLE = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, NotOpen)
+
+
+@dataclass
+class Torn:
+    """
+    Agents whose three stores are the test's own to stop.
+
+    Attributes:
+        desk: the agents.
+        valkeys: the working and the durable server, by role.
+        postgres: the way to the journal.
+    """
+
+    desk: Desk
+    valkeys: dict[str, OwnServer]
+    postgres: SlowProxy
+
+    def stop(self, store: str) -> Callable[[], None]:
+        """Have *store* fall silent, or die where that is said; return what brings it back."""
+        if store == "postgres":
+            self.postgres.stall()
+            return self.postgres.flow
+        role, _, how = store.partition(" ")
+        server = self.valkeys[role]
+        if how == "killed":
+            server.kill()
+            return server.start
+        server.signal(signal.SIGSTOP)
+        return lambda: server.signal(signal.SIGCONT)
+
+
+@pytest_asyncio.fixture
+async def torn(light_stack: Any, light_template: str) -> AsyncIterator[Torn]:
+    async with AsyncExitStack() as stack:
+        valkeys = {}
+        for role in ("working", "durable"):
+            folder = stack.enter_context(temporary_home())
+            valkeys[role] = stack.enter_context(own_server(Path(folder)))
+        given = light_stack.settings
+        proxy = await stack.enter_async_context(slowly(given.postgres_url.get_secret_value()))
+        named = {f"valkey_{role}_url": SecretStr(server.url) for role, server in valkeys.items()}
+        desk = await stack.enter_async_context(desk_at(given.model_copy(update=named), light_template))
+        desk.database = Database(through(desk.url, proxy), size=8)
+        stack.push_async_callback(desk.database.close)
+        yield Torn(desk, valkeys, proxy)
+
+
+@dataclass
+class Load:
+    """
+    What agents did.
+
+    Attributes:
+        published, durable: items whose publishing, and whose push, was acknowledged, by agent.
+        refused: calls that ended with an error.
+        slowest_s: the longest of all calls.
+    """
+
+    published: dict[str, list[UUID]] = field(default_factory=lambda: {name: [] for name in AGENTS})
+    durable: set[UUID] = field(default_factory=set)
+    refused: int = 0
+    slowest_s: float = 0.0
+
+    async def work(self, desk: Desk, name: str, memory: WorkingMemory) -> None:
+        who, sync = await member(desk, name), synchronizer(desk)
+        for nth in range(ROUNDS):
+            await self._timed(self._publish(desk, name, memory, nth))
+            await self._timed(self._push(sync, who, memory))
+            await asyncio.sleep(0.1)  # The rate of the load.
+
+    async def _publish(self, desk: Desk, name: str, memory: WorkingMemory, nth: int) -> None:
+        finding = desk.finding(name, id=f"{name}-{nth}", importance=0.9)
+        self.published[name].append(await memory.publish(finding, deadline=Deadline.after_ms(BUDGET_MS)))
+
+    async def _push(self, sync: Any, who: Any, memory: WorkingMemory) -> None:
+        for one in await sync.push(who, holder=memory, deadline=Deadline.after_ms(BUDGET_MS)):
+            assert one.state is PushState.DURABLE
+            self.durable.add(one.item)
+
+    async def _timed(self, call: Any) -> None:
+        begun = time.monotonic()
+        try:
+            await call
+        except TROUBLE:
+            self.refused += 1
+        self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
+
+
+@pytest.mark.spec("RS-1")
+@pytest.mark.parametrize("store", ["working", "postgres", "durable", "durable killed"])
+async def test_a_store_that_stops_while_agents_push_loses_nothing_and_holds_nobody_up(torn: Torn, store: str) -> None:
+    """
+    Five agents publish and push; for half of the time the store is silent.
+
+    Whatever was acknowledged is in the journal, in the order of its publishing; what could not be pushed meanwhile is
+    pushed afterwards. The broker's server, which carries notices as well, is no part of a push: none is refused.
+    """
+    desk, load = torn.desk, Load()
+    memories = {name: await held(desk, await desk.begin(name, kind)) for name, kind in zip(AGENTS, TYPES, strict=False)}
+    bring_back = None
+    try:
+        async with asyncio.TaskGroup() as work:
+            for name, memory in memories.items():
+                work.create_task(load.work(desk, name, memory))
+            await asyncio.sleep(0.25)  # In the midst of it.
+            bring_back = torn.stop(store)
+            await asyncio.sleep(0.6)
+            await asyncio.to_thread(bring_back)
+            bring_back = None
+    finally:
+        if bring_back is not None:
+            bring_back()
+    assert load.slowest_s < BUDGET_MS / 1000 + LATE_S
+    assert (load.refused == 0) == store.startswith("durable")
+    assert load.durable, "nothing was pushed at all"
+
+    for name, memory in memories.items():
+        await synchronizer(desk).push(await member(desk, name), holder=memory, deadline=soon())
+        assert await memory.published() == []
+        rows = await desk.rows("SELECT event_id FROM event WHERE actor = %s ORDER BY agent_seq", name)
+        found = [row["event_id"] for row in rows]
+        assert [item for item in found if item in set(load.published[name])] == load.published[name]
+        load.durable -= set(found)
+    assert not load.durable, "acknowledged as durable, and not in the journal"
+
+
+async def test_agents_reach_the_journal_by_the_proxy_alone(torn: Torn) -> None:
+    """Otherwise nothing above would show anything of Postgres."""
+    torn.postgres.stall()
+    with pytest.raises((StoreUnavailable, BudgetExceeded)):
+        await torn.desk.database.rows("SELECT 1", deadline=Deadline.after_ms(100))
+    torn.postgres.flow()

@@ -181,7 +181,7 @@ async def _update(database: Database, embedder: Embedder, pace: Pace) -> Updated
 
 
 async def _update_page(database: Database, embedder: Embedder, model: Model) -> Updated | None:
-    """Compare the oldest analyses that are due; None when there are none."""
+    """Compare the analyses whose turn it is, those with time last; None when none is due."""
     due = await database.named("similarity_claim", {"limit": DUE_ROWS}, deadline=patient())
     if not due:
         return None

@@ -79,8 +79,8 @@ WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key
 -- due_of_profiles --
 -- Has all analyses of a company compared anew where one of the given statements of its profile names another sector or size than
 -- what stood before it. A row has the statement's position: doing it again adds nothing while it waits.
-INSERT INTO similarity_due (position, key)
-SELECT e.position, a.key FROM event AS e
+INSERT INTO similarity_due (position, key, later)
+SELECT e.position, a.key, true FROM event AS e
 LEFT JOIN LATERAL (
     SELECT b.payload -> 'groups' -> 'profile' AS profile FROM record_history AS y JOIN event AS b ON b.position = y.position
     WHERE y.kind = 'Company' AND y.key = e.record_key AND y.grp = 'profile' AND y.position < e.position
@@ -93,8 +93,8 @@ WHERE e.position = ANY (%(positions)s::bigint[])
 ON CONFLICT (position, key) DO NOTHING
 
 -- similarity_claim --
--- The oldest rows that say which analyses are to be compared anew.
-SELECT position, key FROM similarity_due ORDER BY position, key LIMIT %(limit)s
+-- The rows that say which analyses are to be compared anew, whose turn it is: the oldest, those last that have time.
+SELECT position, key FROM similarity_due ORDER BY later, position, key LIMIT %(limit)s
 
 -- similarity_done --
 -- Forgets rows whose analyses were compared; what came meanwhile has rows of its own.

@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from checkpoints.recovery import Tier
 from checkpoints.session import Session
+from imem.local import supervisor
 from imem.local.supervisor import LocalStack
 from journal.errors import BudgetExceeded, ImemError, NotOpen, OutcomeUnknown, ValkeyUnavailable
 from journal.migrations import migrate
@@ -30,11 +31,13 @@ ROUNDS = [5, pytest.param(100, marks=pytest.mark.chaos)]
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[LocalStack]:
-    """Give servers of our own, which may be killed."""
+    """Give servers of our own, to be killed at will: their supervisor does not wait longer each time."""
     with (
+        pytest.MonkeyPatch.context() as patch,
         temporary_home() as home,
         LocalStack(settings_for(home), servers={"postgres", "valkey"}, workers=False) as stack,
     ):
+        patch.setattr(supervisor, "LONGEST_DELAY_S", supervisor.FIRST_DELAY_S)
         assert stack.settings.postgres_url is not None
         assert stack.settings.postgres_admin_url is not None
         role = urlsplit(stack.settings.postgres_url.get_secret_value()).username

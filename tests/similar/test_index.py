@@ -13,13 +13,15 @@ import orjson
 import psycopg
 import pytest
 
+from journal.actors import Actor
 from journal.deadline import Deadline
 from journal.errors import StatementRejected, StoreUnavailable
+from journal.settings import Role
 from kg.asof import END_OF_TIME
 from kg.embedders import Vectors
 from kg.neighbours import features_of
 from kg.project import Event
-from kg.similar import reprofiled
+from kg.similar import PAGE, reprofiled
 from kg.similarity import NEIGHBOURS, reranked
 from tests.similar.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
 
@@ -121,6 +123,38 @@ async def test_doing_it_again_changes_nothing(house: House) -> None:
     done = await house.update()
     assert (done.analyses, done.vectors) == (30, 0)
     assert await house.lists() == before
+
+
+@dataclass
+class Tired(Directions):
+    """Makes the vectors of one page, and is away from then on."""
+
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+        found = await super().embed(texts, deadline=deadline)
+        self.away = True
+        return found
+
+
+async def test_what_is_stated_today_does_not_wait_for_an_import(house: House) -> None:
+    """Behind hundreds of analyses that were imported before it, it is found with the next page, from either side."""
+    await house.say(*crowd(20))
+    await house.update()
+    await house.say(*(analysis(f"old{nth}", f"company:O{nth}", f"near oil {500 + nth}") for nth in range(200)))
+    today = analysis("today", "company:T", "near oil 3")
+    del today["known_at"]
+    await house.say(today, actor=Actor("ann", Role.KNOWLEDGE_BASE_AGENT))
+    await house.say(analysis("older", "company:P", "near oil 4"))
+    house.embedder = Tired()
+
+    with pytest.raises(StoreUnavailable):
+        await house.update()
+
+    lists = await house.lists()
+    assert len(lists["today"]) == 10
+    assert any(name == "today" for key, near in lists.items() if key != "today" for name, _ in near)
+    assert "older" not in lists
+    assert len(await house.rows("SELECT FROM similarity_due")) == 202 - PAGE
+    assert not await house.rows("SELECT FROM similarity_due WHERE NOT later")
 
 
 async def test_a_correction_moves_an_analysis(house: House) -> None:

@@ -139,12 +139,16 @@ async def measured_briefs(
     asked = [(chance.choice(subjects), middle if nth % 2 else None) for nth in range(counts["briefs"])]
     for subject, moment in asked[: counts["warm"]]:
         await uncached.brief(subject, as_of=moment, deadline_ms=2000)
-    taken, partial = [], 0
+    taken, partial, why = [], 0, list[str]()
     for subject, moment in asked:
         begun = time.perf_counter()
         answer = await uncached.brief(subject, as_of=moment)
         taken.append((time.perf_counter() - begun) * 1000)
-        partial += less(answer)
+        if less(answer):
+            partial += 1
+            why.update(
+                f"{name} after {taken[-1]:.0f} ms: {arm.reason}" for name, arm in answer.arms.items() if arm.reason
+            )
     least = await _bare_briefs(stores, asked[: counts["replayed"]])
     p95 = percentile(taken, 0.95)
     note = (
@@ -158,7 +162,8 @@ async def measured_briefs(
         for share in (0.50, 0.95, 0.99)
     ]  # fmt: skip
     figures += _growth(table, data, "brief p95", p95, bar=2, note="over a tenth of the analyses")
-    figures.append(Figure(name="briefs with a part missing", data=data, value=partial, unit="", bar=0))
+    missing = "; ".join(why)
+    figures.append(Figure(name="briefs with a part missing", data=data, value=partial, unit="", bar=0, note=missing))
     table.add(*figures)
 
 

@@ -146,9 +146,7 @@ async def measured_briefs(
         taken.append((time.perf_counter() - begun) * 1000)
         if less(answer):
             partial += 1
-            why.update(
-                f"{name} after {taken[-1]:.0f} ms: {arm.reason}" for name, arm in answer.arms.items() if arm.reason
-            )
+            why += [f"{name} after {taken[-1]:.0f} ms: {one.reason}" for name, one in answer.arms.items() if one.reason]
     least = await _bare_briefs(stores, asked[: counts["replayed"]])
     p95 = percentile(taken, 0.95)
     note = (

@@ -37,6 +37,7 @@
 -- common --
 -- Reading meta, and who may go on. Servers write whole numbers below 10^17 that scripts hand them in all their digits.
 local DAY_MS, HOUR_MS = 86400000, 3600000
+local CHUNK = 4000 -- arguments of one command: unpack takes fewer than 8,000
 
 -- Returns meta as a table; nil where there is none, or something that no script wrote: that is nobody's.
 local function held_by(meta)
@@ -119,14 +120,12 @@ local function kind_of(key)
   return redis.call('TYPE', key).ok
 end
 
-local MGET_KEYS = 4000 -- unpack takes fewer than 8,000
-
 -- Returns the texts under the keys, false where there is something else or nothing. Most of a memory are texts,
 -- and one command for all of them takes a third less than two for each.
 local function texts_of(keys)
   local texts, place = {}, 0
-  for from = 1, #keys, MGET_KEYS do
-    for _, text in ipairs(redis.call('MGET', unpack(keys, from, math.min(from + MGET_KEYS - 1, #keys)))) do
+  for from = 1, #keys, CHUNK do
+    for _, text in ipairs(redis.call('MGET', unpack(keys, from, math.min(from + CHUNK - 1, #keys)))) do
       place = place + 1
       texts[place] = text
     end
@@ -172,7 +171,6 @@ end
 -- putting --
 -- Writing a whole value from ARGV[first] to ARGV[last], and what it counts for. A text replaces what is there and takes
 -- its expiry along; other values need a key that does not exist, and their expiry is set afterwards.
-local CHUNK = 4000 -- arguments of one command: unpack takes fewer than 8,000
 local PUTS = {list = 'RPUSH', hash = 'HSET', set = 'SADD', zset = 'ZADD'}
 
 local function push(command, key, first, last)
@@ -250,8 +248,8 @@ local function wipe(meta, index, prefix, keeps)
     gone[i] = prefix .. gone[i]
   end
   gone[count + 1], gone[count + 2] = index, meta
-  for from = 1, count + 2, 4000 do -- unpack takes fewer than 8,000
-    redis.call('UNLINK', unpack(gone, from, math.min(from + 3999, count + 2)))
+  for from = 1, count + 2, CHUNK do
+    redis.call('UNLINK', unpack(gone, from, math.min(from + CHUNK - 1, count + 2)))
   end
   return count
 end

@@ -139,14 +139,7 @@ async def measured_briefs(
     asked = [(chance.choice(subjects), middle if nth % 2 else None) for nth in range(counts["briefs"])]
     for subject, moment in asked[: counts["warm"]]:
         await uncached.brief(subject, as_of=moment, deadline_ms=2000)
-    taken, partial, why = [], 0, list[str]()
-    for subject, moment in asked:
-        begun = time.perf_counter()
-        answer = await uncached.brief(subject, as_of=moment)
-        taken.append((time.perf_counter() - begun) * 1000)
-        if less(answer):
-            partial += 1
-            why += [f"{name} after {taken[-1]:.0f} ms: {one.reason}" for name, one in answer.arms.items() if one.reason]
+    taken, missing = await timed_briefs(uncached, asked, less)
     least = await _bare_briefs(stores, asked[: counts["replayed"]])
     p95 = percentile(taken, 0.95)
     note = (
@@ -160,9 +153,24 @@ async def measured_briefs(
         for share in (0.50, 0.95, 0.99)
     ]  # fmt: skip
     figures += _growth(table, data, "brief p95", p95, bar=2, note="over a tenth of the analyses")
-    missing = "; ".join(why)
-    figures.append(Figure(name="briefs with a part missing", data=data, value=partial, unit="", bar=0, note=missing))
+    name = "briefs with a part missing"
+    figures.append(Figure(name=name, data=data, value=len(missing), unit="", bar=0, note="; ".join(missing)))
     table.add(*figures)
+
+
+async def timed_briefs(
+    memory: Memory, asked: Sequence[tuple[str, datetime | None]], less: Callable[[Briefing], bool]
+) -> tuple[list[float], list[str]]:
+    """Return how long each briefing took, in milliseconds, and of each with a part missing what and why."""
+    taken, missing = [], []
+    for subject, moment in asked:
+        begun = time.perf_counter()
+        answer = await memory.brief(subject, as_of=moment)
+        taken.append((time.perf_counter() - begun) * 1000)
+        if less(answer):
+            parts = ", ".join(f"{name}: {arm.reason}" for name, arm in answer.arms.items() if arm.reason)
+            missing.append(f"after {taken[-1]:.0f} ms {parts}")
+    return taken, missing
 
 
 def _growth(table: Table, data: str, name: str, value: float, *, bar: float, note: str) -> list[Figure]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +14,7 @@ from recall.model import Briefing, Quality
 from tests.bench.conftest import HEAP_MB, PATTERNS, SCALES
 from tests.bench.seeding import Seeded, seeded
 from tests.bench.table import Figure, Table, percentile
-from tests.bench.test_memory import COUNTS, measured_briefs, subjects_of, uncaching
+from tests.bench.test_memory import COUNTS, measured_briefs, subjects_of, timed_briefs, uncaching
 from tests.bench.test_similar import MODEL, timed
 from tests.conftest import settings_for, temporary_home
 
@@ -48,14 +47,9 @@ async def warmed(far: Seeded, stores: Stores, table: Table) -> None:
     have read nothing yet of 14 GB on disk.
     """
     subjects, middle = await subjects_of(stores)
-    memory, taken, partial = uncaching(stores), [], 0
     asked = [(subject, moment) for subject in subjects for moment in (None, middle)]
     random.Random(11).shuffle(asked)
-    for subject, moment in asked:
-        begun = time.perf_counter()
-        answer = await memory.brief(subject, as_of=moment)
-        taken.append((time.perf_counter() - begun) * 1000)
-        partial += cut_short(answer)
+    taken, missing = await timed_briefs(uncaching(stores), asked, cut_short)
     note = "every subject once, now and as of a day in the middle, on servers that have just been started"
     table.add(
         *(
@@ -65,7 +59,7 @@ async def warmed(far: Seeded, stores: Stores, table: Table) -> None:
             )
             for share in (0.50, 0.95)
         ),
-        Figure(name="briefs with a part missing, just started", data=far.data, value=partial, unit="", note=note),
+        Figure(name="briefs with a part missing, just started", data=far.data, value=len(missing), unit="", note=note),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 import psycopg
 import pytest_asyncio
+from pydantic import SecretStr
 
 from journal.actors import Actor
 from journal.database import Database, Row
@@ -19,7 +20,7 @@ from journal.deadline import Deadline
 from journal.entry import Receipt
 from journal.errors import StoreUnavailable
 from journal.gateway import Gateway
-from journal.settings import Role
+from journal.settings import Role, Settings
 from kg.embedders import Embedder, Vectors, unit
 from kg.entries import entry_of
 from kg.lines import parse_line
@@ -125,6 +126,16 @@ async def house(light_stack: Any, light_template: str) -> AsyncIterator[House]:
         database = Database(url, size=4)
         yield House(url, admin_url, database, Gateway(database, IMPORTER), Directions())
         await database.close()
+
+
+def without_a_graph(settings: Settings, house: House, **changes: Any) -> Settings:
+    """Return *settings* by which a memory asks the journal of *house*, and finds no graph."""
+    named = {
+        "postgres_url": SecretStr(house.url),
+        "neo4j_url": "bolt://127.0.0.1:1",
+        "neo4j_password": SecretStr("none"),
+    }
+    return settings.model_copy(update={**named, **changes})
 
 
 # Lines

@@ -18,16 +18,24 @@ from journal.errors import BadInput, UnknownSubject
 from journal.gateway import Gateway
 from recall.model import Quality, SimilarArm
 from tests.servers import cloned
-from tests.similar.conftest import IMPORTER, Directions, House, analysis, company, corrected, day, finding
+from tests.similar.conftest import (
+    IMPORTER,
+    Directions,
+    House,
+    analysis,
+    company,
+    corrected,
+    day,
+    finding,
+    without_a_graph,
+)
 
 Ask = Callable[..., Awaitable[SimilarArm]]
 
 
 @pytest_asyncio.fixture
 async def memory(house: House, light_stack: Any) -> AsyncIterator[Memory]:
-    url = SecretStr(house.url)
-    given = {"postgres_url": url, "neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": SecretStr("none")}
-    async with Memory.open(light_stack.settings.model_copy(update=given)) as opened:
+    async with Memory.open(without_a_graph(light_stack.settings, house)) as opened:
         yield opened
 
 

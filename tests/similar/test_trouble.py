@@ -11,14 +11,14 @@ import numpy as np
 import orjson
 import pytest
 import pytest_asyncio
-from pydantic import SecretStr
 
 from imem.memory import Memory
 from kg.embedders import Endpoint
 from recall.model import Quality
 from tests.http_server import Answer, Asked, HttpServer, serving
 from tests.proxy import SlowProxy, slowly
-from tests.similar.conftest import Directions, House, analysis, day
+from tests.similar.conftest import Directions, House, analysis, day, without_a_graph
+from tests.similar.test_embedders import vectors
 
 ASKED = 40
 STOPS, RESUMES = 10, 30
@@ -31,8 +31,7 @@ def endpoint() -> Iterator[HttpServer]:
 
     def answer(asked: Asked) -> Answer:
         rows = [made._vector(text).astype(np.float64).tolist() for text in orjson.loads(asked.body)["input"]]
-        data = [{"index": index, "embedding": row, "object": "embedding"} for index, row in enumerate(rows)]
-        return Answer(200, orjson.dumps({"data": data, "object": "list"}))
+        return vectors(*rows)
 
     with serving(answer) as server:
         yield server
@@ -48,11 +47,7 @@ async def way(house: House, endpoint: HttpServer) -> AsyncIterator[SlowProxy]:
 
 @pytest_asyncio.fixture
 async def memory(house: House, light_stack: Any) -> AsyncIterator[Memory]:
-    named = {
-        "postgres_url": SecretStr(house.url), "neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": SecretStr("none"),
-        "deadline_ms": 500,
-    }  # fmt: skip
-    async with Memory.open(light_stack.settings.model_copy(update=named)) as opened:
+    async with Memory.open(without_a_graph(light_stack.settings, house, deadline_ms=500)) as opened:
         yield opened
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,18 +51,20 @@ class Torn:
     valkeys: dict[str, OwnServer]
     postgres: SlowProxy
 
-    def stop(self, store: str) -> Callable[[], None]:
-        """Have *store* fall silent, or die where that is said; return what brings it back."""
+    @contextmanager
+    def away(self, store: str) -> Iterator[None]:
+        """Have *store* be silent, or dead where that is said, for as long as the block lasts."""
         if store == "postgres":
             self.postgres.stall()
-            return self.postgres.flow
+            try:
+                yield
+            finally:
+                self.postgres.flow()
+            return
         role, _, how = store.partition(" ")
         server = self.valkeys[role]
-        if how == "killed":
-            server.kill()
-            return server.start
-        server.signal(signal.SIGSTOP)
-        return lambda: server.signal(signal.SIGCONT)
+        with server.killed() if how == "killed" else server.stopped():
+            yield
 
 
 @pytest_asyncio.fixture
@@ -134,19 +135,12 @@ async def test_a_store_that_stops_while_agents_push_loses_nothing_and_holds_nobo
     """
     desk, load = torn.desk, Load()
     memories = {name: await held(desk, await desk.begin(name, kind)) for name, kind in zip(AGENTS, TYPES, strict=False)}
-    bring_back = None
-    try:
-        async with asyncio.TaskGroup() as work:
-            for name, memory in memories.items():
-                work.create_task(load.work(desk, name, memory))
-            await asyncio.sleep(0.25)  # In the midst of it.
-            bring_back = torn.stop(store)
+    async with asyncio.TaskGroup() as work:
+        for name, memory in memories.items():
+            work.create_task(load.work(desk, name, memory))
+        await asyncio.sleep(0.25)  # In the midst of it.
+        with torn.away(store):
             await asyncio.sleep(0.6)
-            await asyncio.to_thread(bring_back)
-            bring_back = None
-    finally:
-        if bring_back is not None:
-            bring_back()
     assert load.slowest_s < BUDGET_MS / 1000 + LATE_S
     assert (load.refused == 0) == store.startswith("durable")
     assert load.durable, "nothing was pushed at all"
@@ -163,7 +157,5 @@ async def test_a_store_that_stops_while_agents_push_loses_nothing_and_holds_nobo
 
 async def test_agents_reach_the_journal_by_the_proxy_alone(torn: Torn) -> None:
     """Otherwise nothing above would show anything of Postgres."""
-    torn.postgres.stall()
-    with pytest.raises((StoreUnavailable, BudgetExceeded)):
+    with torn.away("postgres"), pytest.raises((StoreUnavailable, BudgetExceeded)):
         await torn.desk.database.rows("SELECT 1", deadline=Deadline.after_ms(100))
-    torn.postgres.flow()

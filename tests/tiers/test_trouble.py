@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,16 +56,6 @@ async def torn() -> AsyncIterator[Torn]:
             yield Torn(server, Teller(telling, lambda: True), tiers)
 
 
-@contextmanager
-def stopped(server: OwnServer) -> Iterator[None]:
-    """Stop the server for as long as the block lasts; it takes in what is sent, and does it afterwards."""
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
-
-
 @pytest.mark.spec("RS-1")
 async def test_while_nobody_tells_of_changes_no_kept_answer_is_the_answer(torn: Torn) -> None:
     """Where the graph's writer is away, or another process has taken over without telling."""
@@ -95,7 +83,7 @@ async def test_telling_waits_for_a_stopped_server_until_nobody_trusts_it(torn: T
     async with giving_word(torn.teller):
         await torn.tiers.get(query, source.load, deadline=soon())
         source.text = "two"
-        with stopped(torn.server):
+        with torn.server.stopped():
             begun = time.monotonic()
             await torn.teller.tell({"subject:a"})
             took_s = time.monotonic() - begun
@@ -118,7 +106,7 @@ async def test_a_silent_server_of_answers_is_left_alone_after_three_calls_one_af
         async with Client(server.url) as client:
             shared = Shared(client, budget_ms=100.0)
             assert await shared.get([b"key"], deadline=soon()) == [None]
-            with stopped(server):
+            with server.stopped():
                 before = troubles()
                 await asyncio.gather(*(shared.get([b"key"], deadline=soon()) for _ in range(8)))
                 assert troubles() == before + 8
@@ -131,7 +119,7 @@ async def test_a_silent_server_of_answers_is_left_alone_after_three_calls_one_af
 
 async def test_while_something_is_owed_a_second_telling_waits_for_nothing(torn: Torn) -> None:
     async with giving_word(torn.teller):
-        with stopped(torn.server):
+        with torn.server.stopped():
             await torn.teller.tell({"subject:a"})
             begun = time.monotonic()
             await torn.teller.tell({"subject:b"})
@@ -146,7 +134,7 @@ async def test_a_word_that_arrives_late_says_nothing(torn: Torn) -> None:
     """A stopped server does afterwards what it was sent: by then, what was owed may not be told yet."""
     async with giving_word(torn.teller):
         await until(torn.vouched)
-    with stopped(torn.server):
+    with torn.server.stopped():
         await torn.teller._beat()
         await asyncio.sleep(LIFE_S)
     assert not await torn.vouched()
@@ -200,7 +188,7 @@ async def test_without_the_shared_cache_everything_goes_on(servers: Servers) -> 
 async def test_a_stopped_shared_cache_costs_a_moment_once(servers: Servers) -> None:
     with temporary_home() as folder, own_server(Path(folder)) as server:
         tiers = await servers.process(cache=server.url, patient=False)
-        with stopped(server):
+        with server.stopped():
             begun = time.monotonic()
             for nth in range(20):
                 await tiers.get(text_query(f"slow{nth}"), Source().load, deadline=soon())

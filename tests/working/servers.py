@@ -85,6 +85,24 @@ class OwnServer:
         assert self._process is not None
         os.kill(self._process.pid, number)
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop it for as long as the block lasts; it takes in what is sent, and does it afterwards."""
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """Kill it, and start it again when the block ends."""
+        self.kill()
+        try:
+            yield
+        finally:
+            self.start()
+
     def kill(self) -> None:
         """Kill it as a power failure would, but for what the kernel still writes."""
         assert self._process is not None

@@ -500,21 +500,22 @@ class Session:
             taken_at=self._desk.clock.now(),
             protects_until=meta.expires_at,
         )
-        try:
-            await self._desk.snapshots.put(snapshot, document, deadline=Deadline.after_ms(PROTECT_MS))
-        except _PROTECT_TROUBLE as error:
-            self._note("durable", error)
-        try:
-            await self._desk.working.mark(
-                self.lease.agent_id,
-                self.lease.epoch,
-                seq=saved.seq,
-                digest=stated,
-                rev=meta.rev,
-                deadline=Deadline.after_ms(PROTECT_MS),
-            )
-        except _PROTECT_TROUBLE as error:
-            self._note("working", error)
+        # Neither waits for the other: a silent server costs one patience, and an answering one no round trip of its own.
+        stored = self._desk.snapshots.put(snapshot, document, deadline=Deadline.after_ms(PROTECT_MS))
+        marked = self._desk.working.mark(
+            self.lease.agent_id,
+            self.lease.epoch,
+            seq=saved.seq,
+            digest=stated,
+            rev=meta.rev,
+            deadline=Deadline.after_ms(PROTECT_MS),
+        )
+        ended = await asyncio.gather(stored, marked, return_exceptions=True)
+        for store, error in zip(("durable", "working"), ended, strict=True):
+            if isinstance(error, _PROTECT_TROUBLE):
+                self._note(store, error)
+            elif isinstance(error, BaseException):
+                raise error
 
     def _note(self, store: str, error: ImemError) -> None:
         self._desk.checkpoints.errors.count(self._desk.metrics.save_errors, error, store=store)

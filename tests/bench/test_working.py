@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -198,8 +199,12 @@ async def whole(bench: Bench, contents: Contents, count: int) -> Whole:
         read, found = await bench.store.read(identity.agent_id, epoch=1, deadline=NEVER)
         its = digest(found)
         kept = SnapshotMeta(identity, 1, 1, "c", its, len(found), SystemClock().now(), read.expires_at)
-        assert await bench.snapshots.put(kept, document_of(found), deadline=NEVER)
-        await bench.store.mark(identity.agent_id, 1, seq=1, digest=its, rev=read.rev, deadline=NEVER)
+        # As a session does it: both at once.
+        stored, _ = await asyncio.gather(
+            bench.snapshots.put(kept, document_of(found), deadline=NEVER),
+            bench.store.mark(identity.agent_id, 1, seq=1, digest=its, rev=read.rev, deadline=NEVER),
+        )
+        assert stored
 
     async def restore() -> None:
         found = await bench.snapshots.get(identity.agent_id, deadline=NEVER)

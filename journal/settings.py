@@ -137,7 +137,7 @@ class Settings(BaseSettings):
 
     neo4j_version: str = Field("5.26.30", description="Version of the local Neo4j; one with a jar lock.")
     neo4j_home: Path | None = Field(None, description="An existing NEO4J_HOME to run instead of fetched jars.")
-    neo4j_heap_mb: int = Field(512, ge=256, description="Heap of the local Neo4j, in megabytes.")
+    neo4j_heap_mb: int = Field(512, ge=256, description="Heap of the local Neo4j, in megabytes; all of it is taken.")
     neo4j_pagecache_mb: int = Field(64, ge=16, description="Page cache of the local Neo4j, in megabytes.")
     maven_repository: SecretStr | None = Field(None, description="A mirror to fetch jars from: a URL or a folder.")
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Least level that is logged.")

@@ -44,6 +44,8 @@ WITHOUT_POSTGRES = (
     "Run `imem up` as an ordinary user with an entry in /etc/passwd, or set IMEM_POSTGRES_URL to a running server."
 )
 _TIMEOUT_S = 60.0
+_BUFFERS_MB = (128, 1024)
+"""Least and most that the server may keep in memory itself, in megabytes."""
 
 
 def _package() -> Path:
@@ -239,7 +241,7 @@ class Postgres(Server):
             "log_min_messages=warning",
             # What a search as of a day reads whole stays in them; what is beyond a quarter of them never does.
             "-c",
-            "shared_buffers=256MB",
+            f"shared_buffers={_buffers_mb()}MB",
             # No statement of an agent that waits is worth compiling.
             "-c",
             "jit=off",
@@ -320,3 +322,15 @@ def _open_to_all(top: Path) -> None:
             path = Path(folder) / name
             if not path.is_symlink():
                 path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
+
+
+def _buffers_mb() -> int:
+    """
+    Return how much the server may keep in memory itself, in megabytes: it takes no more than it has read.
+
+    A quarter of the machine's, as Postgres advises, and at most what 15,000 analyses take: what is only in the system's
+    cache has to come from the disk again whenever that is needed for something else, and then a briefing waits for it.
+    """
+    all_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    least, most = _BUFFERS_MB
+    return max(least, min(most, all_mb // 4))

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from journal.settings import Settings
 from journal.tasks import UPKEEP
 from kg.tasks import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
 from sync.tasks import FLUSH, SYNC_GATES
+from tests.waiting import until
 
 from .conftest import World
 from .load import lines
@@ -85,13 +86,6 @@ async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subpro
         assert url is not None
         password = url.get_secret_value().split("@")[0].rsplit(":", 1)[-1]
         assert password not in text
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for a condition of another process, with an end."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not await condition():  # noqa: ASYNC110 - another process has no event of ours to set
-            await asyncio.sleep(0.05)
 
 
 async def settled(world: World) -> bool:

@@ -18,7 +18,8 @@ from kg.engine import Graph
 from kg.hash import graph_hash
 from kg.project import Event, Projection
 from tests.graph_proofs.histories import DAYS, LINES
-from tests.graph_proofs.world import NEVER, Journal, Line, World, analysis, importer, until
+from tests.graph_proofs.world import NEVER, Journal, Line, World, analysis, importer
+from tests.waiting import until
 
 
 def bull(**profile: Any) -> Line:

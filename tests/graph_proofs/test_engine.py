@@ -17,7 +17,8 @@ from journal.errors import BudgetExceeded, GraphUnavailable, OutcomeUnknown, Sta
 from kg.engine import Graph, translated
 from kg.hash import graph_hash
 from tests.graph_proofs.proxy import Proxy, proxied
-from tests.graph_proofs.world import NEVER, Journal, World, analysis, until
+from tests.graph_proofs.world import NEVER, Journal, World, analysis
+from tests.waiting import until
 
 RUNAWAY = "UNWIND range(1, 100000000000) AS x WITH x WHERE x % 7 = 8 RETURN count(x) AS n"
 """Runs for hours."""

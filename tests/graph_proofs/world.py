@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,13 +33,6 @@ from tests.servers import EMPTYING, with_database
 Line = dict[str, Any]
 
 NEVER = Deadline.never()
-
-
-async def until(check: Callable[[], Awaitable[bool]], *, within_s: float = 60.0) -> None:
-    """Wait for what a server shows only to those who ask."""
-    async with asyncio.timeout(within_s):
-        while not await check():  # noqa: ASYNC110 - there is no event to wait for
-            await asyncio.sleep(0.02)
 
 
 def importer(source: str = "test") -> Actor:

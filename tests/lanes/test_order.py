@@ -23,8 +23,9 @@ from kg.engine import Graph
 from kg.hash import graph_hash
 from kg.project import Event
 from kg.writing import write_events
-from tests.graph_proofs.world import Journal, World, analysis, importer, until
+from tests.graph_proofs.world import Journal, World, analysis, importer
 from tests.lanes.conftest import agent, finding
+from tests.waiting import until
 
 SOON = 30_000
 """How long the test's machine may take over what takes milliseconds, in milliseconds."""

@@ -25,9 +25,10 @@ from journal.gateway import Gateway
 from kg.applier import Applier
 from kg.engine import Graph
 from tests.graph_proofs.proxy import Proxy, proxied
-from tests.graph_proofs.world import NEVER, Journal, Silent, World, analysis, entries_of, importer, until
+from tests.graph_proofs.world import NEVER, Journal, Silent, World, analysis, entries_of, importer
 from tests.lanes.conftest import agent, finding
 from tests.lanes.test_order import all_applied, at_work
+from tests.waiting import until
 from tests.working.servers import OwnServer, own_server
 
 HOUR_EVENTS = 18_000

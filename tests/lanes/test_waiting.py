@@ -19,8 +19,9 @@ from journal.echo import CHANNEL, MOST_NAMED, REMEMBERED, Listener, Speaker
 from journal.entry import Receipt, Tier
 from journal.gateway import Gateway
 from journal.settings import Role
-from tests.graph_proofs.world import NEVER, Journal, entries_of, until
+from tests.graph_proofs.world import NEVER, Journal, entries_of
 from tests.lanes.conftest import agent, finding, lame
+from tests.waiting import until
 
 PERSON = Actor("bull", Role.HUMAN_ADMIN)
 

@@ -10,9 +10,11 @@ import neo4j
 import psycopg
 import redis
 
-from tests.load.conftest import KNOWN, Desk, company
+from tests.load.conftest import KNOWN, Desk, analysis, company
 
 PATIENCE_S = 60.0
+
+LATER = "2026-06-02T10:00:00Z"
 
 
 def until(desk: Desk, query: str) -> list[tuple[Any, ...]]:
@@ -65,3 +67,18 @@ def test_the_process_applies_asks_and_lets_its_lease_go(desk: Desk, graph: neo4j
         row = session.run("MATCH (o:Outcome)-[:OUTCOME_OF]->(c:Company) RETURN c.name AS name").single()
     assert row is not None
     assert row["name"] == "Micron"
+
+
+def test_the_process_has_the_analyses_of_a_company_compared_anew(desk: Desk) -> None:
+    """When what is known of the company changes, and not only when somebody analyses it again."""
+    with desk.applier() as process:
+        first = desk.file("first.jsonl", [company("MU", sector="tech"), analysis("a")])
+        assert desk.run("load", first).returncode == 0
+        with psycopg.connect(desk.admin_url, autocommit=True) as conn:
+            # What a worker would have done with the analysis itself.
+            assert conn.execute("DELETE FROM similarity_due").rowcount > 0
+        moved = {**company("MU", sector="energy"), "known_at": LATER}
+        assert desk.run("load", desk.file("moved.jsonl", [moved])).returncode == 0
+        assert until(desk, "SELECT key FROM similarity_due") == [("a",)]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0

@@ -20,9 +20,10 @@ from imem.workers.rounds import Regular, noting
 from journal.errors import ValkeyUnavailable
 from journal.settings import Settings
 from tests.http_server import HttpServer, serving
+from tests.waiting import until
 from tests.working.servers import OwnServer
 
-from .test_worker import process, until
+from .test_worker import process
 from .world import World, soon
 
 PROMISED_S = 60.0

@@ -13,8 +13,9 @@ from checkpoints.pause_tasks import MANAGE
 from imem.celery_app import QUEUE, make_app
 from imem.pausing import sender
 from journal.settings import Settings
+from tests.waiting import until
 
-from .test_worker import process, settings, until
+from .test_worker import process, settings
 from .world import World, soon
 
 __all__ = ["settings"]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from imem.celery_app import QUEUE, make_app
 from imem.local.workers import standard
 from imem.pausing import sender
 from journal.settings import Settings
+from tests.waiting import until
 
 from .world import PERSON, World, soon
 
@@ -72,13 +73,6 @@ async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subpro
         if started.returncode is None:
             os.killpg(started.pid, signal.SIGKILL)
             await started.wait()
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> None:
-    """Wait for a condition of another process, with an end."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not await condition():  # noqa: ASYNC110 - another process has no event of ours to set
-            await asyncio.sleep(0.05)
 
 
 @pytest.mark.spec("CK-38")

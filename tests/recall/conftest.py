@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from kg.warm import warm
 from tests.graph_proofs.conftest import empty, journal, world
 from tests.graph_proofs.world import Journal, Line, World, importer
 from tests.similar.conftest import Directions
+from tests.telling import giving_word
 
 __all__ = ["empty", "journal", "world"]
 
@@ -105,13 +105,10 @@ async def telling(empty: World, journal: Journal) -> AsyncIterator[Desk]:
     async with Client(settings.valkey_durable_url.get_secret_value()) as client, patient(settings) as memory:
         # A busy machine may not come to repeat its word for a while.
         teller = Teller(client, lambda: True, life_s=60.0)
-        await teller._beat()
-        word = asyncio.create_task(teller.run())
         try:
-            yield Desk(empty, journal, memory, settings, Told(journal.database, teller))
+            async with giving_word(teller):
+                yield Desk(empty, journal, memory, settings, Told(journal.database, teller))
         finally:
-            word.cancel()
-            await asyncio.gather(word, return_exceptions=True)
             # It would hold for whoever comes next, too: nothing is kept for a desk that nobody tells.
             async with Redis.from_url(settings.valkey_durable_url.get_secret_value()) as bare:
                 await bare.delete(ALIVE)

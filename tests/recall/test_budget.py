@@ -28,11 +28,11 @@ from kg.kinds.work import Finding
 from recall.model import AWAY, EXHAUSTED, Arm, Briefing, Completeness, Quality
 from recall.watching import MOST_TIMEOUTS, Outcome, Watch
 from tests.graph_proofs.test_engine import RUNAWAY
-from tests.graph_proofs.world import until
 from tests.proxy import SlowProxy, slowly, through
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.test_kept import _season
+from tests.waiting import until
 
 LATE_S = 0.15
 """How much later than its deadline an answer may be on a busy machine, in seconds."""

@@ -35,11 +35,12 @@ from recall.model import Briefing, Quality
 from recall.opening import Opening, open_question
 from recall.sealing import SealedDict, SealedList
 from tests.counting import total
-from tests.graph_proofs.world import NEVER, importer, until
+from tests.graph_proofs.world import NEVER, importer
 from tests.recall import facts
 from tests.recall.conftest import Desk, patient, settings_of
 from tests.recall.facts import Line, day
 from tests.recall.test_no_look_ahead import _facts, _later
+from tests.waiting import until
 
 EXAMPLES = settings(
     max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True

@@ -16,8 +16,9 @@ from imem.celery_app import SIMILAR_EVERY_S, make_app
 from imem.workers.applier import COMPARING, Asker
 from kg.embedders import Local
 from kg.tasks import REBUILD_SIMILAR, SIMILAR
-from tests.credibility.test_workers import empty, process, until
+from tests.credibility.test_workers import empty, process
 from tests.similar.conftest import House, analysis, company
+from tests.waiting import until
 
 TEXTS = (
     "Demand for memory chips stays strong and the maker's margin widens.",

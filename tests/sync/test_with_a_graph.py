@@ -14,8 +14,9 @@ from kg.warm import AWAITED, warm_writing
 from sync.operations import Synchronized, SyncState
 from sync.snapshots import Opening
 from tests.graph_proofs.conftest import empty, world
-from tests.graph_proofs.world import Silent, World, until
+from tests.graph_proofs.world import Silent, World
 from tests.lanes.test_order import at_work
+from tests.waiting import until
 
 from .conftest import Desk, desk_at, soon
 from .parts import debate, held, snapshots, synchronizer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from cache.shared import Shared
 from cache.tiered import ANY_TIME, Loaded, Query, Tiered, key_of
 from journal.clock import ManualClock
 from journal.deadline import Deadline
+from tests.telling import giving_word
 
 MOMENT = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -134,25 +135,3 @@ async def servers(light_stack: Any) -> AsyncIterator[Servers]:
         finally:
             # It would hold for whoever comes next, too.
             await (await made.bare(urls[0])).delete(ALIVE)
-
-
-class giving_word:  # noqa: N801 - a context, used as one
-    """Has the word given while the block runs."""
-
-    def __init__(self, teller: Teller) -> None:
-        self._teller = teller
-
-    async def __aenter__(self) -> None:
-        await self._teller._beat()
-        self._task = asyncio.create_task(self._teller.run())
-
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-
-async def until(check: Callable[[], Awaitable[bool]], within_s: float = 20.0) -> None:
-    """Wait for what only asking shows."""
-    async with asyncio.timeout(within_s):
-        while not await check():  # noqa: ASYNC110 - there is no event to wait for
-            await asyncio.sleep(0.01)

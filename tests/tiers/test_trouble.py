@@ -23,7 +23,9 @@ from cache.tiered import Tiered
 from journal.clock import ManualClock
 from journal.errors import GraphUnavailable
 from tests.conftest import temporary_home
-from tests.tiers.conftest import MOMENT, Servers, Source, giving_word, soon, text_query, until
+from tests.telling import giving_word
+from tests.tiers.conftest import MOMENT, Servers, Source, soon, text_query
+from tests.waiting import until
 from tests.working.servers import OwnServer, own_server
 
 

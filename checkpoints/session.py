@@ -500,7 +500,7 @@ class Session:
             taken_at=self._desk.clock.now(),
             protects_until=meta.expires_at,
         )
-        # Neither waits for the other: a server that is silent costs one patience, one that answers no turn of its own.
+        # Neither waits for the other: two silent servers cost one patience together, answering ones one turn.
         stored = self._desk.snapshots.put(snapshot, document, deadline=Deadline.after_ms(PROTECT_MS))
         marked = self._desk.working.mark(
             self.lease.agent_id,

@@ -31,7 +31,8 @@ How garbage is collected: by one thread, as processors are few, and none is to s
 
 By default the whole heap is collected as well each time that classes, or compiled code, pass a threshold, which they do
 again and again while a server warms up: pauses of 50 to 400 ms, in which briefings come late. Here neither threshold is
-reached in practice, and what is out of use goes when the heap is collected anyway.
+reached in practice, and what is out of use goes when the heap is collected anyway. A Java that no longer knows one of
+the options shall start all the same.
 """
 
 _OPENED = ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")

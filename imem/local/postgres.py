@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import psutil
+
 from imem.local.folders import PASSABLE_FOLDER, PRIVATE_FOLDER, Folders, Secrets, explained, make_private
 from imem.local.process import Command, RunAs
 from imem.local.server import LOOPBACK, Note, Server, wrong_password
@@ -331,6 +333,5 @@ def _buffers_mb() -> int:
     A quarter of the machine's, as Postgres advises, and at most what 15,000 analyses take: what is only in the system's
     cache has to come from the disk again whenever that is needed for something else, and then a briefing waits for it.
     """
-    all_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     least, most = _BUFFERS_MB
-    return max(least, min(most, all_mb // 4))
+    return max(least, min(most, psutil.virtual_memory().total // 2**20 // 4))

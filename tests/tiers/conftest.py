@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest_asyncio
@@ -22,8 +23,12 @@ from cache.tiered import ANY_TIME, Loaded, Query, Tiered, key_of
 from journal.clock import ManualClock
 from journal.deadline import Deadline
 from tests.telling import giving_word
+from tests.waiting import until as waiting_until
 
 MOMENT = datetime(2026, 3, 1, tzinfo=UTC)
+
+until = partial(waiting_until, within_s=20.0)
+"""Wait for what only asking shows: here nothing takes as long as with a graph."""
 
 
 def soon(ms: float = 5_000) -> Deadline:

@@ -16,8 +16,7 @@ from cache.tiered import ANY_TIME, FRESH_S, JITTER, STALE_S, Found, Loaded, Tier
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, GraphUnavailable
 from journal.settings import Role
-from tests.tiers.conftest import MOMENT, Servers, Source, soon, text_query
-from tests.waiting import until
+from tests.tiers.conftest import MOMENT, Servers, Source, soon, text_query, until
 
 _SECOND = timedelta(seconds=1)
 

@@ -24,8 +24,7 @@ from journal.clock import ManualClock
 from journal.errors import GraphUnavailable
 from tests.conftest import temporary_home
 from tests.telling import giving_word
-from tests.tiers.conftest import MOMENT, Servers, Source, soon, text_query
-from tests.waiting import until
+from tests.tiers.conftest import MOMENT, Servers, Source, soon, text_query, until
 from tests.working.servers import OwnServer, own_server
 
 

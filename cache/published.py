@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-import uuid_utils
+from uuid_utils.compat import uuid7
 
 from cache import changes
 from cache.changes import Change
@@ -74,7 +74,7 @@ def item_of(
         raise BadInput("item", "must be a record or a link; a correction is written by whoever may correct.")
     if line.known_at is not None:
         raise BadInput("known_at", "what is published is known when it is pushed.")
-    item = Item(UUID(str(uuid_utils.uuid7())), line, tier)
+    item = Item(uuid7(), line, tier)
     encoded(item)
     return item
 

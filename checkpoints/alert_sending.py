@@ -20,7 +20,8 @@ import structlog
 
 from checkpoints.alerts import Alert
 from checkpoints.notifiers import Attempt, Notice, Notifier, Verdict
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.statements import sql
 

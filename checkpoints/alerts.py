@@ -22,8 +22,8 @@ from uuid import UUID
 import orjson
 
 from journal.actors import Action, Actor, ResourceType
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput
 from journal.statements import sql

@@ -41,8 +41,8 @@ from checkpoints.pauses import Driver, Pauses
 from checkpoints.plan import Graph
 from checkpoints.transitions import Cause
 from journal.actors import Actor
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
 from journal.settings import Role

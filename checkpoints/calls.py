@@ -7,8 +7,8 @@ from typing import Any
 
 from cache.keys import checked_agent_type
 from checkpoints.model import LONGEST_ID, checked_text
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.statements import sql
 

@@ -21,8 +21,8 @@ from checkpoints.definitions import Definitions, Location
 from checkpoints.deliverables import DeliverableCheck, Deliverables, lost, undelivered
 from checkpoints.model import LONGEST_ID, Outcome, Summary, checked_text
 from checkpoints.store import Checkpoints
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import (
     BadInput,

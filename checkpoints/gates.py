@@ -27,8 +27,8 @@ from cache.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Mode
 from cache.store import WorkingStore
 from checkpoints.pause_rows import claim, do, open_pause, rows
 from journal.clock import Clock
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, ImemError, OutcomeUnknown, StoreUnavailable
 

@@ -38,8 +38,8 @@ from checkpoints.pause_rows import (
 from checkpoints.plain import object_text
 from checkpoints.transitions import Cause, said, stand
 from journal.actors import Actor
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput
 

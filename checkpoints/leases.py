@@ -17,9 +17,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
-from uuid import UUID
 
-import uuid_utils
+from uuid_utils.compat import uuid7
 
 from cache.keys import checked_agent_id, checked_agent_type
 from checkpoints.calls import call, identity_of
@@ -103,7 +102,7 @@ class Leases:
             "holder": checked_text("holder", holder, LONGEST_ID),
             "owner": checked_text("owner", owner, LONGEST_ID),
             "lasts": LASTS,
-            "checkpoint_id": UUID(str(uuid_utils.uuid7())),
+            "checkpoint_id": uuid7(),
             "subtasks": list(definition.names),
             "agent_config": config,
             "agent_version": definition.version,

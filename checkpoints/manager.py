@@ -30,8 +30,8 @@ from checkpoints.reruns import LOOK_AGAIN, Reruns
 from checkpoints.saga import Saga
 from checkpoints.timers import Timer
 from checkpoints.transitions import Cause
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, ImemError, StoreUnavailable
 

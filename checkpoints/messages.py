@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, Self, cast, get_args
 import orjson
 import uuid_utils
 
-from journal.database import Row
+from journal.connection import Row
 from journal.errors import BadInput, TooLarge
 
 MessageRole = Literal["user", "assistant", "system", "tool"]

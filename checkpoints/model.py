@@ -28,6 +28,7 @@ LONGEST_NAME: Final = 100
 """Characters of the name of a step or a subtask, at most."""
 
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
+_UNFIT: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def checked_text(field: str, text: object, longest: int) -> str:
@@ -41,7 +42,7 @@ def checked_text(field: str, text: object, longest: int) -> str:
         raise BadInput(field, f"must be text, not {type(text).__name__}.")
     if not 1 <= len(text) <= longest:
         raise BadInput(field, f"must have 1 to {longest} characters, not {len(text)}.")
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+    if _UNFIT.search(text):
         raise BadInput(field, "must not hold NUL or half of a surrogate pair.")
     return text
 

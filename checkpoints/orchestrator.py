@@ -23,8 +23,8 @@ from checkpoints.batches import startable
 from checkpoints.definitions import Definitions
 from checkpoints.pause_rows import checked_id, do, hold, rows
 from checkpoints.plan import Begin, Graph, Plan, ready, restricted
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, StoreUnavailable, TransitionRefused
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import orjson
-import uuid_utils
+from uuid_utils.compat import uuid7
 
 from checkpoints import timers
 from checkpoints.alerts import NewAlert, Severity, raise_alert
@@ -24,8 +24,7 @@ from checkpoints.lifecycle import OPEN, By, Status, Trigger
 from checkpoints.model import LONGEST_ID, checked_text
 from checkpoints.plan import Plan, plan_of
 from journal.actors import Actor
-from journal.connection import Connection
-from journal.database import Parameters, Row
+from journal.connection import Connection, Parameters, Row
 from journal.errors import BadInput
 from journal.statements import sql
 
@@ -53,7 +52,7 @@ async def do(conn: Connection, name: str, parameters: Parameters | None = None) 
 
 def new_id() -> UUID:
     """Return an id that sorts by when it was made."""
-    return UUID(str(uuid_utils.uuid7()))
+    return uuid7()
 
 
 def id_of(*parts: object) -> UUID:

@@ -62,7 +62,7 @@ def object_text(value: object, field: str) -> str:
 
 def value_of(text: str) -> Any:
     """Return what *text*, made by :func:`json_text`, says: lists, dictionaries, texts, numbers."""
-    return json.loads(text)
+    return json.loads(text) if text != "{}" else {}
 
 
 def _add(value: object, field: str, depth: int, parts: list[str]) -> None:

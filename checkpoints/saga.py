@@ -59,8 +59,8 @@ from checkpoints.plan import Begin, Restart
 from checkpoints.recovery import NothingLeft
 from checkpoints.store import Checkpoints
 from journal.clock import Clock
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import (
     BudgetExceeded,

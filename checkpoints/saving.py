@@ -8,12 +8,12 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-import uuid_utils
+from uuid_utils.compat import uuid7
 
 from checkpoints.definitions import AgentDefinition
 from checkpoints.model import LONGEST_NAME, Checkpoint, Failure, Kind, Lease, checked_digest, checked_text
 from checkpoints.plain import object_text, value_of
-from journal.database import Row
+from journal.connection import Row
 from journal.errors import BadInput, ImemError, StaleEpoch
 
 LONGEST_REASON: Final = 10_000
@@ -41,7 +41,7 @@ class Save:
     agent_config: Mapping[str, Any] | None
     failure: Failure | None
     base: Checkpoint | None
-    id: UUID = field(default_factory=lambda: UUID(str(uuid_utils.uuid7())))
+    id: UUID = field(default_factory=uuid7)
 
     def __post_init__(self) -> None:
         self._check_subtask()

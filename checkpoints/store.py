@@ -21,11 +21,11 @@ from cache.snapshots import CheckpointCopy
 from checkpoints.calls import call, identity_of, look
 from checkpoints.definitions import Definitions
 from checkpoints.error_watch import ErrorWatch
-from checkpoints.metrics import METRICS, Metrics, timed
+from checkpoints.metrics import METRICS, Metrics, Timed
 from checkpoints.model import LONGEST_ID, Analysis, Checkpoint, Failure, Kind, Lease, Summary, checked_text
 from checkpoints.saving import Save
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import (
     BudgetExceeded,
@@ -86,6 +86,8 @@ class Checkpoints:
         self._definitions = definitions
         self._copies = copies
         self._metrics = metrics
+        self._to_postgres = metrics.save_latency.labels(store="postgres")
+        self._to_durable = metrics.save_latency.labels(store="durable")
         self.errors = ErrorWatch(database)
 
     # Saving
@@ -141,7 +143,7 @@ class Checkpoints:
         )
         parameters = wish.parameters()
         try:
-            with timed(self._metrics.save_latency, store="postgres"):
+            with Timed(self._to_postgres):
                 row = (await call(self._database, "save_checkpoint", parameters, deadline=deadline, conn=conn))[0]
         except ImemError as error:
             self.errors.count(self._metrics.save_errors, error, store="postgres")
@@ -162,7 +164,7 @@ class Checkpoints:
         if self._copies is None:
             return False
         try:
-            with timed(self._metrics.save_latency, store="durable"):
+            with Timed(self._to_durable):
                 return await self._copies.put_checkpoint(
                     checkpoint.analysis_id,
                     checkpoint.agent_type,

@@ -37,8 +37,7 @@ from checkpoints.pause_rows import (
 )
 from checkpoints.plan import AgentState, Graph, Plan, Progress, checked, plan
 from journal.actors import Actor
-from journal.connection import Connection
-from journal.database import Row
+from journal.connection import Connection, Row
 from journal.errors import BadInput, TransitionRefused
 
 SEVERITY: Final[Mapping[Trigger, str]] = {

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import timedelta
 from typing import Any, Final
-from uuid import UUID
 
-import uuid_utils
+from uuid_utils.compat import uuid7
 
 from checkpoints.calls import call
 from checkpoints.model import LONGEST_ID, LONGEST_NAME, LONGEST_THREAD, Step, WorkflowCheckpoint, checked_text
@@ -75,7 +74,7 @@ class Workflows:
         text = json_text(state, "state")
         parameters = {
             **_thread(workflow_id, thread_id),
-            "id": UUID(str(uuid_utils.uuid7())),
+            "id": uuid7(),
             "step_name": checked_text("step_name", step_name, LONGEST_NAME),
             "state": text,
             "state_version": state_version,

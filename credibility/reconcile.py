@@ -23,8 +23,8 @@ from credibility import store
 from credibility.history import Key
 from credibility.settle import BATCH_BUDGET_MS, UNSETTLEABLE, alone, judge_decisions, rescore, retrack, settle_due
 from credibility.store import SCORE_COLUMNS, Pair
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.gateway import Gateway
 

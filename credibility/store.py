@@ -19,8 +19,7 @@ import orjson
 from credibility.history import Answer, Content, Key, Question, Said, Score, Span, Statement
 from credibility.tracks import Scored, Standing, Start, Step, span_of
 from credibility.verdicts import Citation
-from journal.connection import Connection
-from journal.database import Parameters, Row
+from journal.connection import Connection, Parameters, Row
 from journal.statements import sql
 from kg.asof import Clock
 

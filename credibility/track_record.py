@@ -22,8 +22,8 @@ from credibility.posterior import Evidence, Posterior, decay, posteriors, years_
 from credibility.settlement import skill
 from credibility.store import Pair
 from credibility.tracks import Step, steps_of
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from kg.asof import AsOf, Clock
 

@@ -8,14 +8,14 @@ means that nothing was written and a retry is safe; lost after, nobody knows.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
-from journal.connection import BACKGROUND_TIMEOUT_S, Connection, LateStatement, SilentServer
+from journal.connection import BACKGROUND_TIMEOUT_S, Connection, LateStatement, Parameters, Row, SilentServer
 from journal.deadline import Deadline
 from journal.errors import (
     BudgetExceeded,
@@ -30,9 +30,6 @@ from journal.pool import Pool
 from journal.slow import SlowLog
 from journal.statements import sql
 
-Row = dict[str, Any]
-Parameters = Mapping[str, Any] | Sequence[Any]
-
 _LONGEST_WAIT_S = 30.0
 """Longest wait for a connection where the caller has no deadline, in seconds."""
 
@@ -44,6 +41,9 @@ _CEILINGS_MS = (1_000, 2_500, 10_000, int(BACKGROUND_TIMEOUT_S * 1000.0))
 
 _PLAN_MS = 5_000.0
 """How long planning may take that nobody waits for, in milliseconds."""
+
+_DRIVERS = (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests)
+"""What the driver and its pool raise."""
 
 _MEND = "Is it running? `imem doctor` checks every server."
 
@@ -120,8 +120,7 @@ class Database:
         await self.slow.close()
         await self._pool.close()
 
-    @asynccontextmanager
-    async def connection(self, deadline: Deadline) -> AsyncIterator[Connection]:
+    def connection(self, deadline: Deadline) -> AbstractAsyncContextManager[Connection]:
         """
         Lend a connection in autocommit mode, on which nothing is waited for after *deadline*.
 
@@ -135,17 +134,7 @@ class Database:
                 silent.
             PostgresUnavailable: none could be had before *deadline*, or the server left background work waiting.
         """
-        deadline.check("a connection to Postgres")
-        try:
-            # Taken and put back by hand: the pool's own way to lend one ends with a COMMIT for which there is nothing.
-            conn = await self._pool.lend(min(deadline.left_s(), _LONGEST_WAIT_S))
-            try:
-                await _limit(conn, deadline)
-                yield conn
-            finally:
-                await self._pool.take_back(conn)
-        except (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests) as error:
-            raise translated(error) from error
+        return _Loan(self._pool, deadline)
 
     @asynccontextmanager
     async def transaction(self, deadline: Deadline) -> AsyncIterator[Connection]:
@@ -192,8 +181,7 @@ class Database:
     async def _commit_once(self, name: str, parameters: Parameters | None, deadline: Deadline) -> list[Row]:
         async with self.connection(deadline) as conn:
             try:
-                cursor = await conn.execute(sql(name), parameters)
-                return await cursor.fetchall()
+                return await conn.answer(sql(name), parameters)
             except psycopg.OperationalError as error:
                 # A server that gave a reason has rolled back. One that gave none may have committed, and said so to
                 # nobody.
@@ -238,6 +226,39 @@ class Database:
         """Run the named statement that returns no rows; return how many rows it changed."""
         async with self.transaction(deadline) as conn:
             return (await conn.execute(sql(name), parameters)).rowcount
+
+
+class _Loan:
+    """One loan of a connection. Not a generator: every statement has one, and this takes half as long."""
+
+    __slots__ = ("_conn", "_deadline", "_pool")
+
+    def __init__(self, pool: Pool, deadline: Deadline) -> None:
+        self._pool = pool
+        self._deadline = deadline
+
+    async def __aenter__(self) -> Connection:
+        deadline = self._deadline
+        deadline.check("a connection to Postgres")
+        try:
+            # Taken and put back by hand: the pool's own way to lend one ends with a COMMIT for which there is nothing.
+            conn = self._conn = await self._pool.lend(min(deadline.left_s(), _LONGEST_WAIT_S))
+            try:
+                await _limit(conn, deadline)
+            except BaseException:
+                await self._pool.take_back(conn)
+                raise
+        except _DRIVERS as error:
+            raise translated(error) from error
+        return conn
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        try:
+            await self._pool.take_back(self._conn)
+        except _DRIVERS as late:
+            raise translated(late) from late
+        if isinstance(error, _DRIVERS):
+            raise translated(error) from error
 
 
 async def _limit(conn: Connection, deadline: Deadline) -> None:

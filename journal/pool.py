@@ -77,7 +77,7 @@ class Pool:
         scope = asyncio.timeout(None)
         try:
             async with scope:
-                inner = await self._opened()
+                inner = self._inner or await self._opened()
                 self._waiting.add(scope)
                 try:
                     conn = await inner.getconn(wait_s)

@@ -25,8 +25,8 @@ import structlog
 
 from journal.cancelling import heed_cancellation
 from journal.clock import Clock, SystemClock
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import ImemError, LeaseLost, StatementRejected

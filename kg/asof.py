@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import orjson
 
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput
 from kg.catalog import CORE, KINDS

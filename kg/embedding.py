@@ -20,8 +20,8 @@ import orjson
 import structlog
 from numpy.typing import NDArray
 
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import StatementRejected
 from journal.statements import sql

@@ -10,7 +10,8 @@ from typing import Final, Self
 import structlog
 from prometheus_client import Gauge
 
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import ImemError
 from kg.embedders import Embedder

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from cachetools import LRUCache
 
-from journal.connection import Connection
-from journal.database import Row
+from journal.connection import Connection, Row
 from kg.asof import END_OF_TIME
 from kg.embedding import do, rows
 from kg.similarity import CANDIDATES, RULES, Features, Neighbour, ranked, reranked, score

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import structlog
 
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import ImemError, PostgresUnavailable
 from kg.embedders import Embedder

@@ -18,8 +18,8 @@ import orjson
 from checkpoints.alerts import NewAlert, Severity, raise_alert, storable
 from checkpoints.pause_rows import id_of, new_id, rows
 from journal.actors import Action, Resource, ResourceType
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import BadInput, TransitionRefused

@@ -19,7 +19,8 @@ import orjson
 import structlog
 
 from checkpoints.pause_rows import json, new_id
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, ImemError
 from sync.agents import Member, checked_ms, gate_name, gate_of, members_of, owners_of

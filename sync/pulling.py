@@ -21,7 +21,8 @@ from cache.keys import checked_analysis_id
 from cache.store import WorkingStore
 from checkpoints.pause_rows import do, rows
 from journal.canonical import canonical_json
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import BadInput, ImemError, NotOpen

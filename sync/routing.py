@@ -23,8 +23,8 @@ import structlog
 from checkpoints.alerts import NewAlert, Severity, close_alerts, raise_alert
 from checkpoints.pause_rows import do, new_id, rows
 from journal.cancelling import heed_cancellation
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import ImemError

@@ -28,7 +28,8 @@ from cache.client import Client
 from cache.scripts import script
 from checkpoints.model import LONGEST_ID, checked_text
 from checkpoints.pause_rows import do, json, new_id, rows
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import (
     BadInput,

@@ -18,7 +18,7 @@ from checkpoints.langgraph.names import read as read_name
 from checkpoints.langgraph.names import written
 from checkpoints.langgraph.places import Place
 from checkpoints.langgraph.work import Call, Rows, Work
-from journal.database import Row
+from journal.connection import Row
 
 
 def read(

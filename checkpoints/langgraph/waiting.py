@@ -15,7 +15,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
@@ -25,8 +25,8 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTi
 
 from checkpoints.langgraph.work import Call
 from journal.cancelling import heed_cancellation
-from journal.connection import BACKGROUND_TIMEOUT_S, GRACE_S, Connection, SilentServer
-from journal.database import Row, translated
+from journal.connection import BACKGROUND_TIMEOUT_S, GRACE_S, Connection, Parameters, Row, SilentServer
+from journal.database import translated
 from journal.deadline import Deadline
 from journal.errors import OutcomeUnknown, SchemaError
 from journal.statements import sql
@@ -64,6 +64,14 @@ CLOSING_S: Final = 1.0
 """How long the end waits for a connection that is just being made, in seconds."""
 
 
+class Kept(psycopg.Cursor[Row]):
+    """A cursor for one statement; see :class:`journal.connection.Cursor`."""
+
+    def rest(self) -> None:
+        """Let go of the values of the last run, which may be large."""
+        self._reset()
+
+
 class Patient(psycopg.Connection[Any]):
     """
     A connection of threads, whose every wait ends; see :class:`journal.connection.Connection`.
@@ -75,6 +83,20 @@ class Patient(psycopg.Connection[Any]):
 
     used_at_s: float = 0.0
     limit: Deadline = Deadline.never()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._kept: dict[LiteralString, Kept] = {}
+
+    def answer(self, statement: LiteralString, parameters: Parameters) -> list[Row]:
+        """Run a statement that has a small answer; see :meth:`journal.connection.Connection.answer`."""
+        cursor = self._kept.get(statement)
+        if cursor is None:
+            cursor = self._kept[statement] = Kept(self, row_factory=dict_row)
+        try:
+            return cursor.execute(statement, parameters).fetchall()
+        finally:
+            cursor.rest()
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """
@@ -232,10 +254,12 @@ class Threads:
             conn = self._lent()
             lent.append(conn)
             try:
-                with conn, conn.cursor(binary=True, row_factory=dict_row) as cursor:
-                    rows: list[Row] = cursor.execute(_text(call.statement), call.parameters).fetchall()
-                if isinstance(conn, Patient):
-                    conn.used_at_s = time.monotonic()
+                if not isinstance(conn, Patient):
+                    # One of the caller's, which may have begun a transaction by itself.
+                    with conn:
+                        return _rows(conn, call)
+                rows = conn.answer(_text(call.statement), call.parameters) if call.writes else _rows(conn, call)
+                conn.used_at_s = time.monotonic()
                 return rows
             finally:
                 self._pool.putconn(conn)
@@ -299,11 +323,14 @@ class Tasks:
             conn = await self._lent()
             lent.append(conn)
             try:
-                async with conn, conn.cursor(binary=True, row_factory=dict_row) as cursor:
-                    await cursor.execute(_text(call.statement), call.parameters)
-                    rows: list[Row] = await cursor.fetchall()
-                if isinstance(conn, Timed):
-                    conn.used_at_s = time.monotonic()
+                if not isinstance(conn, Timed):
+                    async with conn:
+                        return await _arows(conn, call)
+                if call.writes:
+                    rows = await conn.answer(_text(call.statement), call.parameters)
+                else:
+                    rows = await _arows(conn, call)
+                conn.used_at_s = time.monotonic()
                 return rows
             finally:
                 await self._pool.putconn(conn)
@@ -327,6 +354,20 @@ class Tasks:
         """Close the connections, unless the pool is somebody else's."""
         if self._patience is not None and self._opened:
             await self._pool.close(timeout=CLOSING_S)
+
+
+# What is read may be large: in binary, and no cursor keeps it.
+
+
+def _rows(conn: psycopg.Connection[Any], call: Call) -> list[Row]:
+    with conn.cursor(binary=True, row_factory=dict_row) as cursor:
+        return cursor.execute(_text(call.statement), call.parameters).fetchall()
+
+
+async def _arows(conn: psycopg.AsyncConnection[Any], call: Call) -> list[Row]:
+    async with conn.cursor(binary=True, row_factory=dict_row) as cursor:
+        await cursor.execute(_text(call.statement), call.parameters)
+        return await cursor.fetchall()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from checkpoints.langgraph.names import packed, read, searchable, version, written
 from checkpoints.langgraph.places import LEASE, Place, config_of, metadata_of
-from journal.database import Row
+from journal.connection import Row
 from journal.errors import BadInput, ConsistencyError, StaleEpoch, shown
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from journal.statements import root_of
 
 if TYPE_CHECKING:
     from imem.stores import Stores
-    from journal.database import Row
+    from journal.connection import Row
     from recall.model import Briefing
 
 app = typer.Typer()

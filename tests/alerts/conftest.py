@@ -15,7 +15,8 @@ from checkpoints.alert_sending import Sent, send_due
 from checkpoints.alerts import AGENT_FAILURE, Alerts, NewAlert, Severity, Situation, raise_alert
 from checkpoints.notifiers import Attempt, Notice, Notifier, Verdict
 from journal.actors import Actor
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.settings import Role
 from tests.servers import cloned

@@ -25,7 +25,8 @@ from checkpoints.model import Checkpoint, Kind, Lease
 from checkpoints.store import Checkpoints
 from checkpoints.workflows import Workflows
 from journal.clock import SystemClock
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from tests.servers import cloned
 

@@ -13,7 +13,8 @@ import pytest_asyncio
 from checkpoints.conversation import Conversations
 from checkpoints.messages import Message, Stored
 from checkpoints.summaries import Summariser
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from tests.servers import cloned
 

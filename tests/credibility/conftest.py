@@ -13,7 +13,8 @@ import pytest_asyncio
 
 from credibility.settle import Settled, settle_due
 from journal.actors import Actor
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Receipt
 from journal.gateway import Gateway

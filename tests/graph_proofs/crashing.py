@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import neo4j
 
-from journal.database import Database, Parameters
+from journal.connection import Parameters
+from journal.database import Database
 from journal.deadline import Deadline
 from kg.applier import Applier
 from kg.engine import Graph

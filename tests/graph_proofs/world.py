@@ -16,7 +16,8 @@ import psycopg
 from psycopg import sql as composed
 
 from journal.actors import Actor
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Entry, Receipt, Tier
 from journal.gateway import Gateway

@@ -18,7 +18,8 @@ import neo4j
 
 from journal.actors import Actor
 from journal.bell import Ringer
-from journal.database import Database, Parameters, Row
+from journal.connection import Parameters, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.echo import Speaker
 from journal.entry import Entry, Tier

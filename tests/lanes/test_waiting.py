@@ -13,7 +13,8 @@ import pytest_asyncio
 import redis.asyncio
 
 from journal.actors import Actor
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.echo import CHANNEL, MOST_NAMED, REMEMBERED, Listener, Speaker
 from journal.entry import Receipt, Tier

@@ -34,8 +34,8 @@ from checkpoints.saga import Saga, Stores
 from checkpoints.store import Checkpoints
 from journal.actors import Actor
 from journal.clock import Clock, SystemClock
-from journal.connection import Connection
-from journal.database import Database, Row
+from journal.connection import Connection, Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.settings import Role
 

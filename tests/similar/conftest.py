@@ -15,7 +15,8 @@ import pytest_asyncio
 from pydantic import SecretStr
 
 from journal.actors import Actor
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Receipt
 from journal.errors import StoreUnavailable

@@ -21,7 +21,8 @@ from checkpoints.leases import Leases
 from checkpoints.model import Lease
 from journal.actors import Actor
 from journal.clock import SystemClock
-from journal.database import Database, Row
+from journal.connection import Row
+from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Receipt, Tier
 from journal.gateway import Gateway

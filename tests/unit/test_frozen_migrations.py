@@ -27,6 +27,7 @@ FROZEN: Final = {
     "017_patterns_by_sector.sql": "b5e03025b72076a8e2bed1a76183690d347f3133785cb527a9a36f7daa6d79c5",
     "018_half_vectors.sql": "c58297d7a064ea94f4aedcc2de9666fac543a0748af8f367bc7287f2d2f671ec",
     "019_new_ones_first.sql": "73626542d629b6b1091b50a7f10eb41c1907fd1e0d178cc91af6ac65e1747407",
+    "020_cheaper_saves.sql": "391d396fb3ee4639bae9a531f7dba2c2cf01570f3652b090ca9ebbed7cead6d4",
     "001_constraints.cypher": "4632e73a333e11a0e64ff605e66d12f909e128989b5f038ec7cbc8fc6fa5149e",
     "002_indexes.cypher": "5bc68af213de32c731455fe28b851856df7453c5285b89ab40e884c934278c0c",
 }

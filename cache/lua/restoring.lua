@@ -59,7 +59,7 @@ if held then
     return {'other', owner[1], owner[2]}
   end
 end
-local at, i, count, suffixes, places = now + DAY_MS, 13, 0, {}, {}
+local at, i, count, suffixes, places, others = now + DAY_MS, 13, 0, {}, {}, {}
 if over(KEYS[3], at) then
   return {'past'}
 end
@@ -69,19 +69,23 @@ end
 -- What its agent pulled, and what became of what it published, is still so.
 wipe(meta, index, prefix, own)
 while i <= #ARGV do
-  local suffix, kind, last = ARGV[i], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
-  local key = prefix .. suffix
-  -- An index that was lost did not name it.
-  if kind ~= 'string' then
-    redis.call('UNLINK', key)
+  count = count + 1
+  suffixes[count], places[ARGV[i]] = ARGV[i], i
+  if ARGV[i + 1] ~= 'string' then
+    others[#others + 1] = prefix .. ARGV[i]
   end
-  put_leaves(key, kind, i + 3, last, at)
-  if kind ~= 'string' then
+  i = i + 3 + tonumber(ARGV[i + 2])
+end
+-- An index that was lost did not name them.
+for from = 1, #others, CHUNK do
+  redis.call('UNLINK', unpack(others, from, math.min(from + CHUNK - 1, #others)))
+end
+for _, suffix in ipairs(suffixes) do
+  local key, place = prefix .. suffix, places[suffix]
+  put_leaves(key, ARGV[place + 1], place + 3, place + 2 + tonumber(ARGV[place + 2]), at)
+  if ARGV[place + 1] ~= 'string' then
     redis.call('PEXPIREAT', key, at)
   end
-  count = count + 1
-  suffixes[count], places[suffix] = suffix, i
-  i = last + 1
 end
 for from = 1, count, CHUNK do
   redis.call('SADD', index, unpack(suffixes, from, math.min(from + CHUNK - 1, count)))
@@ -94,15 +98,22 @@ redis.call('PEXPIREAT', meta, at)
 for _, key in ipairs(beside(meta)) do
   redis.call('PEXPIREAT', key, at)
 end
-for _, suffix in ipairs(redis.call('SMEMBERS', index)) do
-  local place = places[suffix]
-  if not (place and holds(prefix .. suffix, ARGV[place + 1], place + 3, place + 2 + tonumber(ARGV[place + 2]))) then
-    wipe(meta, index, prefix)
-    return {'differs'}
-  end
-  count = count - 1
+local found, keys, equal = redis.call('SMEMBERS', index), {}, true
+for n, suffix in ipairs(found) do
+  keys[n] = prefix .. suffix
 end
-if count ~= 0 then
+local texts = texts_of(keys)
+for n, suffix in ipairs(found) do
+  local place = places[suffix]
+  if not place then
+    equal = false
+  elseif ARGV[place + 1] == 'string' then
+    equal = equal and texts[n] == ARGV[place + 3]
+  else
+    equal = equal and holds(keys[n], ARGV[place + 1], place + 3, place + 2 + tonumber(ARGV[place + 2]))
+  end
+end
+if not equal or #found ~= count then
   wipe(meta, index, prefix)
   return {'differs'}
 end

@@ -102,7 +102,6 @@ class Death:
 
     def _dies_when_sent(self, statement: str) -> None:
         """Let the process die as soon as the driver has sent everything and waits for the answer."""
-        execute = Connection.execute
 
         async def wait(gen: Any, *_: Any, **__: Any) -> Any:
             ready = next(gen)
@@ -110,12 +109,16 @@ class Death:
                 ready = gen.send(waiting.Ready.W)
             die()
 
-        async def watched(conn: Connection, query: Any, *args: Any, **named: Any) -> Any:
-            if query == sql(statement):
-                setattr(waiting, "wait_async", wait)  # noqa: B010 - the driver's own, which it looks up anew each time
-            return await execute(conn, query, *args, **named)
+        def watched(run: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+            async def watching(conn: Connection, query: Any, *args: Any, **named: Any) -> Any:
+                if query == sql(statement):
+                    setattr(waiting, "wait_async", wait)  # noqa: B010 - the driver's own, which it looks up anew
+                return await run(conn, query, *args, **named)
 
-        setattr(Connection, "execute", watched)  # noqa: B010 - as above
+            return watching
+
+        for name in ("execute", "answer"):
+            setattr(Connection, name, watched(getattr(Connection, name)))
 
     def _dies_when_sent_to_valkey(self) -> None:
         async def read(*_: Any, **__: Any) -> Any:

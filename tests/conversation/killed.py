@@ -12,7 +12,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from checkpoints.conversation import Conversations
@@ -51,15 +51,17 @@ class Summariser:
 
 
 async def _talk(url: str, fuse: Fuse, first: int, last: int) -> None:
-    execute = Connection.execute
+    def deadly(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def dying(self: Connection, *args: Any, **named: Any) -> Any:
+            fuse.burn()
+            done = await execute(self, *args, **named)
+            fuse.burn()
+            return done
 
-    async def deadly(self: Connection, *args: Any, **named: Any) -> Any:
-        fuse.burn()
-        done = await execute(self, *args, **named)
-        fuse.burn()
-        return done
+        return dying
 
-    setattr(Connection, "execute", deadly)  # noqa: B010 - mypy would compare the overloads
+    for name in ("execute", "answer"):
+        setattr(Connection, name, deadly(getattr(Connection, name)))
     database = Database(url, size=2)
     conversations = Conversations(database, Summariser(fuse))
     await conversations.add("w", "t", Message(role="system", content="rule", id="rule"), deadline=Deadline.never())

@@ -52,6 +52,7 @@ def arm(after: int) -> None:
     left = [after]
     for owner, name in (
         (Connection, "execute"),
+        (Connection, "answer"),
         (psycopg.AsyncTransaction, "__aexit__"),
         (Client, "run"),
         (Client, "run_flushed"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from cache.client import Client
@@ -62,16 +63,19 @@ def die() -> None:
 def arm(point: str) -> None:
     """Put the death into the product's way."""
     when, _, name = point.partition("_")
-    execute, run = Connection.execute, Client.run
+    run = Client.run
 
-    async def watched(conn: Connection, query: Any, *arguments: Any, **named: Any) -> Any:
-        if query != statement:
-            return await execute(conn, query, *arguments, **named)
-        if when == "before":
+    def watched(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def watching(conn: Connection, query: Any, *arguments: Any, **named: Any) -> Any:
+            if query != statement:
+                return await execute(conn, query, *arguments, **named)
+            if when == "before":
+                die()
+            answer = await execute(conn, query, *arguments, **named)
             die()
-        answer = await execute(conn, query, *arguments, **named)
-        die()
-        return answer
+            return answer
+
+        return watching
 
     async def run_watched(client: Client, script: Script, *arguments: Any, **named: Any) -> Any:
         if script.name != name:
@@ -84,7 +88,8 @@ def arm(point: str) -> None:
 
     try:
         statement: Any = sql(name)
-        Connection.execute = watched  # type: ignore[method-assign, assignment]
+        for ways in ("execute", "answer"):
+            setattr(Connection, ways, watched(getattr(Connection, ways)))
     except KeyError:
         Client.run = run_watched  # type: ignore[method-assign, assignment]
 

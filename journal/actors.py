@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from journal.errors import PermissionDenied
 from journal.settings import Role, Settings
 
 
@@ -187,3 +188,23 @@ def allowed(actor: Actor, resource: Resource, action: Action) -> bool:
     if scope is None or (action is Action.IMPORT and not actor.may_import):
         return False
     return scope is Scope.ALL or resource.owner == actor.id
+
+
+def denial(actor: Actor, resource: Resource, action: Action) -> PermissionDenied:
+    """Return the error that says what *actor* may not do, and which roles may."""
+    what = f"{action.replace('_', ' ')} {resource.type.replace('_', ' ')}"
+    whose = f" of {resource.owner}" if resource.owner and resource.owner != actor.id else ""
+    return PermissionDenied(
+        f"{actor.id} ({actor.role}) may not {what}{whose}.", mend=_who_may(actor, resource.type, action)
+    )
+
+
+def _who_may(actor: Actor, resource: ResourceType, action: Action) -> str:
+    scopes = {role: scope for role in Role if (scope := AUTHORIZATION.get((role, resource, action))) is not None}
+    right = " and the import right" if action is Action.IMPORT else ""
+    if action is Action.IMPORT and scopes.get(actor.role) is Scope.ALL:
+        return f"It takes the import right beside the role {actor.role}; see IMEM_MAY_IMPORT."
+    everything = " or ".join(role for role, scope in scopes.items() if scope is Scope.ALL)
+    own = " or ".join(role for role, scope in scopes.items() if scope is Scope.OWN)
+    ways = [f"the role {everything}{right}"] * bool(everything) + [f"for one's own the role {own}"] * bool(own)
+    return f"It takes {', or '.join(ways)} (IMEM_ROLE)." if ways else "No role may."

@@ -7,6 +7,7 @@ means that nothing was written and a retry is safe; lost after, nobody knows.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -26,7 +27,8 @@ from journal.errors import (
     StaleEpoch,
     StatementRejected,
 )
-from journal.pool import Pool
+from journal.failure_detector import FailureDetector
+from journal.pool import Pool, ServerRefuses
 from journal.slow import SlowLog
 from journal.statements import sql
 
@@ -38,6 +40,9 @@ _ATTEMPTS = 4
 
 _CEILINGS_MS = (1_000, 2_500, 10_000, int(BACKGROUND_TIMEOUT_S * 1000.0))
 """What statements may take by the server's own clock, in milliseconds: the first that is not below the deadline."""
+
+LONGEST_TRANSACTION_S = 120
+"""What one transaction may take by the server's own clock, in seconds: until then it holds everybody's safe horizon."""
 
 _PLAN_MS = 5_000.0
 """How long planning may take that nobody waits for, in milliseconds."""
@@ -53,8 +58,13 @@ def translated(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyRequests
     match error:
         case psycopg.errors.QueryCanceled():
             return BudgetExceeded("Postgres stopped a statement at its deadline.")
-        case psycopg.errors.SerializationFailure() | psycopg.errors.DeadlockDetected():
-            return PostgresUnavailable("Postgres asked for the transaction to be repeated.")
+        case (
+            psycopg.errors.SerializationFailure()
+            | psycopg.errors.DeadlockDetected()
+            | psycopg.errors.IdleInTransactionSessionTimeout()
+            | psycopg.errors.TransactionTimeout()
+        ):
+            return PostgresUnavailable("Postgres asked for the transaction to be repeated; nothing was written.")
         case psycopg.errors.InvalidPassword() | psycopg.errors.InvalidAuthorizationSpecification():
             return PostgresUnavailable("Postgres refused the password.", mend="Check the URL's user and password.")
         case psycopg.errors.DiskFull():
@@ -104,11 +114,13 @@ class Database:
 
     Attributes:
         slow: logs what was slow.
+        detector: knows by evidence whether the server is away.
     """
 
     def __init__(self, url: str, *, size: int = 8, options: str = "", slow_ms: float = float("inf")) -> None:
         self._pool = Pool(url, size=size, options=options)
         self.slow = SlowLog("journal", slow_ms)
+        self.detector = FailureDetector(self._pinged)
 
     @property
     def closed(self) -> bool:
@@ -118,6 +130,7 @@ class Database:
     async def close(self) -> None:
         """Close every connection; running statements are cancelled."""
         await self.slow.close()
+        await self.detector.close()
         await self._pool.close()
 
     def connection(self, deadline: Deadline) -> AbstractAsyncContextManager[Connection]:
@@ -134,7 +147,7 @@ class Database:
                 silent.
             PostgresUnavailable: none could be had before *deadline*, or the server left background work waiting.
         """
-        return _Loan(self._pool, deadline)
+        return _Loan(self._pool, self.detector, deadline)
 
     @asynccontextmanager
     async def transaction(self, deadline: Deadline) -> AsyncIterator[Connection]:
@@ -153,7 +166,8 @@ class Database:
                     yield conn
                     committing = True
             except psycopg.OperationalError as error:
-                if committing and conn.closed:
+                # A server that gave a reason has rolled back.
+                if committing and conn.closed and error.sqlstate is None:
                     raise OutcomeUnknown("Postgres did not confirm the commit.") from error
                 raise
 
@@ -217,6 +231,9 @@ class Database:
                     name, begun_s, lambda: self._explained(name, parameters), deadline=deadline, answered=answered
                 )
 
+    async def _pinged(self, deadline: Deadline) -> None:
+        await self.rows(sql("ping"), deadline=deadline)
+
     async def _explained(self, name: str, parameters: Parameters | None) -> Any:
         """Return how the server would run the named statement, without running it."""
         rows = await self.rows("EXPLAIN " + sql(name), parameters, deadline=Deadline.after_ms(_PLAN_MS))
@@ -231,11 +248,13 @@ class Database:
 class _Loan:
     """One loan of a connection. Not a generator: every statement has one, and this takes half as long."""
 
-    __slots__ = ("_conn", "_deadline", "_pool")
+    __slots__ = ("_begun_s", "_conn", "_deadline", "_detector", "_pool")
 
-    def __init__(self, pool: Pool, deadline: Deadline) -> None:
+    def __init__(self, pool: Pool, detector: FailureDetector, deadline: Deadline) -> None:
         self._pool = pool
+        self._detector = detector
         self._deadline = deadline
+        self._begun_s = time.monotonic()
 
     async def __aenter__(self) -> Connection:
         deadline = self._deadline
@@ -249,16 +268,35 @@ class _Loan:
                 await self._pool.take_back(conn)
                 raise
         except _DRIVERS as error:
+            self._note(error)
             raise translated(error) from error
+        except asyncio.CancelledError as error:
+            self._note(error)
+            raise
         return conn
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        self._note(error)
         try:
             await self._pool.take_back(self._conn)
         except _DRIVERS as late:
             raise translated(late) from late
         if isinstance(error, _DRIVERS):
             raise translated(error) from error
+
+    def _note(self, error: BaseException | None) -> None:
+        """Report how the loan went: an error of the server's is an answer, a caller who gave up had none."""
+        match error:
+            case ServerRefuses():
+                self._detector.refused()
+            case PoolClosed() | ImemError():
+                pass
+            case LateStatement():
+                self._detector.answered()
+            case TimeoutError() | asyncio.CancelledError() | psycopg.OperationalError(sqlstate=None):
+                self._detector.unanswered(self._begun_s)
+            case _:
+                self._detector.answered()
 
 
 async def _limit(conn: Connection, deadline: Deadline) -> None:
@@ -273,5 +311,5 @@ async def _limit(conn: Connection, deadline: Deadline) -> None:
     left_ms = min(deadline.left_s(), BACKGROUND_TIMEOUT_S) * 1000.0
     ceiling_ms = next(step for step in _CEILINGS_MS if step >= left_ms)
     if conn.ceiling_ms != ceiling_ms:
-        await conn.execute(sql("limit_statement"), (str(ceiling_ms),))
+        await conn.execute(sql("limit_statement"), (str(ceiling_ms), f"{LONGEST_TRANSACTION_S}s"))
         conn.ceiling_ms = ceiling_ms

@@ -41,6 +41,10 @@ class Deadline:
         """Return the milliseconds left, never below zero."""
         return self.left_s() * 1000.0
 
+    def late_ms(self) -> float | None:
+        """Return how many milliseconds ago the moment was, in whole ones; None where it is not over."""
+        return float(round(late)) if (late := (time.monotonic() - self.at_s) * 1000.0) >= 1.0 else None
+
     @property
     def passed(self) -> bool:
         """Whether the moment is over."""

@@ -90,6 +90,7 @@ class Verdict(StrEnum):
     REFERENCE_CHANGED = "reference_changed"
     FUTURE = "future"
     PREMATURE = "premature"
+    LATE_CLAIM = "late_claim"
 
     @property
     def refused(self) -> bool:

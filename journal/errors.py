@@ -7,16 +7,19 @@ The one error tree. Every class says whether the same call may be repeated.
     ├── BadInput                 no   the caller must change something; names the field
     │   ├── CoreConflict         no   the record exists with another core; correct it instead
     │   ├── UnknownSubject       no   nothing is known under that name; nearest names given
+    │   ├── AmbiguousSubject     no   several subjects have that name; their ids given
     │   ├── UnsupportedType      no   a value of that type cannot be held
     │   └── TooLarge             no   the value, or the memory with it, would pass its bound
     ├── PermissionDenied         no   the actor's role does not allow it; a denial row was written
     ├── StoreUnavailable         yes  a server cannot be reached, or refuses work for now
     │   ├── PostgresUnavailable  yes  nothing was written
     │   ├── GraphUnavailable     yes  nothing was written to the graph
-    │   └── ValkeyUnavailable    yes
-    │       └── ServerFull       yes  it has no memory left; nothing was written and nothing evicted
+    │   ├── ValkeyUnavailable    yes
+    │   │   └── ServerFull       yes  it has no memory left; nothing was written and nothing evicted
+    │   └── StackStarting        yes  the local stack is starting: nobody knows its addresses yet
     ├── BudgetExceeded           yes  the deadline passed first
-    ├── OutcomeUnknown           no   the connection broke while committing: it may or may not be stored
+    ├── OutcomeUnknown           yes  the connection broke while committing: it may or may not be stored
+    │   └── NotRepeatable        no   an append, pop or count of working memory: repeated, it may happen twice
     ├── StatementRejected        no   a server refused the statement or its data
     ├── LeaseLost                no   another process has taken over the work
     │   └── StaleEpoch           no   the store has seen a later epoch than the caller's; nothing was written
@@ -87,17 +90,14 @@ class Searched(StrEnum):
     """Where names like an unknown one were looked for."""
 
     NAMES = "names"
-    """Tickers, ids, names and questions, in the graph."""
-    KEYS = "keys"
-    """Tickers and market ids alone, in the journal: the graph was away."""
+    """Tickers, ids, names and questions."""
     NOTHING = "nothing"
     """Nobody could be asked."""
 
 
 _NONE_NEAR = {
     Searched.NAMES: "Nothing with a similar name is known either.",
-    Searched.KEYS: "No similar ticker or market id is known; names could not be searched, Neo4j did not answer.",
-    Searched.NOTHING: "Similar names could not be searched: Neo4j did not answer.",
+    Searched.NOTHING: "Similar names could not be searched: no store answered in time.",
 }
 
 
@@ -116,6 +116,21 @@ class UnknownSubject(BadInput):
         self.subject = subject
         self.nearest = tuple(nearest)
         self.searched = searched
+
+
+class AmbiguousSubject(BadInput):
+    """
+    Several subjects have that name.
+
+    Attributes:
+        subject_ids: which, sorted; the first of them where they are very many.
+    """
+
+    def __init__(self, subject: str, subject_ids: Sequence[str], *, more: bool = False) -> None:
+        ids = ", ".join(map(shown, subject_ids)) + (" and others" if more else "")
+        super().__init__("subject", f"{subject!r} is the name of {ids}.", mend="Ask for one of them by its id.")
+        self.subject = subject
+        self.subject_ids = tuple(subject_ids)
 
 
 class UnsupportedType(BadInput):
@@ -152,6 +167,10 @@ class ServerFull(ValkeyUnavailable):
     """The server has no memory left for this write: nothing was written, and nothing was evicted."""
 
 
+class StackStarting(StoreUnavailable):
+    """The local stack is starting, or starting again: the addresses of its servers are not known yet."""
+
+
 class BudgetExceeded(ImemError):
     """The deadline passed before the work was done; the server was told to stop."""
 
@@ -162,9 +181,21 @@ class OutcomeUnknown(ImemError):
     """
     The connection broke while a commit was on its way: the write may or may not be stored.
 
-    Writes of this product are idempotent, so that repeating the very same one is safe; what must not be done is
-    to report it as failed or as stored.
+    Writes are idempotent, so that the very same call is repeated until it is answered; what must not be done is to
+    report it as failed or as stored.
     """
+
+    retryable = True
+
+
+class NotRepeatable(OutcomeUnknown):
+    """
+    A change of working memory that is another change when it is made twice may or may not have been made.
+
+    An append, a pop, a trim or a count: look what stands there before making it again.
+    """
+
+    retryable = False
 
 
 class StatementRejected(ImemError):

@@ -19,13 +19,13 @@ import orjson
 import uuid_utils
 from opentelemetry.trace import SpanKind
 
-from journal.actors import Action, Actor, Resource, ResourceType, allowed
+from journal.actors import Action, Actor, Resource, ResourceType, allowed, denial
 from journal.bell import cycle_s
 from journal.correlation import correlated, correlation
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Entry, Receipt, Tier, Verdict
-from journal.errors import ImemError, PermissionDenied, PostgresUnavailable
+from journal.errors import ImemError, PostgresUnavailable
 from journal.grouping import BATCH_LINES, Grouping, touched
 from journal.statements import sql
 from journal.tracing import TRACER, traceparent
@@ -102,6 +102,10 @@ class Gateway:
         self.cycle_s = cycle_s(priority=waits)
         self._grouping = Grouping()
 
+    def acting_as(self, actor: Actor) -> Gateway:
+        """Return the way in for another actor of the same process, over the same connections."""
+        return Gateway(self.database, actor, self._announce, ear=self._ear, waits=self._waits)
+
     async def authorize_and_execute(
         self,
         resource: Resource,
@@ -149,11 +153,7 @@ class Gateway:
         row = _audit_row(actor, resource, action, authorized=False, outcome="denied")
         with suppress(ImemError):
             await self.database.named("audit", row, deadline=deadline)
-        raise PermissionDenied(
-            f"{actor.id} ({actor.role}) may not {_words(action)} {_words(resource.type)}"
-            f"{' of ' + resource.owner if resource.owner and resource.owner != actor.id else ''}.",
-            mend="The role comes from the settings or the token, not from the call.",
-        )
+        raise denial(actor, resource, action)
 
     def may(self, resource: Resource, action: Action) -> bool:
         """Return whether the actor may do *action* to *resource*; decides what an answer shows, and is not audited."""
@@ -337,10 +337,6 @@ def _name() -> dict[str, str]:
     """Return what the work that is under way is called, for an audit row."""
     now = correlation()
     return {} if now is None else {"correlation_id": now.id}
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _followed(entries: Sequence[Entry]) -> Sequence[Entry]:

@@ -21,7 +21,7 @@ class Mode(StrEnum):
     NORMAL = "normal"
     """Everything."""
     DEGRADED_READ = "degraded_read"
-    """Answers lack what the graph knows; writes are durable, and visible later."""
+    """An answer lacks something: a store did not answer in time, or the graph is away. Writes are durable."""
     DEGRADED_WRITE = "degraded_write"
     """What is written is durable and not visible for now; or agents cannot write their working memory, or its copies
     are not made."""
@@ -37,7 +37,9 @@ class Health:
     What answered when it was last asked.
 
     Attributes:
-        postgres, graph, working, durable, cache: whether that store did. The cache is missed by nobody but the clock.
+        postgres: whether there is no evidence that it is away (:mod:`journal.failure_detector`).
+        graph, working, durable, cache: whether that store did. The cache is missed by nobody but the clock.
+        full: which of them refuse writes, because their memory is used up.
         behind_s: how long the oldest event waits for the graph, in seconds; None where nobody could say.
         cycle_s: how long an event may wait because the applier looks no more often, in seconds.
     """
@@ -47,6 +49,7 @@ class Health:
     working: bool = True
     durable: bool = True
     cache: bool = True
+    full: tuple[str, ...] = ()
     behind_s: float | None = 0.0
     cycle_s: float = 0.0
 
@@ -57,7 +60,7 @@ class Health:
             return Mode.READ_ONLY
         if not self.graph:
             return Mode.DEGRADED_READ
-        if not (self.working and self.durable):
+        if self.full or not (self.working and self.durable):
             return Mode.DEGRADED_WRITE
         if self.behind_s is not None and self.behind_s > self.cycle_s + BEHIND_S:
             return Mode.RECOVERING

@@ -24,10 +24,24 @@ logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 WAITING_FOR_EACH: Final = 64
 """How many callers may wait for each connection that there may be; what comes beyond them is refused at once."""
 
+LONGEST_IDLE_S: Final = 10
+"""
+How long a transaction may wait for its client, in seconds; then the server ends it and closes the connection.
+
+A client that is stopped between a write and its COMMIT holds its actor's lock and everybody's safe horizon.
+"""
+
+IDLE_LIMIT: Final = f"-c idle_in_transaction_session_timeout={LONGEST_IDLE_S}s"
+"""The same as an option of a connection."""
+
 _LONGEST_CLOSE_S: Final = 1.0
 """How long the end waits for a connection that is just being made, in seconds."""
 
 _Inner = AsyncConnectionPool[Connection]
+
+
+class ServerRefuses(PoolTimeout):
+    """The server refuses connections, or gave none within the time that an attempt has."""
 
 
 class Pool:
@@ -56,7 +70,7 @@ class Pool:
             "row_factory": dict_row,
             "application_name": "imem",
             "connect_timeout": 3,
-            "options": f"-c timezone=UTC {options}".strip(),
+            "options": f"-c timezone=UTC {IDLE_LIMIT} {options}".strip(),
         }
         self.closed = False
         self._inner: _Inner | None = None
@@ -70,7 +84,8 @@ class Pool:
         Return a connection once there is one; :meth:`take_back` it in any case.
 
         Raises:
-            PoolTimeout: there was none within *wait_s* seconds, or the server refuses them.
+            ServerRefuses: the server refuses them.
+            PoolTimeout: there was none within *wait_s* seconds.
             PoolClosed: the pool was closed.
             TooManyRequests: too many wait already.
         """
@@ -84,7 +99,7 @@ class Pool:
                 finally:
                     self._waiting.discard(scope)
         except TimeoutError as error:
-            raise PoolTimeout("the server refuses connections") from error
+            raise ServerRefuses("the server refuses connections") from error
         self._lent[conn] = inner
         return conn
 

@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     role: Role = Field(Role.HUMAN_ADMIN, description="The actor's role; never taken from a call.")
     may_import: bool = Field(default=True, description="Whether the actor may state a known_at earlier than now.")
 
-    deadline_ms: int = Field(500, ge=10, le=2000, description="Default budget of one read, in milliseconds.")
+    deadline_ms: int = Field(500, ge=10, le=30_000, description="Default budget of one read, in milliseconds.")
     visible_wait_ms: int = Field(2000, ge=0, le=2000, description="Longest wait of a write for its visibility.")
     postgres_pool_size: int = Field(8, ge=1, le=64, description="Most connections to Postgres of one process.")
     neo4j_pool_size: int = Field(12, ge=1, le=64, description="Most connections to the graph of one process.")
@@ -103,6 +103,10 @@ class Settings(BaseSettings):
     agent_processes: int = Field(4, ge=1, le=64, description="Agents that one machine runs at a time.")
     archive_checkpoints: bool = Field(
         default=False, description="Whether a copy of every checkpoint that a clean-up removes is kept in the archive."
+    )
+    metrics_file: Path | None = Field(
+        None,
+        description="TOML file of metrics of your own, tried before ours: so it sets other tolerances and units, too.",
     )
     metrics: str | None = Field(
         None, description="Python module that registers metrics of your own (`kg.metrics.register`)."

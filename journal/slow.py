@@ -1,13 +1,15 @@
 """
-Slow queries, logged with their plan.
+Slow queries, logged at level INFO, and with their plan at level DEBUG.
 
 The plan is asked for afterwards, in the background, one at a time and once a minute for each statement: nobody waits
-for it, and a server in trouble is not asked for more. What had no answer in time is logged like what came late.
+for it, and a server in trouble is not asked for more. Where DEBUG is not logged, none is asked for. What had no answer
+in time is logged like what came late.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -28,7 +30,7 @@ SLOW_MS: Final = 100.0
 PLAN_EVERY_S: Final = 60.0
 """Least time between two plans of one statement, in seconds."""
 
-LONGEST_HURRY_S: Final = 2.5
+LONGEST_HURRY_S: Final = 30.0
 """Work that has more time than any question, in seconds, is batches and plans: nobody waits for each statement."""
 
 Explain = Callable[[], Awaitable[Any]]
@@ -65,9 +67,9 @@ class SlowLog:
         if took_ms < self.slow_ms or deadline.at_s - begun_s > LONGEST_HURRY_S:
             return
         SLOW.labels(self.store, statement).inc()
-        planned = self._task is None or self._task.done()
+        planned = log.is_enabled_for(logging.DEBUG) and (self._task is None or self._task.done())
         planned = planned and now_s - self._planned.get(statement, float("-inf")) >= PLAN_EVERY_S
-        log.warning(
+        log.info(
             "query.slow",
             store=self.store,
             statement=statement,
@@ -94,6 +96,6 @@ class SlowLog:
         try:
             plan = await explain()
         except ImemError as error:
-            log.info("query.not_planned", store=self.store, statement=statement, reason=str(error))
+            log.debug("query.not_planned", store=self.store, statement=statement, reason=str(error))
         else:
-            log.warning("query.plan", store=self.store, statement=statement, plan=plan)
+            log.debug("query.plan", store=self.store, statement=statement, plan=plan)

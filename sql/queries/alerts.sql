@@ -14,9 +14,13 @@ VALUES (%(name)s, %(store)s, %(count)s, %(reason)s)
 ON CONFLICT (name, store) DO UPDATE SET
     total = c.total + excluded.total, last_at = imem_now(), last_reason = excluded.last_reason
 
--- error_alert_open --
--- The alert about errors of a store, if one stands.
+-- alert_open --
+-- The alert about a matter, if one stands.
 SELECT alert_id FROM workflow.alert WHERE about = %(about)s AND closed_at IS NULL LIMIT 1
+
+-- alert_turn --
+-- Waits until no other process decides about the alerts on the same matter; until the end of the transaction.
+SELECT pg_advisory_xact_lock(hashtextextended('imem.alert.' || %(about)s::text, 0))
 
 -- alert_about --
 -- An alert is about something else than it was thought to be when it was raised: that ends it.

@@ -69,7 +69,7 @@ WHERE d.kind = done.kind AND d.key = done.key AND d.version = done.version
 -- Every statement of the outcomes and findings of the given questions that have an outcome. n: which question, from 1.
 SELECT q.n, h.kind, h.key, y.grp = 'correction' AS corrects, y.order_key, y.known_at, y.recorded_at,
     y.imported OR e.actor_role = 'human_admin' AS settles, c.agent, c.domain, c.probability, c.direction, c.value,
-    c.actual, c.vintage
+    c.actual, c.vintage, c.period_start, c.unit
 FROM unnest(%(subjects)s::text[], %(metrics)s::text[], %(targets)s::timestamptz[])
     WITH ORDINALITY AS q (subject_id, metric, target_at, n)
 JOIN record_head AS h ON h.subject_id = q.subject_id AND h.metric = q.metric AND h.target_at = q.target_at
@@ -77,22 +77,24 @@ JOIN record_head AS h ON h.subject_id = q.subject_id AND h.metric = q.metric AND
 JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp IN ('core', 'correction')
 JOIN event AS e ON e.position = y.position
 CROSS JOIN jsonb_to_record(e.payload -> 'core') AS c (
-    agent text, domain text, probability float8, direction text, value float8, actual float8, vintage bigint)
+    agent text, domain text, probability float8, direction text, value float8, actual float8, vintage bigint,
+    period_start timestamptz, unit text)
 WHERE EXISTS (
     SELECT 1 FROM record_head AS o
     WHERE o.kind = 'Outcome' AND o.grp = 'core' AND o.subject_id = q.subject_id AND o.metric = q.metric
       AND o.target_at = q.target_at)
 
 -- baseline_profiles --
--- Every statement of the profiles of those of the given agents that ever were a baseline.
+-- Every statement that counts of the profiles of those of the given agents that ever were a baseline: what others are measured
+-- against is said with the import right or by a person.
 SELECT y.key AS agent, y.known_at, y.recorded_at, y.order_key,
     coalesce(e.payload -> 'groups' -> 'profile' ->> 'kind' = 'baseline', false) AS baseline
 FROM unnest(%(agents)s::text[]) AS a (name)
 JOIN record_history AS y ON y.kind = 'Agent' AND y.key = a.name AND y.grp = 'profile'
 JOIN event AS e ON e.position = y.position
-WHERE EXISTS (
+WHERE (y.imported OR e.actor_role = 'human_admin') AND EXISTS (
     SELECT 1 FROM record_history AS b JOIN event AS f ON f.position = b.position
-    WHERE b.kind = 'Agent' AND b.key = a.name AND b.grp = 'profile'
+    WHERE b.kind = 'Agent' AND b.key = a.name AND b.grp = 'profile' AND (b.imported OR f.actor_role = 'human_admin')
       AND f.payload -> 'groups' -> 'profile' ->> 'kind' = 'baseline')
 
 -- scores_of_findings --
@@ -229,28 +231,24 @@ FROM (
 
 -- step_before --
 -- The last stored step of one agent in one domain on one clock before a moment.
-SELECT at, halflife_years, observations, scored, correct, abstained, weight, successes, probabilities, brier_sum,
-    log_sum, base_sum, common, common_sum, reference_sum, squares
-FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(clock)s AND at < %(since)s
+SELECT * FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(clock)s AND at < %(since)s
 ORDER BY at DESC LIMIT 1
 
 -- observations_before --
 -- Claims that are true at the given moments and stood scored right before another moment on one clock; early: one was scored
 -- before it was true.
-SELECT o.target_at, count(*)::integer AS scored, sum(o.y)::integer AS correct, bool_or(
-    CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END < o.target_at) AS early
+SELECT o.target_at, o.finding_id, o.y, o.happened, o.brier, o.reference,
+    CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END < o.target_at AS early
 FROM agent_outcome AS o
 WHERE o.agent = %(agent)s AND o.domain = %(domain)s AND o.target_at = ANY (%(targets)s::timestamptz[]) AND o.y IS NOT NULL
   AND CASE WHEN %(clock)s = 'known'
       THEN o.known_at < %(since)s AND (o.superseded_known_at IS NULL OR o.superseded_known_at >= %(since)s)
       ELSE o.recorded_at < %(since)s AND (o.superseded_recorded_at IS NULL OR o.superseded_recorded_at >= %(since)s) END
-GROUP BY o.target_at
 
 -- base_rates_of --
 -- How often it had happened, (0.5 + times) / (1 + answers), over the answers that were known before each of the given claims was
--- made, as they stood on one clock when the claim was first scored.
-SELECT f.finding_id, (0.5::float8 + coalesce(sum(a.happened), 0)::float8) / (1.0::float8 + count(a.finding_id)::float8) AS rate
-FROM (
+-- made, as they stood on one clock when the claim was first scored. Counted once for all claims made and scored at the same moments.
+WITH first AS (
     SELECT DISTINCT ON (o.finding_id) o.finding_id, o.predicted_at,
         CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END AS at
     FROM agent_outcome AS o
@@ -258,19 +256,22 @@ FROM (
       AND o.y IS NOT NULL AND o.brier IS NOT NULL AND o.log_score IS NOT NULL AND o.happened IS NOT NULL
       AND CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END IS NOT NULL
     ORDER BY o.finding_id, 3, o.vintage, o.revision
-) AS f
-LEFT JOIN agent_outcome AS a ON a.agent = %(agent)s AND a.domain = %(domain)s AND a.happened IS NOT NULL
-    AND a.first_known_at < f.predicted_at
-    AND CASE WHEN %(clock)s = 'known'
-        THEN a.known_at <= f.at AND (a.superseded_known_at IS NULL OR a.superseded_known_at > f.at)
-        ELSE a.recorded_at <= f.at AND (a.superseded_recorded_at IS NULL OR a.superseded_recorded_at > f.at) END
-GROUP BY f.finding_id
+), counted AS (
+    SELECT f.predicted_at, f.at,
+        (0.5::float8 + coalesce(sum(a.happened), 0)::float8) / (1.0::float8 + count(a.finding_id)::float8) AS rate
+    FROM (SELECT DISTINCT predicted_at, at FROM first) AS f
+    LEFT JOIN agent_outcome AS a ON a.agent = %(agent)s AND a.domain = %(domain)s AND a.happened IS NOT NULL
+        AND a.first_known_at < f.predicted_at
+        AND CASE WHEN %(clock)s = 'known'
+            THEN a.known_at <= f.at AND (a.superseded_known_at IS NULL OR a.superseded_known_at > f.at)
+            ELSE a.recorded_at <= f.at AND (a.superseded_recorded_at IS NULL OR a.superseded_recorded_at > f.at) END
+    GROUP BY f.predicted_at, f.at
+)
+SELECT first.finding_id, counted.rate FROM first JOIN counted USING (predicted_at, at)
 
 -- steps_of_track --
 -- The stored steps of one agent in one domain on one clock; from a moment on, or all.
-SELECT at, halflife_years, observations, scored, correct, abstained, weight, successes, probabilities, brier_sum,
-    log_sum, base_sum, common, common_sum, reference_sum, squares
-FROM track_step
+SELECT * FROM track_step
 WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(clock)s
   AND at >= coalesce(%(since)s::timestamptz, '-infinity'::timestamptz)
 ORDER BY at
@@ -280,42 +281,34 @@ ORDER BY at
 DELETE FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock = %(clock)s AND at >= %(since)s
 
 -- write_steps --
--- Writes the steps of one agent in one domain on one clock. steps: JSON list of objects.
-INSERT INTO track_step (
-    agent, domain, clock, at, halflife_years, observations, scored, correct, abstained, weight, successes,
-    probabilities, brier_sum, log_sum, base_sum, common, common_sum, reference_sum, squares)
-SELECT %(agent)s, %(domain)s, %(clock)s, s.at, %(halflife_years)s, s.observations, s.scored, s.correct, s.abstained,
-    s.weight, s.successes, s.probabilities, s.brier_sum, s.log_sum, s.base_sum, s.common, s.common_sum, s.reference_sum,
-    s.squares
-FROM json_to_recordset(%(steps)s::json) AS s (
-    at timestamptz, observations integer, scored integer, correct integer, abstained integer, weight float8,
-    successes float8, probabilities integer, brier_sum float8, log_sum float8, base_sum float8, common integer,
-    common_sum float8, reference_sum float8, squares float8)
+-- Writes steps. steps: JSON list of objects, whose names are those of the columns.
+INSERT INTO track_step SELECT * FROM json_populate_recordset(NULL::track_step, %(steps)s::json)
 
 -- track_records --
--- The newest step at or before a moment for each pair of agent and domain, with what the agent was then. n: which pair.
-SELECT w.n, w.agent, w.domain, p.kind, h.halflife_years AS wanted_halflife_years,
-    s.at, s.halflife_years, s.observations, s.scored, s.correct, s.abstained, s.weight, s.successes, s.probabilities,
-    s.brier_sum, s.log_sum, s.base_sum, s.common, s.common_sum, s.reference_sum, s.squares
-FROM unnest(%(agents)s::text[], %(domains)s::text[]) WITH ORDINALITY AS w (agent, domain, n)
+-- The newest step at or before a moment for each agent, domain and moment, with what the agent was then. n: which of them.
+SELECT s.*, w.n, w.agent, w.domain, p.kind, h.halflife_years AS wanted_halflife_years
+FROM unnest(%(agents)s::text[], %(domains)s::text[], %(known_until)s::timestamptz[], %(recorded_until)s::timestamptz[])
+    WITH ORDINALITY AS w (agent, domain, known_until, recorded_until, n)
 LEFT JOIN LATERAL (
     SELECT t.* FROM track_step AS t
     WHERE t.agent = w.agent AND t.domain = w.domain AND t.clock = %(clock)s
-      AND t.at <= least(%(known_until)s::timestamptz, %(recorded_until)s::timestamptz)
+      AND t.at <= least(w.known_until, w.recorded_until)
     ORDER BY t.at DESC LIMIT 1
 ) AS s ON true
 LEFT JOIN LATERAL (
     SELECT e.payload -> 'groups' -> 'profile' ->> 'kind' AS kind
     FROM record_history AS y JOIN event AS e ON e.position = y.position
     WHERE y.kind = 'Agent' AND y.key = w.agent AND y.grp = 'profile'
-      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
-    ORDER BY y.order_key DESC LIMIT 1
+      AND y.known_at <= w.known_until AND y.recorded_at <= w.recorded_until
+      -- By its own word an agent is a model, and nothing else.
+      AND (y.imported OR e.actor_role = 'human_admin' OR e.payload -> 'groups' -> 'profile' ->> 'kind' = 'model')
+    ORDER BY y.imported OR e.actor_role = 'human_admin' DESC, y.order_key DESC LIMIT 1
 ) AS p ON true
 LEFT JOIN LATERAL (
     SELECT (e.payload -> 'groups' -> 'score' ->> 'decay_halflife_years')::float8 AS halflife_years
     FROM record_history AS y JOIN event AS e ON e.position = y.position
     WHERE y.kind = 'AgentCredibility' AND y.key = w.agent || '/' || w.domain AND y.grp = 'score'
-      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+      AND y.known_at <= w.known_until AND y.recorded_at <= w.recorded_until
     ORDER BY y.order_key DESC LIMIT 1
 ) AS h ON true
 ORDER BY w.n
@@ -360,6 +353,14 @@ SELECT e.payload ->> 'from_key' AS decision, e.record_key AS link, e.payload ->>
 FROM unnest(%(decisions)s::text[]) AS d (key)
 JOIN event AS e ON e.kind = 'link.CITES' AND e.payload ->> 'from_key' = d.key
 WHERE e.payload ->> 'from_label' = 'Decision' AND e.payload ->> 'to_label' = 'Finding'
+
+-- stances_of --
+-- Every statement of the stance of the given decisions.
+SELECT y.key AS decision, y.grp = 'correction' AS corrects, y.known_at, y.recorded_at, y.order_key,
+    e.payload -> 'core' ->> 'stance' AS stance
+FROM unnest(%(decisions)s::text[]) AS d (key)
+JOIN record_history AS y ON y.kind = 'Decision' AND y.key = d.key AND y.grp IN ('core', 'correction')
+JOIN event AS e ON e.position = y.position
 
 -- verdicts_of --
 -- Every statement of the outcome of the given decisions.

@@ -37,6 +37,13 @@ SELECT pg_get_userbyid(proowner) AS owner,
 FROM pg_proc
 WHERE proname = 'imem_safe_horizon'
 
+-- doctor_clock --
+-- By how much the newest event is dated later than the server's clock, in seconds; no row in an empty journal. Columns: ahead_s.
+SELECT extract(epoch FROM recorded_at - clock_timestamp())::double precision AS ahead_s
+FROM event
+ORDER BY recorded_at DESC
+LIMIT 1
+
 -- doctor_errors --
 -- Errors of checkpoints of which the last came within a day. Columns: name, store, total, last_at, last_reason.
 SELECT name, store, total, last_at, last_reason FROM workflow.error_counter

@@ -74,3 +74,34 @@ WHERE agent_id = %(agent_id)s
 -- gate_memories_left --
 -- Forgets that memories of an analysis have a gate's expiry: each has its own again, or its pause's.
 DELETE FROM workflow.gate_memory WHERE analysis_id = %(analysis_id)s
+
+-- gate_open --
+-- Opens a gate of an analysis that runs; one that is there stays as it is. No row where no such analysis runs.
+WITH opened AS (
+    INSERT INTO workflow.gate_state (analysis_id, gate, stock_id, due_at)
+    SELECT a.analysis_id, %(gate)s, a.subject_id, coalesce(%(due_at)s, imem_now() + interval '24 hours')
+    FROM workflow.analysis AS a WHERE a.analysis_id = %(analysis_id)s AND a.outcome IS NULL
+    ON CONFLICT (analysis_id, gate) DO NOTHING
+    RETURNING *
+)
+SELECT * FROM opened
+UNION ALL
+SELECT * FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s
+LIMIT 1
+
+-- gate_answer --
+-- A person's answer to a gate that waits for one; no row where it does not, or its time is over.
+UPDATE workflow.gate_state
+SET state = %(state)s, decided_at = imem_now(), reason = %(reason)s,
+    -- A gate that is passed has no further effect; what a rejection does, the manager does.
+    settled_at = CASE WHEN %(state)s = 'VALIDATED' THEN imem_now() END
+WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s AND state = 'WAITING_FOR_HUMAN' AND due_at > imem_now()
+RETURNING *
+
+-- gate_on_file --
+-- One gate.
+SELECT * FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s
+
+-- gates_open --
+-- Gates that wait for a person, those due first.
+SELECT * FROM workflow.gate_state WHERE state = 'WAITING_FOR_HUMAN' ORDER BY due_at, analysis_id, gate LIMIT %(limit)s

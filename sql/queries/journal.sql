@@ -35,7 +35,7 @@ FROM delivery WHERE position = ANY(%(positions)s::bigint[])
 
 -- safe_horizon --
 -- The last moment of which everything recorded is committed and applied, and the present moment.
-SELECT imem_safe_horizon() AS horizon, imem_now() AS now
+SELECT imem_safe_horizon() AS horizon, imem_journal_now() AS now
 
 -- note_context --
 -- Notes in which trace and under which correlation id events were recorded, in the transaction that records them.

@@ -6,6 +6,54 @@ FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS wanted (kind, key)
 JOIN record_head AS h ON h.kind = wanted.kind AND h.key = wanted.key AND h.grp = 'core'
 JOIN event AS e ON e.position = h.position
 
+-- late_claims --
+-- Which of the given claims speak of what is over by the journal's clock, without being on file from before. Parameters:
+-- numbers, keys, targets (arrays of one length). Columns: number.
+SELECT claimed.number
+FROM unnest(%(numbers)s::integer[], %(keys)s::text[], %(targets)s::timestamptz[]) AS claimed (number, key, target_at)
+WHERE claimed.target_at <= imem_now()
+  AND NOT EXISTS (
+      SELECT 1 FROM record_head AS h WHERE h.kind = 'Finding' AND h.key = claimed.key AND h.grp = 'core')
+
+-- missing_references --
+-- What the events of the given actors between two positions refer to and nobody has recorded: subjects, what fields of a
+-- record name, ends of links, and records of which only late groups were stated. Parameters: actors (array), first, upto
+-- (positions), kinds, fields, labels (arrays of one length: of which kind of event which field of the core names a record
+-- of which label). Columns: kind, missing (distinct keys), examples (the first three).
+WITH stated AS (
+    SELECT e.kind, e.record_key, e.payload FROM event AS e
+    WHERE e.position BETWEEN %(first)s AND %(upto)s AND e.actor = ANY(%(actors)s)
+),
+named AS (
+    SELECT r.label, n.key
+    FROM stated AS s
+    JOIN unnest(%(kinds)s::text[], %(fields)s::text[], %(labels)s::text[]) AS r (kind, field, label) ON r.kind = s.kind
+    CROSS JOIN LATERAL jsonb_array_elements_text(
+        CASE jsonb_typeof(s.payload -> 'core' -> r.field)
+            WHEN 'array' THEN s.payload -> 'core' -> r.field
+            WHEN 'string' THEN jsonb_build_array(s.payload -> 'core' -> r.field)
+            ELSE '[]'::jsonb
+        END) AS n (key)
+    UNION ALL
+    SELECT payload ->> 'from_label', payload ->> 'from_key' FROM stated WHERE kind LIKE 'link.%%'
+    UNION ALL
+    SELECT payload ->> 'to_label', payload ->> 'to_key' FROM stated WHERE kind LIKE 'link.%%'
+    UNION ALL
+    SELECT substr(kind, length('record.') + 1), record_key FROM stated
+    WHERE kind LIKE 'record.%%' AND payload -> 'core' IS NULL
+),
+wanted AS (
+    SELECT DISTINCT
+        CASE WHEN label <> 'Subject' THEN label WHEN key LIKE 'company:%%' THEN 'Company' ELSE 'Market' END AS kind,
+        CASE WHEN label <> 'Subject' THEN key ELSE substr(key, strpos(key, ':') + 1) END AS key
+    FROM named
+)
+SELECT w.kind, count(*) AS missing, (array_agg(w.key ORDER BY w.key))[1:3] AS examples
+FROM wanted AS w
+WHERE NOT EXISTS (SELECT 1 FROM record_head AS h WHERE h.kind = w.kind AND h.key = w.key AND h.grp = 'core')
+GROUP BY w.kind
+ORDER BY w.kind
+
 -- undelivered_of_actors --
 -- How many events of the given actors, up to a position, the graph does not hold yet, and how many it never will.
 -- Parameters: actors (array), upto (position). Columns: waiting, dead.
@@ -19,6 +67,10 @@ SELECT
 -- Where a strict load notes the cores of the file it checks; of this session alone, gone with it.
 CREATE TEMPORARY TABLE IF NOT EXISTS load_seen (
     kind text, key text, hash bytea NOT NULL, ref_hash bytea, line bigint NOT NULL, PRIMARY KEY (kind, key))
+
+-- forget_seen --
+-- Empties it: an earlier check of this session may have ended halfway.
+TRUNCATE load_seen
 
 -- note_seen --
 -- Notes the cores of a batch; the first statement of a core counts. Parameters as judge_lines.

@@ -57,3 +57,9 @@ SELECT d.kind, d.key FROM (
 ) AS d
 ORDER BY d.kind, d.key
 ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+
+-- journal_applied --
+-- What of the journal the graph is said to hold: the journal's identity, all its events, and those applied.
+SELECT (SELECT id::text FROM journal_identity) AS journal,
+    count(*) AS events, count(*) FILTER (WHERE state = 'applied') AS applied, coalesce(max(position), 0) AS position
+FROM delivery

@@ -1,13 +1,48 @@
--- subject_exists --
--- Whether anything is recorded of a subject, or about it.
-SELECT EXISTS (SELECT 1 FROM record_head WHERE kind = %(kind)s AND key = %(key)s)
-    OR EXISTS (SELECT 1 FROM record_head WHERE subject_id = %(subject_id)s) AS known
+-- find_subject --
+-- The subject that a name means, as far as it was known: the first of the given ids of which anything was on file, or about which
+-- anything was; where there is none, each whose name it was at that moment, the name of a company or what a question asks.
+-- Parameters: kinds, keys, subject_ids (what may be meant, in the order of preference), name (NULL: an id alone), known_until,
+-- recorded_until, limit (of those that share a name). Columns: subject_id, by_name.
+WITH meant AS MATERIALIZED (
+    SELECT c.subject_id
+    FROM unnest(%(kinds)s::text[], %(keys)s::text[], %(subject_ids)s::text[]) WITH ORDINALITY AS c (kind, key, subject_id, nth)
+    CROSS JOIN LATERAL (
+        -- The limit keeps what is about it from being looked at where its own record says enough.
+        SELECT y.position FROM record_history AS y
+        WHERE y.kind = c.kind AND y.key = c.key AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+        UNION ALL
+        SELECT y.position FROM record_head AS h JOIN record_history AS y ON y.kind = h.kind AND y.key = h.key AND y.grp = 'core'
+        WHERE h.subject_id = c.subject_id AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+        LIMIT 1
+    ) AS known
+    ORDER BY c.nth LIMIT 1
+)
+SELECT m.subject_id, false AS by_name FROM meant AS m
+UNION ALL
+SELECT * FROM (
+    SELECT lower(n.kind) || ':' || n.key, true FROM (
+        SELECT DISTINCT split_part(e.kind, '.', 2) AS kind, e.record_key AS key FROM event AS e
+        WHERE e.kind IN ('record.Company', 'record.Market', 'correct.Market')
+          AND coalesce(e.payload #>> '{groups,profile,name}', e.payload #>> '{core,question}') = %(name)s::text
+    ) AS n
+    CROSS JOIN LATERAL imem_name_of_subject_v1(n.kind, n.key, %(known_until)s, %(recorded_until)s) AS stood (name)
+    WHERE NOT EXISTS (SELECT FROM meant) AND stood.name = %(name)s::text
+    ORDER BY 1 LIMIT %(limit)s
+) AS named
 
--- subject_keys --
--- Keys of subjects, those first that hold what was asked for or begin as it does: for a hint where the graph cannot be asked.
--- Parameters: kinds, name (in small letters), limit.
-SELECT kind, key FROM record_head WHERE kind = ANY (%(kinds)s::text[]) AND grp = 'core'
-ORDER BY position(%(name)s::text in lower(key)) = 0, left(lower(key), 1) <> left(%(name)s::text, 1), kind, key LIMIT %(limit)s
+-- subject_names --
+-- Keys of subjects whose record was on file, with their names at that moment, those first that hold what was asked for or begin as
+-- it does: for a hint as of a day, and where the graph cannot be asked. Parameters: kinds, name (in small letters), known_until,
+-- recorded_until, limit.
+SELECT h.kind, h.key, stood.name FROM record_head AS h
+LEFT JOIN LATERAL imem_name_of_subject_v1(h.kind, h.key, %(known_until)s, %(recorded_until)s) AS stood (name) ON true
+WHERE h.kind = ANY (%(kinds)s::text[]) AND h.grp = 'core' AND EXISTS (
+    SELECT 1 FROM record_history AS y WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'core'
+      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s)
+ORDER BY position(%(name)s::text in lower(h.key)) = 0 AND coalesce(position(%(name)s::text in lower(stood.name)), 0) = 0,
+    left(lower(h.key), 1) <> left(%(name)s::text, 1) AND coalesce(left(lower(stood.name), 1) <> left(%(name)s::text, 1), true),
+    h.kind, h.key
+LIMIT %(limit)s
 
 -- records_of_subject --
 -- The newest records of some kinds about a subject, by when they were true: what is asked when the graph is away.
@@ -104,6 +139,35 @@ WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.kind IN ('record.Finding'
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 
+-- claims_of_analyses --
+-- How the claims of the given analyses turned out, as of a moment on a clock: how many findings made one, how many are
+-- settled, right and wrong (the others took no side) and whose, what was found where all speak of one number, since when the last is
+-- settled, and when the next falls due. Parameters: analyses, clock, until (of scores), known_until, recorded_until.
+WITH claim AS (
+    SELECT e.analysis_id, e.record_key AS key, min(e.payload -> 'core' ->> 'agent') AS agent,
+        min(e.payload -> 'core' ->> 'metric') AS metric,
+        min((e.payload -> 'core' ->> 'target_at')::timestamptz) AS target_at
+    FROM event AS e
+    WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.kind = 'record.Finding'
+      AND e.payload -> 'core' ->> 'metric' IS NOT NULL
+      AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+    GROUP BY e.analysis_id, e.record_key
+)
+SELECT c.analysis_id, count(*) AS claims, count(o.finding_id) AS settled, count(*) FILTER (WHERE o.y = 1) AS "right",
+    count(*) FILTER (WHERE o.y = 0) AS wrong,
+    coalesce(array_agg(DISTINCT c.agent) FILTER (WHERE o.y = 1), '{}') AS right_agents,
+    coalesce(array_agg(DISTINCT c.agent) FILTER (WHERE o.y = 0), '{}') AS wrong_agents,
+    CASE WHEN count(DISTINCT (c.metric, c.target_at)) = 1 THEN min(c.metric) END AS metric,
+    CASE WHEN count(DISTINCT (c.metric, c.target_at)) = 1 AND min(o.actual) = max(o.actual) THEN min(o.actual) END AS actual,
+    max(CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END) AS settled_at,
+    min(c.target_at) FILTER (WHERE o.finding_id IS NULL) AS due_at
+FROM claim AS c
+LEFT JOIN agent_outcome AS o ON o.finding_id = c.key
+  AND CASE WHEN %(clock)s = 'known'
+      THEN o.known_at <= %(until)s AND (o.superseded_known_at IS NULL OR o.superseded_known_at > %(until)s)
+      ELSE o.recorded_at <= %(until)s AND (o.superseded_recorded_at IS NULL OR o.superseded_recorded_at > %(until)s) END
+GROUP BY c.analysis_id
+
 -- scored_horizon --
 -- The last moment of which everything recorded is scored.
 SELECT imem_settled_horizon() AS horizon
@@ -127,7 +191,7 @@ SELECT (SELECT count(*) FROM settlement_due WHERE stuck IS NULL) + (SELECT count
 
 -- opening --
 -- What every question begins with: the safe horizon, the present moment, and the epoch of pattern statuses.
-SELECT imem_safe_horizon() AS horizon, imem_now() AS now, (SELECT epoch FROM pattern_epoch) AS epoch
+SELECT imem_safe_horizon() AS horizon, imem_journal_now() AS now, (SELECT epoch FROM pattern_epoch) AS epoch
 
 -- pattern_epoch --
 -- The epoch of pattern statuses: what a kept answer that shows patterns needs, and all that one needs of Postgres.

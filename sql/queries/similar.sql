@@ -4,7 +4,10 @@ SELECT pg_advisory_xact_lock(hashtextextended('imem.similarity', 0))
 
 -- similarity_run --
 -- One process does a sort of work at a time, for as long as this transaction is open; it ends with the process. False: another does.
-SELECT pg_try_advisory_xact_lock(hashtextextended('imem.similarity.' || %(work)s, 0)) AS held
+-- It writes nothing, so that it holds no horizon back, and may last.
+SELECT pg_try_advisory_xact_lock(hashtextextended('imem.similarity.' || %(work)s, 0)) AS held,
+    set_config('idle_in_transaction_session_timeout', '0', true),
+    CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN set_config('transaction_timeout', '0', true) END
 
 -- models --
 -- Every model that vectors were made by.

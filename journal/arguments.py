@@ -1,0 +1,320 @@
+"""
+Checks what callers hand to public methods against the signatures, before anything is asked or written.
+
+The signature is the only declaration: a parameter annotated ``datetime | None`` takes an aware datetime or None, and
+everything else is :class:`~journal.errors.BadInput` that names the parameter. What a type cannot say (a bound, a key
+that must exist) is checked where it is used.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import math
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import EllipsisType, FunctionType, NoneType
+from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from journal.errors import BadInput
+
+C = TypeVar("C", bound=type)
+
+LONGEST_TEXT: Final = 10_000
+"""Most characters of an argument that is text."""
+
+LARGEST_INT: Final = 2**63
+"""Whole numbers below it, in either direction, are what the stores hold."""
+
+CHECKED_INSIDE: Final = "checked inside"
+"""Marks an annotation whose values are checked where they are used, with errors of their own."""
+
+LongText = Annotated[str, CHECKED_INSIDE]
+"""Text with a bound of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """
+    What one annotation allows.
+
+    Attributes:
+        what: in words, for a message.
+        fits: whether a value is of the type.
+        content: refuses a value of the type that cannot be used; None where every one can.
+    """
+
+    what: str
+    fits: Callable[[Any], bool]
+    content: Callable[[str, Any], None] | None = None
+
+    def __call__(self, name: str, value: Any) -> None:
+        """
+        Let *value* pass.
+
+        Raises:
+            BadInput: it is of another type, or cannot be used; names *name*.
+        """
+        if not self.fits(value):
+            given = "None" if value is None else type(value).__name__
+            raise BadInput(name, f"must be {self.what}, not {given}.")
+        if self.content is not None:
+            self.content(name, value)
+
+
+def checks_arguments(kind: C) -> C:
+    """Have every public method that the class *kind* defines check its arguments when it is called."""
+    for name, member in list(vars(kind).items()):
+        if name.startswith("_"):
+            continue
+        if isinstance(member, FunctionType):
+            setattr(kind, name, _checking(member))
+        elif isinstance(member, classmethod):
+            setattr(kind, name, classmethod(_checking(cast("FunctionType", member.__func__))))
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """
+    The checks of one method's arguments.
+
+    Attributes:
+        positional: of those that may be given by position, with their names.
+        rest: of the positions beyond them.
+        by_name: of every parameter that has one.
+        names: of all that the method takes by name.
+    """
+
+    positional: Sequence[tuple[str, Check | None]]
+    rest: tuple[str, Check | None]
+    by_name: Mapping[str, Check]
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, method: FunctionType) -> Checks:
+        """Return the checks of *method*, as its signature declares them."""
+        # Of the parameters alone: what a method returns may be imported for the type checker only.
+        annotations = {name: note for name, note in method.__annotations__.items() if name != "return"}
+        parameters = types.SimpleNamespace(__annotations__=annotations)
+        # What makes a context manager of a method lives elsewhere.
+        names = inspect.unwrap(method).__globals__
+        hints = get_type_hints(parameters, globalns=names, include_extras=True)
+        found = {name: check_of(hint) for name, hint in hints.items()}
+        positional, rest = [], ("", cast("Check | None", None))
+        for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                positional.append((name, found.get(name)))
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                rest = (name, found.get(name))
+        by_name = {name: check for name, check in found.items() if check is not None}
+        return cls(positional, rest, by_name, frozenset(inspect.signature(method).parameters))
+
+    def __call__(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """
+        Let the arguments of a call pass.
+
+        Raises:
+            BadInput: one is wrong; names the parameter.
+        """
+        if not named.keys() <= self.names:
+            return  # The method refuses an unknown keyword itself, whatever else is wrong.
+        for (name, one), value in zip(self.positional, given, strict=False):
+            if one is not None:
+                one(name, value)
+        name, one = self.rest
+        if one is not None:
+            for value in given[len(self.positional) :]:
+                one(name, value)
+        for name, value in named.items():
+            if name in self.by_name:
+                self.by_name[name](name, value)
+
+
+def _checking(method: FunctionType) -> Callable[..., Any]:
+    """Return *method*, preceded by its checks; those are made when it is first called, and not by every import."""
+    checks = functools.cache(lambda: Checks.of(method))
+
+    @functools.wraps(method)
+    async def awaited(self: Any, /, *given: Any, **named: Any) -> Any:
+        checks()(given, named)
+        return await method(self, *given, **named)
+
+    @functools.wraps(method)
+    def called(self: Any, /, *given: Any, **named: Any) -> Any:
+        checks()(given, named)
+        return method(self, *given, **named)
+
+    return awaited if inspect.iscoroutinefunction(method) else called
+
+
+# From annotations to checks
+
+
+def check_of(annotation: Any) -> Check | None:
+    """
+    Return what *annotation* allows; None where that is everything, or is checked where it is used.
+
+    Raises:
+        TypeError: nothing is known about such an annotation.
+    """
+    origin = get_origin(annotation)
+    if origin is not None:
+        return _check_of_generic(annotation, origin, get_args(annotation))
+    if annotation in (Any, object) or isinstance(annotation, TypeVar):
+        return None
+    if not isinstance(annotation, type):
+        raise TypeError(f"Nothing is known about arguments of the type {annotation!r}.")
+    return _SIMPLE.get(annotation) or Check(f"a {annotation.__name__}", lambda value: isinstance(value, annotation))
+
+
+def _check_of_generic(annotation: Any, origin: Any, arguments: tuple[Any, ...]) -> Check | None:
+    if origin is Annotated:
+        return None if CHECKED_INSIDE in arguments else check_of(arguments[0])
+    if origin in (Union, types.UnionType):
+        return _either([check_of(one) for one in arguments])
+    if origin is type:
+        return _subclass(arguments[0])
+    if origin is tuple and arguments[-1] is not ...:
+        return _tuple([check_of(one) for one in arguments])
+    if origin is collections.abc.Callable:
+        return Check("something to call", callable)
+    if issubclass(origin, Mapping):
+        return _mapping(*map(check_of, arguments))
+    if issubclass(origin, Iterable):
+        return _several(check_of(arguments[0]))
+    raise TypeError(f"Nothing is known about arguments of the type {annotation!r}.")
+
+
+def _either(alternatives: Sequence[Check | None]) -> Check | None:
+    checks = [one for one in alternatives if one is not None]
+    if len(checks) < len(alternatives):
+        return None
+
+    def content(name: str, value: Any) -> None:
+        next(one for one in checks if one.fits(value))(name, value)
+
+    words = [one.what for one in checks if one is not _SIMPLE[NoneType]]
+    return Check(" or ".join(words), lambda value: any(one.fits(value) for one in checks), content)
+
+
+def _subclass(base: Any) -> Check:
+    def fits(value: Any) -> bool:
+        return isinstance(value, type) and issubclass(value, base)
+
+    return Check(f"a class of {base.__name__}", fits)
+
+
+def _tuple(parts: Sequence[Check | None]) -> Check:
+    def content(name: str, value: Any) -> None:
+        if len(value) != len(parts):
+            raise BadInput(name, f"must be a tuple of {len(parts)}, not of {len(value)}.")
+        for position, (one, part) in enumerate(zip(value, parts, strict=True)):
+            if part is not None:
+                part(f"{name}.{position}", one)
+
+    return Check(f"a tuple of {len(parts)}", lambda value: isinstance(value, tuple), content)
+
+
+def _several(item: Check | None) -> Check:
+    def fits(value: Any) -> bool:
+        # A text is a sequence of texts, and so is what was meant to be one item of it.
+        return isinstance(value, Collection) and not isinstance(value, str | bytes | bytearray | Mapping)
+
+    def content(name: str, value: Any) -> None:
+        if item is not None:
+            for position, one in enumerate(value):
+                item(f"{name}.{position}", one)
+
+    return Check("a list", fits, content)
+
+
+def _mapping(key: Check | None, item: Check | None) -> Check:
+    def content(name: str, value: Any) -> None:
+        for each, one in value.items():
+            if key is not None:
+                key(name, each)
+            if item is not None:
+                item(f"{name}.{each}"[:LONGEST_TEXT], one)
+
+    return Check("a mapping", lambda value: isinstance(value, Mapping), content)
+
+
+# Simple types
+
+
+def check_text(name: str, value: Any) -> None:
+    """
+    Let pass text that every store can hold.
+
+    Raises:
+        BadInput: it is no text, too long, holds NUL or half of a surrogate pair; names *name*.
+    """
+    _SIMPLE[str](name, value)
+
+
+def check_int(name: str, value: Any) -> None:
+    """
+    Let pass a whole number that every store can hold.
+
+    Raises:
+        BadInput: it is none, or has more than 64 bits; names *name*.
+    """
+    _SIMPLE[int](name, value)
+
+
+def _usable_text(name: str, value: str) -> None:
+    if len(value) > LONGEST_TEXT:
+        raise BadInput(name, f"is longer than {LONGEST_TEXT:,} characters.")
+    if "\0" in value:
+        raise BadInput(name, "holds a NUL character.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadInput(name, "is not UTF-8: it holds half of a surrogate pair.") from None
+
+
+def _usable_int(name: str, value: int) -> None:
+    if not -LARGEST_INT <= value < LARGEST_INT:
+        raise BadInput(name, "must be a whole number of at most 64 bits.")
+
+
+def _usable_float(name: str, value: float) -> None:
+    try:
+        number = float(value)
+    except OverflowError:
+        raise BadInput(name, "is too large a number.") from None
+    if math.isnan(number):
+        raise BadInput(name, "must be a number, not NaN.")
+
+
+def _usable_moment(name: str, value: datetime) -> None:
+    try:
+        if value.utcoffset() is None:
+            raise BadInput(name, "must name its zone; a time without one is ambiguous.")
+        value.astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise BadInput(name, "lies outside the years 1 to 9999 in UTC.") from None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_SIMPLE: Final[Mapping[type, Check]] = {
+    NoneType: Check("None", lambda value: value is None),
+    EllipsisType: Check("...", lambda value: value is ...),
+    str: Check("text", lambda value: isinstance(value, str), _usable_text),
+    bytes: Check("bytes", lambda value: isinstance(value, bytes)),
+    bool: Check("True or False", lambda value: isinstance(value, bool)),
+    int: Check("a whole number", lambda value: _is_number(value) and isinstance(value, int), _usable_int),
+    float: Check("a number", _is_number, _usable_float),
+    datetime: Check(
+        "a datetime with its zone, such as datetime(2026, 6, 1, tzinfo=UTC)",
+        lambda value: isinstance(value, datetime),
+        _usable_moment,
+    ),
+}

@@ -32,6 +32,12 @@ FREEING: Final = frozenset(
 )
 """Operations that only remove: a full server takes them."""
 
+REPEATABLE: Final = frozenset(
+    {"put", "default", "delete", "clear", "list_set"}
+    | {"hash_put", "hash_remove", "set_add", "set_remove", "zset_add", "zset_remove"}
+)
+"""Operations that may be made again when nobody knows whether they were made; what is not among them may not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -54,6 +60,11 @@ class Change:
     def frees(self) -> bool:
         """Whether it only removes."""
         return self.operation in FREEING
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether making it twice leaves what making it once does."""
+        return self.operation in REPEATABLE
 
     @property
     def size_bytes(self) -> int:

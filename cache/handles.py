@@ -15,6 +15,7 @@ from cache.changes import Change
 from cache.document import Type
 from cache.keys import suffix_of
 from cache.values import Text, entry_from, leaf_of, scored_from, text_of, value_of
+from journal.arguments import checks_arguments
 from journal.deadline import Deadline
 from journal.errors import UnsupportedType
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Texts = list[Any]
 
 
+@checks_arguments
 class Handle:
     """
     A key of one type.
@@ -67,6 +69,7 @@ class Handle:
             return leaf
 
 
+@checks_arguments
 class ListHandle(Handle):
     """A list; positions count from 0, or from the end with -1."""
 
@@ -117,6 +120,7 @@ class ListHandle(Handle):
         return int(await self._write(changes.list_remove(self.key, item, count), deadline))
 
 
+@checks_arguments
 class HashHandle(Handle):
     """A hash: fields with values."""
 
@@ -145,6 +149,7 @@ class HashHandle(Handle):
         return int(await self._write(changes.hash_add(self.key, field, by), deadline))
 
 
+@checks_arguments
 class MembersHandle(Handle):
     """A set: members, each once, in no order."""
 
@@ -164,6 +169,7 @@ class MembersHandle(Handle):
         return bool(found) and bool(found[0])
 
 
+@checks_arguments
 class SortedHandle(Handle):
     """A sorted set: members with scores."""
 

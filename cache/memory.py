@@ -29,6 +29,7 @@ from cache.published import Item, item_of, publication
 from cache.state import Identity, Meta
 from cache.store import Found, WorkingStore, Written
 from cache.values import Value, entry_from, entry_of, value_of
+from journal.arguments import LongText, checks_arguments
 from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import UnsupportedType
@@ -44,6 +45,7 @@ Items = list[Item]
 Updates = list[dict[str, Any]]
 
 
+@checks_arguments
 class WorkingMemory:
     """
     The working memory of one agent instance, in the hands of the holder of one epoch.
@@ -64,8 +66,8 @@ class WorkingMemory:
 
     * :class:`~journal.errors.TooLarge`: the memory would pass 8 MiB; names the key.
     * :class:`~journal.errors.ServerFull`: the server has no memory left; what only removes is still taken.
-    * :class:`~journal.errors.OutcomeUnknown`: no answer to a write that was sent. What sets and removes may be
-      repeated; before appending, popping or counting again, look.
+    * :class:`~journal.errors.OutcomeUnknown`: no answer to a write that was sent; retryable, the same call is safe.
+    * :class:`~journal.errors.NotRepeatable`: the same of what appends, pops, trims or counts: look first.
 
     Attributes:
         identity: whose it is.
@@ -173,7 +175,7 @@ class WorkingMemory:
         self,
         stated: Kind | Line,
         *,
-        body: str | None = None,
+        body: LongText | None = None,
         turns: Sequence[Turn] = (),
         tier: Tier | None = None,
         deadline: Deadline | None = None,

@@ -33,7 +33,7 @@ from cache.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Identity, Meta, Mod
 from cache.values import entry_from
 from journal.clock import Clock
 from journal.deadline import Deadline
-from journal.errors import BadInput, ConsistencyError, NotOpen, StaleEpoch, TooLarge
+from journal.errors import BadInput, ConsistencyError, NotOpen, NotRepeatable, OutcomeUnknown, StaleEpoch, TooLarge
 
 MOST_KNOWN: Final = 500
 """Updates from others that lie beside a memory at most; older ones are in the graph and in the journal."""
@@ -251,8 +251,8 @@ class WorkingStore:
         """
         Make all *changes*, in their order, or none.
 
-        Repeating it after an :class:`~journal.errors.OutcomeUnknown` is safe for what sets, removes, and adds members;
-        what appends, pops or counts may then happen twice: read first.
+        Repeating it after an :class:`~journal.errors.OutcomeUnknown` is safe. What appends, pops or counts may then
+        happen twice, and raises :class:`~journal.errors.NotRepeatable`: read first.
 
         Args:
             least_rev: the last revision that was acknowledged to the caller.
@@ -274,7 +274,12 @@ class WorkingStore:
             arguments += change.words()
         names = _FREEING if all(change.frees for change in changes) else _WRITING
         name = names[changes[0].operation.partition("_")[0]] if len(changes) == 1 else names[""]
-        answer = await self._client.run(script(name), (its.meta, its.index), arguments, deadline=deadline)
+        try:
+            answer = await self._client.run(script(name), (its.meta, its.index), arguments, deadline=deadline)
+        except OutcomeUnknown as error:
+            if all(change.repeatable for change in changes):
+                raise
+            raise NotRepeatable(error.message, mend="Look what stands there before making the change again.") from error
         if answer[0] != b"ok":
             raise refusal(agent_id, answer, epoch=epoch, names={change.suffix: change.key for change in changes})
         return Written(answer[1], answer[2], tuple(answer[3]))

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 from cache.document import Entry, Pairs, Scored, Type
+from journal.arguments import CHECKED_INSIDE
 from journal.errors import UnsupportedType
 
-Text = str | bytes
+Text = Annotated[str | bytes, CHECKED_INSIDE]
 """A leaf, as users write it."""
 
 LARGEST_WHOLE: Final = 2**53
@@ -34,7 +35,9 @@ class SortedSet(dict[Any, float]):
         return f"SortedSet({super().__repr__()})"
 
 
-Value = str | bytes | list[Any] | tuple[Any, ...] | dict[Any, Any] | set[Any] | frozenset[Any] | SortedSet
+Value = Annotated[
+    str | bytes | list[Any] | tuple[Any, ...] | dict[Any, Any] | set[Any] | frozenset[Any] | SortedSet, CHECKED_INSIDE
+]
 """What a key may be set to."""
 
 

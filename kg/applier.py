@@ -98,6 +98,7 @@ class Applier:
         database: the journal.
         graph: where to.
         bell: what to wait for when nothing is due.
+        prepare: called with the lease whenever it was taken, before anything is applied: makes sure of the graph.
         written: told each batch once it is in the graph, before anybody is told that it is: who caches what the graph
             says drops it here. A failure of its own is for it to handle; a crash has it told again. Both lanes call it.
         applied: told each batch once it is marked applied; by both lanes.
@@ -113,6 +114,7 @@ class Applier:
     database: Database
     graph: Graph
     bell: Bell
+    prepare: Callable[[Lease], Awaitable[object]] | None = None
     written: Callable[[Sequence[Event]], Awaitable[None]] | None = None
     applied: Callable[[Sequence[Event]], Awaitable[None]] | None = None
     derived: Callable[[str, Sequence[str]], Awaitable[None]] | None = None
@@ -157,6 +159,8 @@ class Applier:
 
     async def _serve(self) -> None:
         """Serve both lanes; ends by an exception of either."""
+        if self.prepare is not None:
+            await self.prepare(self.lease)
         lanes = [self._loop(lane) for lane in self._in_use]
         await together(self._listen(), *lanes)
 

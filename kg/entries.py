@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from journal.canonical import canonical_json, content_hash
 from journal.entry import Entry, GroupHash, Tier
 from journal.tiers import tier_of_event
 from kg.catalog import CORE, KINDS, implied_links
+from kg.fields import moment_text
 from kg.lines import CorrectLine, Line, LinkLine, RecordLine
 
 BODY: Final = "body"
@@ -18,6 +20,9 @@ CORRECTION: Final = "correction"
 
 CLAIM_FIELDS: Final = ("domain", "metric", "target_at", "vintage")
 """Fields of a claim or an outcome that a correction may not change either: scores hang on them."""
+
+_LEAST_SINGLE: Final = 1.2e-38
+"""About the least number that single precision holds to full accuracy."""
 
 _OCCURRED: Final = {
     "Analysis": "date",
@@ -41,6 +46,23 @@ def entry_of(line: Line, *, tier: Tier | None = None) -> Entry:
     if isinstance(line, CorrectLine):
         return _correction_entry(line, tier)
     return _record_entry(line, tier)
+
+
+def object_of(line: Line) -> dict[str, Any]:
+    """Return *line* as the members of the load format, in canonical form: what is stored of it."""
+    clocks = {
+        name: moment_text(moment)
+        for name, moment in (("known_at", line.known_at), ("occurred_at", line.occurred_at))
+        if moment is not None
+    }
+    if isinstance(line, LinkLine):
+        ends = {"from": {line.from_label: line.from_key}, "to": {line.to_label: line.to_key}}
+        return {"link": line.type, **clocks, **ends, "props": line.props}
+    if isinstance(line, CorrectLine):
+        return {"correct": line.kind, **clocks, "core": line.core, "reason": line.reason}
+    whole = {"key": line.key, "groups": line.groups} if line.core is None else {"core": line.core}
+    more = {"groups": line.groups, "body": line.body, "turns": list(line.turns)}
+    return {"record": line.kind, **clocks, **whole, **{name: value for name, value in more.items() if value}}
 
 
 def _tier(line: Line, kind: str, tier: Tier | None, importance: float | None = None) -> Tier:
@@ -72,7 +94,7 @@ def _record_entry(line: RecordLine, tier: Tier | None) -> Entry:
         groups.append(GroupHash(TURNS, content_hash(line.turns)))
     encoded = canonical_json(payload)
     core = line.core or {}
-    importance = core.get("importance") if line.kind == "Finding" else None
+    importance = _importance(core) if line.kind == "Finding" else None
     return Entry(
         kind=f"record.{line.kind}",
         head_kind=line.kind,
@@ -159,6 +181,12 @@ def _ref_hash(kind: str, core: dict[str, Any]) -> bytes:
         claim["series_id"] = core.get("series_id")  # A question's history includes its series.
     links = [list(link[:5]) for link in implied_links(kind, core)]
     return content_hash([core[KINDS[kind].key], core.get("subject_id"), sorted(links), claim])
+
+
+def _importance(core: Mapping[str, Any]) -> float | None:
+    """Return a finding's importance for the order of writes, kept in single precision: what underflows is 0."""
+    importance = core.get("importance")
+    return 0.0 if importance is not None and importance < _LEAST_SINGLE else importance
 
 
 def _moment(text: str | None) -> datetime | None:

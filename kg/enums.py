@@ -103,6 +103,21 @@ class DecisionOutcome(StrEnum):
     FAILURE = "failure"
 
 
+class Stance(StrEnum):
+    """
+    What a decision expects of what it is about: that decides whether it turned out well.
+
+    Long expects that it goes up, short that it goes down, avoid that it does not go up, hold that it does not go down;
+    none expects nothing, and has no verdict.
+    """
+
+    LONG = "long"
+    SHORT = "short"
+    AVOID = "avoid"
+    HOLD = "hold"
+    NONE = "none"
+
+
 class AgentKind(StrEnum):
     """What an agent is; a baseline is a reference and never ranked."""
 
@@ -236,6 +251,7 @@ ENUMS: Mapping[str, type[StrEnum]] = MappingProxyType(
             ResolutionLevelDebate,
             ResolutionLevelData,
             DecisionOutcome,
+            Stance,
             AgentKind,
             ValidationType,
             StorageTier,

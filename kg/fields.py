@@ -40,6 +40,14 @@ BODY_BYTES: Final = 65_536
 DEPTH: Final = 16
 """Deepest nesting of an object in a line, and of a json value."""
 
+YEARS: Final = range(1800, 2300)
+"""
+Years of every time that is stated, in UTC.
+
+No analysis is older or looks further ahead; what lies outside is a default of some program (year 1, 9999) or a unit
+mistaken for another (milliseconds read as seconds).
+"""
+
 RFC3339: Final = r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6}0*)?(?:[Zz]|[+-]\d{2}:\d{2})"
 _MOMENT = re.compile(RFC3339, re.ASCII)
 NO_NUL: Final = r"^[^\x00]*$"
@@ -82,7 +90,7 @@ def parse_moment(value: object) -> datetime:
     Return *value*, an aware datetime or RFC 3339 text, in UTC.
 
     Raises:
-        PydanticCustomError: it is something else, names no zone, does not exist, or leaves the years 1 to 9999.
+        PydanticCustomError: it is something else, names no zone, does not exist, or lies outside :data:`YEARS`.
     """
     if isinstance(value, str):
         return _parse_moment_text(value)
@@ -93,7 +101,8 @@ def parse_moment(value: object) -> datetime:
     try:
         moment = value.astimezone(UTC)
     except OverflowError:
-        raise refuse("", "lies outside the years 1 to 9999.") from None
+        raise _beyond() from None
+    _check_year(moment)
     # A subclass, such as that of a data frame library, may carry nanoseconds that its comparisons would not ignore.
     return moment if type(moment) is datetime else datetime.combine(moment.date(), moment.time(), UTC)
 
@@ -110,9 +119,22 @@ def _parse_moment_text(text: str) -> datetime:
             else "must be a time with its zone, such as 2026-06-01T10:27:49Z.",
         )
     try:
-        return datetime.fromisoformat(text.upper()).astimezone(UTC)
-    except (ValueError, OverflowError):
+        moment = datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except OverflowError:
+        raise _beyond() from None
+    except ValueError:
         raise refuse("", "is a time that does not exist.") from None
+    _check_year(moment)
+    return moment
+
+
+def _check_year(moment: datetime) -> None:
+    if moment.year not in YEARS:
+        raise _beyond()
+
+
+def _beyond() -> PydanticCustomError:
+    return refuse("", f"lies outside the years {YEARS[0]} to {YEARS[-1]}.")
 
 
 def moment_text(moment: datetime) -> str:
@@ -208,7 +230,7 @@ def decode_json(text: str) -> Any:
     except RecursionError:
         raise refuse("", f"is nested deeper than {DEPTH} levels.") from None
     except _TwiceError as error:
-        raise refuse("", f"states {shown(str(error))} twice in one object.") from None
+        raise refuse(str(error), "stands twice in one object.") from None
     except ValueError:
         raise refuse("", "holds a number of too many digits.") from None
 

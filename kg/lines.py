@@ -80,8 +80,18 @@ class RecordLine:
     known_at: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an outcome that was known before what it speaks of."""
+        """Refuse an outcome that was known before what it speaks of, and a claim made when that was over."""
         _not_premature(self.kind, self.core, self.known_at)
+        target_at = self.claimed_at
+        if target_at is not None and self.known_at is not None and self.known_at >= target_at:
+            raise late_claim()
+
+    @property
+    def claimed_at(self) -> datetime | None:
+        """When the claim that the line makes is true or false; None where it makes none."""
+        if self.kind != "Finding" or self.core is None or self.core.get("metric") is None:
+            return None
+        return datetime.fromisoformat(self.core["target_at"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +158,15 @@ def _not_premature(kind: str, core: Canonical | None, known_at: datetime | None)
             raise BadInput("known_at", "lies before target_at: nobody knew then what it would turn out to be.")
 
 
+def late_claim() -> BadInput:
+    """Return the refusal of a claim that nothing could ever settle: an outcome settles what was claimed before it."""
+    return BadInput(
+        "core.target_at",
+        "is not after known_at: a claim made when its answer could be known is settled by nothing.",
+        mend="Leave out metric and target_at to record it as a remark.",
+    )
+
+
 Line = RecordLine | LinkLine | CorrectLine
 
 
@@ -169,7 +188,8 @@ def parse_line(
     members = _decode(raw, max_bytes)
     named = [name for name in ("record", "link", "correct") if name in members]
     if len(named) != 1:
-        raise BadInput("line", 'must have one of the members "record", "link" and "correct".')
+        rule = 'must have one of the members "record", "link" and "correct"'
+        raise BadInput("line", f"{rule}, and has {' and '.join(map(repr, named)) or 'none'}.")
     if needs_known_at and members.get("known_at") is None:
         raise BadInput("known_at", "is required: history must say when it could first be known.")
     if named == ["record"]:
@@ -286,7 +306,8 @@ def _decode(raw: bytes, max_bytes: int) -> dict[str, Any]:
     try:
         value = decode_json(text)
     except PydanticCustomError as error:
-        raise BadInput("line", error.message()) from None
+        where = (error.context or {}).get("where") or "line"
+        raise BadInput(dotted(where), error.message()) from None
     if not isinstance(value, dict):
         raise BadInput("line", "must be an object.")
     if text.count("{") + text.count("[") > DEPTH and _too_deep(value):
@@ -371,6 +392,8 @@ def _check(part: PropertySet, value: object, where: str, owner: str) -> Canonica
 
 
 def _core(info: KindInfo, value: object, *, known_by_model: bool = False) -> Canonical:
+    if value is None:
+        raise BadInput("core", "is required.")
     members = _object("core", value)
     # The model holds groups beside the core's fields; a line names them apart.
     if not known_by_model and not members.keys().isdisjoint(info.groups):
@@ -480,6 +503,8 @@ def _turns(info: KindInfo, value: object) -> tuple[Canonical, ...]:
 
 
 def _reason(value: object) -> str:
+    if value is None:
+        raise BadInput("reason", "is required: it must say why the record is corrected.")
     try:
         reason = _REASON.validate_python(value)
     except ValidationError as error:

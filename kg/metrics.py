@@ -1,17 +1,26 @@
 """
 The registry of metrics: what a claim may be about, and how an outcome settles it.
 
-The first metric whose expression matches the whole name wins. Users add their own with :func:`register`, in every
-process and before any data is read: the registry is part of the program, not of the data.
+The first metric whose expression matches the whole name wins. Users put their own before ours with a file
+(``IMEM_METRICS_FILE``, :func:`read_metrics`), which so sets another tolerance or unit as well, or behind them with
+:func:`register`; both in every process and before any data is read: the registry is part of the program, not of the
+data.
+Scores follow from the registry of the worker: the next reconciliation computes them anew under one that changed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from journal.errors import SettingsError
 
 SettlingKind = Literal["binary", "direction", "value"]
 
@@ -65,10 +74,63 @@ _METRICS: list[Metric] = [
 ]
 
 
+_FIRST: list[Metric] = []
+"""Those of the user's file, tried before ours."""
+
+
 @lru_cache(maxsize=4096)
 def metric_of(name: str) -> Metric | None:
     """Return the metric that *name* means, or None when there is none."""
-    return next((metric for metric in _METRICS if metric.matches(name)), None)
+    return next((metric for metric in metrics() if metric.matches(name)), None)
+
+
+def read_metrics(path: Path) -> list[Metric]:
+    """
+    Return the metrics of a TOML file: one table ``[[metric]]`` each, with the fields of :class:`Metric`.
+
+    Raises:
+        SettingsError: it cannot be read, or a table is no metric; it names the file and the table.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"The metrics in {path} cannot be read: {error}.", mend=_MEND) from error
+    if set(tables) - {"metric"} or not isinstance(tables.get("metric", []), list):
+        raise SettingsError(f"The metrics in {path} are not tables [[metric]].", mend=_MEND)
+    found = []
+    for number, table in enumerate(tables.get("metric", []), start=1):
+        try:
+            found.append(_TABLE.validate_python(table).metric())
+        except (ValueError, re.error) as error:
+            raise SettingsError(f"[[metric]] number {number} in {path} is none: {error}", mend=_MEND) from error
+    return found
+
+
+_MEND: Final = "One looks so: [[metric]] match = '^price_target$' kind = 'value' tolerance = 0.1 unit = 'USD'."
+
+
+class _Table(BaseModel):
+    """One table of the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    match: str
+    kind: SettlingKind
+    tolerance: float | None = None
+    unit: str | None = None
+    meaning: str | None = None
+
+    def metric(self) -> Metric:
+        return Metric(self.match, self.kind, self.tolerance, self.unit, self.meaning)
+
+
+_TABLE: Final = TypeAdapter(_Table)
+
+
+def prefer(first: Sequence[Metric]) -> None:
+    """Have *first* tried before all others, in place of what was preferred before."""
+    _FIRST[:] = first
+    metric_of.cache_clear()
 
 
 def register(metric: Metric) -> None:
@@ -80,4 +142,4 @@ def register(metric: Metric) -> None:
 
 def metrics() -> Iterator[Metric]:
     """Return the metrics in the order in which they are tried."""
-    return iter(tuple(_METRICS))
+    return iter((*_FIRST, *_METRICS))

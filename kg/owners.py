@@ -4,6 +4,8 @@ Whose facts a line states: the rule by which an agent appends its own and nobody
 What an agent says, challenges, decides and performs is its own. What is true of the world (a company, an outcome, two
 sources at odds) belongs to whoever states it. What decides for others (how a debate stands or ended, how a question
 was answered, a lesson) is nobody's own: only roles that may append everything write it.
+
+What everybody is measured against takes more than a role: the import right, or a person (:func:`sets_measure`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kg.enums import AgentKind
 from kg.lines import CorrectLine, Line, LinkLine, RecordLine
 
 NOBODY: Final = ""
@@ -26,7 +29,19 @@ OWNER_FIELDS: Final[Mapping[str, str]] = {
     "Decision": "agents_involved",
     "Human": "id",
 }
-"""Kind → the field of its core that names its agent, or the agents of whom each may state it."""
+"""Kind → the field of its core that names its agent, or its agents: each may add to it, one alone may state it."""
+
+REFERENCE_KINDS: Final = frozenset({AgentKind.BASELINE, AgentKind.ENSEMBLE, AgentKind.HUMAN})
+"""What an agent is not by its own word: others are measured against it, or believe it more."""
+
+OWN_OUTCOMES: Final = "own:"
+"""
+How the ids of outcomes begin that settle nothing: ``own:<actor>/…``. All others belong to those whose outcomes settle,
+so that none of theirs finds its id taken.
+"""
+
+DEBATE_KINDS: Final = frozenset({"Debate", "DebateResolution"})
+"""What a facilitator appends, and nothing else."""
 
 NOBODYS_KINDS: Final = frozenset({"DebateResolution", "Lesson"})
 NOBODYS_GROUPS: Final = frozenset({("Debate", "state"), ("Market", "resolution")})
@@ -61,8 +76,31 @@ def owner_of(line: Line, actor: str, on_file: Mapping[Ref, str]) -> str:
     if line.core is None:
         return _owner_by_key((line.kind, line.key), on_file) if line.kind in OWNER_FIELDS else actor
     owner = owner_of_core(line.kind, line.core, actor, actor)
-    strangers = [turn["speaker"] for turn in line.turns if turn["speaker"] != actor]
+    # Its words and its part in a decision are put into nobody's mouth, nor into that of others beside it.
+    named = line.core.get(OWNER_FIELDS.get(line.kind, ""), ())
+    strangers = [name for name in named if name != actor] if isinstance(named, list) else []
+    strangers += [turn["speaker"] for turn in line.turns if turn["speaker"] != actor]
     return strangers[0] if owner == actor and strangers else owner
+
+
+def sets_measure(line: Line, actor: str) -> bool:
+    """
+    Return whether *line* says what others are measured against: what takes the import right, or a person.
+
+    That is an agent that is a baseline, an ensemble or a human, and an outcome that *actor* does not keep to itself.
+    """
+    if not isinstance(line, RecordLine):
+        return False
+    if line.kind == "Agent":
+        return line.groups.get("profile", {}).get("kind") in REFERENCE_KINDS
+    own = line.key.startswith(f"{OWN_OUTCOMES}{actor}/")
+    return line.kind == "Outcome" and line.core is not None and not own
+
+
+def is_of_debates(line: Line) -> bool:
+    """Return whether *line* states a debate, its end, or a link of either: what a facilitator appends."""
+    ends = (line.from_label, line.to_label) if isinstance(line, LinkLine) else (line.kind,)
+    return not DEBATE_KINDS.isdisjoint(ends)
 
 
 def owner_of_core(kind: str, core: Mapping[str, Any], recorder: str, actor: str) -> str:

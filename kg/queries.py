@@ -18,7 +18,7 @@ parameter only and not the query. What people type never becomes query syntax: :
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -144,3 +144,7 @@ def names_search(text: str) -> str:
 def topic_search(text: str) -> str:
     """Return the full-text expression for ``similar_debates``: any of the words; empty when *text* holds none."""
     return " ".join(_words(text, _MOST_WORDS))
+
+
+SEARCHES: Final[Mapping[str, Callable[[str], str]]] = {"nearest_names": names_search, "similar_debates": topic_search}
+"""Query → what makes its full-text expression of the text that somebody looks for."""

@@ -22,8 +22,28 @@ MATCH (e:AppliedEvent) RETURN e.position AS position, e.event_id AS event_id ORD
 CALL db.info() YIELD id RETURN id
 
 // wipe_graph //
-// Deletes some nodes with their links, but nothing of the schema's; returns how many. Parameter: limit (nodes).
-MATCH (n) WHERE NOT n:SchemaVersion
+// Deletes some nodes with their links, but nothing of the schema's, and not the mark of the journal, which says meanwhile
+// that the graph is incomplete; returns how many. Parameter: limit (nodes).
+MATCH (n) WHERE NOT n:SchemaVersion AND NOT (n:AppliedEvent AND n.event_id = 'journal')
 WITH n LIMIT $given.limit
 DETACH DELETE n
 RETURN count(*) AS deleted
+
+// projection //
+// What the graph holds of which journal. Columns: journal (its identity, none before the applier has written it), incomplete
+// (whether emptying it has begun and not ended), events, position (of the last one, 0 where there is none).
+OPTIONAL MATCH (mark:AppliedEvent {event_id: 'journal'})
+OPTIONAL MATCH (e:AppliedEvent) WHERE e.position > 0
+WITH mark, count(e) AS events, max(e.position) AS position
+RETURN mark.journal AS journal, coalesce(mark.incomplete, false) AS incomplete, events, coalesce(position, 0) AS position
+
+// holds_event //
+// Whether the graph holds an event at a position. Parameters: event_id, position.
+OPTIONAL MATCH (e:AppliedEvent {event_id: $given.event_id})
+RETURN e.position = $given.position AS holds
+
+// mark_journal //
+// Says of which journal the graph is a projection, or that it is being emptied. Parameters: journal, incomplete, now.
+MERGE (mark:AppliedEvent {event_id: 'journal'})
+ON CREATE SET mark.position = 0, mark.applied_at = datetime($given.now)
+SET mark.journal = $given.journal, mark.incomplete = $given.incomplete

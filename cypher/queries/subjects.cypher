@@ -15,8 +15,10 @@
 
 // company_history //
 // The newest analyses of a subject with what was found, decided and became of it. For a market, analyses of the other questions
-// of its series follow its own: each question usually has one analysis.
-// parameters: subject_id (string), findings_limit (int, findings an analysis), known_until (datetime), recorded_until (datetime), limit (int, analyses)
+// of its series follow its own: each question usually has one analysis. Who ran it and what was found is named of the first
+// `detailed` alone: a long history is read by its conclusions.
+// parameters: subject_id (string), detailed (int, analyses whose findings are named), findings_limit (int, findings an analysis),
+//   known_until (datetime), recorded_until (datetime), limit (int, analyses)
 // columns: subject (string: subject_id), own (bool: of this subject, not of its series), analysis (string: id),
 //   performed_by (list of agents; by name, 50 at most), findings (list of ids; by importance, then id),
 //   findings_total (int), decisions (list of {decision: id, outcomes: list of ids}; by id, 20 at most),
@@ -43,11 +45,12 @@ WITH subject, a, own,
      coalesce(a.correction_known_at > $given.known_until OR a.correction_recorded_at > $given.recorded_until, false) AS unsettled
 ORDER BY own DESC, a.date DESC, a.id
 WITH collect({subject: subject, a: a, own: own, unsettled: unsettled}) AS rows
-WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
+WITH size(rows) AS total, [row IN rows WHERE row.unsettled] AS corrected, [row IN rows WHERE NOT row.unsettled] AS rows
+WITH total, size(corrected) + $given.detailed AS detailed, corrected + rows[..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
-WITH total, place, rows[place] AS row
-WITH total, place, row.subject AS subject, row.a AS a, row.own AS own
-CALL (a) {
+WITH total, place, place < detailed AS detailed, rows[place] AS row
+WITH total, place, detailed, row.subject AS subject, row.a AS a, row.own AS own
+CALL (a, detailed) {
     MATCH (a)-[h:HAS_FINDING]->(f:Finding)
     WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
       AND f.known_at <= $given.known_until AND f.recorded_at <= $given.recorded_until
@@ -55,12 +58,13 @@ CALL (a) {
     ORDER BY coalesce(f.importance, -1.0) DESC, f.id
     WITH collect({f: f, later: later}) AS rows
     RETURN size(rows) AS findings_total,
-           [row IN rows WHERE row.later] + [row IN rows WHERE NOT row.later][..$given.findings_limit] AS chosen
+           CASE WHEN detailed THEN [row IN rows WHERE row.later] + [row IN rows WHERE NOT row.later][..$given.findings_limit]
+                ELSE [] END AS chosen
 }
 RETURN subject.subject_id AS subject, own, a.id AS analysis,
     COLLECT {
         MATCH (agent:Agent)-[p:PERFORMED]->(a)
-        WHERE p.known_at <= $given.known_until AND p.recorded_at <= $given.recorded_until
+        WHERE detailed AND p.known_at <= $given.known_until AND p.recorded_at <= $given.recorded_until
         RETURN agent.name
         ORDER BY agent.name LIMIT 50
     } AS performed_by,

@@ -13,13 +13,31 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kg.refusals import refusal
 
 
 class Frozen(BaseModel):
-    """A value that cannot change and has no field but its own."""
+    """
+    A value that cannot change and has no field but its own.
+
+    Raises:
+        BadInput: a value is missing, unknown or outside its bounds; names the first such field. Its cause is
+            pydantic's complaint about all of them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, /, **data: Any) -> None:
+        """Take *data* as pydantic does; what is wrong with it is said in this product's words."""
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise refusal(error, "", type(self).__name__, type(self).model_fields) from error
+
+    # Validation that is under way already, as of a line that is read, goes past it, as it goes past pydantic's own.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
 class Group(Frozen):
@@ -49,7 +67,7 @@ class Kind(Frozen):
     ``governed`` names the only subsystem that writes the kind.
 
     Raises:
-        pydantic.ValidationError: a value is missing, unknown or outside its bounds; one error per field.
+        BadInput: a value is missing, unknown or outside its bounds; names the first such field.
     """
 
     KEY: ClassVar[str]

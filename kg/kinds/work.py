@@ -1,10 +1,11 @@
 """The work itself: analyses, the findings in them, decisions, and what happened."""
 
+from datetime import datetime
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from kg.enums import DecisionOutcome, Direction, Recommendation, Regime
+from kg.enums import DecisionOutcome, Direction, Recommendation, Regime, Stance
 from kg.fields import (
     Count,
     Integer,
@@ -22,7 +23,7 @@ from kg.fields import (
     refuse,
 )
 from kg.kinds.base import Group, Kind
-from kg.metrics import ASKS, metric_of
+from kg.metrics import ASKS, Metric, metric_of
 
 
 class Analysis(Kind):
@@ -68,19 +69,26 @@ class Finding(Kind):
     key_drivers: Strings | None = None
     metric: ShortText | None = Field(None, description="What is claimed about the subject; a registered metric.")
     value: Number | None = Field(None, description="Of a value metric: the number claimed, in unit.")
-    unit: ShortText | None = None
+    unit: ShortText | None = Field(None, description="Of the value; the metric's own where it is not stated.")
+    period_start: Moment | None = Field(
+        None,
+        description="Of a metric over a period, such as a quarter's revenue: when it begins; it ends at target_at.",
+    )
     target_at: Moment | None = Field(None, description="When the claim is true: a session's close, a week's end.")
     distribution: Json | None = Field(None, description="Probability by possible answer.")
 
     @model_validator(mode="after")
     def _claim(self) -> Self:
         if self.metric is None:
+            if self.period_start is not None:
+                raise refuse("period_start", "is that of a metric, and there is none.")
             return self
         metric = metric_of(self.metric)
         if metric is None:
             raise refuse("metric", "is no registered metric, so that nothing could settle the claim.")
         if self.target_at is None:
             raise refuse("target_at", "is needed beside a metric: when will the claim be true or false?")
+        _check_question(metric, self.unit, self.period_start, self.target_at)
         wanted = ASKS[metric.kind]
         if getattr(self, wanted) is None:
             raise refuse(wanted, f"is needed, because a claim on a {metric.kind} metric lies in it.")
@@ -91,7 +99,7 @@ class Decision(Kind):
     """A decision, taken or passed."""
 
     class Outcome(Group, governed="credibility"):
-        """How the decision turned out: the verdict of the finding that it cites first."""
+        """How the decision turned out: its stance beside what came of the finding that it cites first."""
 
         outcome: DecisionOutcome
 
@@ -102,6 +110,9 @@ class Decision(Kind):
     agents_involved: Names = Field(description="The agents that made it.")
     decided_at: Moment
     action: ShortText | None = None
+    stance: Stance | None = Field(
+        None, description="What it expects: decides with the outcome of the finding cited first how it turned out."
+    )
     confidence: Prob | None = None
     size_usd: Number | None = Field(None, description="Size of the position, in USD.")
     outcome: Outcome | None = None
@@ -125,10 +136,14 @@ class Outcome(Kind):
     decision_id: Key | None = None
     checkpoint: Integer | None = Field(None, description="Days after the decision at which it is reviewed.")
     metric: ShortText = Field(description="What was measured; a registered metric.")
+    period_start: Moment | None = Field(
+        None,
+        description="Of a metric over a period, such as a quarter's revenue: when it begins; it ends at target_at.",
+    )
     target_at: Moment = Field(description="When the value was true.")
     predicted: Number | None = None
     actual: Number
-    unit: ShortText | None = None
+    unit: ShortText | None = Field(None, description="Of the value; the metric's own where it is not stated.")
     observed_at: Moment = Field(description="When the value was read from its source.")
     vintage: Count = Field(description="0 for the first number published, 1 for its first revision.")
     source: ShortText | None = None
@@ -136,6 +151,16 @@ class Outcome(Kind):
 
     @model_validator(mode="after")
     def _registered(self) -> Self:
-        if metric_of(self.metric) is None:
+        metric = metric_of(self.metric)
+        if metric is None:
             raise refuse("metric", "is no registered metric, so that it could settle nothing.")
+        _check_question(metric, self.unit, self.period_start, self.target_at)
         return self
+
+
+def _check_question(metric: Metric, unit: str | None, period_start: datetime | None, target_at: datetime) -> None:
+    """Refuse what no question of *metric* can have."""
+    if metric.unit is not None and unit not in {None, metric.unit}:
+        raise refuse("unit", f"must be {metric.unit}, the unit of that metric.")
+    if period_start is not None and period_start >= target_at:
+        raise refuse("period_start", "must be before target_at, when the period ends.")

@@ -1,7 +1,9 @@
 """
 From what the journal holds about one question to the scores of its claims, on both clocks. Pure.
 
-A question is what an outcome answers: subject, metric and ``target_at``. Everything stated about it is a *statement*
+A question is what an outcome answers: subject, metric, ``target_at``, and of which period and in which unit
+(:class:`credibility.settlement.Scope`). Those of one subject, metric and ``target_at`` are looked at together, since a
+correction may move a statement from one to another. Everything stated about it is a *statement*
 with the two moments from which it counts. On the known clock the state as of T follows from the statements known by
 then, on the recorded clock from those recorded by then (they were known earlier still). Each function below takes the
 statements of one clock in order and says what stood after each; what stands as of T is what followed from statements
@@ -25,7 +27,7 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import Generic, NamedTuple, TypeVar
 
-from credibility.settlement import Claim, judge
+from credibility.settlement import NO_SCOPE, Claim, Scope, judge
 from kg.asof import Clock
 from kg.metrics import Metric
 
@@ -59,11 +61,13 @@ class Answer(NamedTuple):
         outcome_id: its key.
         vintage: 0 for the first number published.
         actual: the value.
+        scope: of which period and in which unit.
     """
 
     outcome_id: str
     vintage: int
     actual: float
+    scope: Scope = NO_SCOPE
 
 
 class Said(NamedTuple):
@@ -74,10 +78,11 @@ class Said(NamedTuple):
     probability: float | None
     direction: str | None
     value: float | None
+    scope: Scope = NO_SCOPE
 
 
 class Key(NamedTuple):
-    """Which question: the subject, the metric, and when the answer is true."""
+    """Which questions: the subject, the metric, and when the answer is true."""
 
     subject_id: str
     metric: str
@@ -213,12 +218,17 @@ def _outcome(statements: Sequence[Statement[Answer]]) -> _Settled:
     return _Settled(chosen.value, chosen.order_key, min(one.known_at for one in statements))
 
 
-def answers(question: Question, clock: Clock) -> Steps[tuple[Answer, datetime]]:
-    """Return the answer in force at each moment, with the moment since when there was any answer."""
+def scopes(question: Question) -> set[Scope]:
+    """Return the periods and units of all that was ever stated as an outcome."""
+    return {one.value.scope for statements in question.outcomes.values() for one in statements}
+
+
+def answers(question: Question, clock: Clock, scope: Scope = NO_SCOPE) -> Steps[tuple[Answer, datetime]]:
+    """Return the answer of *scope* in force at each moment, with the moment since when there was any answer."""
     steps = [unfold(statements, clock, _outcome) for statements in question.outcomes.values()]
 
     def force(moment: datetime) -> tuple[Answer, datetime] | None:
-        there = [settled for one in steps if (settled := one.at(moment)) is not None]
+        there = [settled for one in steps if (settled := one.at(moment)) is not None and settled.answer.scope == scope]
         if not there:
             return None
         first = max(there, key=lambda one: (one.answer.vintage, one.order_key, one.answer.outcome_id))
@@ -238,13 +248,15 @@ def claims(statements: Iterable[Statement[Said]], target_at: datetime, clock: Cl
         if first.known_at >= target_at:
             return None
         said = standing([one for one in seen if not one.corrects or one.known_at < target_at]).value
-        return Claim(said.agent, said.domain, first.known_at, said.probability, said.direction, said.value)
+        return Claim(said.agent, said.domain, first.known_at, said.probability, said.direction, said.value, said.scope)
 
     return unfold(statements, clock, state)
 
 
-def references(question: Question, made: dict[str, Steps[Claim]], clock: Clock) -> Steps[float]:
-    """Return the mean probability that the baselines gave at each moment."""
+def references(
+    question: Question, made: dict[str, Steps[Claim]], clock: Clock, scope: Scope = NO_SCOPE
+) -> Steps[float]:
+    """Return the mean probability that the baselines gave at each moment, of *scope*."""
     kinds = {agent: unfold(statements, clock, latest) for agent, statements in question.profiles.items()}
     forecasts = [
         steps for steps in made.values() if any(claim is not None and claim.agent in kinds for claim in steps.values)
@@ -254,7 +266,9 @@ def references(question: Question, made: dict[str, Steps[Claim]], clock: Clock) 
         given: dict[str, list[float]] = defaultdict(list)
         for steps in forecasts:
             claim = steps.at(moment)
-            if claim is not None and claim.probability is not None and kinds[claim.agent].at(moment):
+            if claim is None or claim.scope != scope or claim.probability is None:
+                continue
+            if kinds[claim.agent].at(moment):
                 given[claim.agent].append(claim.probability)
         return fmean(fmean(given[agent]) for agent in sorted(given)) if given else None
 
@@ -283,31 +297,35 @@ def scores_of(question: Question, metric: Metric) -> list[Score]:
 
 def _spans(question: Question, metric: Metric, clock: Clock) -> dict[str, dict[Content, list[Span]]]:
     """Return, for each finding, when which score stands on *clock*."""
-    settled = answers(question, clock)
-    if not settled.times:
+    settled = {scope: answers(question, clock, scope) for scope in scopes(question)}
+    if not any(one.times for one in settled.values()):
         return {}
     target_at = question.key.target_at
     made = {finding: claims(statements, target_at, clock) for finding, statements in question.findings.items()}
-    reference = references(question, made, clock) if metric.kind == "binary" and question.profiles else Steps[float]()
+    compared = metric.kind == "binary" and question.profiles
+    reference = {scope: references(question, made, clock, scope) for scope in settled} if compared else {}
+    changing = [*(one.times for one in settled.values()), *(one.times for one in reference.values())]
     baselines = {agent: unfold(statements, clock, latest) for agent, statements in question.profiles.items()}
     found = {}
     for finding, claim in made.items():
 
         def content(moment: datetime, claim: Steps[Claim] = claim) -> Content | None:
-            said, answer = claim.at(moment), settled.at(moment)
+            said = claim.at(moment)
+            answer = settled[said.scope].at(moment) if said is not None and said.scope in settled else None
             if said is None or answer is None:
                 return None
             own = said.agent in baselines and baselines[said.agent].at(moment)
-            return _content(metric, said, answer, None if own else reference.at(moment))
+            against = reference.get(said.scope)
+            return _content(metric, said, answer, None if own or against is None else against.at(moment))
 
         # What an agent is matters beside the reference itself: one more baseline of the same mind leaves the mean.
         described = [baselines[said.agent].times for said in claim.values if said and said.agent in baselines]
-        found[finding] = _as_spans(_merged([settled.times, claim.times, reference.times, *described], content))
+        found[finding] = _as_spans(_merged([*changing, claim.times, *described], content))
     return found
 
 
 def _content(metric: Metric, claim: Claim, answer: tuple[Answer, datetime], reference: float | None) -> Content | None:
-    (outcome_id, vintage, actual), since = answer
+    (outcome_id, vintage, actual, _), since = answer
     judged = judge(metric, claim, actual)
     if judged is None:
         return None

@@ -107,7 +107,7 @@ async def reconcile(database: Database, gateway: Gateway, *, halflife_years: flo
         },
         deadline=Deadline.never(),
     )
-    if report.deviation > TOLERATED:
+    if report.findings or report.deviation > TOLERATED:
         await _alert(database, report)
     if report.differing:
         log.warning("credibility.differed", differing=report.differing, **report.details())
@@ -118,9 +118,18 @@ async def reconcile(database: Database, gateway: Gateway, *, halflife_years: flo
 
 async def _alert(database: Database, report: Report) -> None:
     """Have people told that what was kept up to date had gone astray; the full value stands already."""
-    apart = "by whole steps" if math.isinf(report.deviation) else f"by up to {report.deviation:.3g}"
-    names = ", ".join(f"{pair.agent} in {pair.domain}" for pair in sorted(report.tracks)[:3])
-    reason = f"{len(report.tracks)} track records differed from their full recomputation {apart}, such as {names}."
+    said = []
+    if report.findings:
+        # No statement explains it: a rule or the registry of metrics changed, or the table was written to directly.
+        names = ", ".join(sorted(report.findings)[:3])
+        said.append(f"{len(report.findings)} scores differed from their full recomputation, such as those of {names}.")
+    if report.deviation > TOLERATED:
+        apart = "by whole steps" if math.isinf(report.deviation) else f"by up to {report.deviation:.3g}"
+        names = ", ".join(f"{pair.agent} in {pair.domain}" for pair in sorted(report.tracks)[:3])
+        said.append(
+            f"{len(report.tracks)} track records differed from their full recomputation {apart}, such as {names}."
+        )
+    reason = " ".join(said)
     situation = Situation(reason=reason)
     alert = NewAlert(
         alert_id=new_id(), kind=MISMATCH, severity=Severity.HIGH, about=id_of("mismatch", reason),

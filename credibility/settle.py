@@ -469,10 +469,11 @@ async def judge_decisions(conn: Connection, gateway: Gateway, decisions: Sequenc
     cited = await store.citations(conn, decisions)
     findings = {one.value.finding_id for links in cited.values() for link in links.values() for one in link}
     marks, targets = await store.marks(conn, findings)
+    stances = await store.stances(conn, decisions)
     stated = await store.stated_verdicts(conn, decisions)
     found: dict[str, list[Verdict]] = {}
     for decision in decisions:
-        wanted = verdicts(cited.get(decision, {}), marks, targets)
+        wanted = verdicts(cited.get(decision, {}), marks, targets, stances.get(decision, []))
         lacking = missing(wanted, stated.get(decision, []))
         if lacking:
             found[decision] = lacking

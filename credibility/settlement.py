@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kg.metrics import Metric
 
@@ -24,6 +24,22 @@ SIGNS = {"positive": 1.0, "negative": -1.0, "neutral": 0.0}
 """Directions as numbers."""
 
 
+class Scope(NamedTuple):
+    """
+    What tells questions apart that are answered at one moment.
+
+    Attributes:
+        period_start: when the period begins that ends then; None where the metric is of a moment.
+        unit: of the value, as stated or else the metric's own; None where neither says.
+    """
+
+    period_start: datetime | None = None
+    unit: str | None = None
+
+
+NO_SCOPE: Final = Scope()
+
+
 class Claim(NamedTuple):
     """
     What an agent claimed about a question.
@@ -32,6 +48,7 @@ class Claim(NamedTuple):
         agent, domain: whose it is, and in which track record it counts.
         predicted_at: when the claim was known.
         probability, direction, value: what it says; the metric's kind tells which one counts.
+        scope: of which period it speaks and in which unit; an outcome of another settles nothing of it.
     """
 
     agent: str
@@ -40,6 +57,7 @@ class Claim(NamedTuple):
     probability: float | None
     direction: str | None
     value: float | None
+    scope: Scope = NO_SCOPE
 
 
 class Judgement(NamedTuple):
@@ -81,11 +99,6 @@ def log_score(probability: float, happened: int) -> float:
     """Return minus the natural logarithm of the probability given to what happened, clipped to LOG_BOUNDS."""
     clipped = min(max(probability, LOG_BOUNDS[0]), LOG_BOUNDS[1])
     return -math.log(clipped if happened else 1.0 - clipped)
-
-
-def skill(score: float, reference: float) -> float | None:
-    """Return ``1 - score/reference``, or None when the reference made no error at all."""
-    return None if reference <= TOLERANCE else 1.0 - score / reference
 
 
 def _binary(probability: float | None, actual: float) -> Judgement | None:

@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from credibility.history import Answer, Content, Key, Question, Said, Score, Span, Statement
-from credibility.tracks import Scored, Standing, Start, Step, span_of
-from credibility.verdicts import Citation
+from credibility.settlement import Scope
+from credibility.tracks import Member, Scored, Start, Step, span_of
+from credibility.verdicts import Citation, movement
 from journal.connection import Connection, Parameters, Row
 from journal.statements import sql
 from kg.asof import Clock
+from kg.metrics import metric_of
 
 
 class Pair(NamedTuple):
@@ -120,11 +122,13 @@ async def questions(conn: Connection, keys: Sequence[Key]) -> list[Question]:
 
 def _add(question: Question, row: Row) -> None:
     clocks = row["known_at"], row["recorded_at"], row["order_key"], row["corrects"]
+    metric = metric_of(question.key.metric)
+    scope = Scope(row["period_start"], row["unit"] or (metric.unit if metric is not None else None))
     if row["kind"] == "Finding":
-        said = Said(row["agent"], row["domain"], row["probability"], row["direction"], row["value"])
+        said = Said(row["agent"], row["domain"], row["probability"], row["direction"], row["value"], scope)
         question.findings[row["key"]].append(Statement(*clocks, said))
     elif row["settles"] and row["actual"] is not None:
-        answer = Answer(row["key"], row["vintage"] or 0, row["actual"])
+        answer = Answer(row["key"], row["vintage"] or 0, row["actual"], scope)
         question.outcomes[row["key"]].append(Statement(*clocks, answer))
 
 
@@ -231,16 +235,18 @@ async def resumable(
     if len(changed) > MOST_RESUMED:
         return None
     targets = sorted({score.target_at for score in changed if score.y is not None})
-    observed = await rows(conn, "observations_before", {**where, "targets": targets})
+    observed = await rows(conn, "observations_before", {**where, "targets": targets}) if targets else []
     if any(row["early"] for row in observed):
         return None
-    findings = sorted({score.finding_id for score in changed if score.brier is not None})
-    rates = await rows(conn, "base_rates_of", {**where, "findings": findings}) if findings else []
-    start = Start(
-        step_of(found[0]),
-        {row["target_at"]: Standing(row["scored"], row["correct"]) for row in observed},
-        {row["finding_id"]: row["rate"] for row in rates},
+    members: dict[datetime, dict[str, Member]] = defaultdict(dict)
+    for row in observed:
+        members[row["target_at"]][row["finding_id"]] = Member(*(row[name] for name in Member._fields))
+    findings = sorted(
+        {row["finding_id"] for row in observed if row["brier"] is not None}
+        | {score.finding_id for score in changed if score.brier is not None}
     )
+    rates = await rows(conn, "base_rates_of", {**where, "findings": findings}) if findings else []
+    start = Start(step_of(found[0]), members, {row["finding_id"]: row["rate"] for row in rates})
     return start, [score for score in changed if span_of(score, clock) is not None]
 
 
@@ -304,8 +310,8 @@ async def write_steps(
     if len(stored) > same:
         await do(conn, "delete_steps", {**where, "since": stored[same][0].at})
     if len(steps) > same:
-        values = _json(STEP_COLUMNS, steps[same:])
-        await do(conn, "write_steps", {**where, "halflife_years": halflife_years, "steps": values})
+        values = [(*where.values(), halflife_years, *step) for step in steps[same:]]
+        await do(conn, "write_steps", {"steps": _json((*where, "halflife_years", *STEP_COLUMNS), values)})
     return Differing(
         max(len(stored), len(steps)) - same, _deviation([old for old, _ in stored[same:]], list(steps[same:]))
     )
@@ -334,15 +340,25 @@ async def citations(conn: Connection, decisions: Sequence[str]) -> dict[str, dic
 async def marks(
     conn: Connection, findings: Collection[str]
 ) -> tuple[dict[str, list[tuple[Span, int | None]]], dict[str, datetime]]:
-    """Return, for each scored finding, when which y stands on the known clock, and of which moment it speaks."""
+    """Return, for each scored finding, when which movement stands on the known clock, and of which moment it speaks."""
     found: dict[str, list[tuple[Span, int | None]]] = defaultdict(list)
     targets: dict[str, datetime] = {}
     for row in await rows(conn, "scores_of_findings", {"findings": sorted(findings)}) if findings else []:
         span = _span(row["known_at"], row["superseded_known_at"])
         targets[row["finding_id"]] = row["target_at"]
         if span is not None:
-            found[row["finding_id"]].append((span, row["y"]))
+            moved = movement(metric_of(row["metric"]), row["actual"], abstained=row["abstained"])
+            found[row["finding_id"]].append((span, moved))
     return found, targets
+
+
+async def stances(conn: Connection, decisions: Sequence[str]) -> dict[str, list[Statement[str | None]]]:
+    """Return the statements of each decision's stance."""
+    found: dict[str, list[Statement[str | None]]] = defaultdict(list)
+    for row in await rows(conn, "stances_of", {"decisions": list(decisions)}):
+        clocks = row["known_at"], row["recorded_at"], row["order_key"], row["corrects"]
+        found[row["decision"]].append(Statement(*clocks, row["stance"]))
+    return found
 
 
 async def stated_verdicts(conn: Connection, decisions: Sequence[str]) -> dict[str, list[Statement[str]]]:

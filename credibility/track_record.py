@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from credibility import store
 from credibility.posterior import Evidence, Posterior, decay, posteriors, years_between
-from credibility.settlement import skill
+from credibility.skill import Comparison, Skill, skill
 from credibility.store import Pair
 from credibility.tracks import Step, steps_of
 from journal.connection import Connection, Row
@@ -28,11 +28,14 @@ from journal.deadline import Deadline
 from kg.asof import AsOf, Clock
 
 ENOUGH = 15
-"""Observations below which a record is not enough evidence (credibility-and-contradictions, section 2)."""
+"""Observations below which there is little evidence (credibility-and-contradictions, section 2)."""
 
 BASELINE = "baseline"
 
 Reference = Literal["baselines", "own base rate"]
+
+Level = Literal["none", "little", "enough"]
+"""How much a record rests on: nothing scored, fewer than :data:`ENOUGH` observations, or as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +55,9 @@ class TrackRecord:
         mean, lower, upper: posterior share right and its 95 % interval, fractions.
         halflife_years: age at which an observation weighs half.
         brier, log_score: mean over the scored claims that gave a probability; None without any. Lower is better.
-        skill: ``1 - Brier/Brier of the reference`` on the claims that both answered; above zero is better than the
-            reference. None where there is none to compare with.
+        skill: ``1 - Brier/Brier of the reference`` on the claims that both answered, decayed with age like *mean*;
+            above zero is better than the reference. None where there is none to compare with.
+        skill_lower, skill_upper: its 95 % interval; None where one observation is all there is.
         reference: what *skill* is measured against.
         reference_rows: on how many claims.
     """
@@ -74,6 +78,8 @@ class TrackRecord:
     brier: float | None
     log_score: float | None
     skill: float | None
+    skill_lower: float | None
+    skill_upper: float | None
     reference: Reference | None
     reference_rows: int
 
@@ -83,9 +89,11 @@ class TrackRecord:
         return self.kind == BASELINE
 
     @property
-    def enough(self) -> bool:
-        """Whether there is enough evidence to speak of a record."""
-        return self.n >= ENOUGH
+    def evidence(self) -> Level:
+        """How much the record rests on."""
+        if self.n == 0:
+            return "none"
+        return "little" if self.n < ENOUGH else "enough"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,22 +129,56 @@ async def track_records(
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
     """
-    wanted = [Pair(*pair) for pair in dict.fromkeys(map(tuple, pairs))]
+    wanted = [(agent, domain, as_of) for agent, domain in dict.fromkeys((one, other) for one, other in pairs)]
+    found, waiting = await dated_records(database, wanted, halflife_years=halflife_years, deadline=deadline)
+    records = sorted((record for _, record in found), key=lambda one: (one.domain, one.baseline, one.agent))
+    return TrackRecords(tuple(records), _moments(as_of, waiting)[0], waiting)
+
+
+async def dated_records(
+    database: Database, asked: Sequence[tuple[str, str, AsOf]], *, halflife_years: float, deadline: Deadline
+) -> tuple[list[tuple[AsOf, TrackRecord]], datetime | None]:
+    """
+    Return the record of each agent and domain as of each moment, in one statement and in the order asked.
+
+    Args:
+        asked: (agent, domain, moment); all moments on one clock.
+
+    Returns:
+        The moments as asked, each with its record; and the oldest statement that is not scored yet.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
+    """
+    if not asked:
+        return [], None
+    clock = asked[0][2].clock
     async with database.connection(deadline) as conn:
-        waiting, known_until, recorded_until = await _until(conn, as_of)
-        moments = {"clock": as_of.clock.value, "known_until": known_until, "recorded_until": recorded_until}
+        waiting = (await store.rows(conn, "settled_horizon"))[0]["waiting_since"]
+        moments = [_moments(as_of, waiting) for _, _, as_of in asked]
         found = await store.rows(
             conn,
             "track_records",
-            {"agents": [pair.agent for pair in wanted], "domains": [pair.domain for pair in wanted], **moments},
+            {
+                "agents": [agent for agent, _, _ in asked],
+                "domains": [domain for _, domain, _ in asked],
+                "clock": clock.value,
+                "known_until": [known for known, _ in moments],
+                "recorded_until": [recorded for _, recorded in moments],
+            },
         )
-        read = [await _read(conn, row, as_of.clock, min(known_until, recorded_until), halflife_years) for row in found]
-    bodies = posteriors([_evidence(step, halflife, known_until) for step, halflife in read])
+        read = [
+            await _read(conn, row, clock, min(moment), halflife_years)
+            for row, moment in zip(found, moments, strict=True)
+        ]
+    bodies = posteriors(
+        [_evidence(step, halflife, known) for (step, halflife), (known, _) in zip(read, moments, strict=True)]
+    )
     records = [
-        _record(row, step, halflife, body) for row, (step, halflife), body in zip(found, read, bodies, strict=True)
+        (as_of, _record(row, step, halflife, body))
+        for (_, _, as_of), row, (step, halflife), body in zip(asked, found, read, bodies, strict=True)
     ]
-    records.sort(key=lambda one: (one.domain, one.baseline, one.agent))
-    return TrackRecords(tuple(records), known_until, waiting)
+    return records, waiting
 
 
 async def track_pairs(database: Database, agents: Sequence[str] | None, *, deadline: Deadline) -> list[tuple[str, str]]:
@@ -158,24 +200,37 @@ async def scores_as_of(
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
     """
     async with database.connection(deadline) as conn:
-        until = min(as_of.known_until, as_of.recorded_until)
-        if as_of.clock is Clock.RECORDED:
-            _, known_until, recorded_until = await _until(conn, as_of)
-            until = min(known_until, recorded_until)
-        found = await store.rows(
-            conn, "scores_as_of", {"findings": list(findings), "clock": as_of.clock.value, "until": until}
-        )
+        given = {"findings": list(findings), "clock": as_of.clock.value, "until": await _scores_until(conn, as_of)}
+        found = await store.rows(conn, "scores_as_of", given)
     return {row.pop("finding_id"): row for row in found}
 
 
-async def _until(conn: Connection, as_of: AsOf) -> tuple[datetime | None, datetime, datetime]:
-    """Return since when scoring waits, and the moments to read at."""
-    waiting: datetime | None = (await store.rows(conn, "settled_horizon"))[0]["waiting_since"]
+async def scores_until(database: Database, as_of: AsOf, *, deadline: Deadline) -> datetime:
+    """
+    Return the latest moment, on the clock of *as_of*, of scores that count as of it.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: it could not be read in time; retryable.
+    """
+    if as_of.clock is Clock.KNOWN:
+        return min(as_of.known_until, as_of.recorded_until)
+    async with database.connection(deadline) as conn:
+        return await _scores_until(conn, as_of)
+
+
+async def _scores_until(conn: Connection, as_of: AsOf) -> datetime:
+    if as_of.clock is Clock.KNOWN:
+        return min(as_of.known_until, as_of.recorded_until)
+    return min(_moments(as_of, (await store.rows(conn, "settled_horizon"))[0]["waiting_since"]))
+
+
+def _moments(as_of: AsOf, waiting: datetime | None) -> tuple[datetime, datetime]:
+    """Return the moments to read at; on the recorded clock before the oldest statement that waits for its scores."""
     known_until, recorded_until = as_of.known_until, as_of.recorded_until
     if as_of.clock is Clock.RECORDED and waiting is not None:
         settled = waiting - timedelta(microseconds=1)
         known_until, recorded_until = min(known_until, settled), min(recorded_until, settled)
-    return waiting, known_until, recorded_until
+    return known_until, recorded_until
 
 
 async def _read(
@@ -200,11 +255,13 @@ def _evidence(step: Step | None, halflife_years: float, moment: datetime) -> Evi
 
 def _record(row: Row, step: Step | None, halflife_years: float, body: Posterior) -> TrackRecord:
     sums = step or Step(datetime.min.replace(tzinfo=UTC))
-    brier, log_score, gained, reference, compared = None, None, None, None, 0
+    brier, log_score = None, None
+    gained: tuple[Skill | None, Reference | None, int] = None, None, 0
     if sums.probabilities:
         brier, log_score = sums.brier_sum / sums.probabilities, sums.log_sum / sums.probabilities
         if row["kind"] != BASELINE:
-            gained, reference, compared = _skill(sums)
+            gained = _skill(sums)
+    found, reference, compared = gained
     return TrackRecord(
         agent=row["agent"],
         domain=row["domain"],
@@ -221,7 +278,9 @@ def _record(row: Row, step: Step | None, halflife_years: float, body: Posterior)
         halflife_years=halflife_years,
         brier=brier,
         log_score=log_score,
-        skill=gained,
+        skill=None if found is None else found.value,
+        skill_lower=None if found is None else found.lower,
+        skill_upper=None if found is None else found.upper,
         reference=reference,
         reference_rows=compared,
     )
@@ -232,7 +291,11 @@ def _evidence_weight(body: Posterior) -> float:
     return body.alpha + body.beta - 1.0
 
 
-def _skill(sums: Step) -> tuple[float | None, Reference, int]:
+def _skill(sums: Step) -> tuple[Skill | None, Reference, int]:
     if sums.common:
-        return skill(sums.common_sum, sums.reference_sum), "baselines", sums.common
-    return skill(sums.brier_sum, sums.base_sum), "own base rate", sums.probabilities
+        against_baselines = Comparison(
+            sums.common_sum, sums.reference_sum, sums.common_squares, sums.common_cross, sums.reference_squares
+        )
+        return skill(against_baselines), "baselines", sums.common
+    against_base_rate = Comparison(sums.own_sum, sums.base_sum, sums.own_squares, sums.own_cross, sums.base_squares)
+    return skill(against_base_rate), "own base rate", sums.probabilities

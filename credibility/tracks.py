@@ -5,10 +5,10 @@ Claims with the same ``target_at`` move together: they are one observation, thei
 of one clock; a step holds the sums that stand from its moment on, decayed to it, so that a read as of T takes the
 newest step at or before T and ages it by the rest. A step follows from what began or ended up to its moment alone.
 
-Beside the observations stand the proper scores of claims that gave a probability, over claims: their own Brier and log
-sums, the Brier sum of the baselines on the common ones, and that of the agent's own earlier base rate: (0.5 + times it
-happened) / (1 + answers) over its claims whose answer was known before the claim was made, as they stood when the
-claim was first scored.
+Beside the observations stand the proper scores of claims that gave a probability: their Brier and log sums, and two
+comparisons of Brier scores, by observation and decayed like it: with the baselines on the common claims, and with the
+agent's own earlier base rate, (0.5 + times it happened) / (1 + answers) over its claims whose answer was known before
+the claim was made, as they stood when the claim was first scored.
 
 A step follows from the one before it and from what changes at its moment. So a sweep need not begin at the beginning:
 from a stored step, with the observations that stand there and the base rates of the claims that still change, it goes
@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
+from math import fsum
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -66,8 +67,13 @@ class Step(NamedTuple):
         observations: distinct ``target_at`` with a scored claim.
         scored, correct, abstained: claims; an abstention is counted, not scored.
         weight, successes: decayed observations, and decayed sum of their means.
-        probabilities: scored claims that gave one; the sums after it are over them.
-        common: those that baselines answered too; ``common_sum`` is the agent's Brier sum there.
+        probabilities: scored claims that gave one; ``brier_sum`` and ``log_sum`` are over them, whatever their age.
+        common: those that baselines answered too.
+        common_sum, reference_sum: over them, the decayed Brier sums of the agent and of the baselines.
+        common_squares, common_cross, reference_squares: over observations, the products of those two sums of each,
+            with its weight squared: what the spread of their ratio follows from.
+        own_sum, base_sum, own_squares, own_cross, base_squares: the same over all probabilities, of the agent and of
+            its own earlier base rate.
         squares: sum over observations of their squared weights: ``weight² / squares`` is how many of equal weight they
             are worth.
     """
@@ -82,23 +88,35 @@ class Step(NamedTuple):
     probabilities: int = 0
     brier_sum: float = 0.0
     log_sum: float = 0.0
-    base_sum: float = 0.0
     common: int = 0
     common_sum: float = 0.0
     reference_sum: float = 0.0
+    common_squares: float = 0.0
+    common_cross: float = 0.0
+    reference_squares: float = 0.0
+    own_sum: float = 0.0
+    base_sum: float = 0.0
+    own_squares: float = 0.0
+    own_cross: float = 0.0
+    base_squares: float = 0.0
     squares: float = 0.0
 
 
-class Standing(NamedTuple):
+class Member(NamedTuple):
     """
-    An observation that stands at a step, whose claims will change after it.
+    A scored claim of an observation.
 
     Attributes:
-        scored, correct: its claims.
+        y: 1 right, 0 wrong.
+        happened: whether it happened, of a claim that gave a probability; else None, as what follows.
+        brier: of its own probability.
+        reference: the mean probability of the baselines, where there were any.
     """
 
-    scored: int
-    correct: int
+    y: int
+    happened: int | None
+    brier: float | None
+    reference: float | None
 
 
 class Start(NamedTuple):
@@ -107,12 +125,13 @@ class Start(NamedTuple):
 
     Attributes:
         step: the last one before the first change.
-        observations: by ``target_at``, those of them that change later; none of them was scored before it was true.
-        base_rates: of every claim that begins or ends later and gave a probability, by finding.
+        observations: by ``target_at``, the claims by finding of those that change later; none was scored before it was
+            true.
+        base_rates: of every claim that gave a probability and begins or ends later, or is in *observations*.
     """
 
     step: Step
-    observations: Mapping[datetime, Standing]
+    observations: Mapping[datetime, Mapping[str, Member]]
     base_rates: Mapping[str, float]
 
 
@@ -162,6 +181,16 @@ def _swept(sweep: _Sweep, changes: Sequence[_Change]) -> list[Step]:
     ]
 
 
+class _Briers(NamedTuple):
+    """Brier sums of one observation: the agent's, and those of what it is compared with."""
+
+    own: float = 0.0
+    other: float = 0.0
+
+
+_NONE = _Briers()
+
+
 @dataclass(slots=True)
 class _Observation:
     """
@@ -169,15 +198,44 @@ class _Observation:
 
     Attributes:
         anchor: from when it ages: ``target_at``, or when it was first scored if that came earlier.
+        members: its claims by finding.
+        stands: whether the sums count it.
+        mean, common, base: the share right and the Brier sums with which they do.
     """
 
     anchor: datetime
-    scored: int = 0
-    correct: int = 0
+    members: dict[str, Member]
+    stands: bool = False
+    mean: float = 0.0
+    common: _Briers = _NONE
+    base: _Briers = _NONE
 
-    @property
-    def mean(self) -> float:
-        return self.correct / self.scored
+
+@dataclass(slots=True)
+class _Comparison:
+    """Decayed Brier sums of the agent and of another over observations, and the sums of their products."""
+
+    own: float = 0.0
+    other: float = 0.0
+    own_squares: float = 0.0
+    cross: float = 0.0
+    other_squares: float = 0.0
+
+    def age(self, fade: float) -> None:
+        squared = fade * fade
+        self.own *= fade
+        self.other *= fade
+        self.own_squares *= squared
+        self.cross *= squared
+        self.other_squares *= squared
+
+    def change(self, weight: float, before: _Briers, now: _Briers) -> None:
+        squared = weight * weight
+        self.own += weight * (now.own - before.own)
+        self.other += weight * (now.other - before.other)
+        self.own_squares += squared * (now.own * now.own - before.own * before.own)
+        self.cross += squared * (now.own * now.other - before.own * before.other)
+        self.other_squares += squared * (now.other * now.other - before.other * before.other)
 
 
 class _Answers:
@@ -217,14 +275,43 @@ class _Sums:
     probabilities: int = 0
     brier_sum: float = 0.0
     log_sum: float = 0.0
-    base_sum: float = 0.0
     common: int = 0
-    common_sum: float = 0.0
-    reference_sum: float = 0.0
+    baselines: _Comparison = field(default_factory=_Comparison)
+    base_rate: _Comparison = field(default_factory=_Comparison)
     squares: float = 0.0
 
+    @classmethod
+    def of(cls, step: Step) -> _Sums:
+        """Return the sums of a step, to go on from."""
+        return cls(*step[1:11], _Comparison(*step[11:16]), _Comparison(*step[16:21]), step.squares)
 
-_VALUES = attrgetter(*Step._fields[1:])
+    def step(self, at: datetime) -> Step:
+        """Return what stands from *at* on."""
+        return Step._make((
+            at, self.observations, self.scored, self.correct, self.abstained, self.weight, self.successes,
+            self.probabilities, self.brier_sum, self.log_sum, self.common, *_COMPARED(self.baselines),
+            *_COMPARED(self.base_rate), self.squares,
+        ))  # fmt: skip
+
+    def age(self, fade: float) -> None:
+        """Let everything that decays lose weight."""
+        self.weight *= fade
+        self.successes *= fade
+        self.squares *= fade * fade
+        self.baselines.age(fade)
+        self.base_rate.age(fade)
+
+    def tidy(self) -> None:
+        """Leave nothing of what rounding left where no claim stands any more."""
+        if self.observations == 0:
+            self.weight = self.successes = self.squares = self.brier_sum = self.log_sum = 0.0
+        if self.common == 0:
+            self.baselines = _Comparison()
+        if self.probabilities == 0:
+            self.base_rate = _Comparison()
+
+
+_COMPARED = attrgetter("own", "other", "own_squares", "cross", "other_squares")
 
 
 class _Sweep:
@@ -243,76 +330,95 @@ class _Sweep:
         """Return the sweep as it stood after ``start.step``."""
         sweep = cls(halflife_years, None)
         sweep.now = start.step.at
-        sweep.sums = _Sums(*start.step[1:])
-        sweep.observations = {at: _Observation(at, *standing) for at, standing in start.observations.items()}
+        sweep.sums = _Sums.of(start.step)
         sweep.base_rates = dict(start.base_rates)
+        for at, members in start.observations.items():
+            one = sweep.observations[at] = _Observation(at, dict(members), stands=True)
+            one.mean, one.common, one.base = sweep.counted(one)
         return sweep
 
     def step(self, at: datetime, changes: Sequence[tuple[bool, Scored]]) -> Step:
         """Take in what begins and ends at a moment, and return what stands from it on."""
         if self.now is not None:
-            fade = decay(years_between(self.now, at), self.halflife_years)
-            self.sums.weight *= fade
-            self.sums.successes *= fade
-            self.sums.squares *= fade * fade
+            self.sums.age(decay(years_between(self.now, at), self.halflife_years))
         self.now = at
         for begins, score in changes:
             if score.happened is not None and self.answers is not None:
                 sign = 1 if begins else -1
                 self.answers.add(score.first_known_at, sign, sign * score.happened)
         for begins, score in changes:
-            self._count(at, score, 1 if begins else -1)
-        if self.sums.observations == 0:
-            # Nothing is scored any more: what rounding left must not stay.
-            self.sums = _Sums(abstained=self.sums.abstained)
-        return Step(at, *_VALUES(self.sums))
+            self._count(at, score, begins=begins)
+        # By moment, and each observation once for all that changed in it: the sums round the same every time.
+        for target_at in sorted({score.target_at for _, score in changes if score.y is not None}):
+            self._observe(at, target_at)
+        self.sums.tidy()
+        return self.sums.step(at)
 
-    def _count(self, at: datetime, score: Scored, sign: int) -> None:
-        sums = self.sums
+    def _count(self, at: datetime, score: Scored, *, begins: bool) -> None:
+        """Count a claim, and put it into its observation or take it out."""
+        sums, sign = self.sums, 1 if begins else -1
         if score.y is None:
             sums.abstained += sign
             return
-        self._observe(at, score.target_at, sign, score.y * sign)
         sums.scored += sign
         sums.correct += score.y * sign
+        one = self.observations.get(score.target_at)
+        if one is None:
+            one = self.observations[score.target_at] = _Observation(min(score.target_at, at), {})
+        if begins:
+            one.members[score.finding_id] = Member(score.y, score.happened, score.brier, score.reference)
+        else:
+            del one.members[score.finding_id]
         if score.brier is None or score.log_score is None or score.happened is None:
             return
+        self._note_base_rate(score)
         sums.probabilities += sign
         sums.brier_sum += sign * score.brier
         sums.log_sum += sign * score.log_score
-        sums.base_sum += sign * brier(self._base_rate(score), score.happened)
         if score.reference is not None:
             sums.common += sign
-            sums.common_sum += sign * score.brier
-            sums.reference_sum += sign * brier(score.reference, score.happened)
 
-    def _observe(self, at: datetime, target_at: datetime, scored: int, correct: int) -> None:
-        """Change one observation, and by as much the decayed sums."""
-        one = self.observations.get(target_at)
-        before = 0.0 if one is None else one.mean
-        new = one is None
-        if one is None:
-            one = self.observations[target_at] = _Observation(min(target_at, at))
-            self.sums.observations += 1
+    def counted(self, one: _Observation) -> tuple[float, _Briers, _Briers]:
+        """
+        Return the share right of an observation, and its Brier sums beside the baselines' and the base rate's.
+
+        Exact sums, rounded once: no matter in which order claims came and went.
+        """
+        if not one.members:
+            return 0.0, _NONE, _NONE
+        stated = [
+            (member.brier, member.reference, self.base_rates[finding], member.happened)
+            for finding, member in one.members.items()
+            if member.brier is not None and member.happened is not None
+        ]
+        common = [(own, brier(reference, hit)) for own, reference, _, hit in stated if reference is not None]
+        return (
+            sum(member.y for member in one.members.values()) / len(one.members),
+            _Briers(fsum(own for own, _ in common), fsum(other for _, other in common)),
+            _Briers(fsum(own for own, _, _, _ in stated), fsum(brier(rate, hit) for _, _, rate, hit in stated)),
+        )
+
+    def _observe(self, at: datetime, target_at: datetime) -> None:
+        """Change the decayed sums by as much as one observation changed."""
+        one, sums = self.observations[target_at], self.sums
         weight = decay(years_between(one.anchor, at), self.halflife_years)
-        one.scored += scored
-        one.correct += correct
-        if one.scored == 0:
+        mean, common, base = self.counted(one)
+        sums.successes += weight * (mean - one.mean)
+        sums.baselines.change(weight, one.common, common)
+        sums.base_rate.change(weight, one.base, base)
+        one.mean, one.common, one.base = mean, common, base
+        change = bool(one.members) - one.stands
+        one.stands = bool(one.members)
+        sums.observations += change
+        sums.weight += change * weight
+        sums.squares += change * weight * weight
+        if not one.stands:
             del self.observations[target_at]
-            self.sums.observations -= 1
-            self.sums.squares -= weight * weight
-            self.sums.weight -= weight
-            self.sums.successes -= weight * before
-            return
-        self.sums.weight += weight if new else 0.0
-        self.sums.squares += weight * weight if new else 0.0
-        self.sums.successes += weight * (one.mean - before)
 
-    def _base_rate(self, score: Scored) -> float:
-        """Return the base rate before the claim, the same for as long as the claim lives."""
-        rate = self.base_rates.get(score.finding_id)
-        if rate is None:
-            if self.answers is None:
-                raise LookupError(f"The base rate of {score.finding_id} was not given.")
-            rate = self.base_rates[score.finding_id] = self.answers.base_rate(score.predicted_at)
-        return rate
+    def _note_base_rate(self, score: Scored) -> None:
+        """Keep the base rate before a claim, the same for as long as the claim lives."""
+        if score.finding_id in self.base_rates:
+            return
+        if self.answers is None:
+            raise LookupError(f"The base rate of {score.finding_id} was not given.")
+        self.base_rates[score.finding_id] = self.answers.base_rate(score.predicted_at)

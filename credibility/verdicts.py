@@ -1,5 +1,14 @@
 """
-The verdict on a decision: that of the finding which it cites first. Pure.
+The verdict on a decision: its stance beside what came of the finding that it cites first. Pure.
+
+The finding says of which question the decision speaks; the stance says which answer bears it out. *Long* is right when
+it went up, *short* when it went down, *avoid* when it did not go up, *hold* when it did not go down. It goes up where
+the outcome of a *direction* metric is above zero, and where the event of a *binary* one happened. A *value* metric says
+how much and not whether it rose, so that it bears no decision out. Without a stance, or with *none*, there is no
+verdict; neither is there where the finding abstained.
+
+A stance counts that was known before the moment of which the finding speaks, as the citation does: a correction that
+comes later changes nothing.
 
 A citation counts that was known before the moment of which the finding speaks. One that is added later, when it shows
 who was right, says nothing about what the decision rested on; neither does the time ``at`` that its author gives it.
@@ -14,12 +23,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from credibility.history import Span, Statement, Steps, latest, unfold
+from credibility.history import Span, Statement, Steps, latest, standing, unfold
+from credibility.settlement import TOLERANCE
 from kg.asof import Clock
+from kg.metrics import Metric
 
 SUCCESS, FAILURE, PENDING = "success", "failure", "pending"
+
+BORNE_OUT: Final[Mapping[str, frozenset[int]]] = {
+    "long": frozenset({1}),
+    "short": frozenset({-1}),
+    "avoid": frozenset({-1, 0}),
+    "hold": frozenset({0, 1}),
+}
+"""Stance → the movements that bear it out: 1 up, 0 as it was, -1 down; a stance that is not here expects nothing."""
 
 
 class Citation(NamedTuple):
@@ -48,14 +67,16 @@ def verdicts(
     citations: Mapping[str, Sequence[Statement[Citation]]],
     scores: Mapping[str, Sequence[tuple[Span, int | None]]],
     targets: Mapping[str, datetime],
+    stances: Sequence[Statement[str | None]],
 ) -> Steps[str]:
     """
     Return how a decision stands at each moment on the known clock.
 
     Args:
         citations: identity of a link → its statements.
-        scores: finding id → when which y stands.
+        scores: finding id → when which movement stands; see :func:`movement`.
         targets: finding id → the moment of which it speaks.
+        stances: what was stated of the decision's own, in any order.
     """
     counted = {key: _in_time(statements, targets) for key, statements in citations.items()}
     links = {key: unfold(statements, Clock.KNOWN, latest) for key, statements in counted.items() if statements}
@@ -78,11 +99,30 @@ def verdicts(
             ),
             default=None,
         )
-        y = marks[first[-1]].at(moment) if first is not None and first[-1] in marks else None
-        return None if y is None else SUCCESS if y else FAILURE
+        moved = marks[first[-1]].at(moment) if first is not None and first[-1] in marks else None
+        if first is None or moved is None:
+            return None
+        target_at = targets.get(first[-1])
+        said = [one for one in stances if one.known_at <= moment and (target_at is None or one.known_at < target_at)]
+        right = BORNE_OUT.get(standing(said).value or "") if said else None
+        return None if right is None else SUCCESS if moved in right else FAILURE
 
     moments = {at for steps in (*links.values(), *marks.values()) for at in steps.times}
+    moments |= {one.known_at for one in stances}
     return Steps((moment, verdict(moment)) for moment in sorted(moments))
+
+
+def movement(metric: Metric | None, actual: float, *, abstained: bool) -> int | None:
+    """Return whether what *metric* measures went up (1), down (-1) or neither (0); None where it does not say."""
+    if metric is None or abstained:
+        return None
+    match metric.kind:
+        case "binary":
+            return 1 if round(actual) == 1 else -1
+        case "direction":
+            return 0 if abs(actual) <= TOLERANCE else 1 if actual > 0 else -1
+        case "value":
+            return None
 
 
 def _in_time(statements: Sequence[Statement[Citation]], targets: Mapping[str, datetime]) -> list[Statement[Citation]]:

@@ -17,6 +17,7 @@ from celery import shared_task
 
 import journal.runtime
 from checkpoints.alert_sending import send_due
+from checkpoints.memory_watch import watch_memory
 from checkpoints.notifiers import Notifier
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, StoreUnavailable
@@ -33,10 +34,19 @@ PASS_BUDGET_MS = 20_000
 """After that a pass begins no further message; beat asks for the next anyway."""
 
 
+WATCH_MEMORY = "checkpoints.watch_memory"
+
+WATCH_MEMORY_EVERY_S = 30.0
+"""How often the memory of each Valkey is looked at, in seconds."""
+
+WATCH_MEMORY_BUDGET_MS = 10_000
+
+
 class Runtime(journal.runtime.Runtime, Protocol):
-    """What sending needs beside the journal: the channels, by name."""
+    """What alerts need beside the journal: the channels, and the addresses of the Valkeys, by name."""
 
     notifiers: Mapping[str, Notifier]
+    valkeys: Mapping[str, str]
 
 
 lent: Lent[Runtime] = Lent()
@@ -56,8 +66,26 @@ def send_once() -> dict[str, int]:
     return asdict(done)
 
 
+def watch_memory_once() -> dict[str, float]:
+    """Look at the memory of each Valkey; a Postgres that is away hears of it with the next round."""
+    runtime = lent.get()
+    try:
+        return runtime.run(
+            lambda: watch_memory(runtime.database, runtime.valkeys, deadline=Deadline.after_ms(WATCH_MEMORY_BUDGET_MS))
+        )
+    except (StoreUnavailable, BudgetExceeded) as error:
+        log.warning("alerts.memory_not_watched", reason=str(error))
+        return {}
+
+
 # Celery has no types; what it makes of this function is called by name alone.
 @shared_task(name=SEND_ALERTS)  # type: ignore[untyped-decorator]
 def send_alerts() -> dict[str, int]:
     """Send what is due, as beat asks for it."""
     return send_once()
+
+
+@shared_task(name=WATCH_MEMORY)  # type: ignore[untyped-decorator]
+def watch_valkey_memory() -> dict[str, float]:
+    """Look at the memory of each Valkey, as beat asks for it."""
+    return watch_memory_once()

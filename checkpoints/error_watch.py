@@ -102,7 +102,7 @@ class ErrorWatch:
         async with self._database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
             # Whoever counts the same cause waits here, and then sees the alert.
             await do(conn, "error_counted", values)
-            if await rows(conn, "error_alert_open", {"about": about}):
+            if await rows(conn, "alert_open", {"about": about}):
                 return
             await raise_alert(
                 conn,

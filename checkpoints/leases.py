@@ -120,6 +120,12 @@ class Leases:
             )
         raise _refusal(row["status"], parameters, row["detail"])
 
+    async def stop_wanted(self, lease: Lease, *, deadline: Deadline) -> str | None:
+        """Return why the holder shall stop at its next safe point, such as a pause; None where it may go on."""
+        asked = {"analysis_id": lease.analysis_id}
+        found = await self._database.named("pause_stop_wanted", asked, deadline=deadline)
+        return found[0]["stop"] if found else None
+
     async def renew(self, lease: Lease, *, deadline: Deadline) -> Lease:
         """
         Show that the holder lives; return the lease with the moment at which it now runs out.

@@ -43,6 +43,7 @@ from checkpoints.model import Checkpoint, Deliverable, Failure, Kind, Lease
 from checkpoints.paid_calls import Owner, PaidCalls
 from checkpoints.recovery import Recovered, Recovery
 from checkpoints.store import Checkpoints
+from journal.arguments import checks_arguments
 from journal.cancelling import heed_cancellation
 from journal.clock import Clock
 from journal.database import Database
@@ -239,6 +240,7 @@ class Desk:
         return Session(self, lease, recovered)
 
 
+@checks_arguments
 class Session:
     """
     An agent at work; made by :meth:`Desk.begin`.
@@ -296,6 +298,15 @@ class Session:
     def current(self) -> str | None:
         """What comes next; None when everything is done."""
         return self.pending[0] if self.pending else None
+
+    async def stop_wanted(self, *, deadline: Deadline | None = None) -> str | None:
+        """
+        Return why the agent shall stop, such as that its analysis is being paused; None where it may go on.
+
+        To be asked between two subtasks. An agent that is told a reason leaves the block of its session; one that does
+        not within 60 s is fenced off.
+        """
+        return await self._desk.leases.stop_wanted(self.lease, deadline=deadline or Deadline.after_ms(BUDGET_MS))
 
     async def deliver(
         self,

@@ -60,7 +60,7 @@ class DeadAlerts:
         event, severity = death.event, severity_of(death.tier)
         DROPPED.labels(DELIVERY, death.tier.name.lower()).inc()
         about = id_of("dead events", severity.value, event.actor)
-        if await rows(conn, "error_alert_open", {"about": about}):
+        if await rows(conn, "alert_open", {"about": about}):
             return
         reason = f"The graph refused {event.kind} {event.key} of {event.actor} {death.attempts} times: {death.reason}"
         payload = {

@@ -12,6 +12,8 @@ from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import ImemError
 from journal.modes import BEHIND_S
+from kg.engine import Graph
+from kg.projection import compare
 from sync.metrics import BACKPRESSURE_ACTIVE, DELIVERY, QUEUE_DEPTH
 from sync.notice_metrics import DEEPEST
 
@@ -55,6 +57,8 @@ class Status:
         newest: the newest position, 0 in an empty journal.
         tiers: what stands where, all four of them.
         cycle_s: how long an event may wait because the applier looks no more often, in seconds.
+        mismatch: why the graph is no projection of this journal, as a sentence; none where it is.
+        compared: whether the graph could be asked.
     """
 
     leads: bool
@@ -63,6 +67,8 @@ class Status:
     newest: int
     tiers: tuple[Depth, ...]
     cycle_s: float = 0.0
+    mismatch: str | None = None
+    compared: bool = False
 
     @property
     def stuck(self) -> bool:
@@ -79,6 +85,7 @@ class Status:
             "lag_s": self.lag_s,
             "applied_s": self.applied_s,
             "newest": self.newest,
+            "graph": {"compared": self.compared, "mismatch": self.mismatch},
             "tiers": {
                 one.tier.name.lower(): {
                     "waiting": one.waiting, "retrying": one.retrying, "dead": one.dead, "oldest_s": one.oldest_s,
@@ -104,11 +111,12 @@ async def depths(database: Database, *, deadline: Deadline) -> tuple[Depth, ...]
     return tuple(Depth(tier, **found) for tier, found in counted.items())
 
 
-async def status(database: Database, *, cycle_s: float = 0.0, deadline: Deadline) -> Status:
+async def status(database: Database, graph: Graph | None = None, *, cycle_s: float = 0.0, deadline: Deadline) -> Status:
     """
     Return how the way into the graph stands.
 
     Args:
+        graph: compared with the journal where it can be asked.
         cycle_s: how long an event may wait because the applier looks no more often, in seconds.
 
     Raises:
@@ -117,7 +125,19 @@ async def status(database: Database, *, cycle_s: float = 0.0, deadline: Deadline
     tiers = await depths(database, deadline=deadline)
     [row] = await database.named("delivery_progress", deadline=deadline)
     lag_s = max((one.oldest_s for one in tiers if one.oldest_s is not None), default=0.0)
-    return Status(row["leads"], lag_s, row["applied_s"], row["newest"] or 0, tiers, cycle_s)
+    mismatch, compared = await _compared(database, graph, deadline)
+    return Status(row["leads"], lag_s, row["applied_s"], row["newest"] or 0, tiers, cycle_s, mismatch, compared)
+
+
+async def _compared(database: Database, graph: Graph | None, deadline: Deadline) -> tuple[str | None, bool]:
+    if graph is None:
+        return None, False
+    try:
+        return (await compare(database, graph, deadline=deadline)).mismatch, True
+    except ImemError as error:
+        if not error.retryable:
+            raise
+        return None, False
 
 
 async def watch_queue(

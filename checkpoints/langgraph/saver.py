@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from checkpoints.langgraph import history, work
+from checkpoints.langgraph.serializer import Serializer, TypeName
 from checkpoints.langgraph.waiting import Tasks, Threads
 from checkpoints.langgraph.work import Call, Rows, Work
 from journal.errors import BadInput
@@ -46,7 +47,9 @@ class Saver(BaseCheckpointSaver[str]):
     Args:
         pool: connections of threads, or of one loop; opened and closed by whoever made them.
         async_pool: connections of one loop, beside those of threads.
-        serde: LangGraph's own serializer by default, with its own limits on what it loads.
+        serde: what values are stored with; by default LangGraph's serializer, held to a list of types.
+        allow: types of one's own that states hold, beside those of that list (:data:`~.serializer.ALLOWED`): a value of
+            another type is refused when it is stored, and a row that names another builds nothing.
     """
 
     def __init__(
@@ -55,8 +58,11 @@ class Saver(BaseCheckpointSaver[str]):
         async_pool: AsyncConnectionPool[Any] | Tasks | None = None,
         *,
         serde: SerializerProtocol | None = None,
+        allow: Iterable[type | TypeName] = (),
     ) -> None:
-        super().__init__(serde=serde)
+        if serde is not None and tuple(allow):
+            raise BadInput("allow", "is for the saver's own serializer; one of your own knows what it builds.")
+        super().__init__(serde=serde or Serializer(allow))
         self._threads: Threads | None = None
         match pool:
             case Threads():

@@ -29,6 +29,7 @@ from journal.connection import BACKGROUND_TIMEOUT_S, GRACE_S, Connection, Parame
 from journal.database import translated
 from journal.deadline import Deadline
 from journal.errors import OutcomeUnknown, SchemaError
+from journal.pool import IDLE_LIMIT
 from journal.statements import sql
 
 T = TypeVar("T")
@@ -187,6 +188,7 @@ def _options(url: str) -> dict[str, Any]:
         "keepalives_interval": 5,
         "keepalives_count": 2,
         "tcp_user_timeout": 30_000,
+        "options": IDLE_LIMIT,
     }
     return {
         **{name: value for name, value in defaults.items() if name not in given},

@@ -1,0 +1,151 @@
+"""
+What the saver's rows may hold: plain values, and objects of types that are on a list.
+
+LangGraph's own serializer builds an object of any class that a row names, by importing its module and calling it.
+Whoever can write a row could have anything called. Here a row may name types of a list; any other is refused before
+it is imported. The same list counts when a value is stored, so that a type that is not on it is noticed then, and not
+on resuming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import ormsgpack
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from journal.errors import UnsupportedType
+
+TypeName = tuple[str, ...]
+"""Module and name of a type."""
+
+_MESSAGES: Final = {
+    "base": ("BaseMessage", "BaseMessageChunk"),
+    "human": ("HumanMessage", "HumanMessageChunk"),
+    "ai": ("AIMessage", "AIMessageChunk"),
+    "system": ("SystemMessage", "SystemMessageChunk"),
+    "chat": ("ChatMessage", "ChatMessageChunk"),
+    "tool": ("ToolMessage", "ToolMessageChunk"),
+    "function": ("FunctionMessage", "FunctionMessageChunk"),
+    "modifier": ("RemoveMessage",),
+}
+
+ALLOWED: Final[frozenset[TypeName]] = frozenset(
+    (module, name)
+    for module, names in {
+        "builtins": ("set", "frozenset"),
+        "collections": ("deque",),
+        "datetime": ("datetime", "date", "time", "timedelta", "timezone"),
+        "decimal": ("Decimal",),
+        "ipaddress": (
+            "IPv4Address", "IPv4Interface", "IPv4Network", "IPv6Address", "IPv6Interface", "IPv6Network",
+        ),
+        "pathlib": ("Path", "PosixPath", "WindowsPath"),
+        "pathlib._local": ("Path", "PosixPath", "WindowsPath"),
+        "re": ("compile",),
+        "uuid": ("UUID",),
+        "zoneinfo": ("ZoneInfo",),
+        "langgraph.store.base": ("Item", "GetOp"),
+        "langgraph.types": (
+            "Command", "Interrupt", "Overwrite", "PregelTask", "Send", "StateSnapshot", "TimeoutPolicy",
+        ),
+        "langchain_core.documents.base": ("Document",),
+        **{f"langchain_core.messages.{module}": names for module, names in _MESSAGES.items()},
+    }.items()
+    for name in names
+)  # fmt: skip
+"""What every saver builds: values of the standard library, and what LangGraph's own states are made of."""
+
+_METHODS: Final = frozenset({("datetime", "datetime", "fromisoformat")})
+"""The methods that a row may name, beside constructors."""
+
+_CONSTRUCTORS: Final = frozenset({0, 1, 2, 4, 5})
+_METHOD: Final = 3
+_ARRAY: Final = 6
+_DELTA: Final = 7
+"""The codes by which LangGraph's msgpack marks objects (``langgraph.checkpoint.serde.jsonplus``)."""
+
+_KINDS: Final = frozenset({"null", "bytes", "bytearray", "msgpack"})
+"""The kinds of values that this serializer writes, and reads."""
+
+
+class Serializer(JsonPlusSerializer):
+    """
+    LangGraph's serializer, held to a list of types.
+
+    Args:
+        allow: what it builds beside :data:`ALLOWED`: types, or their modules and names.
+    """
+
+    def __init__(self, allow: Iterable[type | TypeName] = ()) -> None:
+        self._names = ALLOWED | {_name_of(one) for one in allow}
+        super().__init__(allowed_msgpack_modules=tuple(self._names))
+
+    def with_msgpack_allowlist(self, extra_allowlist: Iterable[TypeName | type]) -> JsonPlusSerializer:
+        """Return a serializer that builds *extra_allowlist* as well; LangGraph asks for it where it is strict."""
+        names = {_name_of(one) for one in extra_allowlist}
+        return self if names <= self._names else Serializer(self._names | names)
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """
+        Return the kind and the bytes of a value.
+
+        Raises:
+            UnsupportedType: it holds an object of a type that is not on the list.
+        """
+        kind, data = super().dumps_typed(obj)
+        if kind == "msgpack":
+            self._look_through(data)
+        return kind, data
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """
+        Return the value that was stored.
+
+        Raises:
+            UnsupportedType: the row names a type that is not on the list, or is of a kind that is never written;
+                nothing was imported and nothing called.
+        """
+        kind, packed = data
+        if kind not in _KINDS:
+            raise UnsupportedType(
+                "value", f"a stored value is of the kind {kind[:80]!r}, which this saver never writes."
+            )
+        if kind == "msgpack":
+            self._look_through(packed)
+        return super().loads_typed(data)
+
+    def _look_through(self, packed: bytes) -> None:
+        """Look at every object in *packed*, however deep, and build none."""
+        refused: list[str] = []
+
+        def look(code: int, inner: bytes) -> None:
+            # What a hook raises does not pass msgpack: it is noted.
+            if code == _ARRAY:
+                return  # Numbers, by their type and shape: no class is named.
+            header = ormsgpack.unpackb(inner, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
+            if code != _DELTA and not self._is_allowed(code, header):
+                names = header[:2] if isinstance(header, list) else [f"an object of the code {code}"]
+                refused.append(".".join(map(str, names))[:200])
+
+        ormsgpack.unpackb(packed, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
+        if refused:
+            raise UnsupportedType(
+                "value",
+                f"{refused[0]!r} is not on the list of types that are stored and built.",
+                mend="A type of your own is given to the saver: ImemSaver.open(allow=[…]).",
+            )
+
+    def _is_allowed(self, code: int, header: Any) -> bool:
+        match header:
+            case [str(module), str(name), _, *_] if code in _CONSTRUCTORS:
+                return (module, name) in self._names
+            case [str(module), str(name), _, str(method)] if code == _METHOD:
+                return (module, name, method) in _METHODS
+            case _:
+                return False
+
+
+def _name_of(kind: type | TypeName) -> TypeName:
+    return (kind.__module__, kind.__name__) if isinstance(kind, type) else kind

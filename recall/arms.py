@@ -8,11 +8,13 @@ asked when.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
-from credibility.track_record import TrackRecord, scores_as_of, track_records
+from credibility.track_record import TrackRecord, scores_as_of, scores_until, track_records
+from journal.arguments import check_int
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.gateway import Gateway
@@ -24,6 +26,7 @@ from kg.views import OF_NO_SECTOR, TOP_PATTERNS, view
 from recall import rows as dating
 from recall.model import (
     Arm,
+    ClaimsSettled,
     Completeness,
     DebateItem,
     DebatesArm,
@@ -56,16 +59,29 @@ WITHOUT_GRAPH: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many of each an answer holds."""
+    """
+    How many of each an answer holds.
 
-    analyses: int = 10
-    findings: int = 5
+    Attributes:
+        analyses: analyses in a history.
+        findings: findings of an analysis.
+        detailed: analyses of a history whose findings are shown, the newest; of the others the conclusion is.
+    """
+
+    analyses: int = 30
+    findings: int = 40
     debates: int = 10
     speakers: int = 60
     contradictions: int = 20
     patterns: int = 10
     lessons: int = 10
     similar: int = 5
+    detailed: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse what is no whole number, by the name of the limit."""
+        for limit in fields(self):
+            check_int(f"limits.{limit.name}", getattr(self, limit.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +171,8 @@ async def about(ask: Question) -> SubjectArm:
 
 async def history(ask: Question) -> HistoryArm:
     """Return the newest analyses of the subject, and of its series, with what was found, decided and became of it."""
-    rows, total = await _found(ask, "company_history", ask.limits.analyses, findings_limit=ask.limits.findings)
+    wanted = {"detailed": ask.limits.detailed, "findings_limit": ask.limits.findings}
+    rows, total = await _found(ask, "company_history", ask.limits.analyses, **wanted)
     return await _history(ask, rows, total)
 
 
@@ -167,9 +184,12 @@ async def history_in_journal(ask: Question) -> HistoryArm:
 
 async def _history(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> HistoryArm:
     answer = await ask.dated(_history_refs(rows))
-    kept = dating.history(rows, answer, ask.limits.analyses, ask.limits.findings)
+    kept = dating.history(rows, answer, ask.limits.analyses, ask.limits.findings, ask.limits.detailed)
     shown = [finding for row in kept for finding in row["findings"]]
-    scores = await scores_as_of(ask.database, shown, ask.at, deadline=ask.deadline) if shown else {}
+    scores, claims = await asyncio.gather(
+        _scores(ask, shown),
+        claims_settled(ask, [row["analysis"] for row in kept]),
+    )
     items = [
         HistoryItem(
             subject_id=row["subject"],
@@ -181,10 +201,25 @@ async def _history(ask: Question, rows: Sequence[dict[str, Any]], total: int) ->
             ],
             findings_total=row["findings_total"],
             decisions=_decisions(row, answer),
+            claims=claims.get(row["analysis"]),
         )
         for row in kept
     ]
     return HistoryArm(items=items, total=max(total, len(items)))
+
+
+async def _scores(ask: Question, findings: Sequence[str]) -> Mapping[str, Any]:
+    return await scores_as_of(ask.database, findings, ask.at, deadline=ask.deadline) if findings else {}
+
+
+async def claims_settled(ask: Question, analyses: Sequence[str]) -> dict[str, ClaimsSettled]:
+    """Return how the claims of the given analyses turned out, by analysis; those without a claim are left out."""
+    if not analyses:
+        return {}
+    until = await scores_until(ask.database, ask.at, deadline=ask.deadline)
+    given = {"analyses": list(analyses), "clock": ask.at.clock.value, "until": until, **ask.at.limits}
+    rows = await ask.database.named("claims_of_analyses", given, deadline=ask.deadline)
+    return {row.pop("analysis_id"): ClaimsSettled.model_validate(row) for row in rows}
 
 
 async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[dict[str, Any]]:
@@ -193,6 +228,7 @@ async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[
         "parts_of_analyses", {"analyses": list(analyses), **ask.at.limits}, deadline=ask.deadline
     )
     parts: dict[tuple[str, str], list[str]] = {}
+    detailed = set(analyses[: ask.limits.detailed])
     for row in rows:
         parts.setdefault((row["analysis_id"], row["kind"]), []).append(row["key"])
     return [
@@ -201,7 +237,7 @@ async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[
             "own": True,
             "analysis": key,
             "performed_by": [],
-            "findings": parts.get((key, "Finding"), []),
+            "findings": parts.get((key, "Finding"), []) if key in detailed else [],
             "findings_total": len(parts.get((key, "Finding"), [])),
             "decisions": [{"decision": decision, "outcomes": []} for decision in parts.get((key, "Decision"), [])],
         }
@@ -367,9 +403,11 @@ def track_record(one: TrackRecord) -> TrackRecordItem:
         brier=one.brier,
         log_score=one.log_score,
         skill=one.skill,
+        skill_lower=one.skill_lower,
+        skill_upper=one.skill_upper,
         reference=one.reference,
         reference_rows=one.reference_rows,
-        enough=one.enough,
+        evidence=one.evidence,
         baseline=one.baseline,
     )
 

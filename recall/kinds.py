@@ -77,7 +77,7 @@ def _of_speakers(arm: TrackRecordsArm) -> frozenset[str]:
 
 SUBJECT: Final = ArmKind("subject", SubjectArm, arms.about, own_record=True)
 HISTORY: Final = ArmKind(
-    "history", HistoryArm, arms.history, (arms.history_in_journal,), limits=("analyses", "findings")
+    "history", HistoryArm, arms.history, (arms.history_in_journal,), limits=("analyses", "detailed", "findings")
 )
 SIMILAR: Final = ArmKind(
     "similar_analyses",

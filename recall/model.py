@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from journal.modes import Mode
-from recall.markdown import DEFAULT_CHARS, render
+from recall.markdown import render
 
 
 class Value(BaseModel):
@@ -117,13 +117,41 @@ class Performer(Value):
     role: str | None = None
 
 
+class ClaimsSettled(Value):
+    """
+    How the claims of an analysis turned out.
+
+    Attributes:
+        claims: how many of its findings an outcome can settle.
+        settled, right, wrong: of them; those that are neither right nor wrong took no side.
+        right_agents, wrong_agents: whose they were.
+        metric: what all of them are about, where that is one number at one time.
+        actual: what it was, where it is known.
+        settled_at: since when the last of the settled ones is settled.
+        due_at: when the first of the others falls due.
+    """
+
+    claims: int
+    settled: int
+    right: int
+    wrong: int
+    right_agents: list[str] = Field(default_factory=list)
+    wrong_agents: list[str] = Field(default_factory=list)
+    metric: str | None = None
+    actual: float | None = None
+    settled_at: datetime | None = None
+    due_at: datetime | None = None
+
+
 class HistoryItem(Value):
     """
     An analysis with what was found, decided and became of it.
 
     Attributes:
         subject_id: what it is about: the subject asked about, or another question of its series.
+        performed_by, findings: of the first analyses of a history alone (:attr:`Limits.detailed`).
         findings_total: how many findings it has; ``findings`` holds the most important ones.
+        claims: how those of its findings turned out that an outcome can settle; none without any.
     """
 
     subject_id: str
@@ -132,6 +160,7 @@ class HistoryItem(Value):
     findings: list[SettledFinding] = Field(default_factory=list)
     findings_total: int = 0
     decisions: list[TakenDecision] = Field(default_factory=list)
+    claims: ClaimsSettled | None = None
 
 
 class SimilarItem(Value):
@@ -143,6 +172,7 @@ class SimilarItem(Value):
         like: key of the analysis that it is like.
         score: how alike they are, 0 to 1 (:mod:`kg.similarity`).
         decisions: what was decided after it, with the verdict that stood.
+        claims: how its claims turned out; none without any.
     """
 
     subject_id: str
@@ -150,6 +180,7 @@ class SimilarItem(Value):
     like: str
     score: float
     decisions: list[TakenDecision] = Field(default_factory=list)
+    claims: ClaimsSettled | None = None
 
 
 class DebateItem(Value):
@@ -220,8 +251,9 @@ class TrackRecordItem(Value):
         right, abstained: of them; abstentions are counted, not scored.
         mean, lower, upper: decayed posterior share right with its 95 % interval.
         brier, log_score: mean scores of stated probabilities; lower Brier is better.
-        skill: Brier skill against *reference*, on *reference_rows* claims; above zero is better than it.
-        enough: whether n is enough to speak of a record.
+        skill: decayed Brier skill against *reference*, on *reference_rows* claims; above zero is better than it.
+        skill_lower, skill_upper: its 95 % interval; None where one observation is all there is.
+        evidence: ``none`` where nothing is scored, ``little`` below fifteen observations, else ``enough``.
         baseline: a reference for others, not ranked.
     """
 
@@ -238,10 +270,23 @@ class TrackRecordItem(Value):
     brier: float | None
     log_score: float | None
     skill: float | None
+    skill_lower: float | None
+    skill_upper: float | None
     reference: str | None
     reference_rows: int
-    enough: bool
+    evidence: Literal["none", "little", "enough"]
     baseline: bool
+
+
+class DatedTrackRecord(TrackRecordItem):
+    """
+    A track record as of a moment.
+
+    Attributes:
+        as_of: the moment: the one asked for, or an earlier one up to which everything is in place.
+    """
+
+    as_of: datetime
 
 
 class Arm(Value):
@@ -257,6 +302,7 @@ class Arm(Value):
         error: of an unavailable one, ``QUERY_TIMEOUT_EXHAUSTED`` or ``STORE_UNAVAILABLE``.
         fallback_exhausted: whether all that could stand in was tried in vain: an empty answer then says nothing.
         mode: how well the institution could answer, where the arm was asked for alone; a briefing says it for all.
+        late_ms: by how many milliseconds it missed its deadline, where the arm was asked for alone; None if it did not.
     """
 
     quality: Quality = Quality.EXACT
@@ -267,6 +313,7 @@ class Arm(Value):
     error: str | None = None
     fallback_exhausted: bool | None = None
     mode: Mode | None = None
+    late_ms: float | None = None
 
 
 class HistoryArm(Arm):
@@ -291,6 +338,12 @@ class DebatesArm(Arm):
     """Debates on the subject and how they ended, newest first."""
 
     items: list[DebateItem] = Field(default_factory=list)
+
+
+class TrackRecordsTable(Arm):
+    """Track records of many agents as of many moments: by moment, domain and name; baselines last in a domain."""
+
+    items: list[DatedTrackRecord] = Field(default_factory=list)
 
 
 class TrackRecordsArm(Arm):
@@ -334,9 +387,11 @@ class Briefing(Value):
         asked_as_of: the T that was asked for; an earlier ``as_of`` means that not everything up to it was in place yet.
         complete_until: everything recorded by then is in the answer; none when the journal could not say.
         mode: how well the institution could answer: ``normal``; ``degraded_read`` where a part is less than exact;
-            ``read_only`` where the journal did not answer; ``recovering`` where the graph was far behind it.
+            ``read_only`` where there is evidence that Postgres is away; ``recovering`` where the graph was far behind.
         for_agent: for whom.
         took_ms: how long it took, in milliseconds; not part of the Markdown.
+        late_ms: by how many milliseconds it missed its deadline, in a process or on a machine with too much to do; None
+            if it did not.
     """
 
     subject: Subject
@@ -347,6 +402,7 @@ class Briefing(Value):
     mode: Mode = Mode.NORMAL
     for_agent: str | None = None
     took_ms: float = 0.0
+    late_ms: float | None = None
     history: HistoryArm
     similar_analyses: SimilarArm = Field(default_factory=SimilarArm)
     debates: DebatesArm
@@ -370,13 +426,17 @@ class Briefing(Value):
         """Return it as JSON types."""
         return self.model_dump(mode="json", exclude_none=True)
 
-    def to_markdown(self, max_chars: int = DEFAULT_CHARS) -> str:
+    def to_markdown(self, *, max_tokens: int | None = None, max_chars: int | None = None) -> str:
         """
-        Return it as Markdown of at most *max_chars* characters, byte for byte the same for the same answer.
+        Return it as Markdown within a bound, byte for byte the same for the same answer.
 
-        What does not fit is cut from the oldest end of the arms, and said.
+        What is worth most is shown; what is left out is told at the end, with the calls that get it.
+
+        Args:
+            max_tokens: tokens at most, by the estimate of :func:`recall.markdown.tokens`; 1,900 where none is given.
+            max_chars: characters at most, instead.
 
         Raises:
-            BadInput: *max_chars* is too small for even the headings.
+            BadInput: both are given, or the bound is too small for even the headings.
         """
-        return render(self, max_chars)
+        return render(self, max_tokens, max_chars)

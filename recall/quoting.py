@@ -3,7 +3,8 @@ Stored text, quoted as data.
 
 Whatever an agent or a source once wrote goes into other agents' prompts. It is shown inline, bounded, in quotation
 marks and with everything escaped by which it could end them, begin a line, a heading, a code block or a tag of its
-own: a finding that says "ignore your instructions" is somebody's words and stays so.
+own: a finding that says "ignore your instructions" is data and stays so. Names and keys are no exception: one without
+a blank in it can be an instruction too.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ NAME_CHARS = 90
 _VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Variation selectors: marks that do not show, in which a text of any length can be hidden."""
 _BLANK = re.compile(r"\s+")
-_ACTIVE = re.compile(r'([\\`*\[\]<>|"~$])')
-_ONE_WORD = re.compile(r"[\w.:/@+,&'-]+")
+_ACTIVE = re.compile(r'([\\`*\[\]<>|"])')
 _BLANK_LOOKING = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 """Characters of letters and symbols that show nothing."""
 
@@ -57,14 +57,8 @@ def quoted(text: str, limit: int = TEXT_CHARS) -> str:
 
 
 def name(text: str, limit: int = NAME_CHARS) -> str:
-    """
-    Return a name or key, bounded and harmless: bare where it is one word, else as a quotation.
-
-    Several words can be a sentence, and a sentence can be an instruction.
-    """
-    kept, left_out = _cut(_plain(text), limit)
-    if _ONE_WORD.fullmatch(kept) and not left_out:
-        return kept
+    """Return a name or key as a quotation of at most *limit* characters of it."""
+    kept, left_out = _cut(_plain(str(text)), limit)
     return f'"{_ACTIVE.sub(_escape, kept)}{"…" if left_out else ""}"'
 
 

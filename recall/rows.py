@@ -40,11 +40,18 @@ def newest(rows: Iterable[Row], answer: Answer, column: str, kind: str, field: s
     return kept
 
 
-def history(rows: Iterable[Row], answer: Answer, limit: int, findings_limit: int) -> list[Row]:
-    """Return rows of ``company_history``, own ones before those of the series, each with its weightiest findings."""
+def history(rows: Iterable[Row], answer: Answer, limit: int, findings_limit: int, detailed: int) -> list[Row]:
+    """Return rows of ``company_history``, own ones before those of the series; the first ones name their findings."""
     kept = newest(rows, answer, "analysis", "Analysis", "date")
     kept.sort(key=lambda row: not row["own"])
-    return [{**row, "findings": weightiest(row["findings"], answer)[:findings_limit]} for row in kept[:limit]]
+    return [
+        {
+            **row,
+            "findings": weightiest(row["findings"], answer)[:findings_limit] if place < detailed else [],
+            "performed_by": row["performed_by"] if place < detailed else [],
+        }
+        for place, row in enumerate(kept[:limit])
+    ]
 
 
 def weightiest(findings: Iterable[str], answer: Answer) -> list[str]:
@@ -93,7 +100,7 @@ _Finish = Callable[[Sequence[Row], Answer, Mapping[str, Any]], list[Row]]
 _FINISHED: Final[Mapping[str, tuple[Callable[[Iterable[Row]], list[Ref]], _Finish]]] = {
     "company_history": (
         _history_refs,
-        lambda rows, answer, given: history(rows, answer, given["limit"], given["findings_limit"]),
+        lambda rows, answer, given: history(rows, answer, given["limit"], given["findings_limit"], given["detailed"]),
     ),
     "debates_of_subject": (
         _refs("debate", "Debate"),

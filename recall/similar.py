@@ -10,14 +10,16 @@ many does the index help, which looks at part of them; the answer then says so.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kg.asof import Answer, Clock, Ref, active_among
+from kg.asof import Clock, Dated, active_among
+from kg.catalog import subject_ref
 from kg.neighbours import features_of, model_version
 from kg.similarity import CANDIDATES, NEIGHBOURS, SERVED, reranked
-from recall.arms import Question, record
+from recall.arms import Question, claims_settled, record
 from recall.model import Completeness, Quality, SimilarArm, SimilarItem, TakenDecision
 
 NEWEST: Final = 3
@@ -28,6 +30,9 @@ FEWER: Final = 5
 
 FRESH_S: Final = 60.0
 """How long a new analysis may take until it is found, in seconds."""
+
+_MARKET: Final = "market:"
+_NUMBERS: Final = re.compile(r"[\W\d_]+")
 
 COUNTED: Final = 10_000
 """Statements that wait to be compared are counted up to here."""
@@ -97,13 +102,11 @@ async def _like(ask: Question, keys: Sequence[str] | None, newest: int, min_scor
     best: dict[str, _Found] = {}
     for one in sorted(looked.found, key=lambda one: (-one.score, one.key, one.like)):
         best.setdefault(one.key, one)
-    items, behind = await asyncio.gather(
-        _items(ask, list(best.values())[: ask.limits.similar]), _behind(ask, looked.own)
-    )
+    (items, total), behind = await asyncio.gather(_items(ask, list(best.values())), _behind(ask, looked.own))
     reason = looked.reason or behind
     quality = Quality.EXACT if reason is None else Quality.PARTIAL
     return SimilarArm(
-        items=items, total=len(best), quality=quality, reason=reason, model_version=looked.model_version,
+        items=items, total=total, quality=quality, reason=reason, model_version=looked.model_version,
     )  # fmt: skip
 
 
@@ -174,35 +177,75 @@ async def _behind(ask: Question, own: Sequence[str]) -> str | None:
 # What they say
 
 
-async def _items(ask: Question, found: Sequence[_Found]) -> list[SimilarItem]:
-    """Return the neighbours that were known, with what was decided after them."""
+async def _items(ask: Question, found: Sequence[_Found]) -> tuple[list[SimilarItem], int]:
+    """Return the neighbours to be shown that were known, with what came of them, and how many there are in all."""
     if not found:
-        return []
-    given = {"analyses": [one.key for one in found], **ask.at.limits}
-    parts = await ask.database.named("parts_of_analyses", given, deadline=ask.deadline)
-    decided: dict[str, list[str]] = {}
-    for row in parts:
-        if row["kind"] == "Decision":
-            decided.setdefault(row["analysis_id"], []).append(row["key"])
-    refs: list[Ref] = [("Analysis", one.key) for one in found]
-    refs += [("Decision", key) for keys in decided.values() for key in keys]
-    answer = await ask.dated(refs)
-    return [
+        return [], 0
+    known = (await ask.dated(("Analysis", one.key) for one in found)).records
+    alike = [(one, known["Analysis", one.key]) for one in found if ("Analysis", one.key) in known]
+    alike = await _of_other_questions(ask, alike)
+    # Scores are told to two digits: those of one telling are equals, and the newest of them says most.
+    alike.sort(key=lambda pair: pair[0].key)
+    alike.sort(key=lambda pair: str(pair[1].core["date"]), reverse=True)
+    alike.sort(key=lambda pair: round(pair[0].score, 2), reverse=True)
+    shown = alike[: ask.limits.similar]
+    keys = [one.key for one, _ in shown]
+    decided, claims = await asyncio.gather(_decided(ask, keys), claims_settled(ask, keys))
+    items = [
         SimilarItem(
             subject_id=analysis.core["subject_id"],
             analysis=record(analysis),
             like=one.like,
             score=one.score,
-            decisions=_decisions(decided.get(one.key, []), answer),
+            decisions=decided.get(one.key, []),
+            claims=claims.get(one.key),
         )
-        for one in found
-        if (analysis := answer.records.get(("Analysis", one.key))) is not None
+        for one, analysis in shown
     ]
+    return items, len(alike)
 
 
-def _decisions(keys: Sequence[str], answer: Answer) -> list[TakenDecision]:
-    found = [answer.records[ref] for key in keys if (ref := ("Decision", key)) in answer.records]
-    return [TakenDecision(decision=record(one)) for one in found]
+async def _of_other_questions(ask: Question, alike: list[tuple[_Found, Dated]]) -> list[tuple[_Found, Dated]]:
+    """
+    Return those whose question is another one than the subject's.
+
+    The same words with other numbers are one question at another time or horizon, and its series is its history.
+    """
+    subjects = {str(analysis.core["subject_id"]) for _, analysis in alike} | {ask.subject_id}
+    refs = {subject_id: subject_ref(subject_id) for subject_id in subjects if subject_id.startswith(_MARKET)}
+    if ask.subject_id not in refs:
+        return alike
+    known = (await ask.dated(refs.values())).records
+    asked = {subject_id: _asks(known.get(ref)) for subject_id, ref in refs.items()}
+    own = asked[ask.subject_id]
+    return [
+        pair for pair in alike
+        if own.isdisjoint(asked.get(str(pair[1].core["subject_id"]), frozenset()))
+    ]  # fmt: skip
+
+
+def _asks(market: Dated | None) -> frozenset[str]:
+    """Return by what a question is known again: its words without numbers, and its series."""
+    if market is None:
+        return frozenset()
+    series = market.get("series_id")
+    words = " ".join(_NUMBERS.sub(" ", str(market.core["question"]).lower()).split())
+    return frozenset({f"asks {words}", *([f"series {series}"] if series is not None else ())})
+
+
+async def _decided(ask: Question, analyses: Sequence[str]) -> dict[str, list[TakenDecision]]:
+    """Return what was decided after each of the given analyses."""
+    if not analyses:
+        return {}
+    given = {"analyses": list(analyses), **ask.at.limits}
+    parts = await ask.database.named("parts_of_analyses", given, deadline=ask.deadline)
+    keys = [(row["analysis_id"], row["key"]) for row in parts if row["kind"] == "Decision"]
+    answer = await ask.dated(("Decision", key) for _, key in keys)
+    found: dict[str, list[TakenDecision]] = {}
+    for analysis, key in keys:
+        if (decision := answer.records.get(("Decision", key))) is not None:
+            found.setdefault(analysis, []).append(TakenDecision(decision=record(decision)))
+    return found
 
 
 async def subject_of(ask: Question, what: str) -> str | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import neo4j.time
 
-from credibility.track_record import track_pairs, track_records
+from credibility.track_record import dated_records, track_pairs, track_records
 from journal.actors import Action, Resource, ResourceType
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded
@@ -25,6 +25,7 @@ from recall.brief import Recall
 from recall.kinds import PARTS
 from recall.model import (
     Arm,
+    DatedTrackRecord,
     DebateItem,
     DebateOnFile,
     DebateTurn,
@@ -33,6 +34,7 @@ from recall.model import (
     SimilarArm,
     Text,
     TrackRecordsArm,
+    TrackRecordsTable,
 )
 from recall.rows import active_patterns, finished
 
@@ -92,13 +94,16 @@ async def part(
         UnknownSubject, BadInput, PermissionDenied: as a briefing.
         PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
     """
-    limits = Limits() if limit is None else Limits(*(bounded(limit),) * 8)
+    limits = Limits() if limit is None else Limits(*(bounded(limit),) * 9)
     asked, on = checked(as_of, clock)
     which = PARTS[name]
     inquiry = await recall.inquire(subject, (which,), asked=asked, on=on, limits=limits, deadline=deadline)
     try:
         async with asyncio.timeout(deadline.left_s()):
-            arm = (await inquiry.at_once((which,))).get(name) or await inquiry.arm(which)
+            shown = await inquiry.at_once((which,))
+        if name not in shown:
+            shown[name] = await recall.sources.assembly.in_time(inquiry.arm(which), deadline)
+        arm: Arm = shown[name]
         _, mode = await recall.stood(inquiry, whole=arm.quality is Quality.EXACT)
     except TimeoutError as error:
         raise BudgetExceeded("It was not there before the deadline.") from error
@@ -106,7 +111,7 @@ async def part(
         await inquiry.end()
     if not isinstance(arm, kind):
         raise TypeError(f"The arm {name} is no {kind.__name__}.")
-    return arm.model_copy(update={"mode": mode})
+    return arm.model_copy(update={"mode": mode, "late_ms": deadline.late_ms()})
 
 
 async def similar_to(
@@ -135,13 +140,14 @@ async def similar_to(
         subject_id = await similar.subject_of(ask, what)
         if subject_id is not None:
             return await similar.analyses_like(replace(ask, subject_id=subject_id), what, min_score=min_score)
-        subject_id = await recall.subject(what, deadline=deadline)
+        subject_id = await recall.subject(what, at, deadline=deadline)
         return await similar.analyses(replace(ask, subject_id=subject_id), min_score=min_score)
 
     arm = await recall.gateway.authorize_and_execute(
         Resource(ResourceType.GRAPH, what), Action.READ, answer, deadline=deadline
     )
-    return arm.model_copy(update={"mode": recall.mode(opening, whole=arm.quality is Quality.EXACT)})
+    mode = recall.mode(opening, whole=arm.quality is Quality.EXACT)
+    return arm.model_copy(update={"mode": mode, "late_ms": deadline.late_ms()})
 
 
 def bounded(limit: int) -> int:
@@ -180,6 +186,65 @@ async def agent_records(
     return await recall.gateway.authorize_and_execute(
         Resource(ResourceType.CREDIBILITY, agent, owner=agent), Action.READ, ask, deadline=deadline
     )
+
+
+MOST_RECORDS: Final = 10_000
+"""Track records of one call: agents times domains times moments."""
+
+
+async def many_records(
+    recall: Recall,
+    agents: Sequence[str] | None,
+    domains: Sequence[str] | None,
+    *,
+    as_of: Sequence[datetime] | None,
+    clock: str,
+    deadline: Deadline,
+) -> TrackRecordsTable:
+    """
+    Return the track records of many agents in many domains as of many moments, read in one statement.
+
+    Raises:
+        BadInput: more than :data:`MOST_RECORDS` are asked for.
+        PermissionDenied: an agent reads its own alone.
+    """
+    _, on = checked(None, clock)
+    asked = [None] if as_of is None else [checked(one, clock)[0] for one in as_of]
+    _, opening = await recall.begin(None, clock, deadline)
+    moments = [opening.at(one, on) for one in asked]
+    gateway = recall.gateway
+    named = None if agents is None else list(dict.fromkeys(agents))
+    # Asked for by name on both sides, an empty record is an answer; else it would say who was there later.
+    by_name = named is not None and domains is not None
+
+    async def ask() -> TrackRecordsTable:
+        pairs = await track_pairs(gateway.database, named, deadline=deadline)
+        if domains is not None:
+            wanted = named if named is not None else sorted({agent for agent, _ in pairs})
+            pairs = [(agent, domain) for agent in wanted for domain in dict.fromkeys(domains)]
+        if len(pairs) * len(moments) > MOST_RECORDS:
+            raise BadInput("agents", f"times domains times moments must be at most {MOST_RECORDS:,}.")
+        found, waiting = await dated_records(
+            gateway.database,
+            [(*pair, moment) for moment in moments for pair in pairs],
+            halflife_years=recall.halflife_years,
+            deadline=deadline,
+        )
+        shown = [(moment, one) for moment, one in found if one.n or one.abstained or by_name]
+        shown.sort(key=lambda one: (one[0].at, one[1].domain, one[1].baseline, one[1].agent))
+        items = [DatedTrackRecord(as_of=moment.at, **arms.track_record(one).model_dump()) for moment, one in shown]
+        table = TrackRecordsTable(items=items, total=len(items), mode=recall.mode(opening))
+        if waiting is not None and any(waiting <= moment.recorded_until for moment in moments):
+            return table.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
+        return table
+
+    def credibility_of(agent: str | None) -> Resource:
+        return Resource(ResourceType.CREDIBILITY, agent, owner=agent)
+
+    # What may not be read is what is denied, and audited by its name; of all that may be, one check is as good as many.
+    owners: list[str | None] = [None] if named is None else [*named] or [gateway.actor.id]
+    strange = next((one for one in owners if not gateway.may(credibility_of(one), Action.READ)), owners[0])
+    return await gateway.authorize_and_execute(credibility_of(strange), Action.READ, ask, deadline=deadline)
 
 
 async def debate(

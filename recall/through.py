@@ -34,10 +34,12 @@ from kg.asof import AsOf, Clock, dated
 from kg.catalog import subject_ref
 from kg.engine import Graph
 from recall.arms import Limits, Question
+from recall.assembly import AssemblyTime
 from recall.kinds import MOST_STEPS, ArmKind, schema_of
 from recall.model import AWAY, EXHAUSTED, Arm, Quality
 from recall.opening import Opening, open_question, pattern_epoch
 from recall.sealing import sealed
+from recall.subjects import PRESENT
 from recall.watching import Outcome, Watch
 
 A = TypeVar("A", bound=Arm)
@@ -98,6 +100,7 @@ class Sources:
         journal: which journal this is: answers of another are others.
         seen: what the process remembers.
         watch: counts what is asked.
+        assembly: how long before an answer its sections are due.
     """
 
     gateway: Gateway
@@ -107,6 +110,7 @@ class Sources:
     journal: str = ""
     seen: Seen = field(default_factory=Seen)
     watch: Watch = field(default_factory=Watch)
+    assembly: AssemblyTime = field(default_factory=AssemblyTime)
 
 
 @dataclass(slots=True)
@@ -242,6 +246,19 @@ class Inquiry:
     async def standing(self) -> Standing | None:
         """Return what had changed when it was looked; None where nobody could say."""
         return next((one.standing for one in (await self._all_found()).values()), None)
+
+    async def moment(self) -> AsOf:
+        """
+        Return the moment by which the subject must have been known; of the present nothing that is there is hidden.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: nobody can say in time.
+        """
+        if self.asked is None and self.on is Clock.KNOWN:
+            return PRESENT
+        if self.asked is not None and self._complete():
+            return AsOf(self.asked, self.on, self.asked)
+        return (await self.opening()).at(self.asked, self.on)
 
     async def opening(self, since_s: float = ANY_TIME) -> Opening:
         """

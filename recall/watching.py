@@ -145,7 +145,7 @@ class Watch:
         log.warning("recall.timeouts", query=query, timeouts=late, asked=asked)
         try:
             async with database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
-                if not await rows(conn, "error_alert_open", {"about": about}):
+                if not await rows(conn, "alert_open", {"about": about}):
                     await raise_alert(conn, alert)
         except ImemError as error:
             log.warning("recall.timeouts_not_told", query=query, reason=str(error))

@@ -1,0 +1,98 @@
+"""
+Where a text begins to say something: the first sentences of a report, without what stands before them.
+
+Reports of language models begin with a heading, a table or a rule, and speeches with words to the audience ("Look, let
+me be direct with you"). A quotation of two lines that spends them on these tells nothing. So structure is left out, and
+so are first sentences that address somebody and name no figure. Nothing is reworded, and what was skipped is marked.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LOOKED_AT: Final = 8000
+"""Characters of a text that are looked at; what begins later is no beginning."""
+
+MOST_SKIPPED: Final = 8
+"""Sentences at most that are taken for an address to the audience."""
+
+_STRUCTURE = re.compile(r"\s*(?:\||#|```|~~~|<[a-z/!]|(?:[-*_=]\s*){3,}$)")
+"""A line of a table, a heading, a fence, a tag, or a rule."""
+
+_MARKER = re.compile(r"^\s*(?:>\s*|[-*+•]\s+|\d+[.)]\s+)+")
+_EMPHASIS = re.compile(r"\*{1,3}|_{2,3}|`+")
+_END = re.compile(r"(?<=[.!?\u2026])[\"'\u201d\u2019)\]]*\s+|(?<=[\u3002\uff01\uff1f])\s*")
+"""After a sentence, in Latin script and in Chinese and Japanese."""
+
+_LABEL = re.compile(r"[A-Z][\w /-]{0,30}: ")
+"""What stands before a verdict's reasons, such as "Overweight: "."""
+
+_ADDRESS = re.compile(
+    r"\b(?:I|I'm|I'll|I've|I'd|me|my|you|you're|you've|your|we|we're|we've|our|us|let's|folks|everyone|gentlemen|team)\b",
+    re.IGNORECASE,
+)
+_OPENER = re.compile(
+    r"\W*(?:alright|all right|look|okay|ok|well|listen|hello|hi|thanks|thank you|good (?:morning|afternoon|evening))\b",
+    re.IGNORECASE,
+)
+
+_FIGURE = re.compile(r"\d")
+
+
+def without_structure(text: str) -> str:
+    """Return the sentences of *text* on one line, without tables, headings, rules and markers; of a table its cells."""
+    text = text[:LOOKED_AT]
+    lines = [line for line in text.splitlines() if line.strip() and not _STRUCTURE.match(line)]
+    kept = [_EMPHASIS.sub("", _MARKER.sub("", line)).strip() for line in lines]
+    found = " ".join(line for line in kept if line)
+    return found or "; ".join(_rows(text)) or " ".join(text.split())
+
+
+def _rows(text: str) -> list[str]:
+    """Return the rows of a table after its head, each with its cells."""
+    cells = [[_EMPHASIS.sub("", cell).strip() for cell in line.strip().strip("|").split("|")]
+             for line in text.splitlines() if line.lstrip().startswith("|")]  # fmt: skip
+    rules = [number for number, row in enumerate(cells) if all(cell and not cell.strip(":- ") for cell in row)]
+    body = cells[rules[0] + 1 :] if rules else cells
+    return [", ".join(cell for cell in row if cell) for row in body if any(cell.strip(":- ") for cell in row)]
+
+
+def telling(text: str) -> str:
+    """Return *text* without structure from its first telling sentence on; whole where no sentence is telling."""
+    plain = without_structure(text)
+    label = _LABEL.match(plain)
+    start = label.end() if label else 0
+    rest = plain[start:]
+    at = 0
+    for number, end in enumerate(_END.finditer(rest)):
+        sentence = rest[at : end.start()]
+        if number == MOST_SKIPPED or not _idle(sentence):
+            break
+        at = end.end()
+    if at and not _idle(rest[at:]):
+        return f"{plain[:start]}… {rest[at:]}"
+    return plain
+
+
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of a text on one line."""
+    return [sentence for sentence in _END.split(text) if sentence]
+
+
+def _idle(sentence: str) -> bool:
+    """Tell whether a sentence is an address to the audience without a figure."""
+    return not _FIGURE.search(sentence) and bool(_OPENER.match(sentence) or _ADDRESS.search(sentence))
+
+
+def lead(text: str, limit: int) -> str:
+    """Return the first telling sentences of *text*, at most *limit* characters; ends with a sentence where one ends."""
+    found = telling(text)
+    if len(found) <= limit:
+        return found
+    kept = found[: limit - 1]
+    ends = [end.start() for end in _END.finditer(kept)]
+    if ends and ends[-1] >= limit * 0.6:
+        return f"{kept[: ends[-1]]} …"
+    space = kept.rfind(" ")
+    return f"{kept[:space] if space > limit * 0.6 else kept}…"

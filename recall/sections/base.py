@@ -1,0 +1,256 @@
+"""What a section of a rendered briefing is, and how its values read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from recall.lead import lead
+from recall.quoting import name, quoted
+
+if TYPE_CHECKING:
+    from recall.model import Arm, Briefing, ClaimsSettled, HistoryItem, Record, TakenDecision, TrackRecordItem
+
+SHORT_NAME: Final = 48
+"""Longest name inside a line, in characters."""
+
+EVIDENCE: Final = ("enough", "little", "none")
+"""How much evidence a track record rests on, the most first."""
+
+_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,89}")
+"""Subjects that need no escape, neither in Python nor in a shell."""
+
+
+class Block(NamedTuple):
+    """One item of a section, and what it is worth: the item that is worth most is shown first."""
+
+    text: str
+    worth: float
+
+
+class Call(NamedTuple):
+    """What gets the rest of a section, in Python and as a command, without the moment and the clock."""
+
+    method: str
+    python: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """
+    A section, rendered.
+
+    Attributes:
+        title: its heading; none where there is nothing to show.
+        blocks: its items, most worth first.
+        total: how many items there are in all, shown or not.
+        nouns: what to call one and several of those that are left out; none counts nothing.
+        quality, reason: what its part of the answer is worth, and why that is not whole.
+        head: lines that stand before the blocks, if any stand.
+        nothing: what it is called in the line of what nothing is known of.
+        call: what gets the rest.
+    """
+
+    title: str
+    blocks: tuple[Block, ...] = ()
+    total: int = 0
+    nouns: tuple[str, str] = ("", "")
+    quality: str = "exact"
+    reason: str = ""
+    head: str = ""
+    nothing: str = ""
+    call: Call | None = None
+
+    def left(self, kept: int) -> int:
+        """Return how many items are left out where *kept* blocks are shown."""
+        return max(self.total - kept, 0) if self.nouns[1] else 0
+
+
+def section(
+    title: str,
+    arm: Arm,
+    blocks: Sequence[Block],
+    *,
+    nouns: tuple[str, str],
+    nothing: str,
+    call: Call,
+    head: str = "",
+) -> Section:
+    """Return the section of one part of the answer."""
+    return Section(
+        title=title,
+        blocks=tuple(blocks),
+        total=max(arm.total, len(blocks)),
+        nouns=nouns,
+        quality=arm.quality,
+        reason=arm.reason or "",
+        head=head,
+        nothing=nothing,
+        call=call,
+    )
+
+
+def calls(subject_id: str, method: str, command: str, limit: int) -> Call:
+    """Return the call of *method* and the command about the subject."""
+    # An id that could end a literal or a word of a shell is not written into either.
+    subject = f'"{subject_id}"' if _PLAIN_ID.fullmatch(subject_id) else "subject"
+    most = max(1, min(limit, MOST))
+    return Call(
+        method, f"await memory.{method}({subject}, limit={most}{{when}})", f"imem {command} {subject} --limit {most}"
+    )
+
+
+MOST: Final = 200
+"""Most items that one call returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """
+    What every section is made from.
+
+    Attributes:
+        briefing: the answer.
+        newest, before: the newest analysis, and the one before it.
+        records: the track records of those who spoke, by agent and domain.
+    """
+
+    briefing: Briefing
+    newest: HistoryItem | None = None
+    before: HistoryItem | None = None
+    records: Mapping[tuple[str, str], TrackRecordItem] = field(default_factory=dict)
+
+    @property
+    def own(self) -> str:
+        """The subject's id."""
+        return self.briefing.subject.subject_id
+
+
+def page_of(briefing: Briefing) -> Page:
+    """Return what the sections of *briefing* are made from."""
+    items = briefing.history.items
+    newest = items[0] if items else None
+    before = None
+    if newest is not None:
+        # Of a market the others of its series follow; some of them may be later than its own.
+        day = str(newest.analysis.core["date"])
+        before = next((one for one in items[1:] if str(one.analysis.core["date"]) <= day), None)
+    return Page(briefing, newest, before, {(one.agent, one.domain): one for one in briefing.track_records.items})
+
+
+# How values read
+
+
+def moment(at: datetime) -> str:
+    """Return a time as people read it, to the minute, in UTC; seconds only where there are any."""
+    at = at.astimezone(UTC)
+    shape = "%Y-%m-%d %H:%M" if at.second == at.microsecond == 0 else "%Y-%m-%d %H:%M:%S"
+    return f"{at.strftime(shape)} UTC"
+
+
+def when(at: datetime | str) -> str:
+    """Return a time inside a line: the day in UTC, and hour and minute unless it is midnight."""
+    at = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
+    return at.strftime("%Y-%m-%d" if at.hour == at.minute == 0 else "%Y-%m-%d %H:%M")
+
+
+def share(value: float) -> str:
+    """Return a fraction in two digits."""
+    return f"{value:.2f}"
+
+
+def number(value: float) -> str:
+    """Return a number in few digits, without an exponent and without trailing zeros."""
+    text = f"{value:.4f}" if abs(value) < 1 else f"{value:,.2f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def label(text: Any) -> str:
+    """Return a name inside a line."""
+    return name(str(text), SHORT_NAME)
+
+
+def said(text: str, limit: int) -> str:
+    """Return the first telling sentences of a text as a quotation."""
+    # What the lead cut is marked inside; escapes do not count against the limit of either.
+    return quoted(lead(text, limit), limit + 4)
+
+
+def marked(who: str, *marks: str) -> str:
+    """Return a name with remarks of the renderer's own in brackets, if there are any."""
+    told = ", ".join(mark for mark in marks if mark)
+    return f"{label(who)} ({told})" if told else label(who)
+
+
+def counted(count: int, nouns: tuple[str, str]) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {nouns[0] if count == 1 else nouns[1]}"
+
+
+def conclusion(record: Record) -> str:
+    """Return what an analysis concluded, in a few words."""
+    core = record.core
+    found = []
+    if core.get("recommendation"):
+        found.append(core["recommendation"])
+    if core.get("probability") is not None:
+        found.append(f"probability {share(core['probability'])}")
+    if core.get("confidence") is not None:
+        found.append(f"confidence {share(core['confidence'])}")
+    return ", ".join(found)
+
+
+def verdict_of(taken: TakenDecision) -> str | None:
+    """Return how a decision turned out, where that is known."""
+    verdict = taken.decision.groups.get("outcome", {}).get("outcome")
+    return str(verdict) if verdict is not None else None
+
+
+def decided(taken: TakenDecision) -> str:
+    """Return a decision in a few words: its action, or else its type."""
+    return f"decided {label(taken.decision.core.get('action') or taken.decision.core['type'])}"
+
+
+def came_of(claims: ClaimsSettled | None, at: datetime | None, probability: float | None = None) -> str:
+    """
+    Return what came of the claims of an analysis, or until when they are open; nothing where it made none.
+
+    Args:
+        at: the moment of the answer, where it is known: what fell due before has no outcome yet.
+        probability: that the analysis itself gave, judged only where all its claims speak of one thing that did or did
+            not happen.
+    """
+    if claims is None:
+        return ""
+    if not claims.settled:
+        if claims.due_at is None:
+            return "open"
+        over = at is not None and claims.due_at <= at
+        return f"open, {'no outcome since' if over else 'due'} {when(claims.due_at)}"
+    found = []
+    if claims.metric is not None and claims.actual is not None:
+        side = ""
+        if probability is not None and claims.actual in {0.0, 1.0} and probability != EVEN:
+            side = " (right side)" if (probability > EVEN) == bool(claims.actual) else " (wrong side)"
+        found.append(f"{label(claims.metric)} was {number(claims.actual)}{side}")
+    sided = claims.right + claims.wrong
+    found.append(f"{claims.right} of {sided} claims right" if sided else "no claim took a side")
+    if claims.settled < claims.claims:
+        found.append(f"{claims.claims - claims.settled} open")
+    return ", ".join(found)
+
+
+EVEN: Final = 0.5
+"""The probability that takes no side."""
+
+
+def ending(
+    taken: Sequence[TakenDecision], claims: ClaimsSettled | None, at: datetime | None, probability: float | None
+) -> str:
+    """Return what became of an analysis by *at*: verdicts of its decisions, then of its claims."""
+    verdicts = [verdict for one in taken if (verdict := verdict_of(one))]
+    return "; ".join([*verdicts, *([came] if (came := came_of(claims, at, probability)) else [])])

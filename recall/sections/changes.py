@@ -1,0 +1,170 @@
+"""What changed between the last two analyses, and what has become known since the last one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from recall.sections.base import (
+    Block,
+    Page,
+    Section,
+    came_of,
+    conclusion,
+    counted,
+    decided,
+    label,
+    number,
+    said,
+    share,
+    verdict_of,
+    when,
+)
+
+if TYPE_CHECKING:
+    from recall.model import HistoryItem, Record
+
+WORTH: Final = 1.3
+SHIFT: Final = 0.1
+"""Change of an agent's probability from which on it is told."""
+
+MOST: Final = 5
+"""Agents and endings told at most."""
+
+SUMMARY_CHARS: Final = 70
+"""Longest quotation of a summary where an analysis concluded nothing, in characters."""
+
+NAMED: Final = 5
+"""Agents named at most as right, and as wrong."""
+
+
+def changes(page: Page) -> Section:
+    """Return what changed; nothing where there is no analysis."""
+    if page.newest is None:
+        return Section("")
+    newest, before = page.newest, page.before
+    lines = [_concluded(newest, before), _minds(newest, before), _settled(page), _right(page), _new(page)]
+    blocks = tuple(Block(f"- {line}", WORTH) for line in lines if line)
+    return Section("What changed", blocks)
+
+
+def _concluded(newest: HistoryItem, before: HistoryItem | None) -> str:
+    """Return the two last conclusions side by side."""
+    now = _says(newest)
+    at = when(newest.analysis.core["date"])
+    if before is None:
+        return f"Last concluded {at}: {now}; it is the first analysis known." if now else ""
+    then = _says(before)
+    # Of a series, another question was asked before.
+    other = f" on {label(before.subject_id)}" if before.subject_id != newest.subject_id else ""
+    since = f"{when(before.analysis.core['date'])}{other}"
+    if now == then:
+        return f"Last concluded {at}: {now}, as on {since}." if now else ""
+    return f"Last concluded {at}: {now or 'nothing'}; before, {since}: {then or 'nothing'}."
+
+
+def _says(item: HistoryItem) -> str:
+    core = item.analysis.core
+    concluded = conclusion(item.analysis) or (said(core["summary"], SUMMARY_CHARS) if core.get("summary") else "")
+    return ", ".join([part for part in (concluded, *map(decided, item.decisions)) if part])
+
+
+def _minds(newest: HistoryItem, before: HistoryItem | None) -> str:
+    """Return which agents changed side, the greatest change first."""
+    if before is None or not before.findings:
+        return ""
+    then = {_who(one.finding): one.finding for one in before.findings}
+    both = [(one.finding, then[_who(one.finding)]) for one in newest.findings if _who(one.finding) in then]
+    moved = [(size, told) for now, old in both if (told := _moved(now, old)) for size in (_size(now, old),)]
+    if not both:
+        return ""
+    if not moved:
+        return f"None of the {len(both)} agents heard both times changed side."
+    moved.sort(key=lambda one: (-one[0], one[1]))
+    more = f" and {len(moved) - MOST} more" if len(moved) > MOST else ""
+    return f"{len(moved)} of {len(both)} agents changed: {'; '.join(told for _, told in moved[:MOST])}{more}."
+
+
+def _who(finding: Record) -> tuple[str, str]:
+    return finding.core["agent"], finding.core["domain"]
+
+
+def _size(now: Record, old: Record) -> float:
+    if now.core.get("probability") is not None and old.core.get("probability") is not None:
+        return abs(float(now.core["probability"]) - float(old.core["probability"]))
+    return 1.0
+
+
+def _moved(now: Record, old: Record) -> str:
+    """Return how an agent's view changed, or nothing."""
+    new, former = now.core.get("probability"), old.core.get("probability")
+    who = label(now.core["agent"])
+    if new is not None and former is not None:
+        return f"{who} {share(former)} → {share(new)}" if abs(new - former) > SHIFT else ""
+    if now.core.get("direction") and old.core.get("direction") and now.core["direction"] != old.core["direction"]:
+        return f"{who} {old.core['direction']} → {now.core['direction']}"
+    return ""
+
+
+def _settled(page: Page) -> str:
+    """Return what was settled after the newest analysis was known."""
+    if page.newest is None:
+        return ""
+    since, day = page.newest.analysis.known_at, str(page.newest.analysis.core["date"])
+    found = []
+    for item in page.briefing.history.items:
+        claims = item.claims
+        if claims is None or claims.settled_at is None or claims.settled_at <= since:
+            continue
+        if str(item.analysis.core["date"]) > day:  # Of another question of the series: its line tells it.
+            continue
+        verdicts = [f"{decided(one)}: {verdict}" for one in item.decisions if (verdict := verdict_of(one))]
+        told = "; ".join([*verdicts, came_of(claims, page.briefing.as_of, item.analysis.core.get("probability"))])
+        found.append(f"{when(item.analysis.core['date'])} ({told})")
+    if not found:
+        return ""
+    more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
+    return f"Settled since: {'; '.join(found[:MOST])}{more}."
+
+
+def _right(page: Page) -> str:
+    """Return who was right and who was wrong the last time that it was settled, who was right most often first."""
+    for item in page.briefing.history.items:
+        claims = item.claims
+        if claims is None or not claims.settled:
+            continue
+        who = [
+            f"{word} {len(agents)} ({', '.join(map(label, shown))}{'…' if len(agents) > len(shown) else ''})"
+            for word, agents in (("right", claims.right_agents), ("wrong", claims.wrong_agents))
+            if agents and (shown := sorted(agents, key=lambda agent: _standing(agent, page))[:NAMED])
+        ]
+        on = f" on {label(item.subject_id)}" if item.subject_id != page.own else ""
+        sided = ", ".join(who) or "nobody took a side"
+        known = claims.metric is not None and claims.actual is not None
+        was = f", {label(claims.metric)} was {number(claims.actual or 0.0)}" if known else ""
+        return f"Last settled: the analysis of {when(item.analysis.core['date'])}{on}{was}: {sided}."
+    return ""
+
+
+def _standing(agent: str, page: Page) -> tuple[float, str]:
+    """Order agents by the best of their track records."""
+    return -max((one.lower for (who, _), one in page.records.items() if who == agent and one.n), default=0.0), agent
+
+
+def _new(page: Page) -> str:
+    """Return how many contradictions and debates came with the newest analysis or after it, and what is open."""
+    if page.newest is None:
+        return ""
+    since = page.newest.analysis.known_at
+    found = []
+    contradictions = [one for one in page.briefing.contradictions.items if one.known_at >= since]
+    if contradictions:
+        levels = Counter(one.core["priority"] for one in contradictions)
+        told = ", ".join(f"{levels[level]} {level}" for level in ("CRITICAL", "HIGH", "MEDIUM", "LOW") if levels[level])
+        found.append(f"{counted(len(contradictions), ('contradiction', 'contradictions'))} ({told})")
+    debates = [one for one in page.briefing.debates.items if one.debate.known_at >= since]
+    if debates:
+        found.append(counted(len(debates), ("debate", "debates")))
+    if not found:
+        return ""
+    return f"With it or since: {', '.join(found)}."

@@ -1,0 +1,60 @@
+"""Where sources disagree, what matters most first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from recall.sections.base import Block, Page, Section, calls, label, number, section, when
+
+if TYPE_CHECKING:
+    from recall.model import Record
+
+WORTH: Final = {"CRITICAL": 1.22, "HIGH": 1.0, "MEDIUM": 0.7, "LOW": 0.12}
+FADING: Final = 0.8
+TRIVIAL: Final = 0.01
+"""Relative difference up to which a contradiction is trivial, whatever its priority."""
+
+TRIVIAL_WORTH: Final = 0.1
+RESOLVED: Final = 0.7
+"""What is resolved is worth so much of what is not."""
+
+
+def contradictions(page: Page) -> Section:
+    """Return the contradictions by priority, what is open before what is resolved, trivial ones last."""
+    arm = page.briefing.contradictions
+    newest = sorted(arm.items, key=lambda one: one.key)
+    newest.sort(key=lambda one: str(one.core["timestamp"]), reverse=True)
+    ranked = sorted(newest, key=lambda one: -_worth(one))
+    blocks = [Block(contradiction_text(one), _worth(one) * FADING**place) for place, one in enumerate(ranked)]
+    return section(
+        "Contradictions between sources",
+        arm,
+        blocks,
+        nouns=("contradiction", "contradictions"),
+        nothing="contradictions",
+        call=calls(page.own, "contradictions", "contradictions", arm.total),
+    )
+
+
+def _worth(record: Record) -> float:
+    core = record.core
+    worth = WORTH.get(str(core["priority"]), TRIVIAL_WORTH)
+    one, other = float(core["value_a"]), float(core["value_b"])
+    if abs(one - other) <= TRIVIAL * max(abs(one), abs(other)):
+        worth = min(worth, TRIVIAL_WORTH)
+    return worth * (RESOLVED if record.groups.get("resolution") else 1.0)
+
+
+def contradiction_text(record: Record) -> str:
+    """Return a contradiction and how it was resolved as a list item."""
+    core = record.core
+    resolution: dict[str, Any] = record.groups.get("resolution", {})
+    if not resolution:
+        end = "not resolved"
+    else:
+        level = label(resolution.get("resolution_level", "resolved"))
+        taken = resolution.get("final_value")
+        end = f"resolved ({level}): {number(taken) if taken is not None else 'no value taken'}"
+    corrected = " (corrected)" if record.corrected_at is not None else ""
+    values = ", ".join(f"{label(core[f'source_{side}'])} {number(core[f'value_{side}'])}" for side in "ab")
+    return f"- {core['priority']} {when(core['timestamp'])}{corrected} {label(core['data_point'])}: {values} → {end}"

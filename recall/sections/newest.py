@@ -1,0 +1,269 @@
+"""The newest analysis in full: how far those who spoke agree, what was decided, and who said what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Final
+
+from kg.metrics import metric_of
+from recall.sections.base import (
+    EVIDENCE,
+    Block,
+    Page,
+    Section,
+    calls,
+    counted,
+    label,
+    marked,
+    number,
+    said,
+    share,
+    verdict_of,
+    when,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from recall.model import HistoryItem, Record, SettledFinding, TakenDecision, TrackRecordItem
+
+    Records = Mapping[tuple[str, str], TrackRecordItem]
+
+CONSENSUS_WORTH: Final = 1.25
+DECISION_WORTH: Final = 1.2
+SUMMARY_WORTH: Final = 1.0
+FINDING_WORTH: Final = 0.99
+FADING: Final = 0.91
+"""A finding is worth so much of the one before it."""
+
+BASELINE_WORTH: Final = 0.2
+"""Of a baseline's finding: a reference for others, no opinion."""
+
+FIRST: Final = 4
+"""Findings that are quoted at length."""
+
+LONG_CHARS, SHORT_CHARS = 170, 80
+"""Longest quotation of one of the first findings, and of another, in characters."""
+
+SUMMARY_CHARS: Final = 240
+OUTCOMES: Final = 3
+"""Outcomes told of a decision at most."""
+
+
+def newest(page: Page) -> Section:
+    """Return the newest analysis; nothing where none is known."""
+    item = page.newest
+    if item is None:
+        return Section("")
+    heads, findings = in_full(item, page.records, page.briefing.for_agent)
+    return Section(
+        title=f"Newest analysis: {_title(item, page.own)}",
+        blocks=(*heads, *findings),
+        total=len(heads) + item.findings_total,
+        nouns=("finding of the newest analysis", "findings of the newest analysis"),
+        call=calls(page.own, "history", "history", max(page.briefing.history.total, item.findings_total)),
+    )
+
+
+def analysis_text(item: HistoryItem) -> str:
+    """Return an analysis in full as Markdown."""
+    heads, findings = in_full(item, {}, None)
+    left = item.findings_total - len(findings)
+    more = [f"- ({counted(left, ('more finding', 'more findings'))})"] if left > 0 else []
+    return "\n".join([f"## {_title(item, '')}", *(block.text for block in (*heads, *findings)), *more])
+
+
+def _title(item: HistoryItem, own: str) -> str:
+    performers = ", ".join(
+        f"{label(one.agent)} ({label(one.role)})" if one.role else label(one.agent) for one in item.performed_by[:4]
+    )
+    by = f" by {performers}" if performers else ""
+    on = f" on {label(item.subject_id)}" if item.subject_id != own else ""
+    return f"{when(item.analysis.core['date'])}{on} [{label(item.analysis.key)}]{by}"
+
+
+def in_full(item: HistoryItem, records: Records, for_agent: str | None) -> tuple[list[Block], list[Block]]:
+    """
+    Return an analysis: how far those who spoke agree, what was decided and summed up; and what each found.
+
+    Args:
+        item: the analysis.
+        records: the track records of those who spoke, as far as they are at hand.
+        for_agent: who asks, if that is known.
+    """
+    findings = ordered(item, records)
+    heads = [Block(f"- {line}", CONSENSUS_WORTH) for line in _consensus(findings, item.findings_total, records)]
+    waits = item.claims is not None and item.claims.settled < item.claims.claims
+    heads += [Block(_decision(taken, waits=waits), DECISION_WORTH) for taken in item.decisions]
+    if item.analysis.core.get("summary"):
+        heads.append(Block(f"- Summary: {said(item.analysis.core['summary'], SUMMARY_CHARS)}", SUMMARY_WORTH))
+    question = _question(findings)
+    if question is not None:
+        heads.insert(0, Block(f"- {_asked(question)}", CONSENSUS_WORTH))
+    settled = any(one.score is not None for one in findings)
+    told = []
+    for place, one in enumerate(findings):
+        baseline = _baseline(one.finding, records)
+        marks = ("baseline" if baseline else "", "you" if one.finding.core["agent"] == for_agent else "")
+        worth = BASELINE_WORTH if baseline else FINDING_WORTH * FADING**place
+        told.append(Block(f"- {_finding(one, marks, question, first=place < FIRST, settled=settled)}", worth))
+    return heads, told
+
+
+# Who comes first
+
+
+def ordered(item: HistoryItem, records: Records) -> list[SettledFinding]:
+    """
+    Return the findings in the order in which they are worth reading.
+
+    Whoever took the decision comes first, as the decision names them, then who ran the analysis; the others by the
+    importance that was stated, then by what their word has been worth. Baselines are last.
+    """
+    named = [agent for taken in item.decisions for agent in taken.decision.core.get("agents_involved") or ()]
+    makers = {
+        agent: place for place, agent in reversed(list(enumerate([*named, *(p.agent for p in item.performed_by)])))
+    }
+
+    def rank(one: SettledFinding) -> tuple[bool, int, float, bool, int, float, str]:
+        core = one.finding.core
+        record = _record(one.finding, records)
+        return (
+            _baseline(one.finding, records),
+            makers.get(core["agent"], len(makers) + len(named)),
+            -float(core.get("importance", -1.0)),
+            core.get("metric") is None,
+            EVIDENCE.index(record.evidence) if record is not None else len(EVIDENCE),
+            -record.lower if record is not None else 0.0,
+            one.finding.key,
+        )
+
+    return sorted(item.findings, key=rank)
+
+
+def _record(finding: Record, records: Records) -> TrackRecordItem | None:
+    return records.get((finding.core["agent"], finding.core["domain"]))
+
+
+def _baseline(finding: Record, records: Records) -> bool:
+    record = _record(finding, records)
+    return record is not None and record.baseline
+
+
+# How far they agree
+
+
+def _consensus(findings: Sequence[SettledFinding], total: int, records: Records) -> list[str]:
+    """Return one line on each thing that was claimed, with the directions in the first."""
+    voices = [one.finding for one in findings if not _baseline(one.finding, records)]
+    left = len(findings) - len(voices)
+    of = f" (the weightiest of {total:,})" if total > len(findings) else ""
+    without = f", without {counted(left, ('baseline', 'baselines'))}" if left else ""
+    lines = []
+    directions = Counter(one.core["direction"] for one in voices if one.core.get("direction"))
+    if directions:
+        told = ", ".join(
+            f"{directions[side]} {side}" for side in ("positive", "negative", "neutral") if directions[side]
+        )
+        lines.append(f"{counted(directions.total(), ('direction', 'directions'))}{of}: {told}{without}")
+    for about, values in _grouped(voices, "probability").items():
+        lines.append(f"{len(values)} give a probability{about}{of}: {_spread(values, share)}{without}")
+    for about, values in _grouped(voices, "value").items():
+        lines.append(f"{len(values)} give a value{about}{of}: {_spread(values, number)}{without}")
+    return [f"Consensus: {line}." for line in lines[:3]]
+
+
+def _grouped(voices: Sequence[Record], field: str) -> dict[str, list[float]]:
+    """Return the numbers in *field* by what they are about, in the order in which that is first spoken of."""
+    found: dict[str, list[float]] = {}
+    for one in voices:
+        if one.core.get(field) is None:
+            continue
+        about = f" of {label(one.core['metric'])} at {when(one.core['target_at'])}" if one.core.get("metric") else ""
+        unit = f" in {label(one.core['unit'])}" if field == "value" and one.core.get("unit") else ""
+        found.setdefault(about + unit, []).append(float(one.core[field]))
+    return found
+
+
+def _spread(values: Sequence[float], shown: Callable[[float], str]) -> str:
+    if len(values) == 1:
+        return shown(values[0])
+    low, high = shown(min(values)), shown(max(values))
+    return f"median {shown(median(values))}, from {low} to {high}, equal-weight mean {shown(fmean(values))}"
+
+
+# What they say
+
+
+def _question(findings: Sequence[SettledFinding]) -> tuple[str, str] | None:
+    """Return what most claims are about, which the first line says; others say what they are about."""
+    asked = Counter(
+        (one.finding.core["metric"], str(one.finding.core["target_at"])) for one in findings
+        if one.finding.core.get("metric")
+    )  # fmt: skip
+    return min(asked, key=lambda about: (-asked[about], about)) if asked else None
+
+
+def _asked(question: tuple[str, str]) -> str:
+    """Return what most claims are about, and what that metric means."""
+    metric, target_at = question
+    known = metric_of(metric)
+    meaning = f": {known.meaning}" if known is not None and known.meaning is not None else ""
+    return f"Most claims are about {label(metric)} at {when(target_at)}{meaning}."
+
+
+def _finding(
+    one: SettledFinding, marks: tuple[str, ...], question: tuple[str, str] | None, *, first: bool, settled: bool
+) -> str:
+    core = one.finding.core
+    who = marked(core["agent"], *marks)
+    says = []
+    if core.get("probability") is not None:
+        says.append(share(core["probability"]))
+    elif core.get("direction"):
+        says.append(core["direction"])
+    if core.get("value") is not None:
+        says.append(f"{number(core['value'])} {label(core['unit']) if core.get('unit') else ''}".strip())
+    if core.get("confidence") is not None:
+        says.append(f"confidence {share(core['confidence'])}")
+    about = ""
+    if core.get("metric") and (core["metric"], str(core["target_at"])) != question:
+        about = f" on {label(core['metric'])} at {when(core['target_at'])}"
+    corrected = " (corrected)" if one.finding.corrected_at is not None else ""
+    head = f"{who}: {', '.join(says)}{about}".rstrip(": ")
+    text = f"{head}{corrected}{_verdict(one) if settled else ''}"
+    if not first and (core.get("probability") is not None or core.get("value") is not None):
+        # Beside a number its statement mostly says the number again.
+        return text
+    return f"{text}; {said(core['statement'], LONG_CHARS if first else SHORT_CHARS)}"
+
+
+def _verdict(settled: SettledFinding) -> str:
+    score = settled.score
+    if score is None:
+        return " → open" if settled.finding.core.get("metric") else ""
+    word = {True: "right", False: "wrong", None: "took no side"}[score.right]
+    brier = f", Brier {score.brier:.2f}" if score.brier is not None else ""
+    return f" → {word} (was {number(score.actual)}{brier})"
+
+
+def _decision(taken: TakenDecision, *, waits: bool) -> str:
+    core = taken.decision.core
+    parts = [f"Decided {when(core['decided_at'])}: {label(core['type'])}"]
+    if core.get("action"):
+        parts.append(label(core["action"]))
+    if core.get("confidence") is not None:
+        parts.append(f"confidence {share(core['confidence'])}")
+    if core.get("size_usd") is not None:
+        parts.append(f"USD {core['size_usd']:,.0f}")
+    corrected = " (corrected)" if taken.decision.corrected_at is not None else ""
+    ends = "; ".join(_outcome(one) for one in taken.outcomes[:OUTCOMES])
+    verdict = verdict_of(taken) or ("no verdict yet" if waits else "no verdict")
+    return f"- {', '.join(parts)}{corrected} → {verdict}{f'; {ends}' if ends else ''}"
+
+
+def _outcome(record: Record) -> str:
+    core = record.core
+    unit = f" {label(core['unit'])}" if core.get("unit") else ""
+    return f"{label(core['metric'])} at {when(core['target_at'])} was {number(core['actual'])}{unit}"

@@ -1,0 +1,54 @@
+"""Analyses of other subjects that are like the newest of this one, and what came of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from recall.sections.base import (
+    Block,
+    Page,
+    Section,
+    calls,
+    conclusion,
+    decided,
+    ending,
+    label,
+    said,
+    section,
+    share,
+    when,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from recall.model import SimilarItem
+
+WORTH: Final = 0.8
+FADING: Final = 0.75
+SUMMARY_CHARS: Final = 90
+"""Longest quotation of a summary, in characters."""
+
+
+def similar(page: Page) -> Section:
+    """Return them, most alike first."""
+    arm = page.briefing.similar_analyses
+    return section(
+        "Similar analyses of other subjects",
+        arm,
+        [Block(similar_text(item, page.briefing.as_of), WORTH * FADING**place) for place, item in enumerate(arm.items)],
+        nouns=("similar analysis", "similar analyses"),
+        nothing="similar analyses",
+        call=calls(page.own, "similar", "similar", arm.total),
+    )
+
+
+def similar_text(item: SimilarItem, at: datetime | None = None) -> str:
+    """Return a similar analysis as a list item, as it stood *at* a moment."""
+    core = item.analysis.core
+    concluded = conclusion(item.analysis) or label(core["kind"])
+    told = ", ".join([concluded, *map(decided, item.decisions)])
+    end = ending(item.decisions, item.claims, at, core.get("probability"))
+    summary = f"; {said(core['summary'], SUMMARY_CHARS)}" if core.get("summary") else ""
+    head = f"- {share(item.score)} {label(item.subject_id)} {when(core['date'])}"
+    return f"{head}: {told}{f' → {end}' if end else ''}{summary}"

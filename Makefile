@@ -18,7 +18,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up test test-latest bench chaos lint format docs wheel lock clean
+.PHONY: help demo up test test-latest bench chaos mutate lint format docs wheel lock clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -32,14 +32,17 @@ up: .venv/.runtime ## Start the local stack in the foreground; Ctrl-C stops it.
 test: .venv/.dev ## Run the tests. ARGS='-n0 tests/unit' chooses some.
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
-test-latest: .venv/.dev ## Run the tests on the newest Neo4j release instead of the LTS.
-	@IMEM_TEST_NEO4J=$(NEO4J_LATEST) $(PYTEST) $(PARALLEL) $(ARGS)
+test-latest: .venv/.dev ## Run the graph suite on the newest Neo4j release instead of the LTS (nightly).
+	@IMEM_TEST_NEO4J=$(NEO4J_LATEST) $(PYTEST) $(PARALLEL) $(or $(ARGS),tests/graph tests/graph_proofs)
 
 bench: .venv/.dev ## Measure, and print one table with the floor beside each figure.
 	@$(PYTEST) -n0 -m bench $(or $(ARGS),tests/bench)
 
 chaos: .venv/.dev ## Run the crash tests at full count (long).
 	@IMEM_CHAOS=1 $(PYTEST) -n0 -m "chaos or longer" $(ARGS)
+
+mutate: .venv/.dev ## Break a copy on purpose, and demand that the tests notice (long). ARGS='--only NAME' tries one.
+	@$(BIN)/python tools/mutate.py $(ARGS)
 
 lint: .venv/.dev ## Check style, types and the direction of imports.
 	@$(BIN)/ruff check .

@@ -10,7 +10,9 @@ with the earliest moment at which it could have been known, and where the source
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -24,6 +26,12 @@ TEXT_LIMIT = 2000
 
 STRING_LIMIT = 200
 """Characters in a field of type string."""
+
+NAME_LIMIT = 90
+"""Characters in the name of an agent or a domain."""
+
+BODY_LIMIT = 65_536
+"""Bytes of UTF-8 in a body."""
 
 ELLIPSIS = " […] "
 """Stands where a text was cut."""
@@ -103,6 +111,20 @@ def cut(text: str, limit: int = TEXT_LIMIT, *, closing: int = 500) -> str:
     return (opening + ELLIPSIS + ending).rstrip()
 
 
+def name_of(text: str) -> str:
+    """Return *text* as the name of an agent or a domain, which is short and holds no slash."""
+    return cut(text.strip().replace("/", "-"), NAME_LIMIT, closing=0)
+
+
+def fit_body(text: str) -> str:
+    """Return *text* as a body: where it is too long, its opening and its last characters."""
+    most = len(text)
+    while len(text.encode()) > BODY_LIMIT:
+        most = most * 9 // 10
+        text = cut(text, most)
+    return text
+
+
 def present(**fields: Any) -> dict[str, Any]:
     """Return *fields* without those that are None: an absent field is left out, never guessed."""
     return {name: value for name, value in fields.items() if value is not None}
@@ -124,7 +146,7 @@ def record(
         occurred_at=None if occurred_at is None else stamp(occurred_at),
         core=core,
         groups=groups,
-        body=body,
+        body=None if body is None else fit_body(body),
         turns=turns,
     )
     return Line(known_at, PHASES.index(kind), content)
@@ -170,6 +192,21 @@ def write(lines: Iterable[Line], out: Path | None) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Return the UTF-8 text of a gzip file."""
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+    """Return the UTF-8 text of a file, of a gzip file where the name ends in ``.gz``."""
+    with (
+        gzip.open(path, "rt", encoding="utf-8", newline="")
+        if path.suffix == ".gz"
+        else path.open(encoding="utf-8", newline="") as file
+    ):
         return file.read()
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file with a header; a value that a short row lacks is empty."""
+    return list(csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff")), restval=""))
+
+
+def read_objects(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a JSON Lines file."""
+    # Not splitlines: a text may hold one of Unicode's other ends of a line.
+    return [json.loads(line) for line in read_text(path).split("\n") if line.strip()]

@@ -7,20 +7,21 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from journal.arguments import check_int, check_text
 from journal.errors import BadInput
-from kg.queries import named_queries
+from kg.queries import SEARCHES, named_queries
 
 LEAST_BUDGET_MS: Final = 10
-MOST_BUDGET_MS: Final = 2000
-"""Bounds of the budget of a question, in milliseconds."""
+MOST_BUDGET_MS: Final = 30_000
+"""Bounds of the budget of a question, in milliseconds: half a second by default, longer for those who can wait."""
 
 MOST_WRITE_BUDGET_MS: Final = 2**31 - 1
 """Longest budget of a write, in milliseconds: the longest that Postgres keeps."""
 
-_LONGEST_TEXT: Final = 10_000
+_EXPRESSION: Final = "full-text expression"
+"""How a query's header marks a parameter that a full-text index reads."""
+
 _MOST_TEXTS: Final = 1000
-_INTEGERS: Final = range(-(2**63), 2**63)
-"""What the graph holds as a whole number."""
 
 
 def budget_ms(given: object, *, default: int, least: int, most: int, name: str = "deadline_ms") -> float:
@@ -38,29 +39,6 @@ def budget_ms(given: object, *, default: int, least: int, most: int, name: str =
     return number
 
 
-def texts(**named: str | None) -> None:
-    """
-    Let pass what is text, and None.
-
-    Raises:
-        BadInput: one is no text, or holds what no store can hold; names the argument.
-    """
-    for name, value in named.items():
-        if value is not None:
-            _text(name, value)
-
-
-def whole(name: str, value: object) -> None:
-    """
-    Let pass a whole number, and None.
-
-    Raises:
-        BadInput: it is something else, or too large for the graph; names the argument.
-    """
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value not in _INTEGERS):
-        raise BadInput(name, "must be a whole number.")
-
-
 def share(name: str, value: object) -> None:
     """
     Let pass a number from 0 to 1.
@@ -76,12 +54,18 @@ def parameters(query: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return the parameters of a named query, each of the type that the query states; a time may be RFC 3339 text.
 
+    What is looked for in a full-text index is text as people write it, and no expression of the index's own language:
+    any text is a valid search.
+
     Raises:
         BadInput: one has another type; names the parameter.
     """
     known = named_queries().get(query)
     wanted = known.parameters if known is not None else {}
-    return {name: _typed(name, value, wanted[name]) if name in wanted else value for name, value in given.items()}
+    typed = {name: _typed(name, value, wanted[name]) if name in wanted else value for name, value in given.items()}
+    return {
+        name: SEARCHES[query](value) if _EXPRESSION in wanted.get(name, "") else value for name, value in typed.items()
+    }
 
 
 def _typed(name: str, value: Any, wanted: str) -> Any:
@@ -89,18 +73,16 @@ def _typed(name: str, value: Any, wanted: str) -> Any:
         return None
     match wanted.partition(",")[0]:
         case "int":
-            if value is None:
-                raise BadInput(name, "must be a whole number.")
-            whole(name, value)
+            check_int(name, value)
         case "datetime":
             return _moment(name, value)
         case "list of strings":
             if not isinstance(value, list | tuple) or len(value) > _MOST_TEXTS:
                 raise BadInput(name, f"must be a list of at most {_MOST_TEXTS:,} texts.")
             for one in value:
-                _text(name, one)
+                check_text(name, one)
         case _:
-            _text(name, value)
+            check_text(name, value)
     return value
 
 
@@ -112,16 +94,3 @@ def _moment(name: str, value: Any) -> datetime:
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise BadInput(name, "must be a time with its zone, such as 2026-06-01T10:27:49Z.")
     return at
-
-
-def _text(name: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise BadInput(name, "must be text.")
-    if len(value) > _LONGEST_TEXT:
-        raise BadInput(name, f"is longer than {_LONGEST_TEXT:,} characters.")
-    if "\0" in value:
-        raise BadInput(name, "holds a NUL character.")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise BadInput(name, "is not UTF-8.") from None

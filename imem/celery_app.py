@@ -14,7 +14,7 @@ from typing import Any
 from celery import Celery
 from celery.schedules import crontab
 
-from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S
+from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S, WATCH_MEMORY, WATCH_MEMORY_EVERY_S
 from checkpoints.pause_tasks import MANAGE, MANAGE_EVERY_S, RETIRE
 from checkpoints.tasks import CLEANUP
 from credibility.tasks import RECONCILE, SETTLE
@@ -100,6 +100,7 @@ def _schedule(settings: Settings) -> dict[str, dict[str, Any]]:
         "similar": _every(SIMILAR_EVERY_S, SIMILAR),
         "rebuild_views": _every(VIEWS_EVERY_S, REBUILD_VIEWS),
         "send_alerts": _every(SEND_EVERY_S, SEND_ALERTS),
+        "watch_memory": _every(WATCH_MEMORY_EVERY_S, WATCH_MEMORY),
         "manage": _every(MANAGE_EVERY_S, MANAGE),
         "sync_gates": _every(SYNC_GATES_EVERY_S, SYNC_GATES),
         "flush": _every(FLUSH_EVERY_S if settings.sync_priority else CYCLE_S, FLUSH),

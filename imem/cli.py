@@ -15,10 +15,9 @@ from types import TracebackType
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import imem.commands
-from imem.commands import alerts, ask, data, demo, graph, pauses, stack, sync, syncing, work
+from imem.commands import alerts, analyses, ask, data, demo, graph, output, parts, pauses, stack, sync, syncing, work
 from journal.errors import ImemError, SettingsError
 
 USAGE = 2
@@ -35,10 +34,12 @@ app = typer.Typer(
 app.add_typer(stack.app)
 app.add_typer(data.app)
 app.add_typer(ask.app)
+app.add_typer(parts.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)
 app.add_typer(work.app)
 app.add_typer(alerts.app)
+app.add_typer(analyses.app)
 app.add_typer(pauses.app)
 app.add_typer(sync.app)
 app.add_typer(syncing.app)
@@ -64,8 +65,13 @@ def _version_of_this() -> str:
 
 @app.callback()
 def root(
+    context: typer.Context,
     *,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of failures.")] = False,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Print stored text as it is, into a file or a pipe."),
+    ] = False,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -73,12 +79,19 @@ def root(
     """Institutional memory for teams of analysis agents."""
     global _debug  # noqa: PLW0603 - one command line is one process
     _debug = debug
+    if raw:
+        if not output.unguard():
+            raise typer.BadParameter(
+                "a terminal would obey what is printed; write to a file or a pipe.", param_hint="--raw"
+            )
+        context.color = True  # Or else escape sequences would be taken out on their way into a file.
 
 
 def main() -> None:
     """Run the command line; every failure ends as a sentence and an exit code."""
     sys.excepthook = _one_sentence
     imem.commands.speaking = True
+    output.guard()
     try:
         # Called without Typer's own wrapper, which would put its printer of tracebacks in place of ours.
         typer.main.get_command(app)()
@@ -96,7 +109,7 @@ def _one_sentence(kind: type[BaseException], error: BaseException, trace: Traceb
     if _debug:
         sys.__excepthook__(kind, error, trace)
         return
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = output.console(stderr=True, soft_wrap=True)
     if isinstance(error, KeyboardInterrupt):
         console.print("Interrupted.", markup=False)
     elif isinstance(error, ImemError):

@@ -17,6 +17,7 @@ from checkpoints.conversation import Added, Conversations, Foreign, Summarised, 
 from checkpoints.messages import Message, Stored
 from imem.asking import MOST_WRITE_BUDGET_MS, budget_ms
 from journal.actors import Action, Resource, ResourceType
+from journal.arguments import checks_arguments
 from journal.deadline import Deadline
 from journal.gateway import Gateway
 
@@ -31,6 +32,7 @@ SAY_MS: Final = 30_000
 Messages = tuple[Stored, ...]
 
 
+@checks_arguments
 class Conversation:
     """
     A thread of messages that stays short without being forgotten; made by :meth:`imem.memory.Memory.conversation`.

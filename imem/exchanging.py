@@ -17,7 +17,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from imem.asking import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms
+from imem.asking import LEAST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms
+from journal.arguments import checks_arguments
 from journal.deadline import Deadline
 from journal.entry import Tier
 from kg.lines import Line
@@ -33,17 +34,18 @@ if TYPE_CHECKING:
     from sync.snapshots import MemorySnapshot, Taken
 
 EXCHANGE_MS: Final = 2_000
-"""How long telling one another may take where the call does not say, in milliseconds."""
+"""How long telling one another may take, in milliseconds, and takes at most where the call does not say."""
 
 
-def _due(deadline_ms: float, most: int = MOST_BUDGET_MS) -> Deadline:
+def _due(deadline_ms: float, most: int = EXCHANGE_MS) -> Deadline:
     return Deadline.after_ms(_budget(deadline_ms, most))
 
 
-def _budget(deadline_ms: float, most: int = MOST_BUDGET_MS) -> float:
+def _budget(deadline_ms: float, most: int = EXCHANGE_MS) -> float:
     return budget_ms(deadline_ms, default=EXCHANGE_MS, least=LEAST_BUDGET_MS, most=most)
 
 
+@checks_arguments
 class Exchanging:
     """
     What agents tell one another; see :class:`imem.memory.Memory`.

@@ -8,13 +8,14 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
+from checkpoints.memory_watch import memory_of
 from imem.stores import Stores, secret
-from journal.bell import client_of
 from journal.deadline import Deadline
 from journal.errors import ImemError
+from journal.memory_use import MemoryUse
 from journal.modes import Health
 
-PATIENCE_MS: Final = 1000.0
+TIMEOUT_MS: Final = 1000.0
 """How long a store may take to answer, in milliseconds; one that is slower serves nobody in time."""
 
 
@@ -22,17 +23,19 @@ async def look(stores: Stores) -> Health:
     """Return which stores of *stores* answer, and how far behind the graph is."""
     behind, graph, working, durable, cache = await asyncio.gather(
         _behind(stores),
-        _answers(stores.graph.read("ping", deadline=Deadline.after_ms(PATIENCE_MS))),
-        _answers(_pinged(secret(stores.settings, "valkey_working_url"))),
-        _answers(_pinged(secret(stores.settings, "valkey_durable_url"))),
-        _answers(_pinged(secret(stores.settings, "valkey_cache_url"))),
+        _answers(stores.graph.read("ping", deadline=Deadline.after_ms(TIMEOUT_MS))),
+        _memory(secret(stores.settings, "valkey_working_url")),
+        _memory(secret(stores.settings, "valkey_durable_url")),
+        _memory(secret(stores.settings, "valkey_cache_url")),
     )
     return Health(
-        postgres=behind is not None,
+        # A probe that this process or the server was too busy for is no evidence.
+        postgres=behind is not None or not await stores.database.detector.settled(),
         graph=graph,
-        working=working,
-        durable=durable,
-        cache=cache,
+        working=working is not None,
+        durable=durable is not None,
+        cache=cache is not None,
+        full=tuple(name for name, use in (("working", working), ("durable", durable)) if use is not None and use.full),
         behind_s=behind,
         cycle_s=stores.gateway.cycle_s,
     )
@@ -40,7 +43,7 @@ async def look(stores: Stores) -> Health:
 
 async def _behind(stores: Stores) -> float | None:
     try:
-        rows = await stores.database.named("delivery_behind", deadline=Deadline.after_ms(PATIENCE_MS))
+        rows = await stores.database.named("delivery_behind", deadline=Deadline.after_ms(TIMEOUT_MS))
     except ImemError:
         return None
     return float(rows[0]["behind_s"])
@@ -48,14 +51,17 @@ async def _behind(stores: Stores) -> float | None:
 
 async def _answers(asking: Awaitable[object]) -> bool:
     try:
-        async with asyncio.timeout(PATIENCE_MS / 1000.0):
+        async with asyncio.timeout(TIMEOUT_MS / 1000.0):
             await asking
-    except (ImemError, RedisError, OSError, TimeoutError):
+    except (ImemError, OSError, TimeoutError):
         return False
     return True
 
 
-async def _pinged(url: str) -> None:
-    patience_s = PATIENCE_MS / 1000.0
-    async with client_of(url, patience_s, connect_s=patience_s) as client:
-        await client.ping()
+async def _memory(url: str) -> MemoryUse | None:
+    """Return how full a Valkey is; None where it does not answer."""
+    try:
+        async with asyncio.timeout(TIMEOUT_MS / 1000.0):
+            return await memory_of(url, timeout_s=TIMEOUT_MS / 1000.0)
+    except (RedisError, OSError, TimeoutError):
+        return None

@@ -3,16 +3,16 @@ Durable threads for LangGraph, on the Postgres of the stack.
 
 ::
 
-    from imem.langgraph import MemorySaver
+    from imem.langgraph import ImemSaver
 
-    with MemorySaver.open() as saver:  # or: async with
+    with ImemSaver.open() as saver:  # or: async with
         graph = builder.compile(checkpointer=saver)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -31,6 +31,7 @@ try:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from checkpoints.langgraph.saver import Saver
+    from checkpoints.langgraph.serializer import TypeName
     from checkpoints.langgraph.waiting import Tasks, Threads
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"langgraph", "langchain_core"}:
@@ -39,12 +40,12 @@ except ModuleNotFoundError as error:
         "imem.langgraph needs LangGraph, which is not installed: pip install 'institutional-memory[langgraph]'."
     ) from error
 
-__all__ = ["MemorySaver"]
+__all__ = ["ImemSaver"]
 
-S = TypeVar("S", bound="MemorySaver")
+S = TypeVar("S", bound="ImemSaver")
 
 
-class MemorySaver(Saver):
+class ImemSaver(Saver):
     """
     LangGraph's checkpointer on the Postgres of the stack; see :class:`checkpoints.langgraph.saver.Saver`.
 
@@ -57,17 +58,27 @@ class MemorySaver(Saver):
         async_pool: AsyncConnectionPool[Any] | Tasks | None = None,
         *,
         serde: SerializerProtocol | None = None,
+        allow: Iterable[type | TypeName] = (),
         address: Address | None = None,
     ) -> None:
-        super().__init__(pool, async_pool, serde=serde)
+        super().__init__(pool, async_pool, serde=serde, allow=allow)
         self._address = address
 
     @classmethod
-    def open(cls, settings: Settings | None = None, *, serde: SerializerProtocol | None = None) -> Opening[Self]:
+    def open(
+        cls,
+        settings: Settings | None = None,
+        *,
+        serde: SerializerProtocol | None = None,
+        allow: Iterable[type | TypeName] = (),
+    ) -> Opening[Self]:
         """
         Return what ``with`` and ``async with`` make a saver of, for the Postgres that *settings* name.
 
         The environment's settings by default; without ``IMEM_POSTGRES_URL`` the local stack's server.
+
+        Args:
+            allow: types of your own that states hold: classes, or modules and names.
 
         Raises, on entering:
             SettingsError: a setting is wrong.
@@ -85,19 +96,27 @@ class MemorySaver(Saver):
                 size=given.postgres_pool_size,
             )
 
-        return Opening(cls, found, serde)
+        return Opening(cls, found, Values(serde, tuple(allow)))
 
     @classmethod
     def from_conn_string(
-        cls, conn_string: str, *, serde: SerializerProtocol | None = None, pool_size: int = 8
+        cls,
+        conn_string: str,
+        *,
+        serde: SerializerProtocol | None = None,
+        allow: Iterable[type | TypeName] = (),
+        pool_size: int = 8,
     ) -> Opening[Self]:
         """
         Return what ``with`` and ``async with`` make a saver of, for any Postgres, named as libpq does.
 
         Args:
+            allow: as of :meth:`open`.
             pool_size: most connections of threads, and as many of the event loop.
         """
-        return Opening(cls, lambda: Address(url=conn_string, admin_url=None, size=pool_size), serde)
+        return Opening(
+            cls, lambda: Address(url=conn_string, admin_url=None, size=pool_size), Values(serde, tuple(allow))
+        )
 
     def setup(self) -> Ready:
         """
@@ -113,7 +132,7 @@ class MemorySaver(Saver):
         if self._address is None:
             raise SettingsError(
                 "A saver made from a pool cannot make its tables.",
-                mend="Run `imem migrate` once, or MemorySaver.from_conn_string with the owner's URL.",
+                mend="Run `imem migrate` once, or ImemSaver.from_conn_string with the owner's URL.",
             )
         self._address.setup()
         return Ready()
@@ -142,6 +161,20 @@ class Address:
             migrate(admin_url, application_role=str(role) if role and other else None)
 
 
+@dataclass(frozen=True, slots=True)
+class Values:
+    """
+    How a saver stores values.
+
+    Attributes:
+        serde: with a serializer of the caller's, if there is one.
+        allow: otherwise with ours, which builds these types as well.
+    """
+
+    serde: SerializerProtocol | None
+    allow: tuple[type | TypeName, ...]
+
+
 class Ready:
     """What is done already, for those who would wait for it."""
 
@@ -153,10 +186,10 @@ class Ready:
 class Opening(Generic[S]):
     """A saver to be: ``with`` gives one to threads, ``async with`` one to the tasks of the running loop as well."""
 
-    def __init__(self, kind: type[S], find: Callable[[], Address], serde: SerializerProtocol | None) -> None:
+    def __init__(self, kind: type[S], find: Callable[[], Address], values: Values) -> None:
         self._kind = kind
         self._find = find
-        self._serde = serde
+        self._values = values
         self._made: list[tuple[Threads, Tasks | None]] = []
 
     def _make(self, *, loop: bool) -> S:
@@ -164,7 +197,7 @@ class Opening(Generic[S]):
         threads = Threads.to(address.url, address.size)
         tasks = Tasks.to(address.url, address.size) if loop else None
         self._made.append((threads, tasks))
-        return self._kind(threads, tasks, serde=self._serde, address=address)
+        return self._kind(threads, tasks, serde=self._values.serde, allow=self._values.allow, address=address)
 
     def __enter__(self) -> S:
         return self._make(loop=False)

@@ -28,15 +28,19 @@ from journal.connection import Connection
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Entry, Receipt, Verdict
-from journal.errors import ImemError, OutcomeUnknown
+from journal.errors import BudgetExceeded, ImemError, StoreUnavailable
 from journal.gateway import Gateway
 from journal.statements import sql
+from kg.catalog import REFERENCES
 
 BATCH_BUDGET_MS: Final = 30_000
 """How long one batch may take in Postgres, in milliseconds."""
 
 FIRST_BUDGET_MS: Final = 5000
 """How long the journal may take to answer at the beginning, in milliseconds."""
+
+REFERENCES_BUDGET_MS: Final = 300_000
+"""How long looking for what lines refer to in vain may take after a load, in milliseconds."""
 
 PATIENCE_S: Final = 10.0
 """How long a load waits for Postgres to come back before it stops, in seconds."""
@@ -53,6 +57,22 @@ _LOOK_SHARE: Final = 20.0
 """How many times as long as a look took the next one is waited for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """
+    Records that lines refer to and nobody has recorded.
+
+    Attributes:
+        kind: theirs.
+        count: how many there are.
+        examples: the first keys, at most three.
+    """
+
+    kind: str
+    count: int
+    examples: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Counts:
     """
@@ -63,7 +83,8 @@ class Counts:
         refused: lines that were refused, by us or by the journal.
         seconds: since the load began.
         stopped_at: file and line after which nothing was loaded, when a load could not go on.
-        upto: greatest position in the journal that a line stands at.
+        first, upto: least and greatest position in the journal that a line stands at.
+        missing: what the lines refer to in vain; None where nobody looked.
         actors: the ordering actors.
         waiting, dead: how many events the graph does not hold yet, and how many it refused for good.
     """
@@ -72,7 +93,9 @@ class Counts:
     refused: int = 0
     seconds: float = 0.0
     stopped_at: str | None = None
+    first: int = 0
     upto: int = 0
+    missing: Sequence[Missing] | None = None
     actors: set[str] = field(default_factory=set)
     waiting: int = 0
     dead: int = 0
@@ -154,18 +177,18 @@ class Loader:
             PostgresUnavailable, UnreadableFile: it could not be finished.
         """
         found = 0
-        # One transaction: what is noted of a load that cannot be finished is forgotten.
-        async with self._gateway.database.transaction(Deadline.never()) as conn:
+        # No transaction: one that has written holds everybody's safe horizon for as long as the files last.
+        async with self._gateway.database.connection(Deadline.never()) as conn:
             await conn.execute(sql("create_seen"))
-            before = upto = 0
+            await conn.execute(sql("forget_seen"))
+            before = 0
             for source in sources:
-                before = upto
                 async with aclosing(_batches(source)) as batches:
                     async for batch in batches:
                         refused = [*batch.refused, *await _judge(conn, source, batch, before)]
                         self._report(refused)
                         found += len(refused)
-                        upto = before + batch.upto_line
+                        before += len(batch.lines)
                         self._told.checked(source, batch)
         return found
 
@@ -198,8 +221,7 @@ class Loader:
                 deadline = Deadline.after_ms(BATCH_BUDGET_MS)
                 return await record(self._gateway, batch.lines, actor=actor, deadline=deadline)
             except ImemError as error:
-                again = error.retryable or isinstance(error, OutcomeUnknown)
-                if not again or time.monotonic() + pause_s > end:
+                if not error.retryable or time.monotonic() + pause_s > end:
                     raise
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -207,7 +229,9 @@ class Loader:
     def _count(self, source: Source, batch: Batch, receipts: Sequence[Receipt]) -> None:
         refused = list(batch.refused)
         for prepared, number, receipt in zip(batch.lines, batch.numbers, receipts, strict=True):
-            self.counts.upto = max(self.counts.upto, receipt.position or 0)
+            if receipt.position is not None:
+                self.counts.first = min(self.counts.first or receipt.position, receipt.position)
+                self.counts.upto = max(self.counts.upto, receipt.position)
             refusal = refusal_of(receipt.verdict, prepared.line)
             if refusal is None:
                 self.counts.verdicts[receipt.verdict] += 1
@@ -220,6 +244,31 @@ class Loader:
     def _report(self, refused: Sequence[Refused]) -> None:
         for line in sorted(refused, key=attrgetter("line")):
             self._told.refused(line)
+
+    async def look_for_references(self) -> None:
+        """
+        Find what the lines refer to and nobody has recorded, in this load, another or a call: :attr:`Counts.missing`.
+
+        It is no error: what is referred to may be recorded later, and its node waits for it. Where the journal cannot
+        say in time, nothing is found.
+        """
+        counts = self.counts
+        try:
+            rows = await self._gateway.database.named(
+                "missing_references",
+                {
+                    "actors": sorted(counts.actors),
+                    "first": counts.first,
+                    "upto": counts.upto,
+                    "kinds": [f"record.{kind}" for kind, _, _ in REFERENCES],
+                    "fields": [name for _, name, _ in REFERENCES],
+                    "labels": [label for _, _, label in REFERENCES],
+                },
+                deadline=Deadline.after_ms(REFERENCES_BUDGET_MS),
+            )
+        except (StoreUnavailable, BudgetExceeded):
+            return
+        counts.missing = [Missing(row["kind"], row["missing"], tuple(row["examples"])) for row in rows]
 
     async def wait_visible(self, *, stall_s: float = STALL_S) -> bool:
         """
@@ -275,7 +324,8 @@ async def _judge(conn: Connection, source: Source, batch: Batch, before: int) ->
     if not batch.lines:
         return []
     entries = [prepared.entry for prepared in batch.lines]
-    numbers = [before + number for number in batch.numbers]
+    # Their place in the whole load: a row of a table may make several lines.
+    numbers = list(range(before + 1, before + len(batch.lines) + 1))
     parameters = {
         "kind": [entry.head_kind for entry in entries],
         "key": [entry.key for entry in entries],
@@ -287,12 +337,13 @@ async def _judge(conn: Connection, source: Source, batch: Batch, before: int) ->
     }
     await conn.execute(sql("note_seen"), parameters)
     rows = await (await conn.execute(sql("judge_lines"), parameters)).fetchall()
-    by_number = dict(zip(numbers, batch.lines, strict=True))
+    by_number = dict(zip(numbers, zip(batch.lines, batch.numbers, strict=True), strict=True))
     found = []
     for row in rows:
-        refusal = refusal_of(Verdict(row["status"]), by_number[row["line"]].line)
+        prepared, number = by_number[row["line"]]
+        refusal = refusal_of(Verdict(row["status"]), prepared.line)
         if refusal is not None:
-            found.append(Refused.by(refusal, source.label, row["line"] - before))
+            found.append(Refused.by(refusal, source.label, number))
     return found
 
 

@@ -57,14 +57,15 @@ def _with_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog
 
 def by_default(level: str) -> None:
     """
-    Where a program has not configured structlog, keep events out of its output: standard error, from *level* on.
+    Where a program has not configured structlog, keep events out of its output.
 
-    A command of ours lets its own words speak: what is no error goes nowhere.
+    Warnings and errors go to standard error, from *level* on; who wants to hear more configures structlog. A command of
+    ours lets its own words speak: what is no error goes nowhere.
     """
     if not structlog.is_configured():
-        level = "ERROR" if imem.commands.speaking else level
+        least = logging.ERROR if imem.commands.speaking else logging.WARNING
         structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+            wrapper_class=structlog.make_filtering_bound_logger(max(least, logging.getLevelNamesMapping()[level])),
             # Looked up for each event: a program may put another stream in its place, and close the first.
             logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         )

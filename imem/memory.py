@@ -14,10 +14,10 @@ The methods without ``await`` are generated from this module (``tools/make_sync.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
 
 from imem.answering import recall_over, while_warming
 from imem.asking import (
@@ -26,17 +26,19 @@ from imem.asking import (
     MOST_WRITE_BUDGET_MS,
     budget_ms,
     share,
-    texts,
-    whole,
 )
 from imem.asking import (
     parameters as checked,
 )
 from imem.exchanging import Exchanging
+from imem.pause_orders import PauseOrders
 from imem.stating import Stating
 from imem.stores import Stores
+from journal.actors import Actor
+from journal.arguments import checks_arguments
 from journal.deadline import Deadline
-from journal.settings import Settings
+from journal.errors import BadInput
+from journal.settings import Role, Settings
 from kg.similarity import SERVED
 from kg.views import View
 from recall import single, views
@@ -51,39 +53,25 @@ from recall.model import (
     SimilarArm,
     Text,
     TrackRecordsArm,
+    TrackRecordsTable,
 )
 
 if TYPE_CHECKING:
     from checkpoints.conversation import Conversations
-    from checkpoints.pause_rows import Pause
-    from checkpoints.pauses import PauseResult, PauseState, ResumeResult
-    from checkpoints.plan import Plan
     from checkpoints.session import Session
     from imem.conversing import Conversation
     from imem.sync_memory import SyncMemory
     from imem.working import GuardedMemory, Work
 
+WARM_MS: Final = 2_000
+"""How long loading in advance may take, in milliseconds, where the call does not say."""
+
 SESSION_BUDGET_MS: Final = 40_000
 """How long an agent may take to come back, in milliseconds, where the call does not say: the slowest store has 30 s."""
 
-ORDER_BUDGET_MS: Final = 90_000
-"""How long an order about a pause is carried out here, in milliseconds, where the call does not say."""
 
-
-class Asking(TypedDict, total=False):
-    """
-    What every asking method takes beside its question.
-
-    Attributes:
-        as_of: the moment for which the answer holds, aware; the present by default. An earlier one is clamped to the
-            moment up to which everything is in place, and the answer says which was used.
-        clock: ``known`` (what could have been known by then, the default) or ``recorded`` (what was on file here).
-        deadline_ms: when the answer is due, 10 to 2,000 ms; ``deadline_ms`` of the settings by default.
-    """
-
-    as_of: datetime | None
-    clock: str
-    deadline_ms: int
+LONGEST_ACTOR: Final = 200
+"""Characters of an agent's name at most."""
 
 
 class _Asked(TypedDict):
@@ -92,13 +80,20 @@ class _Asked(TypedDict):
     deadline: Deadline
 
 
-def _order_due(deadline_ms: float) -> Deadline:
-    return Deadline.after_ms(budget_ms(deadline_ms, default=ORDER_BUDGET_MS, least=1, most=MOST_WRITE_BUDGET_MS))
-
-
-class Memory(Stating, Exchanging):
+@checks_arguments
+class Memory(Stating, PauseOrders, Exchanging):
     """
     The memory of one process and one event loop; made by :meth:`open`.
+
+    **What every writing method takes** beside its content:
+
+    * ``known_at``: earliest moment at which it could have been known, aware; the present by default. Stating it takes
+      the import right.
+    * ``occurred_at``: when it was true in the world, aware; by default what the record itself says, or when it was
+      known.
+    * ``wait_visible``: make it urgent (tier 1) and wait, at most ``visible_wait_ms`` of the settings, until the graph
+      holds it; the receipt says whether it does.
+    * ``deadline_ms``: how long it may take until it is durable, in milliseconds, at least 1; 2,000 by default.
 
     **What every writing method promises.** It returns when the journal has committed, with a receipt that names the
     event. The same content again is ``identical`` and writes nothing, so that a call whose answer was lost may be
@@ -110,6 +105,13 @@ class Memory(Stating, Exchanging):
     * :class:`~journal.errors.PostgresUnavailable`, :class:`~journal.errors.BudgetExceeded`: nothing was written; retry.
     * :class:`~journal.errors.OutcomeUnknown`: the connection broke while committing; repeating the call is safe.
 
+    **What every asking method takes** beside its question:
+
+    * ``as_of``: the moment for which the answer holds, aware; the present by default. An earlier one is clamped to the
+      moment up to which everything is in place, and the answer says which was used.
+    * ``clock``: ``known`` (what could have been known by then, the default) or ``recorded`` (what was on file here).
+    * ``deadline_ms``: when the answer is due, 10 to 30,000 ms; ``deadline_ms`` of the settings by default.
+
     **What every asking method promises.** It ends by its deadline. They raise:
 
     * :class:`~journal.errors.BadInput`: something is wrong with the question; names the argument.
@@ -119,7 +121,8 @@ class Memory(Stating, Exchanging):
 
     A crash of the caller leaves either the whole write or nothing. A graph that is away delays visibility alone.
 
-    Who writes is said by the settings (``actor``, ``role``, ``may_import``), never by a call.
+    Who writes is said by the settings (``actor``, ``role``, ``may_import``), never by a writing call; a process that
+    runs several agents lends each its own memory with :meth:`acting_as`.
     """
 
     def __init__(self, stores: Stores) -> None:
@@ -140,14 +143,44 @@ class Memory(Stating, Exchanging):
             SettingsError: a setting is wrong.
             StackError: a server is not named and no local stack runs.
         """
-        async with Stores.open(settings) as stores:
-            memory = cls(stores)
-            try:
-                yield memory
-            finally:
-                await memory._recall.sources.watch.close()
-                if memory._work is not None:
-                    await memory._work.close()
+        async with Stores.open(settings) as stores, cls._over(stores) as memory:
+            yield memory
+
+    @asynccontextmanager
+    async def acting_as(self, agent: str) -> AsyncIterator[Self]:
+        """
+        Lend the memory to one of several agents of this process, over the same connections.
+
+        ::
+
+            async with memory.acting_as("valuation_agent") as mine, mine.session("mu-valuation", …) as session:
+                …
+
+        What it writes is that agent's, and its rights are an agent's. The process vouches for the name: nothing proves
+        it, as nothing proves ``IMEM_ACTOR``.
+
+        Args:
+            agent: its name, 1 to 200 characters; names with a colon are those of imports and services.
+
+        Raises:
+            BadInput: it is no name of an agent.
+        """
+        if not 0 < len(agent) <= LONGEST_ACTOR or ":" in agent or not agent.isprintable():
+            raise BadInput("agent", "is no name of an agent: 1 to 200 printable characters without a colon.")
+        async with self._over(self._stores.acting_as(Actor(agent, Role.AGENT))) as memory:
+            yield memory
+
+    @classmethod
+    @asynccontextmanager
+    async def _over(cls, stores: Stores) -> AsyncIterator[Self]:
+        """Lend a memory over *stores*, which stay open, and close at the end what it opened itself."""
+        memory = cls(stores)
+        try:
+            yield memory
+        finally:
+            await memory._recall.sources.watch.close()
+            if memory._work is not None:
+                await memory._work.close()
 
     @staticmethod
     def sync(settings: Settings | None = None) -> AbstractContextManager[SyncMemory]:
@@ -254,72 +287,20 @@ class Memory(Stating, Exchanging):
             self._conversations = Conversations(self._stores.database, summariser_of(self._stores.settings))
         return Conversation(self._stores.gateway, self._conversations, workflow_id, thread_id)
 
-    # Pausing
-
-    async def pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseResult:
-        """
-        Pause an analysis, named by its id or by its stock: its agents stop at a safe point, what they know is proven.
-
-        What is not done by the deadline, or after a crash, the workers go on with; :meth:`pause_state` says how it
-        stands. Orders are for people.
-
-        Raises:
-            BadInput: nothing runs under that name, or several analyses do.
-        """
-        return await self.work.orders.pause(what, reason, deadline=_order_due(deadline_ms))
-
-    async def resume(
-        self,
-        what: str,
-        plan: Plan | Mapping[str, Any] | None = None,
-        *,
-        notify: bool = True,
-        deadline_ms: float = ORDER_BUDGET_MS,
-    ) -> ResumeResult:
-        """
-        Resume a paused analysis, each agent as *plan* says, once its memory is proven.
-
-        Args:
-            plan: ``{"restart": {agent: "checkpoint" or "clean"}, "skip": […], "wait": […]}``; agents that it does not
-                name do what failure and dependencies ask for.
-            notify: tell people when it runs.
-
-        Raises:
-            TransitionRefused: it is not paused, or somebody else resumes it already.
-        """
-        return await self.work.orders.resume(what, plan, notify=notify, deadline=_order_due(deadline_ms))
-
-    async def extend_pause(
-        self, what: str, until: datetime, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS
-    ) -> Pause:
-        """
-        Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long.
-
-        Raises:
-            TransitionRefused: it is not paused.
-            BadInput: it was extended before, or *until* is more than 30 days after it began.
-        """
-        return await self.work.orders.extend(what, until, reason, deadline=_order_due(deadline_ms))
-
-    async def cancel_pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> str:
-        """Give a paused analysis up: it has failed, its memories go at once; return its id."""
-        return await self.work.orders.cancel(what, reason, deadline=_order_due(deadline_ms))
-
-    async def paused(self, *, everything: bool = False, deadline_ms: float = ORDER_BUDGET_MS) -> list[Pause]:
-        """Return what is paused; *everything*: and what was resumed of late."""
-        return await self.work.orders.listed(everything=everything, deadline=_order_due(deadline_ms))
-
-    async def pause_state(self, what: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseState:
-        """Return whether an analysis is paused, and how its last pause ended."""
-        return await self.work.orders.state(what, deadline=_order_due(deadline_ms))
-
     # Asking
 
     async def brief(
-        self, subject: str, *, for_agent: str | None = None, limits: Limits | None = None, **options: Unpack[Asking]
+        self,
+        subject: str,
+        *,
+        for_agent: str | None = None,
+        limits: Limits | None = None,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
     ) -> Briefing:
         """
-        Return what the institution knew about *subject*: a subject id, a ticker, or a market id.
+        Return what the institution knew about *subject*: a subject id, a ticker, or an exact name.
 
         Each arm of the answer says how good it is; one that fails or comes late leaves the others whole.
 
@@ -330,17 +311,33 @@ class Memory(Stating, Exchanging):
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
         """
-        texts(subject=subject, for_agent=for_agent)
-        return await self._recall.brief(subject, for_agent=for_agent, limits=limits, **self._asked(options))
+        return await self._recall.brief(
+            subject, for_agent=for_agent, limits=limits, **self._asked(as_of, clock, deadline_ms)
+        )
 
-    async def history(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> HistoryArm:
+    async def history(
+        self,
+        subject: str,
+        *,
+        limit: int | None = None,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> HistoryArm:
         """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
-        texts(subject=subject)
-        whole("limit", limit)
-        return await single.part(self._recall, HistoryArm, "history", subject, limit=limit, **self._asked(options))
+        return await single.part(
+            self._recall, HistoryArm, "history", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
+        )
 
     async def similar(
-        self, what: str, *, limit: int | None = None, min_score: float = SERVED, **options: Unpack[Asking]
+        self,
+        what: str,
+        *,
+        limit: int | None = None,
+        min_score: float = SERVED,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
     ) -> SimilarArm:
         """
         Return analyses of other subjects that are like *what*, most alike first, with what was decided after them.
@@ -355,65 +352,138 @@ class Memory(Stating, Exchanging):
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
         """
-        texts(what=what)
-        whole("limit", limit)
         share("min_score", min_score)
-        asked = self._asked(options)
+        asked = self._asked(as_of, clock, deadline_ms)
         return await single.similar_to(self._recall, what, limit=limit, min_score=min_score, **asked)
 
-    async def debates(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> DebatesArm:
+    async def debates(
+        self,
+        subject: str,
+        *,
+        limit: int | None = None,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> DebatesArm:
         """Return the newest debates on *subject* and how they ended."""
-        texts(subject=subject)
-        whole("limit", limit)
-        return await single.part(self._recall, DebatesArm, "debates", subject, limit=limit, **self._asked(options))
+        return await single.part(
+            self._recall, DebatesArm, "debates", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
+        )
 
-    async def contradictions(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
+    async def contradictions(
+        self,
+        subject: str,
+        *,
+        limit: int | None = None,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> RecordsArm:
         """Return where sources disagreed about the data of *subject*."""
-        texts(subject=subject)
-        whole("limit", limit)
-        asked = self._asked(options)
+        asked = self._asked(as_of, clock, deadline_ms)
         return await single.part(self._recall, RecordsArm, "contradictions", subject, limit=limit, **asked)
 
-    async def patterns(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
+    async def patterns(
+        self,
+        subject: str,
+        *,
+        limit: int | None = None,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> RecordsArm:
         """Return the patterns that were active then, of the sector of *subject* or of none."""
-        texts(subject=subject)
-        whole("limit", limit)
-        return await single.part(self._recall, RecordsArm, "patterns", subject, limit=limit, **self._asked(options))
+        return await single.part(
+            self._recall, RecordsArm, "patterns", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
+        )
 
-    async def lessons(self, subject: str, *, limit: int | None = None, **options: Unpack[Asking]) -> RecordsArm:
+    async def lessons(
+        self,
+        subject: str,
+        *,
+        limit: int | None = None,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> RecordsArm:
         """Return the lessons that bear on *subject*."""
-        texts(subject=subject)
-        whole("limit", limit)
-        return await single.part(self._recall, RecordsArm, "lessons", subject, limit=limit, **self._asked(options))
+        return await single.part(
+            self._recall, RecordsArm, "lessons", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
+        )
 
-    async def track_record(self, agent: str, domain: str | None = None, **options: Unpack[Asking]) -> TrackRecordsArm:
+    async def track_record(
+        self,
+        agent: str,
+        domain: str | None = None,
+        *,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> TrackRecordsArm:
         """
         Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored.
 
         Raises:
             PermissionDenied: an agent reads its own record alone; others' stand in briefings, beside what they said.
         """
-        texts(agent=agent, domain=domain)
-        return await single.agent_records(self._recall, agent, domain, **self._asked(options))
+        return await single.agent_records(self._recall, agent, domain, **self._asked(as_of, clock, deadline_ms))
 
-    async def debate(self, debate_id: str, **options: Unpack[Asking]) -> DebateOnFile:
+    async def track_records(
+        self,
+        agents: Sequence[str] | None = None,
+        domains: Sequence[str] | None = None,
+        *,
+        as_of: Sequence[datetime] | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> TrackRecordsTable:
+        """
+        Return the track records of many agents in many domains as of many moments, read in one statement.
+
+        Args:
+            agents: whose; None for all.
+            domains: in which; None for each in which one of them was scored.
+            as_of: as of when, each; None for now.
+
+        Raises:
+            BadInput: agents times domains times moments are more than 10,000.
+            PermissionDenied: an agent reads its own record alone.
+        """
+        return await single.many_records(
+            self._recall, agents, domains, as_of=as_of, clock=clock, deadline=self._due(deadline_ms)
+        )
+
+    async def debate(
+        self,
+        debate_id: str,
+        *,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> DebateOnFile:
         """
         Return a debate with every turn, verbatim.
 
         Raises:
             BadInput: there was no such debate.
         """
-        texts(debate=debate_id)
-        return await single.debate(self._recall, debate_id, **self._asked(options))
+        return await single.debate(self._recall, debate_id, **self._asked(as_of, clock, deadline_ms))
 
-    async def text(self, kind: str, key: str, **options: Unpack[Asking]) -> Text | None:
+    async def text(
+        self,
+        kind: str,
+        key: str,
+        *,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> Text | None:
         """
         Return the long text of a record, or None when there was none.
 
         Of patterns an agent reads those alone that were active; another is as good as none.
         """
-        texts(kind=kind, key=key)
-        return await single.text(self._recall, kind, key, **self._asked(options))
+        return await single.text(self._recall, kind, key, **self._asked(as_of, clock, deadline_ms))
 
     async def view(self, name: str, key: str, *, deadline_ms: float | None = None) -> View | None:
         """
@@ -431,7 +501,6 @@ class Memory(Stating, Exchanging):
         Raises:
             UnknownSubject: nothing is known under the name of a subject; nearest names are given.
         """
-        texts(view=name, key=key)
         return await views.row_of(self._recall, name, key, deadline=self._due(deadline_ms))
 
     async def warm(self, subject: str, *, deadline_ms: float | None = None) -> int:
@@ -443,32 +512,31 @@ class Memory(Stating, Exchanging):
         Raises:
             UnknownSubject: nothing is known under that name.
         """
-        texts(subject=subject)
-        due_ms = budget_ms(deadline_ms, default=MOST_BUDGET_MS, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
+        due_ms = budget_ms(deadline_ms, default=WARM_MS, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS)
         return await self._recall.warm(subject, deadline=Deadline.after_ms(due_ms), budget_ms=due_ms)
 
-    async def query(self, name: str, parameters: Mapping[str, Any] | None = None, **options: Unpack[Asking]) -> Rows:
+    async def query(
+        self,
+        name: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        as_of: datetime | None = None,
+        clock: str = "known",
+        deadline_ms: float | None = None,
+    ) -> Rows:
         """
         Run a named query of the graph (the reference lists them) and return its rows.
+
+        What is looked for in a full-text index is plain text; each of its words counts, and nothing in it is syntax.
 
         Raises:
             BadInput: there is no such query, or a parameter is missing, unknown or of another type.
         """
         given = checked(name, parameters or {})
-        return await single.named(self._recall, name, given, **self._asked(options))
+        return await single.named(self._recall, name, given, **self._asked(as_of, clock, deadline_ms))
 
-    def _asked(self, options: Asking) -> _Asked:
-        """
-        Return the options of a question with their defaults.
-
-        Raises:
-            BadInput: the deadline is out of bounds.
-        """
-        return {
-            "as_of": options.get("as_of"),
-            "clock": options.get("clock", "known"),
-            "deadline": self._due(options.get("deadline_ms")),
-        }
+    def _asked(self, as_of: datetime | None, clock: str, deadline_ms: float | None) -> _Asked:
+        return {"as_of": as_of, "clock": clock, "deadline": self._due(deadline_ms)}
 
     def _due(self, deadline_ms: float | None) -> Deadline:
         """Return until when a question is to be answered; the settings say so where the caller does not."""

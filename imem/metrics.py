@@ -8,6 +8,7 @@ anew. A program that uses :class:`imem.Memory` counts in its own memory, in the 
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +26,9 @@ log = structlog.get_logger()
 
 VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 """Where the library looks for the folder, when it is first imported."""
+
+TRY_EVERY_S: Final = 5.0
+"""How often a port that is taken is tried again, in seconds."""
 
 
 def folder_of(home: Path) -> Path:
@@ -70,17 +74,12 @@ def text_of(home: Path) -> bytes:
 
 
 def serve(home: Path, port: int) -> Callable[[], None] | None:
-    """
-    Show them on ``http://127.0.0.1:PORT/metrics``; return what ends that, None where the port is not to be had.
-
-    Who cannot be looked at still does its work: that is said in the log.
-    """
+    """Show them on ``http://127.0.0.1:PORT/metrics``; return what ends that, None where the port is taken."""
     from prometheus_client import start_http_server  # noqa: PLC0415 - after count_in_files
 
     try:
         server, thread = start_http_server(port, "127.0.0.1", _registry(home))
-    except OSError as error:
-        log.warning("metrics.not_shown", port=port, reason=error.strerror or type(error).__name__)
+    except OSError:
         return None
 
     def end() -> None:
@@ -89,3 +88,19 @@ def serve(home: Path, port: int) -> Callable[[], None] | None:
         thread.join()
 
     return end
+
+
+async def keep_serving(home: Path, port: int, *, every_s: float = TRY_EVERY_S) -> None:
+    """
+    Show them until cancelled; a port that is taken is logged, and used as soon as it is free.
+
+    A worker whose metrics cannot be read still does its work.
+    """
+    while (end := await asyncio.to_thread(serve, home, port)) is None:
+        log.warning("metrics.port_taken", port=port, next_try_s=every_s)
+        await asyncio.sleep(every_s)
+    log.info("metrics.served", port=port)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        end()

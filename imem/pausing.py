@@ -17,7 +17,8 @@ from checkpoints.assembly import Pausing, assemble
 from checkpoints.batch_runs import BatchState
 from checkpoints.batches import CONCURRENCY
 from checkpoints.definitions import Definitions
-from checkpoints.orchestrator import LOST_AFTER, Message, Send
+from checkpoints.human_gates import HumanGate, answer_gate, open_gate, open_gates
+from checkpoints.orchestrator import LOST_AFTER, Message, Send, WorkflowState
 from checkpoints.pause_rows import Pause
 from checkpoints.pause_tasks import RUN_AGENT
 from checkpoints.pauses import PauseResult, PauseState, ResumeResult
@@ -25,6 +26,7 @@ from checkpoints.plan import Plan
 from imem.celery_app import AGENTS_QUEUE, make_app
 from imem.stores import Stores, secret
 from journal.actors import Action, Resource, ResourceType
+from journal.arguments import checks_arguments
 from journal.deadline import Deadline
 from journal.errors import ValkeyUnavailable
 from journal.gateway import Gateway
@@ -80,6 +82,7 @@ async def opened(stores: Stores) -> AsyncIterator[Orders]:
         await durable.close()
 
 
+@checks_arguments
 class Orders:
     """
     The orders and questions of pauses that an actor may give and ask; every one passes the gateway first.
@@ -96,6 +99,63 @@ class Orders:
     def __init__(self, gateway: Gateway, parts: Pausing) -> None:
         self._gateway = gateway
         self._parts = parts
+
+    async def start(
+        self, analysis_id: str, stock_id: str, agents: Mapping[str, str], *, deadline: Deadline
+    ) -> WorkflowState:
+        """
+        Take an analysis in and have the workers start the agents that wait for nobody; repeated, it changes nothing.
+
+        Args:
+            agents: agent type → instance, whose working memory it will be.
+        """
+        return await self._allowed(
+            Action.RESUME,
+            analysis_id,
+            lambda: self._parts.orchestrator.start_analysis(analysis_id, stock_id, agents, deadline=deadline),
+            deadline,
+        )
+
+    async def workflow(self, analysis_id: str, *, deadline: Deadline) -> WorkflowState:
+        """Return where an analysis and each of its agents stand."""
+        return await self._allowed(
+            Action.READ,
+            analysis_id,
+            lambda: self._parts.orchestrator.get_workflow_state(analysis_id, deadline=deadline),
+            deadline,
+        )
+
+    # Gates
+
+    async def open_gate(
+        self, analysis_id: str, gate: int, *, due_at: datetime | None = None, deadline: Deadline
+    ) -> HumanGate:
+        """Open a gate, at which an analysis waits for a person; see :func:`checkpoints.human_gates.open_gate`."""
+        return await self._gated(
+            analysis_id,
+            lambda: open_gate(self._gateway.database, analysis_id, gate, due_at=due_at, deadline=deadline),
+            deadline,
+        )
+
+    async def answer_gate(
+        self, analysis_id: str, gate: int, answer: str, *, reason: str, deadline: Deadline
+    ) -> HumanGate:
+        """Answer a gate that waits; see :func:`checkpoints.human_gates.answer_gate`."""
+        return await self._gated(
+            analysis_id,
+            lambda: answer_gate(self._gateway.database, analysis_id, gate, answer, reason=reason, deadline=deadline),
+            deadline,
+        )
+
+    async def gates(self, *, deadline: Deadline) -> list[HumanGate]:
+        """Return the gates that wait for a person."""
+        return await self._allowed(
+            Action.READ, "gates", lambda: open_gates(self._gateway.database, deadline=deadline), deadline
+        )
+
+    async def _gated(self, what: str, operation: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+        resource = Resource(ResourceType.JOURNAL, what)
+        return await self._gateway.authorize_and_execute(resource, Action.APPEND_GATES, operation, deadline=deadline)
 
     async def pause(self, what: str, reason: str, *, deadline: Deadline) -> PauseResult:
         """

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import shutil
+import stat
 import sys
 import tempfile
 import zlib
@@ -16,22 +18,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, Protocol, cast
 
+from imem.mapping import TableMap
 from imem.recording import Prepared, prepare
 from journal.errors import BadInput, ImemError
 from kg.lines import LINE_BYTES, parse_line
 
 STDIN: Final = "-"
 SUFFIXES: Final = (".jsonl", ".jsonl.gz")
+TABLE_SUFFIXES: Final = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 BATCH_LINES: Final = 500
 BATCH_BYTES: Final = 4 << 20
 """A batch ends at either, so that long lines do not add up."""
 
+BLANK_BYTES: Final = 1 << 20
+"""Most bytes of blank lines in a row: what has more is no file of lines, however small it is compressed."""
+
+ENDLESS_BYTES: Final = 64 << 20
+"""Most bytes of a line that is too long: what goes on beyond has no lines at all."""
+
 SOURCE_CHARS: Final = 150
 _SKIP_BYTES: Final = 1 << 16
 _GZIP: Final = b"\x1f\x8b"
+_PARQUET: Final = b"PAR1"
 
 
 class UnreadableFile(ImemError):
@@ -47,11 +58,13 @@ class Source:
         path: where it is; None for standard input.
         name: of the source: the ordering actor is ``import:<name>``.
         shown: how messages call it, where that is not its path.
+        mapping: what makes lines of its rows, where it is a table.
     """
 
     path: Path | None
     name: str
     shown: str = ""
+    mapping: TableMap | None = None
 
     @property
     def label(self) -> str:
@@ -74,17 +87,19 @@ class Refused:
         line: its number, from 1.
         field: dotted path of the offending field, ``line`` for the whole.
         reason: what is wrong with it, and the mend if there is one.
+        column: of a table, from which the field is made.
     """
 
     file: str
     line: int
     field: str
     reason: str
+    column: str = ""
 
     @classmethod
-    def by(cls, error: BadInput, file: str, line: int) -> Refused:
+    def by(cls, error: BadInput, file: str, line: int, column: str = "") -> Refused:
         """Return the refusal that *error* speaks of."""
-        return cls(file, line, error.field, f"{error.reason} {error.mend}".strip())
+        return cls(file, line, error.field, f"{error.reason} {error.mend}".strip(), column)
 
 
 @dataclass(slots=True)
@@ -107,39 +122,57 @@ class Batch:
     upto_byte: int = 0
 
 
-def sources_of(paths: Sequence[str], name: str | None = None) -> list[Source]:
+def sources_of(paths: Sequence[str], name: str | None = None, mapping: TableMap | None = None) -> list[Source]:
     """
-    Return the files that *paths* name: files, ``-``, and of a folder those that end in :data:`SUFFIXES`, sorted.
+    Return the files that *paths* name: files, pipes, ``-``, and of a folder those with a suffix of ours, sorted.
 
     Args:
         name: of the source, for all; by default each file's name without its suffix.
+        mapping: what makes lines of rows, where the files are tables.
 
     Raises:
-        BadInput: a path does not exist, a folder holds no such file, or a name cannot be one of a source.
+        BadInput: a path does not exist or is a device or socket, a folder holds no such file, or a name cannot be one
+            of a source.
     """
     found: list[Source] = []
     for text in paths:
         if text == STDIN:
-            found.append(Source(None, name or "stdin"))
+            found.append(Source(None, name or "stdin", mapping=mapping))
             continue
         path = Path(text)
-        if not path.exists():
-            raise BadInput(text, "does not exist.")
-        files = _files_in(path) if path.is_dir() else [path]
+        try:
+            if not path.exists():
+                raise BadInput(text, "does not exist.")
+            suffixes = SUFFIXES if mapping is None else TABLE_SUFFIXES
+            files = _files_in(path, suffixes) if path.is_dir() else [path]
+        except (OSError, ValueError) as error:  # Longer than a name may be, or in a folder that may not be read.
+            raise BadInput(text[:SOURCE_CHARS], f"cannot be looked at: {error}."[:SOURCE_CHARS]) from None
+        if files == [path] and not _is_readable(path.stat().st_mode):
+            raise BadInput(text, _NO_FILE)
         if not files:
-            raise BadInput(text, f"holds no file that ends in {' or '.join(SUFFIXES)}.")
-        found += [Source(file, name or _stem(file)) for file in files]
+            raise BadInput(text, f"holds no file that ends in {' or '.join(suffixes)}.")
+        found += [Source(file, name or _stem(file), mapping=mapping) for file in files]
     for source in found:
         _check_name(source.name)
     return found
 
 
-def _files_in(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.name.endswith(SUFFIXES) and file.is_file())
+_ENDS: Final = (".jsonl", ".csv", ".tsv", ".parquet")
+_NO_FILE: Final = "is a device or a socket: only files, folders, pipes and - for standard input are read."
+
+
+def _is_readable(mode: int) -> bool:
+    """Return whether what has *mode* ends some time: a regular file, or a pipe, which its writer ends."""
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
+
+
+def _files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.name.endswith(suffixes) and file.is_file())
 
 
 def _stem(file: Path) -> str:
-    return file.name.removesuffix(".gz").removesuffix(".jsonl") or file.name
+    plain = file.name.removesuffix(".gz")
+    return next((plain.removesuffix(one) for one in _ENDS if plain.endswith(one)), plain) or file.name
 
 
 def _check_name(name: str) -> None:
@@ -151,89 +184,158 @@ def _check_name(name: str) -> None:
         )
 
 
-class Lines:
+class LineReader:
     """
-    The batches of one open source.
+    The lines of one open source, compressed or not.
 
-    Args:
+    Attributes:
         source: what is read.
-        raw: its bytes as they lie in the file.
+        number: of the last line read, from 1.
+        is_parquet: whether it holds a Parquet table, and so no lines.
     """
 
     def __init__(self, source: Source, raw: io.BufferedReader) -> None:
-        self._source = source
+        self.source = source
+        self.number = 0
         self._raw = raw
-        compressed = raw.peek(2)[:2] == _GZIP
-        self._text: Any = gzip.GzipFile(fileobj=raw) if compressed else raw
+        start = raw.peek(4)
+        self.is_parquet = start[:4] == _PARQUET
+        self._text: Any = gzip.GzipFile(fileobj=raw) if start[:2] == _GZIP else raw
         self._seekable = source.path is not None and raw.seekable()
-        self._number = 0
+        self._blank_bytes = 0
+
+    @property
+    def position(self) -> int:
+        """How far into the file it has read, compressed if the file is; 0 where nobody can say."""
+        return self._raw.tell() if self._seekable else 0
+
+    def read_line(self) -> bytes | None:
+        """
+        Return the next line, None at the end; of one that is too long, no more than shows that it is.
+
+        Raises:
+            UnreadableFile: the file is damaged or holds no lines for too long, or a disk or network drive fails.
+        """
+        try:
+            raw: bytes = self._text.readline(LINE_BYTES + 1)
+            # The parser allows a line of LINE_BYTES with its end; what is cut here is longer.
+            if len(raw) > LINE_BYTES and not raw.endswith(b"\n"):
+                self._pass_over_rest(len(raw))
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise UnreadableFile(f"{self.source.label} is damaged after line {self.number}: {error}.") from error
+        except OSError as error:
+            raise UnreadableFile(
+                f"{self.source.label} cannot be read after line {self.number}: {error.strerror}."
+            ) from error
+        if not raw:
+            return None
+        self.number += 1
+        self._blank_bytes = 0 if raw.strip() else self._blank_bytes + len(raw)
+        if self._blank_bytes > BLANK_BYTES:
+            raise UnreadableFile(
+                f"{self.source.label} holds more than {BLANK_BYTES:,} bytes of blank lines up to line"
+                f" {self.number:,}: it is no file of lines."
+            )
+        return raw
+
+    def _pass_over_rest(self, size: int) -> None:
+        """Read on to the end of a line of which *size* bytes are read."""
+        rest = b"."
+        while rest and not rest.endswith(b"\n"):
+            rest = self._text.readline(_SKIP_BYTES)
+            size += len(rest)
+            if size > ENDLESS_BYTES:
+                raise UnreadableFile(
+                    f"{self.source.label} has no end of line within {ENDLESS_BYTES:,} bytes after line"
+                    f" {self.number:,}: it is no file of lines."
+                )
+
+
+class Batches(Protocol):
+    """What an open source gives."""
 
     def next_batch(self) -> Batch | None:
         """
         Return the next batch, None at the end.
 
         Raises:
-            UnreadableFile: the file is damaged, or a disk or network drive fails.
+            UnreadableFile: the rest cannot be read.
+        """
+
+
+class Lines:
+    """
+    The batches of one open file of lines.
+
+    Args:
+        reader: the file's lines.
+    """
+
+    def __init__(self, reader: LineReader) -> None:
+        self._reader = reader
+
+    def next_batch(self) -> Batch | None:
+        """
+        Return the next batch, None at the end.
+
+        Raises:
+            UnreadableFile: as :meth:`LineReader.read_line`.
         """
         batch = Batch()
         size = 0
         while len(batch.lines) + len(batch.refused) < BATCH_LINES and size < BATCH_BYTES:
-            raw = self._read()
+            raw = self._reader.read_line()
             if raw is None:
                 break
-            self._number += 1
             size += len(raw)
             if raw.strip():
                 self._take(raw, batch)
         if size == 0:
             return None
-        batch.upto_line = self._number
-        batch.upto_byte = self._raw.tell() if self._seekable else 0
+        batch.upto_line = self._reader.number
+        batch.upto_byte = self._reader.position
         return batch
 
     def _take(self, raw: bytes, batch: Batch) -> None:
+        number = self._reader.number
         try:
             prepared = prepare(parse_line(raw))
         except BadInput as error:
-            batch.refused.append(Refused.by(error, self._source.label, self._number))
+            batch.refused.append(Refused.by(error, self._reader.source.label, number))
         else:
             batch.lines.append(prepared)
-            batch.numbers.append(self._number)
-
-    def _read(self) -> bytes | None:
-        """Return the next line, None at the end; of one that is too long, no more than shows that it is."""
-        try:
-            raw: bytes = self._text.readline(LINE_BYTES + 1)
-            # The parser allows a line of LINE_BYTES with its end; what is cut here is longer.
-            rest = raw
-            while len(rest) and not rest.endswith(b"\n") and len(raw) > LINE_BYTES:
-                rest = self._text.readline(_SKIP_BYTES)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UnreadableFile(f"{self._source.label} is damaged after line {self._number}: {error}.") from error
-        except OSError as error:
-            raise UnreadableFile(
-                f"{self._source.label} cannot be read after line {self._number}: {error.strerror}."
-            ) from error
-        return raw or None
+            batch.numbers.append(number)
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[Lines]:
+def opened(source: Source) -> Iterator[Batches]:
     """
     Open *source* for reading.
 
     Raises:
-        UnreadableFile: it cannot be opened.
+        UnreadableFile: it cannot be opened, or is no table where a map makes lines of its rows.
+        BadInput: the map names a column that the table has not.
     """
     if source.path is None:
-        yield Lines(source, _buffered(sys.stdin.buffer))
+        yield _batches_of(LineReader(source, _buffered(sys.stdin.buffer)))
         return
     try:
         raw = source.path.open("rb", buffering=1 << 20)
     except OSError as error:
         raise UnreadableFile(f"{source.label} cannot be opened: {error.strerror}.") from error
     with raw:
-        yield Lines(source, _buffered(raw))
+        # Looked at again, and what was opened this time: a link may lead elsewhere by now.
+        if not _is_readable(os.fstat(raw.fileno()).st_mode):
+            raise UnreadableFile(f"{source.label} {_NO_FILE}")
+        yield _batches_of(LineReader(source, _buffered(raw)))
+
+
+def _batches_of(reader: LineReader) -> Batches:
+    if reader.source.mapping is None:
+        return Lines(reader)
+    from imem.tables import MappedLines  # noqa: PLC0415 - it builds on this module
+
+    return MappedLines(reader, reader.source.mapping)
 
 
 @contextmanager

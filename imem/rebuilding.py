@@ -22,6 +22,7 @@ from imem.local.folders import PRIVATE_FILE, Folders, Secrets, explained
 from imem.local.neo4j import NewNeo4j
 from imem.local.process import Child, Identity, start
 from imem.local.server import TryAgain, free_port, tail_of
+from imem.local.startup import StartProgress
 from imem.stores import Stores
 from journal.deadline import Deadline
 from journal.errors import BadInput, ImemError, StackError
@@ -219,12 +220,15 @@ async def _started(server: NewNeo4j) -> Child:
 
 
 async def _answers(server: NewNeo4j, child: Child, begin: int) -> None:
-    patience = Deadline.after_ms(server.patience_s * 1000)
-    while not await asyncio.to_thread(server.ready):
+    progress = StartProgress(child, server.log, server.patience_s)
+    while True:
+        listens = await asyncio.to_thread(child.listens, server.port)
+        if listens and await asyncio.to_thread(server.ready):
+            return
         if child.process.returncode is not None:
             raise server.explain(tail_of(server.log, begin))
-        if patience.passed:
-            raise StackError("The second Neo4j did not answer in time.", mend=f"{server.log} shows why.")
+        if await asyncio.to_thread(lambda seen: progress.stalled(listens=seen), listens):
+            raise server.no_answer(progress.lasted_s, tail_of(server.log, begin))
         await asyncio.sleep(_POLL_S)
 
 

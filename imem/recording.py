@@ -13,16 +13,17 @@ from typing import Final
 
 from cache.published import Item
 from journal.actors import AUTHORIZATION, Action, Actor, ResourceType, Scope
+from journal.clock import SystemClock
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Entry, Receipt, Tier, Verdict
-from journal.errors import BadInput, CoreConflict
+from journal.errors import BadInput, CoreConflict, PermissionDenied
 from journal.gateway import Gateway
 from journal.settings import Role
 from kg.entries import entry_of
 from kg.fields import shown
-from kg.lines import CorrectLine, Line, RecordLine
-from kg.owners import Ref, needs_owner_of, owner_of, owner_of_core
+from kg.lines import CorrectLine, Line, RecordLine, late_claim
+from kg.owners import OWN_OUTCOMES, Ref, is_of_debates, needs_owner_of, owner_of, owner_of_core, sets_measure
 
 
 class Recorder:
@@ -92,25 +93,85 @@ async def record(
         wait_visible: wait at most so long for the graph to hold them.
 
     Raises:
-        PermissionDenied: nothing was written but the denial. An agent states its own facts alone; a correction takes
-            the import right or a person.
+        PermissionDenied: nothing was written but the denial. An agent states its own facts alone; a correction, and
+            what others are measured against, take the import right or a person.
         PostgresUnavailable: retryable; batches before the one that failed stand.
         OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
         LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
     """
     if not lines:
         return []
+    late = await _late_claims(gateway.database, lines, deadline)
+    if late:
+        # Each line has its own verdict: those beside a late claim are written.
+        good = [prepared for number, prepared in enumerate(lines) if number not in late]
+        receipts = iter(
+            await record(
+                gateway, good, actor=actor, lock_epoch=lock_epoch, deadline=deadline, wait_visible=wait_visible
+            )
+        )
+        return [_LATE if number in late else next(receipts) for number in range(len(lines))]
     actor = actor or gateway.actor
     corrects = any(isinstance(prepared.line, CorrectLine) for prepared in lines)
-    return await gateway.append(
-        [prepared.entry for prepared in lines],
-        actor=actor,
-        action=Action.IMPORT if corrects and actor.role is not Role.HUMAN_ADMIN else Action.APPEND,
-        owner=await _owner(gateway.database, actor, [prepared.line for prepared in lines], deadline),
-        lock_epoch=lock_epoch,
+    measures = any(sets_measure(prepared.line, actor.id) for prepared in lines)
+    imports = (corrects or measures) and actor.role is not Role.HUMAN_ADMIN
+    try:
+        return await gateway.append(
+            [prepared.entry for prepared in lines],
+            actor=actor,
+            action=Action.IMPORT if imports else _action(actor, [prepared.line for prepared in lines]),
+            owner=await _owner(gateway.database, actor, [prepared.line for prepared in lines], deadline),
+            lock_epoch=lock_epoch,
+            deadline=deadline,
+            wait_visible=wait_visible,
+        )
+    except PermissionDenied as denied:
+        if not (measures and imports):
+            raise
+        raise PermissionDenied(denied.message, mend=_MEASURE.format(actor=shown(actor.id))) from denied
+
+
+_MEASURE: Final = (
+    "Whether an agent is a baseline, an ensemble or a human, and what settles claims, is stated with the import right "
+    f"or by a person. The id of an outcome that settles nothing begins with {OWN_OUTCOMES}{{actor}}/."
+)
+
+
+_LATE: Final = Receipt(Verdict.LATE_CLAIM, None, None, None, durable=False)
+
+
+async def _late_claims(database: Database, lines: Sequence[Prepared], deadline: Deadline) -> set[int]:
+    """
+    Return which of *lines* claim, as of now, what is over already; what states its ``known_at`` was checked when read.
+
+    Repeating a claim that is on file stays harmless whenever that is. This process' clock says only whether to ask; the
+    journal's decides.
+    """
+    now = SystemClock().now()
+    claimed = {
+        number: (line.key, target_at)
+        for number, line in enumerate(prepared.line for prepared in lines)
+        if isinstance(line, RecordLine)
+        and line.known_at is None
+        and (target_at := line.claimed_at) is not None
+        and target_at <= now
+    }
+    if not claimed:
+        return set()
+    keys, targets = zip(*claimed.values(), strict=True)
+    rows = await database.named(
+        "late_claims",
+        {"numbers": list(claimed), "keys": list(keys), "targets": list(targets)},
         deadline=deadline,
-        wait_visible=wait_visible,
     )
+    return {row["number"] for row in rows}
+
+
+def _action(actor: Actor, lines: Sequence[Line]) -> Action:
+    """Return what appending *lines* is: who may not append facts may append debates, if its role says so."""
+    if (actor.role, ResourceType.JOURNAL, Action.APPEND) in AUTHORIZATION:
+        return Action.APPEND
+    return Action.APPEND_DEBATES if all(map(is_of_debates, lines)) else Action.APPEND
 
 
 async def _owner(database: Database, actor: Actor, lines: Sequence[Line], deadline: Deadline) -> str | None:
@@ -157,6 +218,12 @@ _REFUSALS: Final[Mapping[Verdict, tuple[type[BadInput], str, str, str]]] = {
         "Record it under another key instead.",
     ),
     Verdict.FUTURE: (BadInput, "known_at", "lies in the future of the journal's clock.", ""),
+    Verdict.LATE_CLAIM: (
+        BadInput,
+        late_claim().field,
+        late_claim().reason,
+        late_claim().mend,
+    ),
     Verdict.PREMATURE: (
         BadInput,
         "known_at",

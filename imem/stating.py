@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final
 
 from pydantic import BaseModel
 
 from imem.asking import MOST_WRITE_BUDGET_MS, budget_ms
 from imem.recording import prepare, record, refusal_of
 from imem.stores import Stores
+from journal.arguments import LongText, checks_arguments
 from journal.deadline import Deadline
 from journal.entry import Receipt
 from journal.tiers import AWAITED
@@ -37,37 +38,10 @@ Node = Kind | tuple[str, str]
 """A node: a model, or its label and key."""
 
 
-class Writing(TypedDict, total=False):
-    """
-    What every writing method takes beside its content.
-
-    Attributes:
-        known_at: earliest moment at which it could have been known, aware; the present by default. Stating it takes the
-            import right.
-        occurred_at: when it was true in the world, aware; by default what the record itself says, or when it was known.
-        wait_visible: make it urgent (tier 1) and wait, at most ``visible_wait_ms`` of the settings, until the graph
-            holds it; the receipt says whether it does.
-        deadline_ms: how long it may take until it is durable, in milliseconds, at least 1; 2,000 by default.
-    """
-
-    known_at: datetime | None
-    occurred_at: datetime | None
-    wait_visible: bool
-    deadline_ms: int
-
-
-class _Clocks(TypedDict):
-    known_at: datetime | None
-    occurred_at: datetime | None
-
-
-def _clocks(options: Writing) -> _Clocks:
-    return {"known_at": options.get("known_at"), "occurred_at": options.get("occurred_at")}
-
-
+@checks_arguments
 class Stating:
     """
-    What is recorded; see :class:`imem.memory.Memory`.
+    What is recorded; see :class:`imem.memory.Memory`, which says what all of it takes and promises.
 
     Args:
         stores: where it goes.
@@ -76,54 +50,192 @@ class Stating:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
-    async def record_company(self, company: Company, **options: Unpack[Writing]) -> Receipt:
+    async def record_company(
+        self,
+        company: Company,
+        *,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
+    ) -> Receipt:
         """Record a company, or what changed in its profile."""
-        return await self.record(company, **options)
+        return await self.record(
+            company,
+            known_at=known_at,
+            occurred_at=occurred_at,
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
-    async def record_market(self, market: Market, **options: Unpack[Writing]) -> Receipt:
+    async def record_market(
+        self,
+        market: Market,
+        *,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
+    ) -> Receipt:
         """Record a question about the world, or how it was answered."""
-        return await self.record(market, **options)
+        return await self.record(
+            market,
+            known_at=known_at,
+            occurred_at=occurred_at,
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
-    async def record_agent(self, agent: Agent, **options: Unpack[Writing]) -> Receipt:
+    async def record_agent(
+        self,
+        agent: Agent,
+        *,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
+    ) -> Receipt:
         """Record an agent, or what changed in its profile; an agent records itself alone."""
-        return await self.record(agent, **options)
+        return await self.record(
+            agent,
+            known_at=known_at,
+            occurred_at=occurred_at,
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
     async def record_analysis(
-        self, analysis: Analysis, *, body: str | None = None, **options: Unpack[Writing]
+        self,
+        analysis: Analysis,
+        *,
+        body: LongText | None = None,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
         """Record a piece of work on a subject; *body* is its long text, at most 64 kB of UTF-8."""
-        return await self.record(analysis, body=body, **options)
+        return await self.record(
+            analysis,
+            body=body,
+            known_at=known_at,
+            occurred_at=occurred_at,
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
-    async def record_finding(self, finding: Finding, *, body: str | None = None, **options: Unpack[Writing]) -> Receipt:
+    async def record_finding(
+        self,
+        finding: Finding,
+        *,
+        body: LongText | None = None,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
+    ) -> Receipt:
         """
         Record one agent's statement inside an analysis.
 
         With ``metric`` and ``target_at`` it is a claim that an outcome can settle, if it is known before ``target_at``.
         """
-        return await self.record(finding, body=body, **options)
+        return await self.record(
+            finding,
+            body=body,
+            known_at=known_at,
+            occurred_at=occurred_at,
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
     async def record_decision(
-        self, decision: Decision, *, body: str | None = None, **options: Unpack[Writing]
+        self,
+        decision: Decision,
+        *,
+        body: LongText | None = None,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
         """Record a decision, taken or passed; what it rests on is linked by ``CITES`` (:meth:`link`)."""
-        return await self.record(decision, body=body, **options)
+        return await self.record(
+            decision,
+            body=body,
+            known_at=known_at,
+            occurred_at=occurred_at,
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
-    async def record_outcome(self, outcome: Outcome, **options: Unpack[Writing]) -> Receipt:
+    async def record_outcome(
+        self,
+        outcome: Outcome,
+        *,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
+    ) -> Receipt:
         """Record what a metric turned out to be; it settles claims only under the import right or from a person."""
-        return await self.record(outcome, **options)
+        return await self.record(
+            outcome,
+            known_at=known_at,
+            occurred_at=occurred_at,
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
     async def record_debate(
-        self, debate: Debate, *, turns: Sequence[Turn] = (), body: str | None = None, **options: Unpack[Writing]
+        self,
+        debate: Debate,
+        *,
+        turns: Sequence[Turn] = (),
+        body: LongText | None = None,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
         """Record a debate with its *turns*, all of them: those stated last count."""
-        return await self.record(debate, body=body, turns=turns, **options)
+        return await self.record(
+            debate,
+            body=body,
+            turns=turns,
+            known_at=known_at,
+            occurred_at=occurred_at,
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
-    async def record_contradiction(self, contradiction: DataContradiction, **options: Unpack[Writing]) -> Receipt:
+    async def record_contradiction(
+        self,
+        contradiction: DataContradiction,
+        *,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
+    ) -> Receipt:
         """Record that two sources state different values of one thing."""
-        return await self.record(contradiction, **options)
+        return await self.record(
+            contradiction,
+            known_at=known_at,
+            occurred_at=occurred_at,
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
     async def record(
-        self, model: Kind, *, body: str | None = None, turns: Sequence[Turn] = (), **options: Unpack[Writing]
+        self,
+        model: Kind,
+        *,
+        body: LongText | None = None,
+        turns: Sequence[Turn] = (),
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
         """
         Record a model of any kind that may be written from outside, with the groups that it holds.
@@ -132,13 +244,29 @@ class Stating:
             body: long text, kept beside the graph; at most 64 kB of UTF-8.
             turns: of a debate.
         """
-        return await self._write(record_of(model, body=body, turns=turns, **_clocks(options)), options)
+        return await self._write(
+            record_of(model, body=body, turns=turns, known_at=known_at, occurred_at=occurred_at),
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
     async def record_groups(
-        self, kind: type[Kind], key: str, groups: Mapping[str, Group], **options: Unpack[Writing]
+        self,
+        kind: type[Kind],
+        key: str,
+        groups: Mapping[str, Group],
+        *,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
         """Record property groups, by name, of the record *key*, which may itself be stated later."""
-        return await self._write(groups_of(kind, key, groups, **_clocks(options)), options)
+        return await self._write(
+            groups_of(kind, key, groups, known_at=known_at, occurred_at=occurred_at),
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
     async def link(
         self,
@@ -146,7 +274,11 @@ class Stating:
         start: Node,
         end: Node,
         props: Mapping[str, Any] | BaseModel | None = None,
-        **options: Unpack[Writing],
+        *,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
         """
         Link two nodes, given as models or as label and key; an end that is not on file yet is filled in later.
@@ -155,25 +287,41 @@ class Stating:
             type_: the relationship's type, such as ``PERFORMED``.
             props: its properties.
         """
-        return await self._write(link_of(type_, start, end, props, **_clocks(options)), options)
+        return await self._write(
+            link_of(type_, start, end, props, known_at=known_at, occurred_at=occurred_at),
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
-    async def correct(self, model: Kind, reason: str, **options: Unpack[Writing]) -> Receipt:
+    async def correct(
+        self,
+        model: Kind,
+        reason: str,
+        *,
+        known_at: datetime | None = None,
+        occurred_at: datetime | None = None,
+        wait_visible: bool = False,
+        deadline_ms: float = WRITE_BUDGET_MS,
+    ) -> Receipt:
         """
         Replace the core of the record with the model's key, for *reason*; the old one stays in history.
 
         It takes the import right or a person. Fields that links or scores hang on cannot be corrected.
         """
-        return await self._write(correction_of(model, reason, **_clocks(options)), options)
+        return await self._write(
+            correction_of(model, reason, known_at=known_at, occurred_at=occurred_at),
+            wait_visible=wait_visible,
+            deadline_ms=deadline_ms,
+        )
 
-    async def _write(self, line: Line, options: Writing) -> Receipt:
+    async def _write(self, line: Line, *, wait_visible: bool, deadline_ms: float) -> Receipt:
         """Commit one line; a refusal of the journal is raised."""
-        waits = options.get("wait_visible", False)
-        due_ms = budget_ms(options.get("deadline_ms"), default=WRITE_BUDGET_MS, least=1, most=MOST_WRITE_BUDGET_MS)
+        due_ms = budget_ms(deadline_ms, default=WRITE_BUDGET_MS, least=1, most=MOST_WRITE_BUDGET_MS)
         deadline = Deadline.after_ms(due_ms)
-        visible_by = Deadline.after_ms(self._stores.settings.visible_wait_ms) if waits else None
+        visible_by = Deadline.after_ms(self._stores.settings.visible_wait_ms) if wait_visible else None
         [receipt] = await record(
             self._stores.gateway,
-            [prepare(line, tier=AWAITED if waits else None)],
+            [prepare(line, tier=AWAITED if wait_visible else None)],
             deadline=deadline,
             wait_visible=visible_by,
         )

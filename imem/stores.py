@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from journal.echo import Listener
 from journal.errors import SettingsError
 from journal.gateway import Gateway
 from journal.settings import PREFIX, Settings
+from kg.metrics import prefer, read_metrics
 
 if TYPE_CHECKING:
     from cache.client import Client
@@ -99,6 +100,11 @@ class Stores:
         url = urlsplit(secret(self.settings, "postgres_url"))
         return f"{url.hostname}:{url.port or 5432}{url.path}?{url.query}"
 
+    def acting_as(self, actor: Actor) -> Stores:
+        """Return the same stores for another actor; whoever opened the first closes them."""
+        _ = self.graph, self.tiers  # Made now, or each would make its own.
+        return replace(self, gateway=self.gateway.acting_as(actor))
+
     async def close(self) -> None:
         """Close every connection."""
         if self._tiers is not None:
@@ -146,11 +152,12 @@ class Stores:
 
 def know_metrics(settings: Settings) -> None:
     """
-    Import the module that registers metrics of one's own: every process that loads or settles has to know them.
+    Take metrics of one's own from the file and the module that are set: every process that loads or settles has to.
 
     Raises:
-        SettingsError: it cannot be imported.
+        SettingsError: the file is wrong, or the module cannot be imported.
     """
+    prefer(read_metrics(settings.metrics_file) if settings.metrics_file is not None else ())
     if settings.metrics is None:
         return
     try:
@@ -160,6 +167,12 @@ def know_metrics(settings: Settings) -> None:
             f"IMEM_METRICS names {settings.metrics}, which cannot be imported.",
             mend="It is the name of a Python module that calls kg.metrics.register.",
         ) from error
+
+
+def valkeys_of(settings: Settings) -> dict[str, str]:
+    """Return the addresses of the Valkeys that *settings* name, by their roles."""
+    urls = {role: getattr(settings, f"valkey_{role}_url") for role in ("working", "durable", "cache")}
+    return {role: url.get_secret_value() for role, url in urls.items() if url is not None}
 
 
 def secret(settings: Settings, name: str) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from checkpoints.session import Session
     from imem.conversing import Conversation, Messages
     from imem.portal import Caller
+    from journal.arguments import LongText
     from journal.deadline import Deadline
     from journal.entry import Tier
     from kg.lines import Line
@@ -74,7 +75,7 @@ class MemoryCalls:
         self,
         stated: Kind | Line,
         *,
-        body: str | None = None,
+        body: LongText | None = None,
         turns: Sequence[Turn] = (),
         tier: Tier | None = None,
         deadline: Deadline | None = None,
@@ -277,6 +278,15 @@ class SessionCalls:
     def __init__(self, caller: Caller, inner: Session) -> None:
         self._caller = caller
         self._inner = inner
+
+    def stop_wanted(self, *, deadline: Deadline | None = None) -> str | None:
+        """
+        Return why the agent shall stop, such as that its analysis is being paused; None where it may go on.
+
+        To be asked between two subtasks. An agent that is told a reason leaves the block of its session; one that does
+        not within 60 s is fenced off.
+        """
+        return self._caller.call(self._inner.stop_wanted(deadline=deadline))
 
     def deliver(
         self,

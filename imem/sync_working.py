@@ -39,6 +39,7 @@ from imem.sync_calls import (
     SortedCalls,
 )
 from journal.deadline import Deadline
+from journal.errors import BadInput
 
 if TYPE_CHECKING:
     from imem.conversing import Conversation
@@ -121,9 +122,17 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
     def _all(self, *, raw: bool, deadline: Deadline | None) -> dict[str, Any]:
         return self._caller.call(self._inner.items(raw=raw, deadline=deadline))
 
-    def update(self, other: Any = (), /, *, deadline: Deadline | None = None, **named: Value) -> None:
-        """Set every key of *other*, a mapping or pairs, and every one that is named, or none of them."""
-        self._caller.call(self._inner.update({**dict(other), **named}, deadline=deadline))
+    def update(self, other: Any = (), /, *, deadline: Deadline | None = None) -> None:  # type: ignore[override]
+        """
+        Set every key of *other*, a mapping or pairs, or none of them.
+
+        Unlike a dict's, it takes no keys as keywords: a misspelt ``deadline`` would become one.
+        """
+        try:
+            values = dict(other)
+        except (TypeError, ValueError):
+            raise BadInput("other", "must be a mapping, or pairs of a key and its value.") from None
+        self._caller.call(self._inner.update(values, deadline=deadline))
 
     def pop(self, key: str, default: Any = _NOTHING, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
         """

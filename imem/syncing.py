@@ -14,6 +14,7 @@ from checkpoints.session import Session
 from imem.recording import Recorder
 from imem.stores import Stores, secret
 from journal.actors import Action, Resource, ResourceType
+from journal.arguments import checks_arguments
 from journal.clock import SystemClock
 from journal.deadline import Deadline
 from journal.entry import Tier
@@ -31,6 +32,7 @@ from sync.snapshots import MemorySnapshot, Snapshots, Taken, checked_snapshot_id
 T = TypeVar("T")
 
 
+@checks_arguments
 class Syncing:
     """
     The synchronisations and snapshots that an actor may order and read; every one passes the gateway first.

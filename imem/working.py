@@ -25,6 +25,7 @@ from checkpoints.model import Checkpoint, Summary
 from checkpoints.session import Desk, Session
 from imem.stores import Stores, secret
 from journal.actors import Action, Resource, ResourceType
+from journal.arguments import checks_arguments
 from journal.clock import SystemClock
 from journal.deadline import Deadline
 from journal.errors import BadInput, NotOpen
@@ -39,6 +40,7 @@ ASK_MS: Final = 2_000
 """How long a look at checkpoints or memories may take, in milliseconds: eight megabytes travel a while."""
 
 
+@checks_arguments
 class GuardedMemory(WorkingMemory):
     """
     A :class:`~cache.memory.WorkingMemory` every call of which passes the gateway.
@@ -147,6 +149,7 @@ class GuardedMemory(WorkingMemory):
         return await self._work.gateway.authorize_and_execute(resource, action, operation, deadline=deadline)
 
 
+@checks_arguments
 class Work:
     """
     What agents under way need of the stores, for one process and one event loop; connects when first used.

@@ -15,22 +15,26 @@ Choices where the source leaves one:
   "negative".
 - An Analysis is a round of the hub; nobody in the data ran it, so no PERFORMED link is written. Its ``probability`` is
   that of FluSight-ensemble, the hub's own combination, where it answered.
-- An agent's profile is dated with its first forecast in this extract.
+- An agent's profile is dated with its first forecast in the data.
+- What the source lacks is left out, never filled: an answer without numbers, a forecast without all five
+  probabilities. A question about a week that was over when it was asked is a nowcast: its forecasts are kept, but
+  claim nothing.
 
-Run it with ``python examples/flusight/convert.py [--data DIR] [--out FILE]``; the standard library is enough.
+Run it with ``python examples/flusight/convert.py [--data DIR] [--season S …] [--location FIPS …] [--out FILE]``; the
+standard library is enough. Without a season or location it takes all that the data has.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
+import math
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -44,13 +48,12 @@ from examples.lines import STRING_LIMIT, Line, known_at_of_date, late_group, pre
 HERE = Path(__file__).resolve().parent
 DOMAIN = "flu_admissions_direction"
 METRIC = "up"
-SEASON = "2024-25"
 HUB_ENSEMBLE = "FluSight-ensemble"
 
-LOCATIONS = ("06", "12", "17", "36", "42", "48")
-"""FIPS codes of the six most populous states of the 2020 census: CA, FL, IL, NY, PA, TX; chosen without the answers."""
-
 CLASSES = ("large_decrease", "decrease", "stable", "increase", "large_increase")
+
+KINDS = ("model", "ensemble", "baseline")
+"""What an agent of the source may be."""
 
 LICENCES = {"CC-BY_SA-4.0": "CC-BY-SA-4.0"}
 """A spelling of the source, and the licence that it means."""
@@ -76,6 +79,15 @@ class Vintage:
     outcome: str
     up: bool
     change: tuple[str, str]
+
+    @property
+    def said(self) -> str:
+        """Return the answer in words, with its numbers where the source has them."""
+        answer = self.outcome or ("up" if self.up else "not up")
+        if not all(map(is_number, self.change)):
+            return answer
+        baseline, target = map(float, self.change)
+        return f"{answer}, {baseline:g} to {target:g} admissions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +136,13 @@ class Question:
         return f"{self.key}/round"
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a gzip CSV file with a header."""
-    return list(csv.DictReader(io.StringIO(lines.read_text(path))))
-
-
 def read_vintages(row: dict[str, str]) -> tuple[Vintage, ...]:
     """
     Return the answers that a question ever had, none to two.
 
-    Six questions of the source never got a final number and some no first report (their week was archived late or
-    never): such an answer is left out, not filled from the other vintage.
+    Some questions never got a final number and some no first report (their week was archived late or never), and a
+    season that is not over has no final numbers yet, or not even their columns: such an answer is left out, not filled
+    from the other vintage.
     """
     sources = (
         (
@@ -149,11 +157,12 @@ def read_vintages(row: dict[str, str]) -> tuple[Vintage, ...]:
     )
     found = []
     for number, known_on, outcome, up, baseline, target in sources:
-        if row[up] not in {"0", "1"} or not row[known_on]:
+        published_on, answer = row.get(known_on, ""), row.get(up, "")
+        if answer not in {"0", "1"} or not published_on:
             continue
-        day = date.fromisoformat(row[known_on])
-        change = (row[baseline], row[target])
-        found.append(Vintage(number, known_at_of_date(day), day, row[outcome], row[up] == "1", change))
+        day = date.fromisoformat(published_on)
+        change = (row.get(baseline, ""), row.get(target, ""))
+        found.append(Vintage(number, known_at_of_date(day), day, row.get(outcome, ""), answer == "1", change))
     return tuple(found)
 
 
@@ -175,12 +184,31 @@ def read_question(row: dict[str, str]) -> Question:
 
 
 def read_forecasts(path: Path) -> dict[str, list[Forecast]]:
-    """Return the forecasts by question key, in the order of the file."""
+    """Return the forecasts by question key, in the order of the file; one that is not whole is left out."""
     found: dict[str, list[Forecast]] = defaultdict(list)
-    for row in read_rows(path):
-        probabilities = tuple(Decimal(row[f"p_{name}"]) for name in CLASSES)
+    for row in lines.read_rows(path):
+        stated = [row[f"p_{name}"] for name in CLASSES]
+        if not all(map(is_probability, stated)):
+            continue
+        probabilities = tuple(map(Decimal, stated))
         found[f"flusight:{row['question_id']}"].append(Forecast(row["agent"], probabilities))
     return found
+
+
+def is_number(text: str) -> bool:
+    """Tell whether *text* is a finite number."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def is_probability(text: str) -> bool:
+    """Tell whether *text* is a number from 0 to 1."""
+    try:
+        return 0 <= Decimal(text) <= 1
+    except InvalidOperation:
+        return False
 
 
 def question_lines(question: Question, forecasts: list[Forecast], baselines: set[str]) -> list[Line]:
@@ -232,28 +260,26 @@ def finding_line(question: Question, forecast: Forecast) -> Line:
     """Return the Finding of one forecast."""
     named = dict(zip(CLASSES, forecast.probabilities, strict=True))
     likeliest = max(CLASSES, key=lambda name: named[name])
-    return record(
-        "Finding",
-        {
-            "id": f"{question.key}/{forecast.agent}",
-            "analysis_id": question.analysis_id,
-            "subject_id": question.subject_id,
-            "agent": forecast.agent,
-            "domain": DOMAIN,
-            "statement": (
-                f"Probability of a rise {forecast.p_up:.3f}; likeliest is {likeliest.replace('_', ' ')}"
-                f" with {named[likeliest]:.3f}."
-            ),
-            "probability": float(forecast.p_up),
-            "confidence": float(min(Decimal(1), named[likeliest])),
-            "metric": METRIC,
-            "target_at": lines.stamp(question.target_at),
-            "distribution": json.dumps(
-                {name: float(value) for name, value in named.items()}, sort_keys=True, separators=(",", ":")
-            ),
-        },
-        known_at=question.asked_at,
+    claims = question.asked_at < question.target_at
+    core = present(
+        id=f"{question.key}/{forecast.agent}",
+        analysis_id=question.analysis_id,
+        subject_id=question.subject_id,
+        agent=forecast.agent,
+        domain=DOMAIN,
+        statement=(
+            f"Probability of a rise {forecast.p_up:.3f}; likeliest is {likeliest.replace('_', ' ')}"
+            f" with {named[likeliest]:.3f}."
+        ),
+        probability=float(forecast.p_up),
+        confidence=float(named[likeliest]),
+        metric=METRIC if claims else None,
+        target_at=lines.stamp(question.target_at) if claims else None,
+        distribution=json.dumps(
+            {name: float(value) for name, value in named.items()}, sort_keys=True, separators=(",", ":")
+        ),
     )
+    return record("Finding", core, known_at=question.asked_at)
 
 
 def answer_lines(question: Question) -> list[Line]:
@@ -265,7 +291,6 @@ def answer_lines(question: Question) -> list[Line]:
     """
     found = []
     for vintage in question.vintages:
-        baseline, target = vintage.change
         core = {
             "id": f"{question.key}/{METRIC}/{vintage.number}",
             "subject_id": question.subject_id,
@@ -274,54 +299,55 @@ def answer_lines(question: Question) -> list[Line]:
             "actual": 1.0 if vintage.up else 0.0,
             "observed_at": lines.stamp(vintage.known_at),
             "vintage": vintage.number,
-            "source": (
-                f"CDC NHSN as archived by FluSight, published by {vintage.published_on}: {vintage.outcome},"
-                f" {float(baseline):g} to {float(target):g} admissions"
-            ),
+            "source": f"CDC NHSN as archived by FluSight, published by {vintage.published_on}: {vintage.said}",
         }
         found.append(record("Outcome", core, known_at=vintage.known_at, occurred_at=question.target_at))
     latest = {vintage.known_at: vintage for vintage in question.vintages}
     for known_at, vintage in latest.items():
         answer = "rose" if vintage.up else "did not rise"
-        resolution = f"{answer} ({vintage.outcome}), numbers published by {vintage.published_on}"
+        named = f" ({vintage.outcome})" if vintage.outcome else ""
+        resolution = f"{answer}{named}, numbers published by {vintage.published_on}"
         value = {"resolved_at": lines.stamp(known_at), "resolution": resolution}
         found.append(late_group("Market", question.key, "resolution", value, known_at=known_at))
     return found
 
 
 def agent_lines(rows: list[dict[str, str]], first_forecast: dict[str, datetime]) -> list[Line]:
-    """Return one Agent per model that answers a question of the extract."""
-    found = []
-    for row in rows:
-        known_at = first_forecast.get(row["agent"])
-        if known_at is None:
-            continue
-        profile: dict[str, Any] = {
-            "specialization": lines.cut(row["model_name"], STRING_LIMIT, closing=0),
-            "kind": row["kind"],
-            "domains": [DOMAIN],
-            "team": lines.cut(row["team"], STRING_LIMIT, closing=0),
-            "licence": LICENCES.get(row["licence"], row["licence"]),
-        }
-        body = row["methods"] or None
-        found.append(record("Agent", {"name": row["agent"]}, groups={"profile": profile}, known_at=known_at, body=body))
-    return found
+    """Return one Agent per model that answers a question; one that the source does not describe has no profile."""
+    described = {row["agent"]: row for row in rows}
+    return [agent_line(name, described.get(name, {}), known_at) for name, known_at in first_forecast.items()]
 
 
-def convert(data: Path = HERE / "source") -> list[Line]:
+def agent_line(name: str, row: dict[str, str], known_at: datetime) -> Line:
+    """Return one Agent."""
+    if row.get("kind", "") not in KINDS:
+        return record("Agent", {"name": name}, known_at=known_at)
+    profile: dict[str, Any] = present(
+        specialization=lines.cut(row["model_name"] or name, STRING_LIMIT, closing=0),
+        kind=row["kind"],
+        domains=[DOMAIN],
+        team=lines.cut(row["team"], STRING_LIMIT, closing=0) or None,
+        licence=LICENCES.get(row["licence"], row["licence"]) or None,
+    )
+    return record("Agent", {"name": name}, groups={"profile": profile}, known_at=known_at, body=row["methods"] or None)
+
+
+def convert(data: Path = HERE / "source", seasons: Iterable[str] = (), locations: Iterable[str] = ()) -> list[Line]:
     """
-    Return the lines of the extract in *data*, in order.
+    Return the lines of the questions in *data*, in order.
 
-    Rows of other seasons and places are passed over: the whole source gives the same lines as the part beside this
-    file.
+    Args:
+        seasons: pass over questions of others, such as ``2024-25``; all by default.
+        locations: pass over questions of others, by FIPS code; all by default.
     """
+    of_season, of_location = frozenset(seasons), frozenset(locations)
     questions = [
         read_question(row)
-        for row in read_rows(data / "questions.csv.gz")
-        if row["season"] == SEASON and row["location"] in LOCATIONS
+        for row in lines.read_rows(data / "questions.csv.gz")
+        if (not of_season or row["season"] in of_season) and (not of_location or row["location"] in of_location)
     ]
     forecasts = read_forecasts(data / "forecasts.csv.gz")
-    agents = read_rows(data / "agents.csv.gz")
+    agents = lines.read_rows(data / "agents.csv.gz")
     baselines = {row["agent"] for row in agents if row["kind"] == "baseline"}
     first_forecast: dict[str, datetime] = {}
     found: list[Line] = []
@@ -332,10 +358,10 @@ def convert(data: Path = HERE / "source") -> list[Line]:
             first_forecast[forecast.agent] = min(earliest, question.asked_at)
         found += question_lines(question, answers, baselines)
         found += answer_lines(question)
-    domain = {"name": DOMAIN, "description": "Whether weekly flu hospital admissions in a US state rise."}
-    found.append(record("Domain", domain, known_at=min(first_forecast.values())))
-    found += agent_lines(agents, first_forecast)
-    return lines.in_order(found)
+    if first_forecast:
+        domain = {"name": DOMAIN, "description": "Whether weekly flu hospital admissions in a US state rise."}
+        found.append(record("Domain", domain, known_at=min(first_forecast.values())))
+    return lines.in_order(found + agent_lines(agents, first_forecast))
 
 
 def main() -> None:
@@ -343,8 +369,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Turn the FluSight extract into JSON Lines for imem load.")
     parser.add_argument("--data", type=Path, default=HERE / "source", help="folder with the source's CSV files")
     parser.add_argument("--out", default=str(HERE / "flusight.jsonl.gz"), help="file to write; - is standard output")
+    parser.add_argument("--season", nargs="+", default=[], help="only these, such as 2024-25")
+    parser.add_argument("--location", nargs="+", default=[], help="only these, by FIPS code")
     arguments = parser.parse_args()
-    lines.write(convert(arguments.data), None if arguments.out == "-" else Path(arguments.out))
+    found = convert(arguments.data, arguments.season, arguments.location)
+    if not found:
+        parser.exit(1, f"No question in {arguments.data} is of such a season and location.\n")
+    lines.write(found, None if arguments.out == "-" else Path(arguments.out))
 
 
 if __name__ == "__main__":

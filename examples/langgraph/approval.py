@@ -21,7 +21,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, interrupt
 
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.clock import Clock, ManualClock, SystemClock
 
 LATER: Final = timedelta(days=4)
@@ -70,14 +70,14 @@ def config_of(thread_id: str) -> RunnableConfig:
 
 def ask(thread_id: str, clock: Clock) -> Any:
     """Run the thread up to its question, and return that."""
-    with MemorySaver.open() as saver:
+    with ImemSaver.open() as saver:
         ended = build(saver, clock).invoke({"subject": "company:MU"}, config_of(thread_id), durability="sync")
     return ended["__interrupt__"][0].value
 
 
 def answer(thread_id: str, clock: Clock, *, approved: bool) -> dict[str, Any]:
     """Go on with the answer, and return what the graph knows in the end."""
-    with MemorySaver.open() as saver:
+    with ImemSaver.open() as saver:
         known: dict[str, Any] = build(saver, clock).invoke(
             Command(resume=approved), config_of(thread_id), durability="sync"
         )

@@ -30,7 +30,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from checkpoints.model import Lease
 from imem import Memory
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from imem.sync_working import SyncSession
 from journal.settings import Role, Settings
 
@@ -124,7 +124,7 @@ def work(thread_id: str, *, hang: bool) -> None:
         memory.session(
             thread_id, analysis_id=thread_id, agent_type="filings_reader", subject_id="company:MU", wait_ms=WAIT_MS
         ) as session,
-        MemorySaver.open(settings()) as saver,
+        ImemSaver.open(settings()) as saver,
     ):
         found = session.recovered
         proof = "digest verified" if found.verified else "digest not compared"
@@ -164,7 +164,7 @@ def of(word: str, said: list[tuple[str, str]]) -> str:
     return ", ".join(sorted(found, key=lambda what: NODES.index(what) if what in NODES else 0))
 
 
-def wait_for_prices(saver: MemorySaver, thread_id: str) -> None:
+def wait_for_prices(saver: ImemSaver, thread_id: str) -> None:
     """Wait until what the node ``prices`` found is stored."""
     ends_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends_s:
@@ -177,7 +177,7 @@ def wait_for_prices(saver: MemorySaver, thread_id: str) -> None:
 
 def main(thread_id: str) -> None:
     """Kill a process in the middle of a step, and let another one go on."""
-    with MemorySaver.open(settings()) as saver, started(thread_id, "--hang") as first:
+    with ImemSaver.open(settings()) as saver, started(thread_id, "--hang") as first:
         said = list(takewhile(lambda line: line[0] != "hangs", told(first)))
         wait_for_prices(saver, thread_id)
         os.kill(first.pid, signal.SIGKILL)

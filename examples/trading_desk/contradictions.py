@@ -18,9 +18,10 @@ The figures are averages, ratios and prices, none of which is on the lists of cr
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import combinations
@@ -65,12 +66,22 @@ class Claim:
 
 
 def lines_of(
-    claims: Iterable[dict[str, str]], *, analysis_id: str, subject_id: str, known_at: datetime, names: dict[str, str]
+    claims: Iterable[dict[str, str]],
+    *,
+    analysis_id: str,
+    subject_id: str,
+    known_at: datetime,
+    agent_of: Callable[[str], str],
 ) -> list[Line]:
-    """Return the contradictions among one run's rows of ``metric_claims``; *names* gives each analyst's agent."""
+    """
+    Return the contradictions among one run's rows of ``metric_claims``; *agent_of* gives each analyst's agent.
+
+    A metric without a rule here, and a row without a number, are no claim that could be compared.
+    """
     by_metric: dict[str, dict[str, list[dict[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for row in claims:
-        by_metric[row["metric"]][names[row["analyst"]]].append(row)
+        if row["metric"] in _NAMES and is_number(row["value"]):
+            by_metric[row["metric"]][agent_of(row["analyst"])].append(row)
     found = []
     for metric, by_agent in sorted(by_metric.items()):
         settled = {agent: claim for agent, rows in by_agent.items() if (claim := claim_of(metric, rows)) is not None}
@@ -106,6 +117,14 @@ def claim_of(metric: str, rows: list[dict[str, str]]) -> Claim | None:
     if len(period) > 1 or (metric in _DATED_METRICS and not period):
         return None
     return Claim(float(stated[0]["value"]), period)
+
+
+def is_number(text: str) -> bool:
+    """Tell whether *text* is a finite number."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def differ(a: float, b: float) -> bool:

@@ -13,6 +13,8 @@ Choices where the source leaves one:
   the sentiment analyst by its label, the market analyst by its "FINAL TRANSACTION PROPOSAL", research manager and
   portfolio manager by their rating, the trader by its action. Hold, Mixed and Neutral are neutral. A market report
   whose conclusion carries no proposal, and every fundamentals report, claims nothing. Nor do advocates.
+- What a run lacks (a rating, a report, a debate, a company's name) is left out with what would rest on it, and a label
+  that is not known here claims nothing.
 - The sentiment score is no probability, and words of confidence are no numbers: both stay in the statement.
 - Longer returns (to the last session of the archive) review the decision; nobody on the desk named that day, so no
   finding claims them.
@@ -26,12 +28,12 @@ Run it with ``python examples/trading_desk/convert.py [--data DIR] [--out FILE]`
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,8 @@ if __name__ == "__main__":  # a script finds its own folder only; the shared mod
 
 from examples import lines
 from examples.lines import Line, cut, link, present, record
-from examples.trading_desk import contradictions, desk, sessions
+from examples.trading_desk import contradictions, desk, exchange, sessions
+from recall.lead import sentences_of, telling
 
 HERE = Path(__file__).resolve().parent
 CLAIM = "return_1s"
@@ -64,11 +67,19 @@ DIRECTION_OF_LABEL = {
     "Mildly Bearish": "negative",
     "Bearish": "negative",
 }
-DIRECTION_OF_RATING = {"Overweight": "positive", "Hold": "neutral", "Underweight": "negative"}
+DIRECTION_OF_RATING = {
+    "Buy": "positive",
+    "Overweight": "positive",
+    "Hold": "neutral",
+    "Underweight": "negative",
+    "Sell": "negative",
+}
+STANCE_OF_RATING = {"Buy": "long", "Overweight": "long", "Hold": "hold", "Underweight": "avoid", "Sell": "short"}
 DIRECTION_OF_ACTION = {"Buy": "positive", "Hold": "neutral", "Sell": "negative"}
-RECOMMENDATION_OF_RATING = {"Overweight": "buy", "Hold": "hold", "Underweight": "sell"}
-WINNER_OF_RATING = {"Overweight": desk.BULL, "Underweight": desk.BEAR}
+RECOMMENDATION_OF_RATING = {"Buy": "buy", "Overweight": "buy", "Hold": "hold", "Underweight": "sell", "Sell": "sell"}
+WINNER_OF_RATING = {"Buy": desk.BULL, "Overweight": desk.BULL, "Underweight": desk.BEAR, "Sell": desk.BEAR}
 
+_DISCLAIMER = re.compile(r"\W*(?:\w+ )?(?:disclaimer|disclosure)\b|.*not constitute", re.IGNORECASE)
 _PROPOSAL = re.compile(r"FINAL TRANSACTION PROPOSAL:\s*\**\s*(BUY|HOLD|SELL)\b")
 
 
@@ -99,6 +110,21 @@ class Run:
         """Return the subject that analyses, findings and outcomes name."""
         return f"company:{self.ticker}"
 
+    @property
+    def decision_key(self) -> str:
+        """Return the key of its Decision."""
+        return f"{self.key}/decision"
+
+    @property
+    def decided(self) -> bool:
+        """Tell whether the run came to a rating."""
+        return "rating" in self.part("portfolio_manager")
+
+    def part(self, name: str) -> dict[str, Any]:
+        """Return what the decision's row says of one seat, without what it leaves open; empty where it is silent."""
+        said = self.decision.get(name) or {}
+        return {field: value for field, value in said.items() if value not in (None, "")}
+
     def finding_id(self, agent: str) -> str:
         """Return the key of what *agent* stated in this run."""
         return f"{self.key}/{agent}"
@@ -107,47 +133,65 @@ class Run:
 def read_runs(data: Path) -> list[Run]:
     """Return the runs of the source, in its order."""
     conclusions: dict[str, dict[str, str]] = defaultdict(dict)
-    for row in read_objects(data / "analyst_conclusions.jsonl.gz"):
+    for row in lines.read_objects(data / "analyst_conclusions.jsonl.gz"):
         conclusions[row["run_id"]][row["analyst"]] = row["conclusion"]
     turns: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in read_objects(data / "debate_turns.jsonl.gz"):
+    for row in lines.read_objects(data / "debate_turns.jsonl.gz"):
         turns[row["run_id"]].append(row)
     claims: dict[str, list[dict[str, str]]] = defaultdict(list)
-    for row in sessions.read_rows(data / "metric_claims.csv.gz"):
+    for row in lines.read_rows(data / "metric_claims.csv.gz"):
         claims[row["run_id"]].append(row)
     return [
         Run(
             key=f"{RUN_PREFIX}:{row['run_id']}",
             ticker=row["ticker"],
             day=date.fromisoformat(row["date"]),
-            known_at=lines.known_at_of_naive(datetime.fromisoformat(row["created_at"])),
+            known_at=known_at_of(row),
             decision=row,
             conclusions=conclusions[row["run_id"]],
             turns=turns[row["run_id"]],
             claims=claims[row["run_id"]],
         )
-        for row in read_objects(data / "decisions.jsonl.gz")
+        for row in lines.read_objects(data / "decisions.jsonl.gz")
     ]
 
 
-def read_objects(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a gzip JSON Lines file."""
-    return [json.loads(line) for line in lines.read_text(path).splitlines()]
+def known_at_of(row: dict[str, Any]) -> datetime:
+    """Return when a run was known: by its clock, or by its day where it tells no time."""
+    if not row.get("created_at"):
+        return lines.known_at_of_date(date.fromisoformat(row["date"]))
+    created = datetime.fromisoformat(row["created_at"])
+    return lines.known_at_of_naive(created) if created.tzinfo is None else created.astimezone(UTC)
 
 
 def prose(report: str) -> str:
-    """Return what a report says in sentences: without tables, headings, rules and disclaimers, which its body keeps."""
-    said = [line.strip() for line in report.splitlines()]
-    said = [line for line in said if line and not line.startswith(("|", "#", "---", "===", "***"))]
-    said = [line for line in said if "disclaimer" not in line.lower()]
-    return "\n".join(said) if sum(map(len, said)) >= SENTENCES else report
+    """
+    Return what a report says from its first telling sentence on; its body keeps the whole.
+
+    Tables, headings, rules, disclaimers and words to the audience are left out; of a report that is nothing but tables
+    the rows stay. The source cuts some reports at their beginning, in the middle of a word: that sentence goes too.
+    """
+    said = [line for line in report.splitlines() if line.strip() and not _DISCLAIMER.match(line)]
+    if len(said) > 1 and said[0][:1].islower():
+        said = said[1:]
+    sentences = [line for line in said if not line.lstrip().startswith(("|", "#", "---", "===", "***"))]
+    rows = [line for line in said if line.lstrip().startswith("|")]
+    kept = sentences if sum(map(len, sentences)) >= SENTENCES or not rows else rows
+    return telling("\n".join(kept) or report)
+
+
+def case(speech: str) -> str:
+    """Return an advocate's case from its first figure on: speeches open with rhetoric."""
+    found = sentences_of(prose(speech))
+    first = next((place for place, sentence in enumerate(found) if re.search(r"\d", sentence)), 0)
+    return " ".join(found[first:])
 
 
 def finding(
     run: Run, agent: str, domain: str, statement: str, *, direction: str | None, claims: bool, body: str | None = None
 ) -> Line:
-    """Return what *agent* stated; with *claims* it is a claim on the session that opens next."""
-    target = sessions.claimed_session(run.known_at) if claims else None
+    """Return what *agent* stated; with *claims* and a direction it is a claim on the session that opens next."""
+    target = sessions.claimed_session(run.known_at) if claims and direction is not None else None
     core = present(
         id=run.finding_id(agent),
         analysis_id=run.key,
@@ -157,109 +201,105 @@ def finding(
         statement=cut(statement, STATEMENT_LIMIT, closing=400),
         direction=direction,
         metric=None if target is None else CLAIM,
-        target_at=None if target is None else lines.stamp(sessions.closes_at(target)),
+        target_at=None if target is None else lines.stamp(exchange.closes_at(target)),
     )
     return record("Finding", core, known_at=run.known_at, body=body)
 
 
 def analysis_line(run: Run) -> Line:
     """Return the run itself; the close that it believed in is told in its body and used nowhere."""
-    manager = run.decision["portfolio_manager"]
-    close = run.decision["last_close"]
+    manager = run.part("portfolio_manager")
+    close = run.decision.get("last_close")
     believed = (
         "The source records no close for this run."
         if close is None
         else f"The run believed in a last close of {close} USD."
     )
-    core = {
-        "id": run.key,
-        "subject_id": run.subject_id,
-        "date": lines.stamp(datetime.combine(run.day, time(), tzinfo=UTC)),
-        "kind": "trading_desk_run",
-        "recommendation": RECOMMENDATION_OF_RATING[manager["rating"]],
-        "model": run.decision["model"],
-        "summary": cut(manager["summary"]),
-    }
+    core = present(
+        id=run.key,
+        subject_id=run.subject_id,
+        date=lines.stamp(datetime.combine(run.day, time(), tzinfo=UTC)),
+        kind="trading_desk_run",
+        recommendation=RECOMMENDATION_OF_RATING.get(manager.get("rating", "")),
+        model=run.decision.get("model"),
+        summary=cut(manager["summary"]) if "summary" in manager else None,
+    )
     return record("Analysis", core, known_at=run.known_at, body=believed)
+
+
+def sentiment_lines(run: Run) -> list[Line]:
+    """Return the finding of the sentiment analyst, if it gave a label."""
+    mood = run.part("sentiment")
+    if "label" not in mood:
+        return []
+    said = [f"Sentiment {mood['label']}"]
+    said += [f"score {mood['score']} of 10"] if "score" in mood else []
+    said += [f"confidence {mood['confidence']}"] if "confidence" in mood else []
+    direction = DIRECTION_OF_LABEL.get(mood["label"])
+    return [finding(run, desk.SENTIMENT_ANALYST, desk.EQUITY, f"{', '.join(said)}.", direction=direction, claims=True)]
 
 
 def analyst_lines(run: Run) -> list[Line]:
     """Return the findings of the analysts; where a conclusion names no direction, none is made up."""
-    mood = run.decision["sentiment"]
-    sentiment = f"Sentiment {mood['label']}, score {mood['score']} of 10, confidence {mood['confidence']}."
-    market = run.conclusions["market"]
-    proposal = _PROPOSAL.search(market)
-    direction = None if proposal is None else DIRECTION_OF_ACTION[proposal[1].capitalize()]
-    domain = desk.TECHNICAL if proposal is None else desk.EQUITY
-    label = DIRECTION_OF_LABEL[mood["label"]]
-    return [
-        finding(run, desk.SENTIMENT_ANALYST, desk.EQUITY, sentiment, direction=label, claims=True),
-        finding(
-            run,
-            desk.MARKET_ANALYST,
-            domain,
-            prose(market),
-            direction=direction,
-            claims=proposal is not None,
-            body=market,
-        ),
-        finding(
-            run,
-            desk.FUNDAMENTALS_ANALYST,
-            desk.FUNDAMENTALS,
-            prose(run.conclusions["fundamentals"]),
-            direction=None,
-            claims=False,
-            body=run.conclusions["fundamentals"],
-        ),
-    ]
+    found = sentiment_lines(run)
+    for name, report in run.conclusions.items():
+        if not report.strip():
+            continue
+        agent = desk.analyst(name)
+        proposal = _PROPOSAL.search(report) if agent == desk.MARKET_ANALYST else None
+        direction = None if proposal is None else DIRECTION_OF_ACTION[proposal[1].capitalize()]
+        domain = desk.domain_of(agent) if proposal is None else desk.EQUITY
+        found.append(finding(run, agent, domain, prose(report), direction=direction, claims=True, body=report))
+    return found
 
 
 def advocate_lines(run: Run) -> list[Line]:
     """Return the cases of bull and bear: they argue a side that they were given, so they claim nothing."""
     found = []
     for agent, direction in ((desk.BULL, "positive"), (desk.BEAR, "negative")):
-        opening = next(turn for turn in run.turns if desk.SPEAKERS[turn["role"]] == agent and turn["turn"] == 1)
-        case = prose(quote(turn_text(opening)))
-        found.append(finding(run, agent, desk.EQUITY, case, direction=direction, claims=False))
+        openings = (turn for turn in run.turns if desk.speaker(turn["role"]) == agent and turn["turn"] == 1)
+        for opening in islice(openings, 1):
+            said = case(turn_text(opening))
+            found.append(finding(run, agent, desk.EQUITY, said, direction=direction, claims=False))
     return found
 
 
 def judge_lines(run: Run) -> list[Line]:
-    """Return the findings of research manager, trader and portfolio manager."""
-    research, trade = run.decision["research_manager"], run.decision["trader"]
-    manager = run.decision["portfolio_manager"]
-    plan = [f"Action {trade['action']}."]
-    plan += [f"{name.capitalize()} {trade[name]} USD." for name in ("entry", "stop") if trade[name] is not None]
-    plan += [f"Sizing: {trade['sizing']}", trade["reasoning"]]
-    return [
-        finding(
-            run,
-            desk.RESEARCH_MANAGER,
-            desk.EQUITY,
-            f"{research['rating']}: {research['rationale']}",
-            direction=DIRECTION_OF_RATING[research["rating"]],
-            claims=True,
-            body=f"{research['rationale']}\n\n{research['actions']}",
-        ),
-        finding(
-            run,
-            desk.TRADER,
-            desk.EQUITY,
-            " ".join(plan),
-            direction=DIRECTION_OF_ACTION[trade["action"]],
-            claims=True,
-            body=" ".join(plan) if len(" ".join(plan)) > STATEMENT_LIMIT else None,
-        ),
-        finding(
-            run,
-            desk.PORTFOLIO_MANAGER,
-            desk.EQUITY,
-            f"{manager['rating']}: {manager['thesis']}",
-            direction=DIRECTION_OF_RATING[manager["rating"]],
-            claims=True,
-        ),
-    ]
+    """Return the findings of research manager, trader and portfolio manager, as far as each came to a conclusion."""
+    research, trade, manager = (run.part(name) for name in ("research_manager", "trader", "portfolio_manager"))
+    found = []
+    if "rating" in research:
+        reasons = [research[name] for name in ("rationale", "actions") if name in research]
+        found.append(judged(run, desk.RESEARCH_MANAGER, research, "rationale", body="\n\n".join(reasons) or None))
+    if "action" in trade:
+        plan = [f"Action {trade['action']}."]
+        plan += [f"{name.capitalize()} {trade[name]} USD." for name in ("entry", "stop") if name in trade]
+        plan += [f"Sizing: {trade['sizing']}"] if "sizing" in trade else []
+        plan += [trade["reasoning"]] if "reasoning" in trade else []
+        said = " ".join(plan)
+        found.append(
+            finding(
+                run,
+                desk.TRADER,
+                desk.EQUITY,
+                said,
+                direction=DIRECTION_OF_ACTION.get(trade["action"]),
+                claims=True,
+                body=said if len(said) > STATEMENT_LIMIT else None,
+            )
+        )
+    if "rating" in manager:
+        found.append(judged(run, desk.PORTFOLIO_MANAGER, manager, "thesis", body=None))
+    return found
+
+
+def judged(run: Run, agent: str, said: dict[str, Any], reason: str, *, body: str | None) -> Line:
+    """Return what a judge concluded: its rating, and why where it says why."""
+    rating = said["rating"]
+    statement = f"{rating}: {prose(said[reason])}" if reason in said else f"{rating}."
+    return finding(
+        run, agent, desk.EQUITY, statement, direction=DIRECTION_OF_RATING.get(rating), claims=True, body=body
+    )
 
 
 def turn_text(turn: dict[str, Any]) -> str:
@@ -271,22 +311,21 @@ def turn_text(turn: dict[str, Any]) -> str:
 
 
 def quote(text: str) -> str:
-    """Return the opening and the closing of *text*: a judge's verdict often comes last."""
-    return cut(text, QUOTE_LIMIT, closing=250)
+    """Return the first telling sentences and the closing of *text*: a judge's verdict often comes last."""
+    return cut(prose(text), QUOTE_LIMIT, closing=250)
 
 
 def debate_turns(run: Run, stage: str) -> list[dict[str, Any]]:
     """Return the turns of a stage in speaking order: round by round, in the order in which the desk gives the word."""
-    order = desk.SPEAKING_ORDER[stage]
     spoken = sorted(
         (turn for turn in run.turns if turn["stage"] == stage),
-        key=lambda turn: (turn["turn"], order.index(turn["role"])),
+        key=lambda turn: (turn["turn"], desk.place(stage, turn["role"])),
     )
     return [
         {
             "number": number,
             "stage": stage,
-            "speaker": desk.SPEAKERS[turn["role"]],
+            "speaker": desk.speaker(turn["role"]),
             "stance": turn["role"],
             "text": turn_text(turn),
             "cites": [],
@@ -295,28 +334,36 @@ def debate_turns(run: Run, stage: str) -> list[dict[str, Any]]:
     ]
 
 
-def debate_lines(run: Run) -> list[Line]:
-    """Return both debates of a run with their resolutions and the links to judge and winner."""
-    research, manager = run.decision["research_manager"], run.decision["portfolio_manager"]
+def debate_lines(run: Run, stated: set[str]) -> list[Line]:
+    """
+    Return the debates of a run with their resolutions and the links to judge and winner.
+
+    Args:
+        stated: the agents that a finding of this run is by; what nobody stated cannot be disputed.
+    """
+    research, manager = run.part("research_manager"), run.part("portfolio_manager")
+    plan = run.part("trader").get("action")
     return [
         *one_debate(
             run,
+            stated,
             stage="research",
             topic=f"{run.ticker} on {run.day}: the bull's case for the stock",
             challenged=desk.BULL,
             challenger=desk.BEAR,
             judge=desk.RESEARCH_MANAGER,
-            verdict=(research["rating"], research["rationale"]),
-            winner=WINNER_OF_RATING.get(research["rating"]),
+            verdict=(research.get("rating"), research.get("rationale")),
+            winner=WINNER_OF_RATING.get(research.get("rating", "")),
         ),
         *one_debate(
             run,
+            stated,
             stage="risk",
-            topic=f"{run.ticker} on {run.day}: the risk in the trader's plan ({run.decision['trader']['action']})",
+            topic=f"{run.ticker} on {run.day}: the risk in the trader's plan" + (f" ({plan})" if plan else ""),
             challenged=desk.TRADER,
             challenger=desk.CONSERVATIVE,
             judge=desk.PORTFOLIO_MANAGER,
-            verdict=(manager["rating"], manager["summary"]),
+            verdict=(manager.get("rating"), manager.get("summary")),
             winner=None,
         ),
     ]
@@ -324,41 +371,47 @@ def debate_lines(run: Run) -> list[Line]:
 
 def one_debate(
     run: Run,
+    stated: set[str],
     *,
     stage: str,
     topic: str,
     challenged: str,
     challenger: str,
     judge: str,
-    verdict: tuple[str, str],
+    verdict: tuple[str | None, str | None],
     winner: str | None,
 ) -> list[Line]:
     """
-    Return a debate, its resolution and its links.
+    Return a debate, its resolution and its links; nothing where the challenger said nothing.
 
-    ``resolution_method`` is left out: none of the listed methods is "a third agent judged".
+    A debate that no judge ended stays open. ``resolution_method`` is left out: none of the listed methods is "a third
+    agent judged".
     """
     rating, reason = verdict
     key = f"{run.key}/{stage}"
     turns = debate_turns(run, stage)
-    speakers = sorted({turn["speaker"] for turn in turns} | {challenged, challenger})
-    ending = f"{rating}, without a winner." if winner is None else f"{rating}: the {desk.SIDES[winner]} side won."
-    core = {
-        "id": key,
-        "subject_id": run.subject_id,
-        "analysis_id": run.key,
-        "topic": topic,
-        "challenger_agent": challenger,
-        "challenged_agent": challenged,
-        "participants": speakers,
-        "disputed_finding": run.finding_id(challenged),
-        "challenge_basis": quote(next(turn["text"] for turn in turns if turn["speaker"] == challenger)),
-        "timestamp": lines.stamp(run.known_at),
-    }
-    state = {"state": "closed", "resolution_level": "2_facilitator", "final_position": ending, "provisional": False}
-    resolution = present(
-        id=f"{key}/resolution", debate_id=key, winning_position=quote(f"{rating}: {reason}"), winning_agent=winner
+    challenges = [turn["text"] for turn in turns if turn["speaker"] == challenger]
+    if not challenges:
+        return []
+    core = present(
+        id=key,
+        subject_id=run.subject_id,
+        analysis_id=run.key,
+        topic=cut(topic, lines.STRING_LIMIT, closing=40),
+        challenger_agent=challenger,
+        challenged_agent=challenged,
+        participants=sorted({turn["speaker"] for turn in turns} | {challenged, challenger}),
+        disputed_finding=run.finding_id(challenged) if challenged in stated else None,
+        challenge_basis=cut(case(challenges[0]), QUOTE_LIMIT, closing=250),
+        timestamp=lines.stamp(run.known_at),
     )
+    if rating is None:
+        open_state = {"state": "open", "provisional": True}
+        return [record("Debate", core, groups={"state": open_state}, turns=turns, known_at=run.known_at)]
+    ending = f"{rating}, without a winner." if winner is None else f"{rating}: the {desk.SIDES[winner]} side won."
+    state = {"state": "closed", "resolution_level": "2_facilitator", "final_position": ending, "provisional": False}
+    position = f"{rating}: {reason}" if reason else f"{rating}."
+    resolution = present(id=f"{key}/resolution", debate_id=key, winning_position=quote(position), winning_agent=winner)
     found = [
         record("Debate", core, groups={"state": state}, turns=turns, known_at=run.known_at),
         record("DebateResolution", resolution, known_at=run.known_at),
@@ -369,47 +422,58 @@ def one_debate(
     return found
 
 
-def decision_lines(run: Run) -> list[Line]:
-    """Return the decision and what it stands on; its verdict follows the finding of the first rank."""
-    manager = run.decision["portfolio_manager"]
-    key = f"{run.key}/decision"
-    target = "" if manager["price_target"] is None else f" Price target {manager['price_target']} USD."
+def decision_lines(run: Run, stated: set[str]) -> list[Line]:
+    """Return the decision, if there was one, and what it stands on; the finding of rank 1 settles it."""
+    manager = run.part("portfolio_manager")
+    if not run.decided:
+        return []
+    key = run.decision_key
+    target = f" Price target {manager['price_target']} USD." if "price_target" in manager else ""
+    horizon = f" Horizon: {manager['horizon']}." if "horizon" in manager else ""
     core = {
         "id": key,
         "analysis_id": run.key,
         "subject_id": run.subject_id,
         "type": "portfolio_rating",
-        "agents_involved": [desk.PORTFOLIO_MANAGER, desk.RESEARCH_MANAGER, desk.TRADER],
+        "agents_involved": [desk.PORTFOLIO_MANAGER]
+        + [agent for agent in (desk.RESEARCH_MANAGER, desk.TRADER) if agent in stated],
         "decided_at": lines.stamp(run.known_at),
         "action": manager["rating"],
     }
-    body = (
-        f"Rating {manager['rating']}.{target} Horizon: {manager['horizon']}.\n\n"
-        f"{manager['summary']}\n\n{manager['thesis']}"
-    )
+    if manager["rating"] in STANCE_OF_RATING:
+        core["stance"] = STANCE_OF_RATING[manager["rating"]]
+    reasons = [manager[name] for name in ("summary", "thesis") if name in manager]
+    body = "\n\n".join([f"Rating {manager['rating']}.{target}{horizon}", *reasons])
     found = [record("Decision", core, known_at=run.known_at, body=body)]
-    for rank, agent in enumerate(desk.CITED_BY_DECISION, start=1):
+    cited = [agent for agent in desk.CITED_BY_DECISION if agent in stated]
+    for rank, agent in enumerate(cited, start=1):
         props = {"at": lines.stamp(run.known_at), "rank": rank}
-        cited = ("Finding", run.finding_id(agent))
-        found.append(link("CITES", ("Decision", key), cited, props=props, known_at=run.known_at))
-    for agent, role in desk.RAN_BY.items():
-        found.append(
-            link("PERFORMED", ("Agent", agent), ("Analysis", run.key), props={"role": role}, known_at=run.known_at)
-        )
+        ends = ("Decision", key), ("Finding", run.finding_id(agent))
+        found.append(link("CITES", *ends, props=props, known_at=run.known_at))
     return found
+
+
+def performed_lines(run: Run, stated: set[str]) -> list[Line]:
+    """Return who carried the run from reports to decision."""
+    return [
+        link("PERFORMED", ("Agent", agent), ("Analysis", run.key), props={"role": role}, known_at=run.known_at)
+        for agent, role in desk.RAN_BY.items()
+        if agent in stated
+    ]
 
 
 def run_lines(run: Run) -> list[Line]:
     """Return everything that became known with one run."""
+    findings = [*analyst_lines(run), *advocate_lines(run), *judge_lines(run)]
+    stated = {line.content["core"]["agent"] for line in findings}
     return [
         analysis_line(run),
-        *analyst_lines(run),
-        *advocate_lines(run),
-        *judge_lines(run),
-        *debate_lines(run),
-        *decision_lines(run),
+        *findings,
+        *debate_lines(run, stated),
+        *decision_lines(run, stated),
+        *performed_lines(run, stated),
         *contradictions.lines_of(
-            run.claims, analysis_id=run.key, subject_id=run.subject_id, known_at=run.known_at, names=desk.ANALYSTS
+            run.claims, analysis_id=run.key, subject_id=run.subject_id, known_at=run.known_at, agent_of=desk.analyst
         ),
     ]
 
@@ -417,13 +481,15 @@ def run_lines(run: Run) -> list[Line]:
 def convert(data: Path = HERE / "source") -> list[Line]:
     """Return the lines of the extract in *data*, in order."""
     runs = read_runs(data)
+    if not runs:
+        return []
     first_run: dict[str, datetime] = {}
     found: list[Line] = []
     for run in runs:
         first_run[run.ticker] = min(run.known_at, first_run.get(run.ticker, run.known_at))
         found += run_lines(run)
-    found += desk.reference_lines(first_run)
-    decided = {(run.ticker, run.day): (f"{run.key}/decision", run.known_at) for run in runs}
+    found = desk.reference_lines(first_run, found, desk.read_companies(data)) + found
+    decided = {run.decision["run_id"]: (run.decision_key, run.known_at) for run in runs if run.decided}
     found += sessions.outcome_lines(data, decided)
     return lines.in_order(found)
 

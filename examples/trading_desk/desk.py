@@ -1,10 +1,20 @@
-"""The desk: its seats, the order in which they speak, the domains of their claims, and the companies it looks at."""
+"""
+The desk: its seats, the order in which they speak, the domains of their claims, and the companies it looks at.
+
+A seat, an analyst or a company that is not named here is data like any other: it keeps the name that the source gives
+it, and speaks after those whose order is known.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 
-from examples.lines import Line, record
+from examples import lines
+from examples.lines import Line, present, record
+
+HERE = Path(__file__).resolve().parent
 
 EQUITY = "equity_direction"
 TECHNICAL = "technical_analysis"
@@ -84,55 +94,84 @@ RAN_BY = {
 }
 """Who carried a run from reports to decision, with the role."""
 
-TECHNOLOGY = "Information Technology"
-DISCRETIONARY = "Consumer Discretionary"
 
-COMPANIES: dict[str, tuple[str, str | None]] = {
-    "AAPL": ("Apple", TECHNOLOGY),
-    "ALAB": ("Astera Labs", TECHNOLOGY),
-    "AMD": ("Advanced Micro Devices", TECHNOLOGY),
-    "ANET": ("Arista Networks", TECHNOLOGY),
-    "ASML": ("ASML Holding", TECHNOLOGY),
-    "BABA": ("Alibaba Group", DISCRETIONARY),
-    "CRDO": ("Credo Technology", TECHNOLOGY),
-    "CRWD": ("CrowdStrike", TECHNOLOGY),
-    "GOOGL": ("Alphabet", "Communication Services"),
-    "INTC": ("Intel", TECHNOLOGY),
-    "LRCX": ("Lam Research", TECHNOLOGY),
-    "MRVL": ("Marvell Technology", TECHNOLOGY),
-    "MU": ("Micron Technology", TECHNOLOGY),
-    "NKE": ("Nike", DISCRETIONARY),
-    "NU": ("Nu Holdings", "Financials"),
-    "ORCL": ("Oracle", TECHNOLOGY),
-    "PDD": ("PDD Holdings", DISCRETIONARY),
-    "QCOM": ("Qualcomm", TECHNOLOGY),
-    "SMCI": ("Super Micro Computer", TECHNOLOGY),
-    "SOXX": ("iShares Semiconductor ETF", None),
-    "TSLA": ("Tesla", DISCRETIONARY),
-    "VSH": ("Vishay Intertechnology", TECHNOLOGY),
-}
-"""Name and GICS sector by ticker, public knowledge: the source has tickers alone. A fund has no sector."""
+def speaker(role: str) -> str:
+    """Return the agent behind a debater's *role* in the source."""
+    return SPEAKERS.get(role) or lines.name_of(role)
 
 
-def reference_lines(first_run: dict[str, datetime]) -> list[Line]:
-    """Return domains, agents and companies, each known with the first run that needs it."""
+def analyst(name: str) -> str:
+    """Return the agent behind the *name* of an analyst in the source."""
+    return ANALYSTS.get(name) or lines.name_of(f"{name}_analyst")
+
+
+def domain_of(agent: str) -> str:
+    """Return the domain of a report that claims nothing."""
+    return {MARKET_ANALYST: TECHNICAL, FUNDAMENTALS_ANALYST: FUNDAMENTALS}.get(agent, agent)
+
+
+def place(stage: str, role: str) -> int:
+    """Return where *role* speaks in a round of *stage*."""
+    order = SPEAKING_ORDER.get(stage, ())
+    return order.index(role) if role in order else len(order)
+
+
+def read_companies(data: Path) -> dict[str, dict[str, str]]:
+    """
+    Return name and GICS sector by ticker: public knowledge, since the source has tickers alone.
+
+    A ``companies.csv`` in the folder of the data goes before the one beside this file. A fund has no sector.
+    """
+    found = {}
+    for path in (HERE / "companies.csv", data / "companies.csv"):
+        for row in lines.read_rows(path) if path.exists() else []:
+            found[row["ticker"]] = {name: row[name] for name in ("name", "sector") if row[name]}
+    return found
+
+
+def reference_lines(
+    first_run: Mapping[str, datetime], found: Iterable[Line], companies: Mapping[str, Mapping[str, str]]
+) -> list[Line]:
+    """Return domains, agents and companies, each known with the first of the lines *found* that needs it."""
     start = min(first_run.values())
-    found = [
-        record("Domain", {"name": name, "description": description}, known_at=start)
-        for name, description in DOMAINS.items()
+    domains = dict.fromkeys(DOMAINS, start)
+    seats = dict.fromkeys(SEATS, start)
+    speaks: dict[str, set[str]] = {}
+    for agent, domain, known_at in _voices(found):
+        seats[agent] = min(known_at, seats.get(agent, known_at))
+        own = speaks.setdefault(agent, set())
+        if domain is not None:
+            domains[domain] = min(known_at, domains.get(domain, known_at))
+            own.add(domain)
+    named = [
+        record("Domain", present(name=name, description=DOMAINS.get(name)), known_at=known_at)
+        for name, known_at in domains.items()
     ]
-    for name, (specialization, domains) in SEATS.items():
+    for name, known_at in seats.items():
+        specialization, domains_of = SEATS.get(name) or (name.replace("_", " "), sorted(speaks[name]))
         profile = {
             "specialization": specialization,
             "kind": "model",
-            "domains": domains,
+            "domains": domains_of,
             "team": "TradingAgents desk",
             "licence": "Apache-2.0",
         }
-        found.append(record("Agent", {"name": name}, groups={"profile": profile}, known_at=start))
+        named.append(record("Agent", {"name": name}, groups={"profile": profile}, known_at=known_at))
     for ticker, known_at in first_run.items():
-        name, sector = COMPANIES[ticker]
         core = {"ticker": ticker, "subject_id": f"company:{ticker}"}
-        groups = {"profile": {"name": name} if sector is None else {"name": name, "sector": sector}}
-        found.append(record("Company", core, groups=groups, known_at=known_at))
-    return found
+        profile_of = companies.get(ticker)
+        groups = {"profile": profile_of} if profile_of else None
+        named.append(record("Company", core, groups=groups, known_at=known_at))
+    return named
+
+
+def _voices(found: Iterable[Line]) -> Iterator[tuple[str, str | None, datetime]]:
+    """Yield who is heard in *found*, in which domain if in one, and when."""
+    for line in found:
+        core = line.content.get("core", {})
+        speakers = [turn["speaker"] for turn in line.content.get("turns", [])]
+        sources = [core[name] for name in ("source_a", "source_b") if name in core]
+        if "agent" in core:
+            yield core["agent"], core["domain"], line.known_at
+        for agent in (*core.get("participants", []), *speakers, *sources):
+            yield agent, None, line.known_at

@@ -9,82 +9,57 @@ next morning, in UTC-12 after that day's close), the later one counts and the ea
 
 from __future__ import annotations
 
-import csv
-import io
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
 from examples import lines
 from examples.lines import Line, present, record
-
-_OPEN, _CLOSE = time(13, 30, tzinfo=UTC), time(20, tzinfo=UTC)
-"""09:30 and 16:00 in New York in summer time, which holds for all six days; none of them is a holiday or a half day."""
-
-_SATURDAY = 5
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a gzip CSV file with a header."""
-    return list(csv.DictReader(io.StringIO(lines.read_text(path))))
-
-
-def closes_at(session: date) -> datetime:
-    """Return the moment of *session*'s close."""
-    return datetime.combine(session, _CLOSE)
-
-
-def is_session(day: date) -> bool:
-    """Tell whether the exchange is open on *day*: a weekday, as no holiday falls into the six days."""
-    return day.weekday() < _SATURDAY
-
-
-def session_before(session: date) -> date:
-    """Return the session before *session*."""
-    day = session - timedelta(days=1)
-    while not is_session(day):
-        day -= timedelta(days=1)
-    return day
+from examples.trading_desk.exchange import (
+    closes_at,
+    is_session,
+    opens_at,
+    session_after,
+    session_before,
+    sessions_between,
+)
 
 
 def claimed_session(known_at: datetime) -> date:
     """Return the first session that opens after *known_at*."""
     day = known_at.astimezone(UTC).date()
-    while not is_session(day) or datetime.combine(day, _OPEN) <= known_at:
-        day += timedelta(days=1)
-    return day
+    return day if is_session(day) and opens_at(day) > known_at else session_after(day)
 
 
-def sessions_between(start: date, end: date) -> int:
-    """Return how many sessions lie after *start*, up to and with *end*."""
-    return sum(is_session(start + timedelta(days=n)) for n in range(1, (end - start).days + 1))
-
-
-def outcome_lines(data: Path, decided: dict[tuple[str, date], tuple[str, datetime]]) -> list[Line]:
+def outcome_lines(data: Path, decided: dict[str, tuple[str, datetime]]) -> list[Line]:
     """
     Return one Outcome per company, horizon and session, from the closes that the source has.
 
-    Where a close is missing (fourteen of 22 tickers have one for the last session) there is no outcome: a stale close
-    is never carried forward.
+    Where a close is missing (fourteen of the extract's 22 tickers have one for the last session) there is no outcome: a
+    stale close is never carried forward.
 
     Args:
         data: folder with ``outcomes.csv.gz`` and ``closes.csv.gz``.
-        decided: key and ``known_at`` of the decision, by ticker and day of the run.
+        decided: key and ``known_at`` of the decision, by the source's id of the run; a run that decided nothing has
+            none.
     """
-    confirmed = {(row["ticker"], row["session"]): row["confirmed"] == "1" for row in read_rows(data / "closes.csv.gz")}
-    last = max(date.fromisoformat(session) for _, session in confirmed)
+    closes = lines.read_rows(data / "closes.csv.gz")
+    standing = {
+        (row["ticker"], row["session"]): "confirmed" if row["confirmed"] == "1" else "quoted once" for row in closes
+    }
+    last = max((date.fromisoformat(session) for _, session in standing), default=None)
     found: dict[str, Line] = {}
-    for row in read_rows(data / "outcomes.csv.gz"):
-        ticker, day = row["run_id"].split("-")
+    for row in lines.read_rows(data / "outcomes.csv.gz"):
+        if not row["entry_session"] or not row["entry_close"]:
+            continue
+        ticker = row["run_id"].rpartition("-")[0]
         entry = date.fromisoformat(row["entry_session"])
-        decision, known_at = decided[ticker, datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).date()]
-        reviewed = decision if session_before(claimed_session(known_at)) == entry else None
-        following = next(entry + timedelta(days=n) for n in range(1, 5) if is_session(entry + timedelta(days=n)))
-        for end, column in ((following, "next_close"), (last, "end_close")):
-            if not row[column]:
+        decision, known_at = decided.get(row["run_id"], (None, None))
+        reviewed = decision if known_at and session_before(claimed_session(known_at)) == entry else None
+        for end, column in ((session_after(entry), "next_close"), (last, "end_close")):
+            if not row[column] or end is None or end <= entry:
                 continue
-            span = f"{entry} ({'confirmed' if confirmed[ticker, str(entry)] else 'quoted once'})"
-            until = f"{end} ({'confirmed' if confirmed[ticker, str(end)] else 'quoted once'})"
+            span, until = (f"{day} ({standing.get((ticker, str(day)), 'quoted nowhere')})" for day in (entry, end))
             line = outcome_line(
                 ticker,
                 entry,

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import typer
 
@@ -16,7 +16,8 @@ from journal.settings import Settings
 from kg.similarity import SERVED
 
 if TYPE_CHECKING:
-    from imem.memory import Asking, Memory
+    from imem.memory import Memory
+    from recall.model import TrackRecordsArm, TrackRecordsTable
 
 T = TypeVar("T")
 
@@ -25,7 +26,9 @@ DEGRADED = 3
 
 app = typer.Typer()
 
-Subject = Annotated[str, typer.Argument(help="A ticker, a market id, or a subject id such as company:MU.")]
+Subject = Annotated[
+    str, typer.Argument(help="A ticker, a market id, a subject id such as company:MU, or an exact name.")
+]
 AsOf = Annotated[
     str | None,
     typer.Option(
@@ -38,10 +41,18 @@ OnClock = Annotated[
     str, typer.Option("--clock", metavar="known|recorded", help="What could have been known, or was on file here.")
 ]
 Budget = Annotated[
-    int | None, typer.Option("--deadline-ms", help="When the answer is due, 10 to 2,000 ms; 500 by default.")
+    int | None, typer.Option("--deadline-ms", help="When the answer is due, 10 to 30,000 ms; 500 by default.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[int | None, typer.Option("--limit", help="How many, at most 200.")]
+
+
+class _Options(TypedDict):
+    """What every question takes beside itself."""
+
+    as_of: datetime | None
+    clock: str
+    deadline_ms: int | None
 
 
 def moment(text: str | None) -> datetime | None:
@@ -64,14 +75,11 @@ def moment(text: str | None) -> datetime | None:
     return at
 
 
-def _asked(as_of: str | None, clock: str, deadline_ms: int | None) -> Asking:
-    options: Asking = {"as_of": moment(as_of), "clock": clock}
-    if deadline_ms is not None:
-        options["deadline_ms"] = deadline_ms
-    return options
+def _asked(as_of: str | None, clock: str, deadline_ms: int | None) -> _Options:
+    return {"as_of": moment(as_of), "clock": clock, "deadline_ms": deadline_ms}
 
 
-def _run(question: Callable[[Memory], Awaitable[T]]) -> T:
+def run_question(question: Callable[[Memory], Awaitable[T]]) -> T:
     """Return the answer; what is wrong with the question ends with exit code 2, an unknown subject with 1."""
     from imem.memory import Memory  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
@@ -87,7 +95,8 @@ def _run(question: Callable[[Memory], Awaitable[T]]) -> T:
         raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
 
 
-def _print(value: Any, *, as_json: bool, text: Callable[[], str]) -> None:
+def print_answer(value: Any, *, as_json: bool, text: Callable[[], str]) -> None:
+    """Print an answer as JSON or as text."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False) if as_json else text())
 
 
@@ -98,7 +107,12 @@ def brief(
     as_of: AsOf = None,
     clock: OnClock = "known",
     for_agent: Annotated[str | None, typer.Option("--for-agent", help="Who asks.")] = None,
-    max_chars: Annotated[int, typer.Option("--max-chars", help="Longest answer, in characters.")] = 8000,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", help="Longest answer, in tokens as estimated; 1,900 by default.")
+    ] = None,
+    max_chars: Annotated[
+        int | None, typer.Option("--max-chars", help="Longest answer, in characters, instead.")
+    ] = None,
     deadline_ms: Budget = None,
     as_json: Json = False,
 ) -> None:
@@ -112,9 +126,13 @@ def brief(
         options = _asked(as_of, clock, deadline_ms)
     except BadInput as error:
         raise typer.BadParameter(f"{error.field}: {error.reason}") from error
-    answer = _run(lambda memory: memory.brief(subject, for_agent=for_agent, **options))
+    answer = run_question(lambda memory: memory.brief(subject, for_agent=for_agent, **options))
     try:
-        _print(answer.to_dict(), as_json=as_json, text=lambda: answer.to_markdown(max_chars).rstrip("\n"))
+        print_answer(
+            answer.to_dict(),
+            as_json=as_json,
+            text=lambda: answer.to_markdown(max_tokens=max_tokens, max_chars=max_chars).rstrip("\n"),
+        )
     except BadInput as error:
         raise typer.BadParameter(f"{error.field}: {error.reason}") from error
     if answer.degraded:
@@ -132,15 +150,15 @@ def similar(
     as_json: Json = False,
 ) -> None:
     """List analyses of other subjects that are like one, or like the newest of a subject, most alike first."""
-    options = _checked(as_of, clock)
-    answer = _run(lambda memory: memory.similar(what, limit=limit, min_score=min_score, **options))
+    options = checked_options(as_of, clock)
+    answer = run_question(lambda memory: memory.similar(what, limit=limit, min_score=min_score, **options))
 
     def text() -> str:
-        from recall.markdown import similar_text  # noqa: PLC0415 - as above
+        from recall.sections.similar import similar_text  # noqa: PLC0415 - as above
 
         return "\n".join(similar_text(item) for item in answer.items) or "None is similar enough."
 
-    _print(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+    print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
     if answer.reason is not None:
         typer.echo(f"Incomplete: {answer.reason}.", err=True)
         raise typer.Exit(DEGRADED)
@@ -160,7 +178,7 @@ def view(
 
     Exit code 0: there is one; 1: there is none, or the view was never made.
     """
-    answer = _run(lambda memory: memory.view(name, key))
+    answer = run_question(lambda memory: memory.view(name, key))
     if answer is None:
         raise ImemError(f"The view {name} was never made.", mend="The worker makes it every quarter of an hour.")
     if answer.value is None:
@@ -174,15 +192,15 @@ def debates(
     subject: Subject, *, as_of: AsOf = None, clock: OnClock = "known", limit: Limit = None, as_json: Json = False
 ) -> None:
     """List the debates on a subject and how they ended."""
-    options = _checked(as_of, clock)
-    answer = _run(lambda memory: memory.debates(subject, limit=limit, **options))
+    options = checked_options(as_of, clock)
+    answer = run_question(lambda memory: memory.debates(subject, limit=limit, **options))
 
     def text() -> str:
-        from recall.markdown import debate_text  # noqa: PLC0415 - as above
+        from recall.sections.debates import debate_text  # noqa: PLC0415 - as above
 
         return "\n".join(debate_text(item) for item in answer.items) or "No debate is known."
 
-    _print(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+    print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
 
 
 @app.command()
@@ -194,36 +212,43 @@ def debate(
     as_json: Json = False,
 ) -> None:
     """Show a debate with every turn."""
-    options = _checked(as_of, clock)
-    answer = _run(lambda memory: memory.debate(debate_id, **options))
+    options = checked_options(as_of, clock)
+    answer = run_question(lambda memory: memory.debate(debate_id, **options))
 
     def text() -> str:
-        from recall.markdown import debate_text, turn_text  # noqa: PLC0415 - as above
+        from recall.sections.debates import debate_text, turn_text  # noqa: PLC0415 - as above
 
         return "\n".join([debate_text(answer.debate), "", *(turn_text(turn) for turn in answer.turns)])
 
-    _print(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+    print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
 
 
 @app.command()
 def agents(
-    agent: Annotated[str, typer.Argument(help="Its name.")],
+    agent: Annotated[str | None, typer.Argument(help="Its name; without one, all agents.")] = None,
     *,
     domain: Annotated[str | None, typer.Option("--domain", help="One domain alone.")] = None,
     as_of: AsOf = None,
     clock: OnClock = "known",
     as_json: Json = False,
 ) -> None:
-    """Show what the word of an agent has been worth, by domain."""
-    options = _checked(as_of, clock)
-    answer = _run(lambda memory: memory.track_record(agent, domain, **options))
+    """Show what the word of an agent has been worth, by domain; without a name, that of each, baselines last."""
+    options = checked_options(as_of, clock)
+
+    async def ask(memory: Memory) -> TrackRecordsArm | TrackRecordsTable:
+        if agent is not None:
+            return await memory.track_record(agent, domain, **options)
+        moments, domains = options.get("as_of"), None if domain is None else [domain]
+        return await memory.track_records(None, domains, as_of=None if moments is None else [moments], clock=clock)
+
+    answer = run_question(ask)
 
     def text() -> str:
-        from recall.markdown import track_table  # noqa: PLC0415 - as above
+        from recall.sections.tracks import track_table  # noqa: PLC0415 - as above
 
-        return track_table(answer.items) or f"Nothing that {agent} said was ever settled."
+        return track_table(answer.items) or f"Nothing that {agent or 'anybody'} said was ever settled."
 
-    _print(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
+    print_answer(answer.model_dump(mode="json", exclude_none=True), as_json=as_json, text=text)
 
 
 @app.command()
@@ -236,11 +261,11 @@ def text(
     as_json: Json = False,
 ) -> None:
     """Print the long text of a record, verbatim."""
-    options = _checked(as_of, clock)
-    answer = _run(lambda memory: memory.text(kind, key, **options))
+    options = checked_options(as_of, clock)
+    answer = run_question(lambda memory: memory.text(kind, key, **options))
     if answer is None:
         raise ImemError(f"No long text is on file for {kind} {key}.")
-    _print(answer.model_dump(mode="json"), as_json=as_json, text=lambda: answer.body)
+    print_answer(answer.model_dump(mode="json"), as_json=as_json, text=lambda: answer.body)
 
 
 @app.command()
@@ -255,14 +280,14 @@ def query(
     as_json: Json = True,  # noqa: ARG001 - rows are JSON anyhow; every command takes the option
 ) -> None:
     """Run a named query of the graph and print its rows as JSON."""
-    options = _checked(as_of, clock)
+    options = checked_options(as_of, clock)
     values: dict[str, Any] = {}
     for setting in parameters or []:
         field, equals, value = setting.partition("=")
         if not equals:
             raise typer.BadParameter(f"{setting!r} is not of the form NAME=VALUE.")
         values[field] = _value(field, value)
-    rows = _run(lambda memory: memory.query(name, values, **options))
+    rows = run_question(lambda memory: memory.query(name, values, **options))
     typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
 
 
@@ -281,7 +306,8 @@ def _value(field: str, text: str) -> Any:
         raise typer.BadParameter(f"{field}: is nested too deeply or holds too long a number.") from None
 
 
-def _checked(as_of: str | None, clock: str) -> Asking:
+def checked_options(as_of: str | None, clock: str) -> _Options:
+    """Return the options of a question; what is wrong with them is wrong usage."""
     try:
         return _asked(as_of, clock, None)
     except BadInput as error:

@@ -21,7 +21,10 @@ app = typer.Typer()
 def load(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH…", help="JSON Lines, plain or gzipped; folders of them; - for standard input."),
+        typer.Argument(
+            metavar="PATH…",
+            help="JSON Lines, plain or gzipped; folders of them; - for standard input; tables with --map.",
+        ),
     ],
     *,
     source: Annotated[
@@ -31,24 +34,42 @@ def load(
         bool, typer.Option("--strict", help="Read everything first, and load nothing if any line is bad.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the graph holds what was loaded.")] = True,
+    map_file: Annotated[
+        Path | None,
+        typer.Option("--map", metavar="FILE", help="The files are CSV or Parquet, and this makes lines of rows."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the first lines as they would be stored, and every refusal; store nothing."
+        ),
+    ] = False,
     report: Annotated[Path | None, typer.Option("--report", help="Write every refused line to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """
     Load histories: records, links and corrections, one JSON object a line (`imem schema` describes them).
 
+    With --map the files are tables, and a map in TOML says how each row becomes lines.
+
     A refused line is reported and the others are loaded. Loading the same file again adds nothing, so a load that was
     interrupted continues when it is repeated. Exit code 0: everything is loaded; 1: a line was refused, or the load
     stopped; 3: loaded, but the graph does not hold it yet.
     """
-    from imem.commands.load_run import run  # noqa: PLC0415 - as below
+    from imem.commands import load_run  # noqa: PLC0415 - as below
+    from imem.mapping import read_map  # noqa: PLC0415 - as below
     from imem.reading import sources_of  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
     try:
-        sources = sources_of(paths, source)
+        sources = sources_of(paths, source, read_map(map_file) if map_file is not None else None)
     except BadInput as error:
-        raise typer.BadParameter(f"{error.field} {error.reason}" if error.field in paths else error.reason) from error
-    code = asyncio.run(run(Settings.read(), sources, strict=strict, wait=wait, report=report, as_json=as_json))
+        named = error.field in paths or (map_file is not None and error.field.startswith(str(map_file)))
+        reason = f"{error.reason} {error.mend}".strip()
+        raise typer.BadParameter(f"{error.field} {reason}" if named else reason) from error
+    if dry_run:
+        code = load_run.dry_run(sources, report=report, as_json=as_json)
+        raise typer.Exit(code)
+    code = asyncio.run(load_run.run(Settings.read(), sources, strict=strict, wait=wait, report=report, as_json=as_json))
     if code:
         raise typer.Exit(code)
 

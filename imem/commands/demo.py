@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
+from imem.commands import output
 from imem.local import show, state
 from imem.local.folders import Folders
 from journal.errors import StackError
@@ -34,13 +35,10 @@ EXAMPLES: Final = ("trading_desk", "flusight")
 
 DEGRADED: Final = 3
 
-SCORED_WITHIN_S: Final = 120.0
-"""How long the pipelines may take over the examples, in seconds."""
+STALLED_S: Final = 120.0
+"""How long the pipelines may make no progress with the examples, in seconds: on a busy machine they take minutes."""
 
 LOOK_S: Final = 0.25
-
-BUDGET_MS: Final = 2000
-"""Budget of the demo's questions, in milliseconds: the machine may still be busy with what was just loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +50,13 @@ class Question:
         title: what it shows.
         subject: about what.
         as_of: for which moment.
-        max_chars: how much of the answer is printed.
+        max_tokens: how much of the answer is printed.
     """
 
     title: str
     subject: str
     as_of: datetime
-    max_chars: int = 6000
+    max_tokens: int = 1900
 
 
 QUESTIONS: Final = (
@@ -68,7 +66,7 @@ QUESTIONS: Final = (
         datetime(2026, 6, 2, 12, tzinfo=UTC),
     ),
     Question(
-        "Four days later: outcomes are known, and six days are not enough evidence for anyone",
+        "Four days later: outcomes are known, and six days are little evidence for anyone",
         "company:MU",
         datetime(2026, 6, 6, tzinfo=UTC),
     ),
@@ -76,12 +74,11 @@ QUESTIONS: Final = (
         "Will flu admissions rise in Texas? After a whole season of forecasts there are track records, with intervals",
         "market:flusight:48-2025-01-11-1",
         datetime(2025, 7, 1, tzinfo=UTC),
-        6500,
     ),
 )
 
 NEXT: Final = (
-    ("imem brief company:NVDA --as-of 2026-06-04", "another company, as of another day"),
+    ("imem brief company:ORCL --as-of 2026-06-04", "another company, as of another day"),
     ("imem debate trading_desk:MU-20260602/research", "every turn of a debate"),
     ("imem agents FluSight-ensemble", "whom to believe about the flu"),
 )
@@ -99,7 +96,7 @@ def demo(
     Exit code 0: everything was asked; 3: something could not be asked, and its briefing says what; 1: it failed.
     """
     settings = Settings.read()
-    console = Console(stderr=True, highlight=False)
+    console = output.console(stderr=True)
     started = time.monotonic()
     own = state.running(Folders(settings.home)) is None
     if own:
@@ -142,7 +139,8 @@ def _stop(settings: Settings) -> None:
 
 async def _show(settings: Settings, console: Console, *, as_json: bool) -> int:
     """Load, wait, ask and print; return how many briefings could not ask everything."""
-    from imem.memory import Memory  # noqa: PLC0415 - as above
+    from imem.asking import MOST_BUDGET_MS  # noqa: PLC0415 - as above
+    from imem.memory import Memory  # noqa: PLC0415
     from imem.stores import Stores  # noqa: PLC0415
     from kg.warm import warm  # noqa: PLC0415
 
@@ -155,7 +153,8 @@ async def _show(settings: Settings, console: Console, *, as_json: bool) -> int:
         await warm(stores.graph)
     async with Memory.open(settings) as memory:
         answers = [
-            (question, await memory.brief(question.subject, as_of=question.as_of, deadline_ms=BUDGET_MS))
+            # The machine may still be busy with what was just loaded.
+            (question, await memory.brief(question.subject, as_of=question.as_of, deadline_ms=MOST_BUDGET_MS))
             for question in QUESTIONS
         ]
     if as_json:
@@ -208,21 +207,23 @@ async def _scored(stores: Stores, console: Console) -> None:
     Wait until the pipelines have scored what was loaded, and found what is alike in it.
 
     Raises:
-        StackError: they did not in :data:`SCORED_WITHIN_S`.
+        StackError: nothing moved for :data:`STALLED_S`.
     """
     from journal.deadline import Deadline  # noqa: PLC0415 - as above
 
     async def look() -> Row:
         return (await stores.database.named("pipelines_due", deadline=Deadline.after_ms(10_000)))[0]
 
-    begun = time.monotonic()
+    moved, before = time.monotonic(), None
     with console.status("Scoring outcomes …") as status:
         while (due := await look())["due"] or due["uncompared"]:
             status.update(
                 f"Scoring outcomes: {due['scores']:,} scores so far, {due['due']:,} rows to go; "
                 f"{due['uncompared']:,} statements to compare …"
             )
-            if time.monotonic() - begun > SCORED_WITHIN_S:
+            if due != before:
+                moved, before = time.monotonic(), due
+            if time.monotonic() - moved > STALLED_S:
                 raise StackError("The outcomes were not scored in time.", mend="`imem logs celery` shows why.")
             await asyncio.sleep(LOOK_S)
     console.print(f"{due['scores']:,} scores on file, computed by the worker.")
@@ -230,7 +231,7 @@ async def _scored(stores: Stores, console: Console) -> None:
 
 def _print(question: Question, answer: Briefing) -> None:
     typer.echo(f"\n{'─' * 100}\n{question.title}\n{'─' * 100}\n")
-    typer.echo(answer.to_markdown(question.max_chars))
+    typer.echo(answer.to_markdown(max_tokens=question.max_tokens))
 
 
 def _print_next(*, running: bool) -> None:

@@ -5,17 +5,43 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from imem.commands.load_view import View
 from imem.loading import Loader
-from imem.reading import Source, twice_readable
+from imem.reading import Source, opened, twice_readable
 from imem.stores import Stores
 from journal.errors import ImemError
 from journal.settings import Settings
+from kg.entries import object_of
 
 FAILURE: Final = 1
 DEGRADED: Final = 3
+
+
+SHOWN_LINES: Final = 10
+"""Lines that a dry run shows as they would be stored."""
+
+
+def dry_run(sources: list[Source], *, report: Path | None, as_json: bool) -> int:
+    """
+    Read everything without a server, show the first lines as they would be stored and every refusal; return the code.
+
+    What the journal would refuse (a core that differs from the one on file) only a load with --strict finds.
+    """
+    with View.open(sources, as_json=as_json, report=report, every=True) as view:
+        first: list[dict[str, Any]] = []
+        stored = refused = 0
+        for source in sources:
+            with opened(source) as batches:
+                while (batch := batches.next_batch()) is not None:
+                    for line in batch.refused:
+                        view.refused(line)
+                    first += [object_of(one.line) for one in batch.lines[: SHOWN_LINES - len(first)]]
+                    stored += len(batch.lines)
+                    refused += len(batch.refused)
+        view.close_dry(first, stored, refused)
+    return FAILURE if refused else 0
 
 
 async def run(
@@ -34,6 +60,7 @@ async def run(
                 bad = await loader.check(sources) if strict else 0
                 if not bad:
                     await loader.load(sources)
+                    await loader.look_for_references()
                     visible = await loader.wait_visible() if wait else None
             except ImemError as error:
                 view.close(loader.counts, visible=False, error=str(error))

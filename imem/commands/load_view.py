@@ -13,9 +13,11 @@ from typing import IO, Any, Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from imem.loading import Counts
+from imem.commands import output
+from imem.loading import Counts, Missing
 from imem.reading import Batch, Refused, Source, UnreadableFile
 from journal.entry import Verdict
+from kg.fields import shown
 
 SHOWN: Final = 20
 """Refused lines that are printed; a report or ``--json`` has all."""
@@ -33,11 +35,19 @@ class View:
         document: where the JSON document goes, if one is wanted.
         report: where every refused line goes as a line of JSON, if that is wanted.
         total_bytes: size of all files, where it is known.
+        every: whether all refused lines are printed, and not the first alone.
     """
 
     def __init__(
-        self, console: Console, *, document: IO[str] | None, report: IO[str] | None, total_bytes: int | None
+        self,
+        console: Console,
+        *,
+        document: IO[str] | None,
+        report: IO[str] | None,
+        total_bytes: int | None,
+        every: bool = False,
     ) -> None:
+        self._every = every
         self._console = console
         self._document = document
         self._report = report
@@ -59,7 +69,9 @@ class View:
 
     @classmethod
     @contextmanager
-    def open(cls, sources: Sequence[Source], *, as_json: bool, report: Path | None) -> Iterator[Self]:
+    def open(
+        cls, sources: Sequence[Source], *, as_json: bool, report: Path | None, every: bool = False
+    ) -> Iterator[Self]:
         """
         Open the view, and the report if one is wanted.
 
@@ -76,7 +88,7 @@ class View:
                 except OSError as error:
                     raise UnreadableFile(f"The report {report} cannot be written: {error.strerror}.") from error
             document = sys.stdout if as_json else None
-            view = cls(Console(stderr=True, highlight=False), document=document, report=file, total_bytes=total)
+            view = cls(output.console(stderr=True), document=document, report=file, total_bytes=total, every=every)
             if document is not None:
                 document.write('{"refused": [')
             with view._bars:
@@ -85,12 +97,15 @@ class View:
     def refused(self, line: Refused) -> None:
         """Print a refused line, the first :data:`SHOWN` of them; write each to the document and the report."""
         content = {"file": line.file, "line": line.line, "field": line.field, "reason": line.reason}
+        if line.column:
+            content["column"] = line.column
         if self._report is not None:
-            self._report.write(json.dumps(content, ensure_ascii=False) + "\n")
+            self._report.write(json.dumps(content) + "\n")  # Escaped: a path may hold what is no UTF-8.
         if self._document is not None:
             self._document.write(f"{',' if self._refused else ''}\n{json.dumps(content)}")
-        elif self._refused < SHOWN:
-            self._print(f"Refused: {line.file}, line {line.line:,}: {line.field}: {line.reason}")
+        elif self._every or self._refused < SHOWN:
+            column = f", column {line.column}" if line.column else ""
+            self._print(f"Refused: {line.file}, line {line.line:,}{column}: {line.field}: {line.reason}")
         elif self._refused == SHOWN:
             self._print("Refused: more lines, which only --report or --json show.")
         self._refused += 1
@@ -137,6 +152,16 @@ class View:
         # Whole lines, whatever the width: programs read them too.
         self._console.print(text, markup=False, soft_wrap=True)
 
+    def close_dry(self, first: Sequence[dict[str, Any]], stored: int, refused: int) -> None:
+        """Show the *first* lines as they would be stored, and how many would be *stored* and *refused*."""
+        if self._document is not None:
+            summary = json.dumps({"lines": list(first), "would_store": stored, "refused_lines": refused})
+            self._document.write(f"\n], {summary[1:]}\n")
+            return
+        for line in first:
+            print(json.dumps(line, ensure_ascii=False))  # noqa: T201 - what a program may read, beside what people do
+        self._print(f"{stored:,} lines would be stored, {refused:,} refused. Nothing was written: this was a dry run.")
+
     def close(self, counts: Counts, *, visible: bool | None, checked: bool = False, error: str | None = None) -> None:
         """Say how it ended: counts, rate, what the graph holds (None: nobody waited), or that a check ended it."""
         if self._document is not None:
@@ -159,6 +184,9 @@ def _summary(counts: Counts, *, visible: bool | None, error: str | None) -> dict
         "visible": visible,
         "waiting": counts.waiting,
         "dead": counts.dead,
+        "missing_references": None
+        if counts.missing is None
+        else [{"kind": one.kind, "count": one.count, "examples": list(one.examples)} for one in counts.missing],
         "stopped_at": counts.stopped_at,
         "error": error,
     }
@@ -170,6 +198,12 @@ def _sentences(counts: Counts, *, visible: bool | None, checked: bool) -> Iterat
         f"{', '.join(verdicts.values())},"
         f" {counts.refused:,} refused in {counts.seconds:.1f} s ({counts.events_per_s:,.0f} events/s)."
     )
+    if counts.missing:
+        named = [f"{one.count:,} {one.kind} ({_examples(one)})" for one in counts.missing]
+        yield (
+            f"Referred to, and not recorded: {'; '.join(named)}. The references are kept; record what is meant,"
+            " or correct a key that is spelled in two ways."
+        )
     if checked:
         yield "Nothing was loaded, because lines are bad."
     elif counts.stopped_at is not None:
@@ -183,3 +217,8 @@ def _sentences(counts: Counts, *, visible: bool | None, checked: bool) -> Iterat
         )
     if counts.dead:
         yield f"The graph refused {counts.dead:,} events for good; `imem doctor` names them."
+
+
+def _examples(missing: Missing) -> str:
+    more = ["…"] if missing.count > len(missing.examples) else []
+    return ", ".join([*map(shown, missing.examples), *more])

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from imem.commands import output
 
 EVERY_S: Final = 2.0
 """Between two plain lines of progress, in seconds."""
@@ -24,7 +25,7 @@ def events_bar(title: str, *, quiet: bool, what: str = "events") -> Iterator[Cal
         quiet: show nothing.
         what: what is counted.
     """
-    console = Console(stderr=True, highlight=False)
+    console = output.console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

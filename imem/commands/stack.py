@@ -18,6 +18,7 @@ from typing import Annotated, TextIO
 import typer
 from rich.console import Console
 
+from imem.commands import output
 from imem.local import show, state
 from imem.local.folders import Folders, open_log
 from imem.local.process import Identity
@@ -49,7 +50,7 @@ def up(
     Exit code of --detach 0: all is ready; 3: it runs, but a worker is not ready yet, and which is said; 1: it does not.
     """
     settings = Settings.read()
-    console = Console(stderr=True)
+    console = output.console(stderr=True)
     with show.watching(console, quiet=as_json) as report:
         if detach:
             now = start_detached(settings, report)
@@ -228,7 +229,7 @@ def _print_state(now: state.State | None, health: Health | None = None, *, as_js
     elif now is None:
         typer.echo("No stack runs here. `imem up` starts one.")
     else:
-        Console().print(show.table(now))
+        output.console().print(show.table(now))
         if health is not None:
             typer.echo(show.mode_line(health))
 
@@ -310,7 +311,7 @@ def doctor(
     if as_json:
         typer.echo(json.dumps({"findings": [finding.to_json() for finding in findings]}))
     else:
-        Console().print(examination.table(findings))
+        output.console().print(examination.table(findings))
     levels = {finding.level for finding in findings}
     if examination.Level.BROKEN in levels:
         raise typer.Exit(FAILURE)
@@ -331,4 +332,4 @@ def _print_settings(*, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({PREFIX + name.upper(): value for name, value in found.model_dump(mode="json").items()}))
     else:
-        Console().print(settings_table(found))
+        output.console().print(settings_table(found))

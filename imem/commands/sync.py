@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import UUID
@@ -25,6 +26,9 @@ BUDGET_MS = 10_000
 
 DEGRADED = 3
 
+LOOK_S = 0.5
+"""Between two looks while somebody waits, in seconds."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer()
@@ -38,18 +42,29 @@ def _sync() -> None:
 
 
 @sync_app.command()
-def status(*, as_json: Json = False) -> None:
+def status(
+    *,
+    wait: Annotated[
+        int,
+        typer.Option("--wait", metavar="SECONDS", help="Wait until the graph holds everything.", min=0, max=86_400),
+    ] = 0,
+    as_json: Json = False,
+) -> None:
     """
     Show what waits for the graph, by tier, and for how long.
 
-    Exit code 3: events wait, and nobody applies any.
+    Exit code 3: events wait, and nobody applies any; or the graph is no projection of this journal.
     """
+    end = time.monotonic() + wait
     found, mode, priority = _run(_status())
+    while not _whole(found) and time.monotonic() < end:
+        time.sleep(LOOK_S)  # Between two looks at what other processes do.
+        found, mode, priority = _run(_status())
     if as_json:
         typer.echo(json.dumps({"mode": mode.value, **found.to_dict(), "priority": priority}, indent=2))
     else:
         typer.echo("\n".join(_status_lines(found, mode, priority=priority)))
-    if found.stuck:
+    if found.stuck or found.mismatch is not None:
         raise typer.Exit(DEGRADED)
 
 
@@ -112,7 +127,9 @@ async def _status() -> tuple[Status, Mode, bool]:
         found = await stores.gateway.authorize_and_execute(
             Resource(ResourceType.GRAPH, "delivery"),
             Action.READ,
-            lambda: sync_status.status(stores.database, cycle_s=stores.gateway.cycle_s, deadline=deadline),
+            lambda: sync_status.status(
+                stores.database, stores.graph, cycle_s=stores.gateway.cycle_s, deadline=deadline
+            ),
             deadline=deadline,
         )
         return found, (await look(stores)).mode, stores.settings.sync_priority
@@ -174,10 +191,18 @@ def _status_lines(found: Status, mode: Mode, *, priority: bool) -> Iterator[str]
         yield f"{one.tier.name.lower():<16}{one.waiting:>10,}{one.retrying:>10,}{one.dead:>8,}{oldest:>10}"
 
 
+def _whole(found: Status) -> bool:
+    """Whether the graph is this journal's and holds all of it that it ever will."""
+    return found.compared and found.mismatch is None and not any(one.waiting + one.retrying for one in found.tiers)
+
+
 def _sentence(found: Status) -> str:
     waiting = sum(one.waiting + one.retrying for one in found.tiers)
+    if found.mismatch is not None:
+        return f"{found.mismatch} The applier makes it anew when it starts, as after `imem down` and `imem up`."
     if not waiting:
-        return "The graph holds everything that was written."
+        held = "The graph holds everything that was written."
+        return held if found.compared else "Everything that was written was applied; the graph could not be asked."
     stuck = ", and nobody applies any" if found.stuck else ""
     return f"{waiting:,} events wait, the oldest for {_ago(found.lag_s)}{stuck}."
 

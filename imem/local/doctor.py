@@ -7,6 +7,7 @@ A check never changes anything and never hangs: each server gets a few seconds. 
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +19,10 @@ from rich.text import Text
 from imem.local import doctor_servers as servers
 from imem.local import jars, state
 from imem.local.finding import Finding, Level, broken, fine, weak
-from imem.local.folders import Folders, free_bytes
-from imem.local.postgres import SHARED_FOR_ROOT
-from imem.local.process import Identity
-from imem.local.server import is_free
+from imem.local.folders import Folders, Secrets, free_bytes
+from imem.local.postgres import SHARED_FOR_ROOT, USER_FOR_ROOT, Postgres
+from imem.local.process import Identity, listens
+from imem.local.server import LOOPBACK, is_free
 from journal.clock import Clock, SystemClock
 from journal.errors import ImemError
 from journal.settings import PREFIX, Settings
@@ -46,7 +47,14 @@ def examine(env: Mapping[str, str], clock: Clock | None = None) -> list[Finding]
         running = state.running(folders)
     except ImemError as error:
         findings.append(broken("stack", error.message, error.mend))
-    findings += [*_permissions(folders), *_disk(settings), *_stack(settings, running), *_jars(settings)]
+    findings += [
+        *_permissions(folders),
+        *_postgres_user(folders),
+        *_disk(settings),
+        *_stack(settings, running),
+        *_jars(settings),
+    ]
+    findings += _metrics(settings, running)
     whole = state.fill(settings, running.endpoints) if running is not None else settings
     return findings + _servers(whole, clock or SystemClock())
 
@@ -56,6 +64,7 @@ def _servers(settings: Settings, clock: Clock) -> list[Finding]:
     checks: list[Callable[[], list[Finding]]] = [
         lambda: servers.postgres(settings, clock),
         lambda: servers.neo4j(settings, clock),
+        lambda: servers.projection(settings),
         *(lambda role=role: servers.valkey(settings, role, clock) for role in servers.ROLES),
     ]
     with ThreadPoolExecutor(len(checks)) as pool:
@@ -76,6 +85,23 @@ def _permissions(folders: Folders) -> Iterator[Finding]:
         yield broken(about, f"Other users can read {path}.", f"chmod {mode} {path}")
     if not open_files:
         yield fine(about, f"{folders.home} is private")
+
+
+def _postgres_user(folders: Folders) -> Iterator[Finding]:
+    """Look whose Postgres' data is, where root has to give it to another user."""
+    if os.geteuid() != 0 or not folders.secrets.exists():
+        return
+    try:
+        data = Postgres(folders, Secrets.of(folders)).data
+        owner = data.stat().st_uid if data.exists() else None
+    except ImemError:
+        return  # A damaged file of passwords, or no binaries: findings of their own.
+    if owner is not None and owner == pwd.getpwnam(USER_FOR_ROOT).pw_uid:
+        yield weak(
+            "permissions",
+            f"Postgres' data belongs to {USER_FOR_ROOT!r}, an account that other programs share: {data}.",
+            "`imem down` and `imem up` give it to a user of its own where the system can; or run as an ordinary user.",
+        )
 
 
 def _open_to_others(path: Path) -> bool:
@@ -140,8 +166,32 @@ def _children(running: state.State) -> Iterator[Finding]:
                 yield broken(name, f"Nothing listens on port {child.port}, which is {name}'s.", mend)
         if child.restarts:
             yield weak(
-                name, f"{name} had to be started again {child.restarts} times.", f"`imem logs {name}` shows why."
+                name,
+                f"{name} had to be started again {'once' if child.restarts == 1 else f'{child.restarts} times'}.",
+                f"`imem logs {name}` shows why.",
             )
+
+
+def _metrics(settings: Settings, running: state.State | None) -> Iterator[Finding]:
+    """Look who listens where the applier of the running stack is to show its metrics."""
+    about, port = "metrics", settings.prometheus_port
+    applier = running.children.get("applier") if running is not None else None
+    if port is None or applier is None or applier.pid is None or applier.state != "ready":
+        return
+    if listens(applier.pid, port):
+        yield fine(about, f"shown on http://{LOOPBACK}:{port}/metrics")
+    elif is_free(port):
+        yield weak(
+            about,
+            f"Nothing listens on port {port} yet, where the applier is to show its metrics.",
+            "It tries every few seconds; a stack started with another IMEM_PROMETHEUS_PORT has to be restarted.",
+        )
+    else:
+        yield weak(
+            about,
+            f"Another program listens on port {port}, where the applier is to show its metrics.",
+            "End that program, and the applier takes the port within seconds; or choose another IMEM_PROMETHEUS_PORT.",
+        )
 
 
 def _jars(settings: Settings) -> Iterator[Finding]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import neo4j as driver
 import psycopg
@@ -20,12 +21,17 @@ from imem.local.valkey import ROLES, Role
 from journal.addresses import without_secrets
 from journal.bell import CYCLE_S
 from journal.clock import Clock
+from journal.deadline import Deadline
 from journal.errors import ImemError
+from journal.memory_use import MemoryUse
 from journal.migrations import Migration, migrations_in, pending
 from journal.settings import Settings
 from journal.statements import cypher, root_of, sql
 
-__all__ = ["ROLES", "neo4j", "postgres", "valkey"]
+if TYPE_CHECKING:
+    from kg.projection import Comparison
+
+__all__ = ["ROLES", "neo4j", "postgres", "projection", "valkey"]
 
 OLDEST_POSTGRES = 15
 OLDEST_PGVECTOR = (0, 8)
@@ -120,6 +126,7 @@ def _ask_postgres(
     elif rights["has_journal"]:
         yield from _delivery(connection)
         yield from _horizon(connection, about)
+        yield from _set_back(connection, about)
         yield from doctor_data.scores(connection)
         yield from doctor_data.similar(connection, settings)
         yield from doctor_data.errors(connection)
@@ -134,6 +141,18 @@ def _horizon(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iter
             f"The owner {row['owner']} is not shown when other roles' transactions began: "
             "answers as of a moment may change when an open write ends.",
             f"As a superuser: GRANT pg_read_all_stats TO {row['owner']}.",
+        )
+
+
+def _set_back(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iterator[Finding]:
+    """Compare the newest event with the server's clock: one that was set back is behind the journal."""
+    row = connection.execute(sql("doctor_clock")).fetchone()
+    if row is not None and row["ahead_s"] > LARGEST_SKEW.total_seconds():
+        yield weak(
+            about,
+            f"Its clock is {row['ahead_s']:,.0f} s behind the newest event: what is recorded until it has caught up "
+            "is dated just after that event.",
+            "Check which of the two is wrong; set the machine's clock by NTP (timedatectl set-ntp true).",
         )
 
 
@@ -170,7 +189,7 @@ def _delivery(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Findin
             "`imem logs applier` shows why.",
         )
     if not counts["dead"] and not counts["pending"]:
-        yield fine(about, "the graph holds every event")
+        yield fine(about, "no event waits for the graph")
 
 
 def _postgres_owner(settings: Settings, about: str) -> Iterator[Finding]:
@@ -221,6 +240,41 @@ def neo4j(settings: Settings, clock: Clock) -> list[Finding]:
     except ImemError as error:
         return [broken(about, error.message, error.mend or _START)]
     return [*findings, _migrations(about, migrations_in(root_of("kg", "cypher") / "schema"), applied)]
+
+
+def projection(settings: Settings) -> list[Finding]:
+    """Compare the graph with the journal; servers that do not answer are findings of their own."""
+    about = "graph"
+    if settings.neo4j_url is None or settings.postgres_url is None:
+        return []
+    try:
+        found = asyncio.run(_projection(settings, settings.postgres_url.get_secret_value(), settings.neo4j_url))
+    except ImemError:
+        return []
+    if found.mismatch is None:
+        return [fine(about, f"a projection of this journal, {found.held} events")]
+    return [
+        broken(
+            about,
+            found.mismatch,
+            "The applier makes it anew when it starts: `imem down`, `imem up`; `imem sync status` shows how far it is.",
+        )
+    ]
+
+
+async def _projection(settings: Settings, postgres_url: str, neo4j_url: str) -> Comparison:
+    """Ask both stores within a few seconds."""
+    from journal.database import Database  # noqa: PLC0415 - takes long to import, and this is one check of many
+    from kg.engine import Graph  # noqa: PLC0415 - as above
+    from kg.projection import compare  # noqa: PLC0415 - as above
+
+    password = settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else ""
+    database, graph = Database(postgres_url, size=1), Graph(neo4j_url, settings.neo4j_user, password)
+    try:
+        return await compare(database, graph, deadline=Deadline.after_ms(_PATIENCE_S * 1000))
+    finally:
+        await graph.close()
+        await database.close()
 
 
 def _ask_neo4j(graph: driver.Driver, clock: Clock, about: str) -> Iterator[Finding]:
@@ -278,9 +332,17 @@ def _ask_valkey(client: redis.Redis, role: Role, clock: Clock, about: str) -> It
     after = clock.now()
     theirs = datetime.fromtimestamp(seconds, before.tzinfo) + timedelta(microseconds=micros)
     yield _skew(about, before, theirs, after)
+    use = MemoryUse.of(client.info("memory"))
+    room = "Clear what is no longer needed, or raise its maxmemory."
+    if use.full:
+        yield broken(about, f"It is full, {use}: it refuses writes.", room)
+    elif use.high:
+        yield weak(about, f"It is nearly full, {use}.", room)
+    elif not use.limit_bytes:
+        yield weak(about, "Its memory has no limit: it can take the machine's.", "Set maxmemory.")
     try:
-        policy = client.config_get("maxmemory-policy")["maxmemory-policy"]
-        appends = client.config_get("appendonly")["appendonly"]
+        settings: Mapping[Any, Any] = client.config_get("maxmemory-policy", "appendonly", "appendfsync")
+        policy, appends, syncs = (settings[name] for name in ("maxmemory-policy", "appendonly", "appendfsync"))
     except redis.ResponseError:  # A hosted server may keep its settings to itself.
         return
     if role.lasting and policy != "noeviction":
@@ -289,6 +351,13 @@ def _ask_valkey(client: redis.Redis, role: Role, clock: Clock, about: str) -> It
         )
     if role.lasting and appends != "yes":
         yield broken(about, "It loses everything when it restarts.", "Set appendonly yes.")
+    elif role.lasting and syncs == "no":
+        yield broken(
+            about,
+            "A power failure loses what the system has not written to the disk yet, half a minute as a rule "
+            "(appendfsync no).",
+            "Set appendfsync everysec.",
+        )
     if not role.lasting and policy == "noeviction":
         yield weak(about, "It refuses writes when it is full.", "Set maxmemory and maxmemory-policy allkeys-lru.")
 

@@ -10,7 +10,7 @@ Where the local stack keeps its things, and how files become private.
       logs/NAME.log    0600  output of each child
       metrics/         0700  what the workers count, in files; begun anew with each stack
       run/             0700  sockets on which workers say that they are ready
-      postgres/data    0700  (for root: ``/var/lib/imem/<id>`` when user *nobody* cannot reach the home)
+      postgres/data    0700  (for root: ``/var/lib/imem/<id>`` when its user cannot reach the home)
       neo4j/           0700  data, conf, logs
       neo4j-new/       0700  a graph that is being made anew; neo4j-old: the one that it has just replaced
       valkey/ROLE      0700  configuration and append-only file
@@ -35,6 +35,8 @@ PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 PASSABLE_FOLDER = 0o711
 LOG_LIMIT_BYTES = 16 * 1024 * 1024
+FULL_BYTES = 1024 * 1024
+"""With less than this free a server that does not start has no room: each writes some files before it answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,11 @@ def disk_full(path: Path) -> StackError:
     return StackError(
         f"The disk that holds {path} is full.", mend="Free some space there, or choose another IMEM_HOME."
     )
+
+
+def is_full(path: Path) -> bool:
+    """Whether the disk that holds *path* has too little room for any server to start."""
+    return free_bytes(path) < FULL_BYTES
 
 
 def make_private(folder: Path) -> Path:

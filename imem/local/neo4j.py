@@ -36,7 +36,7 @@ the options shall start all the same.
 """
 
 _OPENED = ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")
-_ADMIN_TIMEOUT_S = 60.0
+_ADMIN_TIMEOUT_S = 600.0
 _ANSWER_TIMEOUT_S = 5.0
 
 
@@ -181,7 +181,9 @@ class Neo4j(Server):
             "-Dfile.encoding=UTF-8",
             *options,
         )
-        argv = (*java, jars.main_class(self._lib), f"--home-dir={self.folder}", f"--config-dir={self.folder / 'conf'}")
+        folders = (f"--home-dir={self.folder}", f"--config-dir={self.folder / 'conf'}")
+        # Otherwise its log is only in its own folder, where neither `imem logs` nor whoever explains a failure looks.
+        argv = (*java, jars.main_class(self._lib), *folders, "--console-mode")
         return Command(argv, self.folder, self._variables(), patience_s=20.0)
 
     def ready(self) -> bool:

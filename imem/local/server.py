@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from imem.local.folders import Folders, Secrets, disk_full
+from imem.local.folders import Folders, Secrets, disk_full, is_full
 from imem.local.process import Command
 from journal.errors import StackError
 
@@ -21,7 +21,9 @@ It raises :class:`GivenUp` when nobody waits for the server any more.
 """
 
 _PORT_TAKEN = re.compile(r"address already in use|could not bind|failed to bind|failed listening", re.IGNORECASE)
-_DISK_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+# Neo4j does not say why it could not make room for its log of transactions, only where it tried to.
+_DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|LogFile\w*\.preallocateSpace", re.IGNORECASE)
+_ERROR = re.compile(r"\b(?:ERROR|FATAL|PANIC)\b")
 _OTHER_VERSION = re.compile(r"database files are incompatible", re.IGNORECASE)
 _STILL_ENDING = re.compile(r"pre-existing shared memory block|is another postmaster", re.IGNORECASE)
 
@@ -46,7 +48,7 @@ class Server(ABC):
 
     Attributes:
         name: as the status table and ``imem logs`` call it.
-        patience_s: seconds from start to the first answer before it counts as hung.
+        patience_s: seconds without any progress before a start counts as hung (:mod:`imem.local.startup`).
     """
 
     name: str
@@ -98,7 +100,7 @@ class Server(ABC):
         Raises:
             TryAgain: another attempt is worth while.
         """
-        if _DISK_FULL.search(tail):
+        if _DISK_FULL.search(tail) or is_full(self.folders.home):
             return disk_full(self.folders.home)
         if _PORT_TAKEN.search(tail):
             raise TryAgain(other_port=True)
@@ -110,8 +112,20 @@ class Server(ABC):
                 mend="Go back to the version of this program that made it, or choose another IMEM_HOME.",
             )
         lines = [line.strip() for line in tail.splitlines() if line.strip()]
-        last = lines[-1][:200] if lines else "it wrote nothing"
+        last = next(
+            (line for line in reversed(lines) if _ERROR.search(line)), lines[-1] if lines else "it wrote nothing"
+        )
+        last = last[:200]
         return StackError(f"{self.name} stopped while starting: {last}", mend=f"`imem logs {self.name}` shows more.")
+
+    def no_answer(self, lasted_s: float, tail: str) -> StackError:
+        """Return why it was given up after *lasted_s* seconds, from the end of its log."""
+        if _DISK_FULL.search(tail) or is_full(self.folders.home):
+            return disk_full(self.folders.home)
+        return StackError(
+            f"{self.name} did not answer within {lasted_s:.0f} s and made no progress any more.",
+            mend=f"`imem logs {self.name}` shows why.",
+        )
 
 
 def free_port() -> int:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -79,7 +79,7 @@ def to_json(state: State | None) -> dict[str, Any]:
 def health_json(health: Health) -> dict[str, Any]:
     """Return what ``imem status --json`` adds about the mode."""
     behind_s = round(health.behind_s, 3) if health.behind_s is not None else None
-    return {"mode": health.mode.value, "away": list(health.away), "behind_s": behind_s}
+    return {"mode": health.mode.value, "away": list(health.away), "full": list(health.full), "behind_s": behind_s}
 
 
 def mode_line(health: Health) -> str:
@@ -87,19 +87,20 @@ def mode_line(health: Health) -> str:
     said = f"Mode: {health.mode.value}."
     if health.away:
         said += f" No answer from: {', '.join(health.away)}."
+    if health.full:
+        said += f" No memory left, so that writes are refused: {', '.join(health.full)}."
     if health.behind_s:
         said += f" The graph is {health.behind_s:.1f} s behind."
     return said
 
 
-def table(state: State) -> Table:
-    """Return the status table."""
+def table(state: State) -> Group:
+    """Return the status table and, in lines of their own, which may be folded, the notes."""
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("server", "state"):
         rows.add_column(title, no_wrap=True)
     for title in ("port", "pid", "memory", "restarts"):
         rows.add_column(title, justify="right", no_wrap=True)
-    rows.add_column("", overflow="ellipsis", no_wrap=True)
     for name, child in state.children.items():
         memory = memory_mb(child)
         rows.add_row(
@@ -109,9 +110,9 @@ def table(state: State) -> Table:
             str(child.pid or ""),
             f"{memory:.0f} MB" if memory is not None else "",
             str(child.restarts or ""),
-            Text(child.note),
         )
-    return rows
+    notes = [Text(f"{name}: {child.note}", overflow="fold") for name, child in state.children.items() if child.note]
+    return Group(rows, *notes)
 
 
 @contextmanager

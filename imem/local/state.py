@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from imem.local.folders import Folders, read_json, write_private
 from imem.local.process import Identity
-from journal.errors import StackError
+from journal.errors import StackError, StackStarting
 from journal.settings import Settings
 
 VERSION = 1
@@ -184,6 +184,7 @@ def with_local_endpoints(settings: Settings) -> Settings:
 
     Raises:
         StackError: an address is missing and no stack runs on this home.
+        StackStarting: one runs that has not got so far yet; retryable.
     """
     if all(getattr(settings, name) is not None for name in SERVERS):
         return settings
@@ -192,4 +193,7 @@ def with_local_endpoints(settings: Settings) -> Settings:
         raise StackError(
             f"No stack runs on {settings.home}.", mend="Start one with `imem up`, or set the servers' URLs."
         )
-    return fill(settings, state.endpoints)
+    filled = fill(settings, state.endpoints)
+    if not state.ready and any(getattr(filled, name) is None for name in SERVERS):
+        raise StackStarting(f"The stack on {settings.home} is starting.", mend="`imem status` shows how far it is.")
+    return filled

@@ -24,11 +24,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from imem.local import state as states
+from imem.local import takeover
 from imem.local.folders import Folders, Secrets, explained, trim_log
 from imem.local.neo4j import Neo4j
 from imem.local.postgres import Postgres
 from imem.local.process import Child, Command, Identity, clear, marked, start
 from imem.local.server import GivenUp, Server, TryAgain, free_port, is_free, tail_of
+from imem.local.startup import StartProgress
 from imem.local.state import ChildState, State
 from imem.local.valkey import ROLES, Valkey
 from imem.local.workers import Worker, standard
@@ -45,7 +47,8 @@ FIRST_DELAY_S = 0.25
 LONGEST_DELAY_S = 30.0
 HOUSEKEEPING_S = 60.0
 WORKERS_PATIENCE_S = 60.0
-"""How long a start waits for its workers at most: they have questions planned before anybody asks them."""
+"""How long a start waits for workers that make no progress: they have questions planned before anybody asks them."""
+WORKERS_LOOK_S = 0.5
 STEADY_S = 60.0
 """A child that ran this long and then dies starts again without waiting."""
 
@@ -274,16 +277,16 @@ class Supervisor:
         self._set(server.name, state="starting", note="", port=server.port)
         begin = server.log.stat().st_size if server.log.exists() else 0
         child = await self._spawn(server.name, server.command())
-        end = time.monotonic() + server.patience_s
-        while not await asyncio.to_thread(lambda: child.listens(server.port) and server.ready()):
+        progress = StartProgress(child, server.log, server.patience_s)
+        while True:
+            listens = await asyncio.to_thread(child.listens, server.port)
+            if listens and await asyncio.to_thread(server.ready):
+                return
             if child.process.returncode is not None:
                 raise server.explain(tail_of(server.log, begin))
-            if time.monotonic() > end:
+            if await asyncio.to_thread(lambda seen: progress.stalled(listens=seen), listens):
                 await child.stop()
-                raise StackError(
-                    f"{server.name} did not answer within {server.patience_s:.0f} s.",
-                    mend=f"`imem logs {server.name}` shows why.",
-                )
+                raise server.no_answer(progress.lasted_s, tail_of(server.log, begin))
             await asyncio.sleep(POLL_S)
 
     async def _spawn(self, name: str, command: Command) -> Child:
@@ -355,13 +358,37 @@ class Supervisor:
 
     async def _announce(self) -> None:
         """Say that the start is over once every worker does its work; one that fails is no reason to wait for ever."""
-        if self._at_work:
+        begun_s = time.monotonic()
+        first: dict[str, StartProgress] = {}
+        while self._at_work and not await self._all_stalled(first, begun_s):
             with suppress(TimeoutError):
-                async with asyncio.timeout(WORKERS_PATIENCE_S):
+                async with asyncio.timeout(WORKERS_LOOK_S):
                     await self._working.wait()
         self.state = replace(self.state, ready=True)
         self._tell()
         await asyncio.Event().wait()
+
+    async def _all_stalled(self, first: dict[str, StartProgress], begun_s: float) -> bool:
+        """
+        Whether no worker that is waited for gets on any more.
+
+        Args:
+            first: the progress of each worker's first process, filled here; one that was started again makes none.
+            begun_s: when the wait began.
+        """
+        too_long = time.monotonic() - begun_s > WORKERS_PATIENCE_S
+        for name in self._at_work:
+            child = self._children.get(name)
+            if child is not None and name not in first:
+                first[name] = StartProgress(child, self.folders.log(name), WORKERS_PATIENCE_S)
+            progress = first.get(name)
+            if progress is None or progress.child is not child:
+                stalled = too_long
+            else:
+                stalled = await asyncio.to_thread(progress.stalled, listens=False)
+            if not stalled:
+                return False
+        return True
 
     async def _keep_house(self) -> None:
         """Keep the logs of a stack that runs for months within bounds."""
@@ -376,10 +403,15 @@ class Supervisor:
         child = self._children[name]
         code = await child.process.wait()
         await asyncio.to_thread(child.kill_rest)
-        before = self.state.children[name]
-        reason = f"ended with signal {-code}" if code < 0 else f"ended with code {code}"
-        log.warning("%s %s.", name, reason)
-        self._set(name, state="restarting", note=reason, pid=None, start_time=None, restarts=before.restarts + 1)
+        restarts = self.state.children[name].restarts
+        if name == Neo4j.name and await asyncio.to_thread(takeover.asked, self.folders):
+            # Whoever made the new graph ended it on purpose.
+            reason = "a graph made anew takes over"
+            log.info("%s ended: %s.", name, reason)
+        else:
+            reason, restarts = f"ended with signal {-code}" if code < 0 else f"ended with code {code}", restarts + 1
+            log.warning("%s %s.", name, reason)
+        self._set(name, state="restarting", note=reason, pid=None, start_time=None, restarts=restarts)
         return time.monotonic() - child.started_s
 
     # The end

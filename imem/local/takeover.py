@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 from imem.local.folders import Folders, explained, read_json, write_private
+from journal.errors import StackError
 
 NEW: Final = "neo4j-new"
 OLD: Final = "neo4j-old"
@@ -37,6 +38,14 @@ def ask(folders: Folders) -> bool:
     with suppress(FileNotFoundError):
         write_private(new / _MARK, json.dumps({"until": time.time() + GOOD_FOR_S}))
     return new.is_dir()
+
+
+def asked(folders: Folders) -> bool:
+    """Whether a good mark asks for the exchange now; a damaged one asks for nothing."""
+    with suppress(StackError):
+        mark = read_json(folders.home / NEW / _MARK)
+        return mark is not None and time.time() < float(mark.get("until", 0.0))
+    return False
 
 
 def withdraw(folders: Folders) -> bool:
@@ -60,7 +69,7 @@ def carry_out(folders: Folders) -> bool:
     if mark is None:
         return False
     half_done = not current.exists()
-    if not half_done and not time.time() < float(mark.get("until", 0.0)):
+    if not half_done and not asked(folders):
         withdraw(folders)
         return False
     with explained(folders.home):

@@ -64,6 +64,9 @@ def program() -> Path:
     return found[0]
 
 
+_DAMAGED = re.compile(r"Bad file format reading the append only file|Wrong signature trying to load DB from file")
+
+
 class Valkey(Server):
     """One Valkey process."""
 
@@ -132,6 +135,17 @@ class Valkey(Server):
             raise wrong_password(self.name, self.folders) from error
         except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
             return False
+
+    def explain(self, tail: str) -> StackError:
+        """Return why it ended while starting; a file of writes that is damaged, and not only cut short, is named."""
+        if _DAMAGED.search(tail):
+            damaged = self.folder / "appendonlydir"
+            return StackError(
+                f"The file of writes of {self.name} is damaged: {damaged}.",
+                mend="Move that folder aside and start again. What was recorded and saved is in Postgres: agents go on "
+                "from their last checkpoint; what they have only noted since then is lost with the file.",
+            )
+        return super().explain(tail)
 
     def endpoints(self) -> Mapping[str, str]:
         """Return its URL."""

@@ -23,8 +23,9 @@ from cache.invalidation import Teller, Told
 from credibility.derive import SettledBy
 from credibility.tasks import SETTLE
 from imem.celery_app import SETTLE_EVERY_S, SIMILAR_EVERY_S, make_app
-from imem.metrics import serve
+from imem.metrics import keep_serving
 from imem.notify import tell_ready
+from imem.rebuilding import REDERIVED
 from imem.stores import Stores, secret
 from imem.workers.router import routing
 from journal.bell import Cycle, StreamBell
@@ -35,7 +36,9 @@ from kg.applier import Applier
 from kg.embedders import embedder_of
 from kg.engine import Graph
 from kg.keeping_up import watch_similar
+from kg.lease import Lease
 from kg.project import Event
+from kg.projection import ensure
 from kg.similar import PROFILED, SimilarTo, reprofiled
 from kg.tasks import SIMILAR
 from kg.warm import AWAITED, warm, warm_writing, worth_warming
@@ -210,11 +213,15 @@ def _post(stores: Stores) -> _Post:
         await told_of.written(events)
         await reprofiled(stores.database, events)
 
+    async def prepare(lease: Lease) -> None:
+        await ensure(stores.database, stores.graph, lease, rederived=REDERIVED)
+
     told_of = Told(stores.database, Teller(durable, lambda: bool(applier.lease.epoch)))
     applier = Applier(
         stores.database,
         stores.graph,
         bell,
+        prepare=prepare,
         written=written,
         applied=applied,
         derived=told_of.derived,
@@ -250,22 +257,21 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    shown = serve(settings.home, settings.prometheus_port) if settings.prometheus_port is not None else None
     async with Stores.open(settings) as stores:
         post = _post(stores)
         log.info("applier.started", batch=settings.apply_batch, priority=stores.settings.sync_priority)
         work = [asyncio.create_task(one) for one in post.work]
-        warming = asyncio.create_task(post.warmer.run(tell_ready))
+        beside = [asyncio.create_task(post.warmer.run(tell_ready))]
+        if settings.prometheus_port is not None:
+            beside.append(asyncio.create_task(keep_serving(settings.home, settings.prometheus_port)))
         told = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait([*work, told], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (*work, warming, told):
+            for task in (*work, *beside, told):
                 task.cancel()
-            await asyncio.gather(*work, warming, told, return_exceptions=True)
+            await asyncio.gather(*work, *beside, told, return_exceptions=True)
             await post.applier.stop()
-            if shown is not None:
-                shown()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSING_S):
                     for one in post.open:

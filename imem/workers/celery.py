@@ -27,7 +27,7 @@ import sync.tasks
 from cache.client import Client
 from cache.snapshots import SnapshotStore
 from cache.store import WorkingStore
-from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S
+from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S, WATCH_MEMORY, WATCH_MEMORY_EVERY_S
 from checkpoints.assembly import Pausing, assemble
 from checkpoints.cleanup import Cleanup
 from checkpoints.definitions import Definitions
@@ -40,7 +40,7 @@ from imem.logs import configure
 from imem.notify import tell_ready
 from imem.pausing import sender
 from imem.recording import Recorder
-from imem.stores import know_metrics
+from imem.stores import know_metrics, valkeys_of
 from imem.workers.rounds import Regular, Watch, noting
 from journal.bell import CYCLE_S, Ringer
 from journal.clock import SystemClock
@@ -88,6 +88,7 @@ class LoopThread:
         cleanup: of checkpoints.
         pausing: pauses and what carries them out; None where a Valkey is not named.
         notifiers: the channels of alerts.
+        valkeys: the address of each Valkey, by its role.
         synchronizer, gate_sync: keep memories of agents together; None where a Valkey is not named.
         embedder: what makes vectors of analyses; loaded when first used.
     """
@@ -97,6 +98,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
         self.notifiers = notifiers_of(settings)
+        self.valkeys = valkeys_of(settings)
         self.embedder = embedder_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.database = Database(settings.postgres_url.get_secret_value(), size=POOL_SIZE)
@@ -232,4 +234,6 @@ def regular_rounds(settings: Settings) -> tuple[Regular, ...]:
         Regular(SYNC_GATES, SYNC_GATES_EVERY_S, sync.tasks.attend_once),
         Regular(MANAGE, MANAGE_EVERY_S, checkpoints.pause_tasks.manage_once),
         Regular(SEND_ALERTS, SEND_EVERY_S, checkpoints.alert_tasks.send_once),
+        # A broker that is full is the one that matters most.
+        Regular(WATCH_MEMORY, WATCH_MEMORY_EVERY_S, checkpoints.alert_tasks.watch_memory_once),
     )

@@ -1,0 +1,92 @@
+"""How long a start is waited for: as long as the process gets on, which on a busy machine may take minutes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from imem.local.process import Child
+
+LONGEST_START_S: Final = 1800.0
+"""After which a start has failed in any case, in seconds: a process in an endless loop looks busy for ever."""
+
+BUSY_SHARE: Final = 0.03
+"""
+Share of one processor that a process must have used since it last got on for that to count as getting on.
+
+An idle Java takes about a hundredth; a starting one on a machine with thirty processes for each processor still gets
+as much as this.
+"""
+
+
+@dataclass(slots=True)
+class StartProgress:
+    """
+    Says whether a child that does not answer yet still gets on.
+
+    Evidence is a port that begins to listen, a log that grows, and processor time. Without any of them for *patience_s*
+    the start counts as hung.
+
+    Attributes:
+        child: the process.
+        log: where its output goes.
+        patience_s: seconds without evidence after which it has stalled.
+        now: the monotonic clock, in seconds.
+    """
+
+    child: Child
+    log: Path
+    patience_s: float
+    now: Callable[[], float] = time.monotonic
+    _begun_s: float = field(init=False)
+    _since_s: float = field(init=False)
+    _cpu_s: float = 0.0
+    _logged: int = 0
+    _listened: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin to count."""
+        self._begun_s = self._since_s = self.now()
+        self._cpu_s, self._logged = _cpu_s(self.child.identity.pid), _size(self.log)
+
+    def stalled(self, *, listens: bool) -> bool:
+        """Look once; *listens*: whether the child accepts connections by now."""
+        now = self.now()
+        cpu_s, logged = _cpu_s(self.child.identity.pid), _size(self.log)
+        waited_s = now - self._since_s
+        busy = cpu_s - self._cpu_s >= BUSY_SHARE * self.patience_s
+        if busy or logged != self._logged or listens != self._listened:
+            self._since_s, self._cpu_s, self._logged, self._listened = now, cpu_s, logged, listens
+            return now - self._begun_s > LONGEST_START_S
+        return waited_s > self.patience_s or now - self._begun_s > LONGEST_START_S
+
+    @property
+    def lasted_s(self) -> float:
+        """How long the start has taken until now, in seconds."""
+        return self.now() - self._begun_s
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the processor time that a process and those below it have used, in seconds; 0 once it is gone."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        used = 0.0
+        for one in (process, *process.children(recursive=True)):
+            with suppress(psutil.Error):
+                times = one.cpu_times()
+                used += times.user + times.system
+        return used
+    return 0.0
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0

@@ -18,6 +18,7 @@ from kg.catalog import KINDS, PropertySet, link_props, read_properties
 from kg.fields import PropertyType
 from kg.kinds.trust import Turn
 from kg.links import LINK_KINDS, LinkKind
+from kg.metrics import metric_of
 
 Values = dict[str, Any]
 
@@ -133,11 +134,28 @@ def cores_of(draw: st.DrawFn, kind: str, *, full: bool | None = None) -> Values:
             core["source_b"] = "b" if core["source_a"] != "b" else "c"
         case "Outcome":
             core["metric"] = draw(metrics())
+            _as_asked(core)
         case "Finding" if "metric" in core:
             core["metric"] = draw(metrics())
             for name in ("target_at", "probability", "direction", "value"):
                 core.setdefault(name, draw(values_of(KINDS[kind].core.properties[name].type)))
+            _as_asked(core)
+        case "Finding":
+            core.pop("period_start", None)
     return core
+
+
+def _as_asked(core: Values) -> None:
+    """Give a claim or an outcome the unit of its metric, and a period that ends at its moment."""
+    metric = metric_of(core["metric"])
+    if "unit" in core and metric is not None and metric.unit is not None:
+        core["unit"] = metric.unit
+    if "period_start" in core:
+        ends = datetime.fromisoformat(core["target_at"])
+        begins = min(datetime.fromisoformat(core["period_start"]), ends)
+        if begins == ends:
+            begins, ends = ends, ends + timedelta(microseconds=1)
+        core["period_start"], core["target_at"] = begins.isoformat(), ends.isoformat()
 
 
 def metrics() -> st.SearchStrategy[str]:
@@ -153,7 +171,9 @@ def _turns(draw: st.DrawFn) -> list[Values]:
 
 
 def known_after(kind: str, core: Values) -> st.SearchStrategy[str]:
-    """Moments at which a record may be known; an outcome not before the moment that it speaks of."""
+    """Moments at which a record may be known: an outcome not before the moment that it speaks of, a claim before it."""
+    if kind == "Finding" and core.get("metric") is not None:
+        return st.just((fields.parse_moment(core["target_at"]) - timedelta(days=1)).isoformat())
     return st.just(core["target_at"]) if kind == "Outcome" else moments()
 
 

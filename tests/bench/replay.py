@@ -21,7 +21,7 @@ from journal.statements import sql
 from kg.engine import Graph, given
 from tests.bench.floor import driver
 
-_FIRST = frozenset({"opening", "subject_exists"})
+_FIRST = frozenset({"opening", "find_subject"})
 """What is asked before the arms begin."""
 
 

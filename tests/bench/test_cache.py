@@ -46,6 +46,9 @@ COUNTS: Final = {
 LARGEST: Final = pytest.mark.parametrize("world", ["large"], indirect=True)
 """What takes minutes is measured on one data set."""
 
+KEPT_MS: Final = 200.0
+"""What a briefing may take at the 95th percentile where all of it is kept, in milliseconds."""
+
 READER: Final = "a reader"
 
 RUN: Final = 50
@@ -109,7 +112,7 @@ async def test_kept_briefings(world: World, stores: Stores, table: Table, counts
     figures = [
         Figure(
             name=f"brief from {tier} p{share:.0%}".rstrip("%"), data=world.data, value=percentile(taken, share),
-            unit="ms", floor=percentile(least, share), bar=bar if share == 0.50 else None,
+            unit="ms", floor=percentile(least, share), bar=bar if share == 0.50 else KEPT_MS,
             note="all arms through Memory and the gateway, patterns audited; floor: the bare drivers leave "
             "that row and ask what has changed, at once" + (", after one MGET" if tier == "C1" else ""),
         )

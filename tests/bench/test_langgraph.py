@@ -16,7 +16,7 @@ from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from tests.bench.peers import Runner, peer_on
 from tests.bench.table import Figure, Table, percentile
 from tests.langgraph_saver.conftest import Base, base
@@ -51,15 +51,15 @@ async def peer(base: Base) -> AsyncIterator[AsyncPostgresSaver]:
 
 
 @pytest_asyncio.fixture
-async def ours(base: Base) -> AsyncIterator[MemorySaver]:
-    async with MemorySaver.open(base.settings) as saver:
+async def ours(base: Base) -> AsyncIterator[ImemSaver]:
+    async with ImemSaver.open(base.settings) as saver:
         yield saver
 
 
 @pytest.mark.bench
 @pytest.mark.parametrize("data", SIZES)
 async def test_calls_beside_langgraphs_own_saver(
-    ours: MemorySaver, peer: AsyncPostgresSaver, table: Table, data: str
+    ours: ImemSaver, peer: AsyncPostgresSaver, table: Table, data: str
 ) -> None:
     """In turns, so that both meet the same machine; one task, one connection each, every commit on disk."""
     runners = {"ours": Runner(ours, SIZES[data]), "peer": Runner(peer, SIZES[data])}
@@ -144,7 +144,7 @@ async def resumed_a_second(saver: Any, threads: int) -> float:
 
 
 @pytest.mark.bench
-async def test_a_thousand_threads_go_on(ours: MemorySaver, peer: AsyncPostgresSaver, table: Table) -> None:
+async def test_a_thousand_threads_go_on(ours: ImemSaver, peer: AsyncPostgresSaver, table: Table) -> None:
     """Threads that waited for a person, resumed by one process, ten at once, to their end."""
     threads = THREADS[table.scale]
     figure, floor = [await resumed_a_second(saver, threads) for saver in (ours, peer)]
@@ -159,7 +159,7 @@ async def test_a_thousand_threads_go_on(ours: MemorySaver, peer: AsyncPostgresSa
 
 @pytest.mark.bench
 async def test_bytes_of_a_thread(
-    ours: MemorySaver, peer: AsyncPostgresSaver, table: Table, database_size: Callable[[str, tuple[str, ...]], int]
+    ours: ImemSaver, peer: AsyncPostgresSaver, table: Table, database_size: Callable[[str, tuple[str, ...]], int]
 ) -> None:
     """A thread of a hundred steps, one of its two larger channels never changing: on disk, indexes included."""
     own = tuple(f"langgraph.{name}" for name in ("checkpoint", "blob", "write"))

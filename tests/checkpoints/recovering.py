@@ -13,6 +13,7 @@ from checkpoints.delivering import Delivery
 from checkpoints.model import Checkpoint
 from checkpoints.recovery import Recovery, Tier
 from checkpoints.session import Desk, Session
+from checkpoints.versions import MIGRATIONS, Migrations
 from journal.clock import SystemClock
 from journal.connection import Connection
 from journal.deadline import Deadline
@@ -46,12 +47,12 @@ class Alarms:
         self.told.setdefault(str(checkpoint.id), dict(reasons))
 
 
-def desk_of(world: World, alarms: Alarms | None = None) -> Desk:
+def desk_of(world: World, alarms: Alarms | None = None, migrations: Migrations = MIGRATIONS) -> Desk:
     """Return what sessions work with, upon the stores of *world*."""
     delivery = Delivery(world.database, world.definitions, SystemClock(), world.cache)
     recovery = Recovery(
         world.checkpoints, world.memories, world.snapshots, world.definitions, alarms or Alarms(), results=delivery,
-        metrics=world.metrics,
+        migrations=migrations, metrics=world.metrics,
     )  # fmt: skip
     return Desk(
         world.leases, world.checkpoints, world.memories, world.snapshots, recovery, delivery, SystemClock(),

@@ -370,37 +370,45 @@ async def test_many_analyses_are_swept_page_by_page(world: World) -> None:
 # Pauses
 
 
-def pause_table(world: World) -> None:
-    """Stand in for the migration that brings pauses: a table of references, and the view over those that are open."""
-    world.owner(
-        "CREATE TABLE workflow.a_pause (checkpoint_id uuid REFERENCES workflow.agent_checkpoints ON DELETE SET NULL, "
-        "open boolean NOT NULL)"
-    )
-    world.owner(
-        "CREATE OR REPLACE VIEW workflow.open_pause_reference (checkpoint_id) AS "
-        "SELECT checkpoint_id FROM workflow.a_pause WHERE open"
-    )
+OPEN = ("PAUSING", "PAUSED", "RESUMING", "STALE")
+"""Statuses of a pause that is not over."""
+
+
+PAUSE = (
+    "INSERT INTO workflow.paused_analyses (id, stock_id, analysis_id, pause_reason, pause_trigger, pause_timestamp, "
+    "checkpoint_id, status, created_by, drain_until) "
+    "VALUES (%s, 'company:MU', %s, 'A look.', 'MANUAL', imem_now(), %s, 'PAUSING', 'priya', imem_now())"
+)
 
 
 @pytest.mark.spec("CK-40")
 @pytest.mark.parametrize("outcome", list(Outcome))
-async def test_a_checkpoint_that_an_open_pause_refers_to_is_never_cleaned_up(world: World, outcome: Outcome) -> None:
+@pytest.mark.parametrize("status", OPEN)
+async def test_a_checkpoint_that_an_open_pause_refers_to_is_never_cleaned_up(
+    world: World, outcome: Outcome, status: str
+) -> None:
     """Neither after success nor years after failure; it goes when the pause is over, which may refer to it still."""
-    pause_table(world)
     lease = await worked(world)
-    paused = await world.save(lease, None, kind=Kind.PAUSE)
-    world.owner("INSERT INTO workflow.a_pause VALUES (%s, true)", paused.id)
+    named, saved, pause_id = await world.load(), await world.save(lease, None, kind=Kind.PAUSE), uuid4()
+    # A pause refers to what it was ordered on, and to what it saved of each agent.
+    world.owner(PAUSE, pause_id, world.analysis, named.id)
+    world.owner(
+        "INSERT INTO workflow.pause_agent_checkpoints (pause_id, agent_type, agent_id, epoch, checkpoint_id) "
+        "VALUES (%s, 'filer', %s, 1, %s)",
+        pause_id, world.agent(), saved.id,
+    )  # fmt: skip
+    world.owner("UPDATE workflow.paused_analyses SET status = %s", status)
     if outcome is Outcome.SUCCEEDED:
         cleaned = await world.cleanup().cleanup_success(world.analysis, deadline=soon())
-        assert (cleaned.deleted, cleaned.kept) == (4, 1)
+        assert (cleaned.deleted, cleaned.kept) == (3, 2)
     else:
         await world.cleanup().fail_analysis(world.analysis, "x", deadline=soon())
 
     async with world.later(1000 * DAY) as far:
         await far.cleanup().cleanup_failed(deadline=soon())
-        assert await rows(world) == [4]
-        world.owner("UPDATE workflow.a_pause SET open = false")
-        assert (await far.cleanup().cleanup_failed(deadline=soon())).deleted == 1
+        assert await rows(world) == [named.seq, saved.seq]
+        world.owner("UPDATE workflow.paused_analyses SET status = 'RESUMED', resume_timestamp = imem_now()")
+        assert (await far.cleanup().cleanup_failed(deadline=soon())).deleted == 2
     assert await rows(world) == []
     assert await left_keys(world) == []
 
@@ -408,14 +416,12 @@ async def test_a_checkpoint_that_an_open_pause_refers_to_is_never_cleaned_up(wor
 @pytest.mark.spec("CK-40")
 async def test_a_pause_that_is_being_opened_is_waited_for(world: World) -> None:
     """It refers to a row in a transaction that has not ended when the clean-up comes to it."""
-    pause_table(world)
     paused = await world.save(await world.acquire(), None, kind=Kind.PAUSE)
-    world.owner("GRANT INSERT ON workflow.a_pause TO PUBLIC")
     await world.cleanup().fail_analysis(world.analysis, "x", deadline=soon())
 
     async with world.later(31 * DAY) as day:
         async with world.database.transaction(soon()) as conn:
-            await conn.execute("INSERT INTO workflow.a_pause VALUES (%s, true)", (paused.id,))
+            await conn.execute(PAUSE, (uuid4(), world.analysis, paused.id))
             sweeping = asyncio.create_task(day.cleanup().cleanup_failed(deadline=soon()))
             while not await day.rows("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
                 assert not sweeping.done()

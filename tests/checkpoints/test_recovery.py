@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partialmethod
 from typing import Any
 
 import pytest
@@ -13,15 +14,20 @@ import pytest_asyncio
 import redis.asyncio
 from psycopg.types.json import Jsonb
 
-from cache.state import Identity
+from cache import keys
+from cache.changes import put
+from cache.state import Identity, ms_of
 from cache.store import WorkingStore
 from checkpoints.definitions import Definitions
 from checkpoints.model import Failure, Kind
 from checkpoints.recovery import Tier
+from checkpoints.session import Session
+from journal.clock import SystemClock
 from journal.errors import BadInput, NotResumable, StaleEpoch
 from tests.checkpoints.conftest import World, memory, soon
 from tests.checkpoints.recovering import READER, READERS, Alarms, desk_of, identity, known, names, work
 from tests.counting import total
+from tests.waiting import until
 
 
 @pytest_asyncio.fixture
@@ -78,6 +84,27 @@ async def no_snapshot(world: World) -> None:
     await raw(world, "durable", "RPUSH", body, "x")
 
 
+async def other_snapshot(world: World) -> None:
+    """Put a snapshot there that is whole by its own digest, of the same checkpoint, and holds another memory."""
+    found = await world.snapshots.get(world.agent("reader"), deadline=soon())
+    assert found is not None
+    document, its = memory(another="memory")
+    assert await world.snapshots.put(replace(found[0], digest=its, key_count=1), document, deadline=soon())
+
+
+async def other_live(world: World) -> None:
+    """Mark the live memory as that of the newest checkpoint with another digest, and write to it after that."""
+    agent_id = world.agent("reader")
+    meta = await world.memories.meta(agent_id, deadline=soon())
+    assert meta is not None
+    _, other = memory(another="memory")
+    assert meta.checkpoint_seq is not None
+    assert await world.memories.mark(
+        agent_id, meta.epoch, seq=meta.checkpoint_seq, digest=other, rev=meta.rev, deadline=soon()
+    )
+    await world.memories.write(agent_id, meta.epoch, [put("written", "since")], deadline=soon())
+
+
 async def raw(world: World, server: str, *words: Any) -> Any:
     """Do to a server what no part of the product does."""
     url = getattr(world.settings, f"valkey_{server}_url").get_secret_value()
@@ -102,6 +129,8 @@ Damage = Callable[[World], Awaitable[None]]
         ((half_a_meta,), Tier.SECONDARY),
         ((no_index,), Tier.SECONDARY),
         ((lose_live, no_snapshot), Tier.POSTGRES),
+        ((other_live,), Tier.SECONDARY),
+        ((lose_live, other_snapshot), Tier.POSTGRES),
     ],
 )
 async def test_each_tier_serves_without_those_above(reader: World, damages: tuple[Damage, ...], tier: Tier) -> None:
@@ -285,6 +314,47 @@ async def test_whoever_was_presumed_dead_writes_nowhere(reader: World) -> None:
 
     assert await known(reader) == before
     assert (await quick.complete("read")).seq == 2
+
+
+@pytest.mark.spec("CK-14")
+async def test_the_snapshot_and_paid_answers_live_as_long_as_the_memory_they_protect(reader: World) -> None:
+    """An agent that completes nothing for two weeks: each heartbeat carries them on with the memory."""
+    agent_id = reader.agent("reader")
+    its = keys.snapshot(agent_id)
+    every = [its.body, its.meta, keys.calls(agent_id)]
+    async with desk_of(reader).begin(**names(reader)) as session:
+        await session.once("dear", _paid, durable=True)
+        for key in every:
+            # As they stand when nothing was saved for long: an hour is left.
+            assert await raw(reader, "durable", "PEXPIRE", key, 3_600_000) == 1
+        await session.renew()
+
+        meta = await reader.memories.meta(agent_id, deadline=soon())
+        assert meta is not None
+        assert meta.expires_at is not None
+        assert meta.expires_at - SystemClock().now() > timedelta(hours=23)
+        ends = {await raw(reader, "durable", "PEXPIRETIME", key) for key in every}
+        assert ends == {ms_of(meta.expires_at)}
+
+
+async def test_a_session_renews_while_it_is_open(reader: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to call anything: its memory and its snapshot are carried on as long as the block runs."""
+    monkeypatch.setattr(Session, "renewed", partialmethod(Session.renewed, every=timedelta(milliseconds=1)))
+    body = keys.snapshot(reader.agent("reader")).body
+
+    async def carried_on() -> bool:
+        return bool(await raw(reader, "durable", "PTTL", body) > 3_600_000)
+
+    async with desk_of(reader).begin(**names(reader)):
+        await raw(reader, "durable", "PEXPIRE", body, 3_600_000)
+        try:
+            await until(carried_on, within_s=20)
+        except TimeoutError:
+            pytest.fail("nothing was renewed")
+
+
+async def _paid() -> str:
+    return "an answer"
 
 
 async def test_a_renewal_that_is_refused_is_tried_again(reader: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,12 @@ import pytest
 from cache.document import contents_of, digest
 from checkpoints.definitions import AgentDefinition, Definitions, Subtask
 from checkpoints.model import Checkpoint
+from checkpoints.recovery import Tier
 from checkpoints.versions import Migrations, resumable
 from journal.errors import BadInput, ConsistencyError, NotResumable
 
 from .conftest import World, memory, soon
+from .recovering import desk_of
 
 
 def version(number: str, *subtasks: str) -> Definitions:
@@ -54,6 +56,44 @@ def migrations() -> Migrations:
     known.register("filer", "1", "2", renamed)
     known.register("filer", "2", "3", checked)
     return known
+
+
+@pytest.mark.spec("CK-6")
+@pytest.mark.parametrize("left", ["live", "snapshot", "row"])
+async def test_a_session_goes_on_from_what_an_older_version_left(
+    world: World, migrations: Migrations, left: str
+) -> None:
+    """Whatever of it is left: the memory is the migrated one, and the next save goes on from the migrated lists."""
+    old, new = replace(world, definitions=ONE), replace(world, definitions=THREE)
+    who: dict[str, Any] = {
+        "analysis_id": world.analysis,
+        "agent_type": "filer",
+        "agent_id": world.agent(),
+        "subject_id": "company:MU",
+        "owner": "filer",
+    }
+    async with desk_of(old).begin(**who) as session:
+        await session.memory.set("after", "fetch")
+        await session.complete("fetch")
+        lease = session.lease
+    if left != "live":
+        await world.memories.clear(lease.agent_id, lease.epoch, deadline=soon())
+    if left == "row":
+        await world.snapshots.drop(lease.agent_id, deadline=soon())
+
+    async with desk_of(new, migrations=migrations).begin(**who) as session:
+        assert session.recovered.migrated
+        assert await session.memory.items() == {"after": "fetch", "migrated": "yes"}
+        assert session.pending == ("check", "parse", "rank", "report")
+        await session.memory.set("checked", "yes")
+        saved = await session.complete("check")
+
+    assert (saved.seq, saved.agent_version) == (2, "3")
+    assert (saved.completed_subtasks, saved.pending_subtasks) == (("download", "check"), ("parse", "rank", "report"))
+    assert set(saved.working_memory) == {"after", "migrated", "checked"}
+    async with desk_of(new, migrations=migrations).begin(**who) as session:
+        assert (session.recovered.tier, session.recovered.migrated) == (Tier.LIVE, False)
+        assert await session.memory.items() == {"after": "fetch", "migrated": "yes", "checked": "yes"}
 
 
 @pytest.mark.spec("CK-6")

@@ -124,6 +124,22 @@ def agent(name: str, known_at: datetime, kind: str) -> dict[str, Any]:
     return {"record": "Agent", "known_at": text(known_at), "core": {"name": name}, "groups": {"profile": profile}}
 
 
+def decision(key: str, known_at: datetime, stance: str | None = "long", **core: Any) -> dict[str, Any]:
+    return {
+        "record": "Decision",
+        "known_at": text(known_at),
+        "core": {
+            "id": key,
+            "subject_id": "market:q",
+            "type": "portfolio",
+            "agents_involved": ["ann"],
+            "decided_at": text(known_at),
+            **({} if stance is None else {"stance": stance}),
+            **core,
+        },
+    }
+
+
 def cites(decision: str, key: str, known_at: datetime, rank: int = 1) -> dict[str, Any]:
     return {
         "link": "CITES",

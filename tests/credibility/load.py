@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from .conftest import agent, cites, finding, outcome
+from .conftest import agent, cites, decision, finding, outcome
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -23,6 +23,7 @@ def lines(questions: int) -> list[dict[str, Any]]:
         for name, probability in (("ann", 0.8), ("bob", 0.5), ("base", 0.4)):
             key = f"{name}-{number}"
             found.append(finding(key, day(1), target, agent=name, probability=probability, **subject))
+        found.append(decision(f"d-{number}", day(2), **subject))
         found.append(cites(f"d-{number}", f"ann-{number}", day(2)))
         found.append(outcome(f"o0-{number}", target + timedelta(days=1), target, 1.0, **subject))
         found.append(outcome(f"o1-{number}", target + timedelta(days=90), target, 0.0, vintage=1, **subject))

@@ -26,7 +26,7 @@ async def test_killed_before_every_statement(world: World) -> None:
     assert int(out) >= 20
     stated = await world.rows(
         "SELECT record_key, known_at, payload -> 'groups' -> 'outcome' ->> 'outcome' AS outcome FROM event "
-        "WHERE kind = 'record.Decision' ORDER BY record_key, known_at"
+        "WHERE kind = 'record.Decision' AND actor = 'credibility' ORDER BY record_key, known_at"
     )
     assert [(row["record_key"], row["known_at"], row["outcome"]) for row in stated] == [
         (f"d-{number}", day(5 + number + after), outcome)

@@ -200,3 +200,15 @@ def test_who_becomes_a_baseline_loses_the_reference_even_where_the_mean_stays() 
     }
 
     assert found == {("f3", day(12)): 0.2, ("f3", day(20)): None, ("f4", day(12)): None}
+
+
+@pytest.mark.parametrize(("known", "counts"), [(TARGET - 1, True), (TARGET, False), (TARGET + 1, False)])
+def test_a_claim_counts_only_when_known_before_its_target(known: int, *, counts: bool) -> None:
+    """At the very moment of the target it is as late as any."""
+    question = Question(Key("market:q", "up", day(TARGET)))
+    answer = Answer("o", 0, 1.0)
+    question.outcomes["o"] = [Statement(day(12), day(12), "012|x|000", corrects=False, value=answer)]
+    said = Said("ann", "flu", 0.2, None, None)
+    question.findings["f"] = [Statement(day(known), day(known), f"{known:03}|x|000", corrects=False, value=said)]
+
+    assert bool(scores_of(question, up())) is counts

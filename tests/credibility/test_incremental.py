@@ -15,7 +15,7 @@ from credibility.reconcile import MISMATCH, reconcile
 from credibility.settle import alone, retrack
 from credibility.store import Pair
 from credibility.track_record import track_records
-from credibility.tracks import Scored, Standing, Start, span_of, steps_after, steps_of
+from credibility.tracks import Member, Scored, Start, span_of, steps_after, steps_of
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.gateway import Gateway
@@ -44,15 +44,16 @@ def start_at(scores: list[Scored], clock: Clock, place: int) -> Start:
     """Return what is stored and asked for when a sweep goes on after one of its steps."""
     full = steps_of(scores, clock, HALFLIFE)
     step = full[place]
-    observations: dict[Any, list[int]] = {}
+    observations: dict[Any, dict[str, Member]] = {}
     for score in scores:
         one = span_of(score, clock)
         if one is not None and score.y is not None and one.start <= step.at and (one.end is None or one.end > step.at):
-            observations.setdefault(score.target_at, []).append(score.y)
+            member = Member(score.y, score.happened, score.brier, score.reference)
+            observations.setdefault(score.target_at, {})[score.finding_id] = member
     rates = {
         score.finding_id: base_rate(scores, clock, score.finding_id) for score in scores if score.brier is not None
     }
-    return Start(step, {at: Standing(len(ys), sum(ys)) for at, ys in observations.items()}, rates)
+    return Start(step, observations, rates)
 
 
 def base_rate(scores: list[Scored], clock: Clock, finding_id: str) -> float:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credibility.settlement import Claim, brier, judge, log_score, skill
+from credibility.settlement import Claim, brier, judge, log_score
 from kg.metrics import Metric, metric_of
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -99,12 +99,8 @@ def test_worked_example_of_proper_scores() -> None:
     mean = fmean(brier(p, y) for p, y in forecasts)
 
     assert mean == pytest.approx(0.1250, abs=5e-5)
-    assert skill(mean, fmean(brier(0.5, y) for _, y in forecasts)) == pytest.approx(0.5)
+    assert 1 - mean / fmean(brier(0.5, y) for _, y in forecasts) == pytest.approx(0.5)
     assert fmean(log_score(p, y) for p, y in forecasts) == pytest.approx(0.4004, abs=5e-5)
-
-
-def test_skill_against_a_faultless_reference_is_not_a_number() -> None:
-    assert skill(0.2, 0.0) is None
 
 
 @settings(deadline=None)

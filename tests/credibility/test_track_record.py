@@ -68,7 +68,7 @@ async def test_weeks_are_counted_and_rows_shown(world: World) -> None:
     assert found.mean == pytest.approx(alpha / (alpha + beta))
     assert [found.lower, found.upper] == pytest.approx([stats.beta.ppf(bound, alpha, beta) for bound in (0.025, 0.975)])
     assert found.brier == pytest.approx((8 * 0.04 + 4 * 0.64) / 12)
-    assert not found.enough
+    assert found.evidence == "little"
 
 
 async def test_as_of_hides_what_was_not_known(world: World) -> None:
@@ -79,9 +79,10 @@ async def test_as_of_hides_what_was_not_known(world: World) -> None:
     counts = [(await record(world, AsOf(day(moment)))).n for moment in (9.9, 10, 17, 143, 1000)]
 
     assert counts == [0, 1, 2, 20, 20]
-    assert (await record(world, AsOf(day(1000)))).enough
+    assert (await record(world, AsOf(day(1000)))).evidence == "enough"
     before = await record(world, AsOf(day(9.9)))
     assert (before.mean, before.brier, before.skill, before.reference) == (0.5, None, None, None)
+    assert before.evidence == "none"
     assert before.lower == pytest.approx(0.0015, abs=5e-5)
 
 
@@ -113,6 +114,30 @@ async def test_skill_is_measured_against_the_mean_of_the_baselines(world: World)
     assert nobody.lower == pytest.approx(0.0015, abs=5e-5)
 
 
+async def test_old_skill_fades_and_has_an_interval(world: World) -> None:
+    """Right long ago and wrong of late: the skill is that of late, by the half-life of the share right."""
+    await world.say(agent("base", day(0), "baseline"))
+    for number in range(1, 11):
+        await world.say(*week(number, 3, 1.0, ann=0.9, base=0.5))
+    for number in range(90, 100):
+        await world.say(*week(number, 3, 0.0, ann=0.9, base=0.5))
+    await world.settle()
+
+    early, late = await record(world, AsOf(day(80))), await record(world, AsOf(day(720)), halflife=0.5)
+
+    assert early.skill is not None
+    assert late.skill is not None
+    assert early.skill == pytest.approx(1 - 0.1**2 / 0.5**2)
+    assert early.skill_lower is not None
+    assert early.skill_upper is not None
+    assert 0 < early.skill_lower < early.skill < early.skill_upper < 1
+    weights = {number: decay((720 - 7 * number) / 365.25, 0.5) for number in (*range(1, 11), *range(90, 100))}
+    own = sum(weight * (0.01 if number < 50 else 0.81) for number, weight in weights.items())
+    assert late.skill == pytest.approx(1 - own / (0.25 * sum(weights.values())))
+    assert late.skill < -1.8
+    assert (early.evidence, late.evidence) == ("little", "enough")
+
+
 async def test_what_an_agent_is_is_dated_too(world: World) -> None:
     """Described as a baseline a year later: the answer as of before does not know it."""
     await world.say(*week(1, 1, 1.0, ann=0.8, base=0.4))
@@ -136,8 +161,10 @@ async def test_without_baselines_the_own_earlier_base_rate_is_the_reference(worl
     found = await record(world, AsOf(day(100)))
 
     rates = [(0.5, 1), (0.5, 1), (2.5 / 3, 0)]
-    reference = sum((rate - happened) ** 2 for rate, happened in rates)
-    assert found.skill == pytest.approx(1 - (0.04 + 0.04 + 0.64) / reference)
+    weights = [decay((100 - 7 * number) / 365.25, 2.0) for number in (1, 2, 4)]
+    reference = sum(weight * (rate - happened) ** 2 for weight, (rate, happened) in zip(weights, rates, strict=True))
+    own = sum(weight * error for weight, error in zip(weights, (0.04, 0.04, 0.64), strict=True))
+    assert found.skill == pytest.approx(1 - own / reference)
     assert (found.reference, found.reference_rows) == ("own base rate", 3)
 
 

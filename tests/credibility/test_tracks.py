@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
 
@@ -57,6 +58,17 @@ def spans(scores: list[Scored], clock: Clock) -> list[tuple[Span, Scored]]:
     return [(one, score) for one, score in found if one is not None]
 
 
+def by_day(scores: list[Scored], value: Callable[[Scored], float]) -> dict[datetime, float]:
+    found: dict[datetime, float] = {}
+    for score in scores:
+        found[score.target_at] = found.get(score.target_at, 0.0) + value(score)
+    return found
+
+
+def reference_error(score: Scored) -> float:
+    return ((score.reference or 0.0) - (score.happened or 0)) ** 2
+
+
 def plain(scores: list[Scored], clock: Clock, at: datetime) -> Step:
     """Compute what a step at *at* must say, from the scores that stand then."""
     there = [s for one, s in spans(scores, clock) if one.start <= at and (one.end is None or at < one.end)]
@@ -66,6 +78,7 @@ def plain(scores: list[Scored], clock: Clock, at: datetime) -> Step:
         days.setdefault(score.target_at, []).append(score.y or 0)
     ages = {target: decay(years_between(target, at), HALFLIFE) for target in days}
     common = [score for score in scored if score.reference is not None]
+    own, others = by_day(common, lambda one: one.brier or 0.0), by_day(common, reference_error)
     return Step(
         at,
         observations=len(days),
@@ -78,8 +91,15 @@ def plain(scores: list[Scored], clock: Clock, at: datetime) -> Step:
         brier_sum=sum(score.brier or 0.0 for score in scored),
         log_sum=sum(score.log_score or 0.0 for score in scored),
         common=len(common),
-        common_sum=sum(score.brier or 0.0 for score in common),
-        reference_sum=sum(((score.reference or 0.0) - (score.happened or 0)) ** 2 for score in common),
+        common_sum=sum(ages[target] * value for target, value in own.items()),
+        reference_sum=sum(ages[target] * value for target, value in others.items()),
+        common_squares=sum((ages[target] * value) ** 2 for target, value in own.items()),
+        common_cross=sum(ages[target] ** 2 * value * others[target] for target, value in own.items()),
+        reference_squares=sum((ages[target] * value) ** 2 for target, value in others.items()),
+        own_sum=sum(ages[score.target_at] * (score.brier or 0.0) for score in scored),
+        own_squares=sum(
+            (ages[target] * value) ** 2 for target, value in by_day(scored, lambda one: one.brier or 0.0).items()
+        ),
         squares=sum(age**2 for age in ages.values()),
     )
 
@@ -92,7 +112,7 @@ def test_steps_are_what_stands(scores: list[Scored]) -> None:
         steps = steps_of(scores, clock, HALFLIFE)
         assert [step.at for step in steps] == sorted({at for one, _ in spans(scores, clock) for at in one if at})
         for step in steps:
-            assert tuple(step._replace(base_sum=0.0))[1:] == pytest.approx(
+            assert tuple(step._replace(base_sum=0.0, own_cross=0.0, base_squares=0.0))[1:] == pytest.approx(
                 tuple(plain(scores, clock, step.at))[1:], abs=1e-9
             )
 
@@ -133,7 +153,13 @@ def test_own_base_rate_knows_what_was_known_before_the_claim() -> None:
     steps = steps_of(claims, Clock.KNOWN, 2.0)
 
     expected = [(rate - one.happened) ** 2 for rate, one in zip(rates, claims, strict=True) if one.happened is not None]
-    assert [step.base_sum for step in steps] == pytest.approx([sum(expected[: n + 1]) for n in range(4)])
+    for n, step in enumerate(steps):
+        weights = [decay(years_between(one.target_at, step.at), 2.0) for one in claims[: n + 1]]
+        errors = list(zip(weights, claims, expected, strict=False))
+        assert step.base_sum == pytest.approx(sum(weight * error for weight, _, error in errors))
+        assert step.base_squares == pytest.approx(sum((weight * error) ** 2 for weight, _, error in errors))
+        crossed = sum(weight**2 * error * (one.brier or 0.0) for weight, one, error in errors)
+        assert step.own_cross == pytest.approx(crossed)
 
 
 def test_claims_that_are_true_together_are_one_observation() -> None:

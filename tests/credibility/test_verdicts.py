@@ -1,14 +1,17 @@
-"""The verdict on a decision follows the score of what it cites first."""
+"""The verdict on a decision: its stance beside what came of the finding that it cites first."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credibility.history import Span, Statement, Steps
-from credibility.verdicts import PENDING, Citation, Verdict, missing, verdicts
+from credibility.verdicts import PENDING, Citation, Verdict, missing, movement, verdicts
+from kg.metrics import metric_of
 
 Scores = dict[str, list[tuple[Span, int | None]]]
 
@@ -19,7 +22,7 @@ def day(number: int) -> datetime:
     return START + timedelta(days=number)
 
 
-def said(known: int, value: object, number: int = 0) -> Statement[object]:
+def said(known: int, value: Any, number: int = 0) -> Statement[Any]:
     return Statement(day(known), day(known), order_key(day(known), number), corrects=False, value=value)
 
 
@@ -28,7 +31,11 @@ def order_key(known_at: datetime, number: int) -> str:
 
 
 def cited(finding: str, known: int, rank: int | None = 1, at: int = 0) -> list[Statement[Citation]]:
-    return [said(known, Citation(finding, day(at), rank))]  # type: ignore[list-item]
+    return [said(known, Citation(finding, day(at), rank))]
+
+
+LONG = [said(0, "long")]
+"""Stated before everything else."""
 
 
 def changes(steps: Steps[str]) -> list[tuple[datetime, str | None]]:
@@ -38,42 +45,87 @@ def changes(steps: Steps[str]) -> list[tuple[datetime, str | None]]:
 def test_verdict_is_known_from_the_later_of_citation_and_score() -> None:
     scores: Scores = {"f": [(Span(day(5), None), 1)]}
 
-    assert changes(verdicts({"l": cited("f", 2)}, scores, {"f": day(4)})) == [(day(5), "success")]
-    assert changes(verdicts({"l": cited("f", 9)}, scores, {"f": day(10)})) == [(day(9), "success")]
+    assert changes(verdicts({"l": cited("f", 2)}, scores, {"f": day(4)}, LONG)) == [(day(5), "success")]
+    assert changes(verdicts({"l": cited("f", 9)}, scores, {"f": day(10)}, LONG)) == [(day(9), "success")]
 
 
 def test_a_citation_made_when_it_shows_who_was_right_counts_for_nothing() -> None:
     """Whatever time its author gives it: what counts is when it was known, before the moment the claim speaks of."""
-    scores: Scores = {"f": [(Span(day(5), None), 0)], "right": [(Span(day(5), None), 1)]}
+    scores: Scores = {"f": [(Span(day(5), None), -1)], "right": [(Span(day(5), None), 1)]}
     targets = {"f": day(4), "right": day(4)}
     honest = {"l": cited("f", 2, at=2)}
 
-    assert changes(verdicts({"m": cited("right", 6, at=0)}, scores, targets)) == []
-    assert changes(verdicts({**honest, "m": cited("right", 6, at=0)}, scores, targets)) == [(day(5), "failure")]
-    assert changes(verdicts({**honest, "m": cited("right", 3, at=0)}, scores, targets)) == [(day(5), "failure")]
+    assert changes(verdicts({"m": cited("right", 6, at=0)}, scores, targets, LONG)) == []
+    assert changes(verdicts({**honest, "m": cited("right", 6, at=0)}, scores, targets, LONG)) == [(day(5), "failure")]
+    assert changes(verdicts({**honest, "m": cited("right", 3, at=0)}, scores, targets, LONG)) == [(day(5), "failure")]
 
 
 def test_only_the_first_rank_counts_and_abstention_is_no_verdict() -> None:
-    scores: Scores = {"f": [(Span(day(5), None), None)], "g": [(Span(day(5), None), 0)]}
+    scores: Scores = {"f": [(Span(day(5), None), None)], "g": [(Span(day(5), None), -1)]}
 
     targets = {"f": day(4), "g": day(4)}
     both = {"l": cited("f", 2, at=1), "m": cited("g", 2, at=0)}
 
-    assert changes(verdicts({"l": cited("f", 2), "m": cited("g", 2, rank=2)}, scores, targets)) == []
-    assert changes(verdicts(both, scores, targets)) == [(day(5), "failure")]
+    assert changes(verdicts({"l": cited("f", 2), "m": cited("g", 2, rank=2)}, scores, targets, LONG)) == []
+    assert changes(verdicts(both, scores, targets, LONG)) == [(day(5), "failure")]
 
 
 def test_a_new_vintage_changes_the_verdict_from_its_own_day() -> None:
-    scores: Scores = {"f": [(Span(day(5), day(8)), 1), (Span(day(8), None), 0)]}
+    scores: Scores = {"f": [(Span(day(5), day(8)), 1), (Span(day(8), None), -1)]}
 
-    found = verdicts({"l": cited("f", 2)}, scores, {"f": day(4)})
+    found = verdicts({"l": cited("f", 2)}, scores, {"f": day(4)}, LONG)
     assert changes(found) == [(day(5), "success"), (day(8), "failure")]
+
+
+@pytest.mark.parametrize(
+    ("stance", "expected"),
+    [
+        ("long", ["success", "failure", "failure"]),
+        ("short", ["failure", "failure", "success"]),
+        ("avoid", ["failure", "success", "success"]),
+        ("hold", ["success", "success", "failure"]),
+        ("none", [None, None, None]),
+        (None, [None, None, None]),
+    ],
+)
+def test_the_stance_decides(stance: str | None, expected: list[str | None]) -> None:
+    """One finding, cited by decisions of every stance, and what they came to when it rose, stayed and fell."""
+    told = [
+        verdicts({"l": cited("f", 2)}, {"f": [(Span(day(5), None), moved)]}, {"f": day(4)}, [said(2, stance)]).at(
+            day(6)
+        )
+        for moved in (1, 0, -1)
+    ]
+
+    assert told == expected
+
+
+def test_a_stance_that_is_taken_in_hindsight_counts_for_nothing() -> None:
+    """Neither one stated when it shows who was right, nor a correction then; a correction in time counts."""
+    scores: Scores = {"f": [(Span(day(5), None), 1)]}
+    links, targets = {"l": cited("f", 2)}, {"f": day(4)}
+    corrected = [said(2, "short"), said(6, "long")._replace(corrects=True)]
+
+    assert changes(verdicts(links, scores, targets, [said(6, "long")])) == []
+    assert changes(verdicts(links, scores, targets, corrected)) == [(day(5), "failure")]
+    corrected[1] = said(3, "long", 1)._replace(corrects=True)
+    assert changes(verdicts(links, scores, targets, corrected)) == [(day(5), "success")]
+
+
+def test_what_goes_up() -> None:
+    """The sign of a direction, whether an event happened; a value says nothing, nor does a claim that abstained."""
+    direction, binary, value = (metric_of(name) for name in ("return_1s", "up", "price_target"))
+
+    assert [movement(direction, actual, abstained=False) for actual in (0.1, 0.0, -0.1)] == [1, 0, -1]
+    assert [movement(binary, actual, abstained=False) for actual in (1.0, 0.0)] == [1, -1]
+    assert [movement(value, 100.0, abstained=False), movement(None, 1.0, abstained=False)] == [None, None]
+    assert movement(direction, 0.1, abstained=True) is None
 
 
 def test_what_should_not_stand_becomes_pending() -> None:
     stated = [said(5, "success")]
 
-    assert missing(Steps[str](), stated) == [Verdict(day(5), PENDING)]  # type: ignore[arg-type]
+    assert missing(Steps[str](), stated) == [Verdict(day(5), PENDING)]
 
 
 outcomes = st.sampled_from(["success", "failure", None])
@@ -88,7 +140,7 @@ def test_after_mending_everything_stands_and_nothing_is_missing(
     """Whatever was said before, what is missing makes every day right, and then nothing is."""
     steps = Steps((day(number), value) for number, value in sorted(changed, key=lambda one: one[0]))
     stated = [said(number, value, index) for index, (number, value) in enumerate(before)]
-    for index, verdict in enumerate(missing(steps, stated)):  # type: ignore[arg-type]
+    for index, verdict in enumerate(missing(steps, stated)):
         key = order_key(verdict.known_at, 100 + index)
         assert (verdict.known_at, verdict.outcome) not in {(one.known_at, one.value) for one in stated}
         stated.append(Statement(verdict.known_at, verdict.known_at, key, corrects=False, value=verdict.outcome))
@@ -97,4 +149,4 @@ def test_after_mending_everything_stands_and_nothing_is_missing(
         moment = day(number) + timedelta(seconds=1)
         there = sorted((one for one in stated if one.known_at <= moment), key=lambda one: one.order_key)
         assert (there[-1].value if there else PENDING) == (steps.at(moment) or PENDING)
-    assert missing(steps, stated) == []  # type: ignore[arg-type]
+    assert missing(steps, stated) == []

@@ -15,7 +15,7 @@ import pytest
 import redis.asyncio
 from pydantic import SecretStr
 
-from checkpoints.alert_tasks import SEND_ALERTS
+from checkpoints.alert_tasks import SEND_ALERTS, WATCH_MEMORY
 from checkpoints.pause_tasks import MANAGE, RETIRE
 from checkpoints.tasks import CLEANUP
 from credibility.tasks import RECONCILE, SETTLE
@@ -98,7 +98,7 @@ async def asked(broker: redis.asyncio.Redis) -> bool:
 
 
 async def verdicts(world: World) -> int:
-    (row,) = await world.rows("SELECT count(*) AS found FROM event WHERE kind = 'record.Decision'")
+    (row,) = await world.rows("SELECT count(*) AS found FROM event WHERE actor = 'credibility'")
     return int(row["found"])
 
 
@@ -169,5 +169,5 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
     schedule = make_app(settings).conf.beat_schedule
     assert {entry["task"] for entry in schedule.values()} == {
         SETTLE, RECONCILE, UPKEEP, CLEANUP, SEND_ALERTS, MANAGE, RETIRE, SIMILAR, REBUILD_SIMILAR, REBUILD_VIEWS,
-        FLUSH, SYNC_GATES,
+        FLUSH, SYNC_GATES, WATCH_MEMORY,
     }  # fmt: skip

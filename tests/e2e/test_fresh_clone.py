@@ -71,7 +71,7 @@ def _assert_good_demo(output: str) -> None:
     assert "Traceback" not in output
     assert "company:" in output
     assert "market:" in output
-    assert "not enough evidence" in output.lower()
+    assert "little evidence" in output.lower()
     assert re.findall(r"^\[(?:partial|unavailable|stale).*", output, re.MULTILINE) == [], "every part is whole"
     assert len(re.findall(r"^\s*\$?\s*(?:\S*/)?imem \w+", output, re.MULTILINE)) >= 3, "the commands to try next"
 

@@ -52,10 +52,10 @@ def test_converter_writes_plain_lines_to_standard_output() -> None:
 
 
 def test_examples_stay_small() -> None:
-    """A clone and a wheel carry them, so they stay below 6 MB."""
+    """A clone and a wheel carry them, so they stay below 6.5 MB."""
     files = [path for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
 
-    assert sum(path.stat().st_size for path in files) < 6_000_000
+    assert sum(path.stat().st_size for path in files) < 6_500_000
 
 
 def test_every_line_fits_the_graph(any_lines: Lines) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from scipy.stats import spearmanr
 
-from examples.trading_desk import contradictions, desk, sessions
+from examples.trading_desk import contradictions, desk, exchange, sessions
+from recall.lead import sentences_of
 from tests.examples.conftest import EXAMPLES, Lines
 
 SOURCE = EXAMPLES / "trading_desk" / "source"
@@ -120,9 +121,9 @@ def test_a_session_that_has_opened_is_no_longer_claimed(known_at: str, session: 
 
 def test_sessions_are_counted_over_weekends() -> None:
     """From a Friday, Monday is one session later."""
-    assert sessions.sessions_between(date(2026, 5, 29), date(2026, 6, 1)) == 1
-    assert sessions.sessions_between(date(2026, 5, 29), date(2026, 6, 4)) == 4
-    assert sessions.session_before(date(2026, 6, 1)) == date(2026, 5, 29)
+    assert exchange.sessions_between(date(2026, 5, 29), date(2026, 6, 1)) == 1
+    assert exchange.sessions_between(date(2026, 5, 29), date(2026, 6, 4)) == 4
+    assert exchange.session_before(date(2026, 6, 1)) == date(2026, 5, 29)
 
 
 def test_no_text_knows_a_later_close(desk_lines: Lines) -> None:
@@ -145,7 +146,7 @@ def test_returns_equal_those_of_the_source(outcomes: dict[tuple[str, str, str], 
         for column, end in (("ret_next", None), ("ret_to_end", date(2026, 6, 4))):
             if row[column]:
                 last = end or sessions.claimed_session(datetime(entry.year, entry.month, entry.day, 21, tzinfo=UTC))
-                metric = f"return_{sessions.sessions_between(entry, last)}s"
+                metric = f"return_{exchange.sessions_between(entry, last)}s"
                 found = outcomes[f"company:{ticker}", metric, f"{last}T20:00:00Z"]
                 assert found["actual"] == pytest.approx(float(row[column]), abs=6e-6)
                 expected += 1
@@ -252,6 +253,18 @@ def test_directions_follow_labels_and_ratings(desk_lines: Lines) -> None:
             side = "positive" if "Bullish" in label else "negative" if "Bearish" in label else "neutral"
             assert core["direction"] == side
             assert f"score {run['sentiment']['score']} of 10" in core["statement"]
+
+
+def test_statements_begin_with_what_they_say(desk_lines: Lines) -> None:
+    """With a sentence or a table's cells: no table, no heading, no half word; an advocate begins with a figure."""
+    for core in cores(desk_lines, "Finding"):
+        said = core["statement"]
+        assert not said.startswith(("|", "#", "-", "*", "_", ">")), said[:80]
+        assert len(said) >= 20, said
+        if core["agent"] in {desk.BULL, desk.BEAR}:
+            assert re.search(r"\d", sentences_of(said)[0]), said[:200]
+        if core["agent"] == desk.MARKET_ANALYST:
+            assert not said[0].islower(), said[:80]
 
 
 def test_verdict_follows_the_deciders_own_finding(desk_lines: Lines) -> None:

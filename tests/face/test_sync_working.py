@@ -92,7 +92,7 @@ def test_like_a_dict(working: SyncWorkingMemory) -> None:
     assert isinstance(working, MutableMapping)
     working["plan"] = "read the filing"
     working["done"] = ["10-K", "10-Q"]
-    working.update({"ratios": {"pe": "31.4"}, "seen": {"MU"}}, flags=SortedSet({"receivables": 0.5}))
+    working.update({"ratios": {"pe": "31.4"}, "seen": {"MU"}, "flags": SortedSet({"receivables": 0.5})})
 
     assert working["plan"] == "read the filing"
     assert (len(working), list(working), "plan" in working, "other" in working) == (

@@ -52,7 +52,7 @@ def test_pages_tell_readers_to_type_what_exists(root: Path) -> None:
         while words and not words[0].startswith("-") and " ".join([*path, words[0]]) in COMMANDS:
             path.append(words.pop(0))
         known = {option for item in getattr(COMMANDS.get(" ".join(path)), "params", ()) for option in item.opts}
-        known |= {"--help", "--version", "--install-completion", "--json", "--debug"}
+        known |= {"--help", "--version", "--install-completion", "--json", "--debug", "--raw"}
         unknown = [word for word in words if word.startswith("-") and word not in known]
         if (not path and words[:1] and not words[0].startswith("-")) or unknown:
             wrong.append(f"{place}: {unknown or words[0]}")
@@ -82,6 +82,18 @@ def test_pages_name_settings_that_exist(root: Path) -> None:
 def test_generated_part_has_content(name: str) -> None:
     """Each part of the reference that comes from the code has something to say."""
     assert len(from_code.PARTS[name]()) > 200
+
+
+@pytest.mark.parametrize("name", sorted(set(from_code.PARTS) - {"queries"}))
+def test_angle_brackets_are_shown(name: str) -> None:
+    """Outside of code, ``<ticker>`` would be an element of HTML that no browser knows, and nothing would be seen."""
+    without_blocks = re.sub(r"^```.*?^```", "", from_code.PARTS[name](), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"<\w+>?", re.sub(r"`+[^`]*`+", "", without_blocks)) == []
+
+
+def test_text_in_angle_brackets_is_kept_and_code_left_alone() -> None:
+    """As Markdown shows it."""
+    assert from_code._text("Ask for <ticker>, such as `<home>/x`.") == "Ask for &lt;ticker>, such as `<home>/x`."
 
 
 def test_decisions_name_what_was_refused(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tomllib
@@ -9,7 +10,21 @@ from pathlib import Path
 
 import pytest
 
-TARGETS = ("demo", "test", "test-latest", "bench", "chaos", "lint", "up", "clean", "docs", "wheel", "lock", "help")
+TARGETS = (
+    "demo",
+    "test",
+    "test-latest",
+    "bench",
+    "chaos",
+    "mutate",
+    "lint",
+    "up",
+    "clean",
+    "docs",
+    "wheel",
+    "lock",
+    "help",
+)
 LOCKS = ("runtime", "dev", "docs", "installer")
 _PIN = re.compile(r"^([a-z0-9][a-z0-9._-]*)(?:\[[^\]]*\])?==([^ ;\\]+)", re.MULTILINE)
 
@@ -84,3 +99,16 @@ def test_every_lint_exception_carries_its_reason(root: Path) -> None:
     block = text[text.index("ignore = [") : text.index("[tool.ruff.lint.per-file-ignores]")]
 
     assert [line for line in block.splitlines() if line.startswith('  "') and " # " not in line] == []
+
+
+@pytest.mark.spec("GR-15")
+def test_the_newest_neo4j_runs_the_graph_suite_every_night(root: Path) -> None:
+    """By the one variable; what takes hours beside it is nightly as well."""
+    # What the caller's own make was told must not leak into this one.
+    env = {name: value for name, value in os.environ.items() if name not in {"ARGS", "MAKEFLAGS", "MAKELEVEL"}}
+    planned = subprocess.run(
+        ["make", "--dry-run", "test-latest"], cwd=root, env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert re.search(r"IMEM_TEST_NEO4J=\S+ .* tests/graph tests/graph_proofs$", planned, re.MULTILINE), planned
+    nightly = (root / ".ci" / "nightly").read_text(encoding="utf-8")
+    assert "for target in test-latest mutate chaos" in nightly

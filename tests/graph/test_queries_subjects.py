@@ -47,7 +47,7 @@ def outcome(name: str, vintage: int = 0, **more: Any) -> Outcome:
 
 
 def history(driver: neo4j.Driver, subject: str = "company:MU", day: str | None = None, **more: Any) -> list[Row]:
-    parameters: Row = {"findings_limit": 5, "limit": 5, **as_of(day), **more}
+    parameters: Row = {"findings_limit": 5, "detailed": 5, "limit": 5, **as_of(day), **more}
     return ask(driver, "company_history", subject_id=subject, **parameters)
 
 

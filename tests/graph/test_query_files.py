@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import LiteralString
@@ -9,10 +10,12 @@ from typing import LiteralString
 import neo4j
 import pytest
 
+from journal.settings import Settings
 from journal.statements import Statement, cypher, load, root_of
 from kg.engine import given
 from kg.queries import AREAS, AS_OF, arguments, named_queries, names_search, read_header, topic_search
 from recall.rows import FINISHED
+from tests.conftest import Stack
 from tests.graph.build import Row, as_of, ask, at
 from tests.graph.conftest import Address
 
@@ -55,7 +58,7 @@ DAYS = ("since", "opened_before", "created_before", "expires_before")
 EXAMPLES: Row = {
     **dict.fromkeys(KEYS, "none"),
     **dict.fromkeys(DAYS, at("06-01")),
-    **dict.fromkeys(("limit", "findings_limit"), 5),
+    **dict.fromkeys(("limit", "findings_limit", "detailed"), 5),
     "levels": None,
     "active": [],
     **as_of(),
@@ -109,6 +112,17 @@ def test_every_query_answers_on_the_empty_graph(driver: neo4j.Driver, name: str)
     assert ask(driver, name, **example(name)) == AGGREGATES.get(name, [])
     result = driver.execute_query(cypher(name).text, given(example(name)), database_="neo4j")
     assert result.keys == list(named_queries()[name].columns)
+
+
+@pytest.mark.spec("GR-15")
+def test_the_server_is_the_release_that_was_asked_for(driver: neo4j.Driver, stack: Stack) -> None:
+    """Every other test of the graph says something of that release alone: the LTS, or what the one variable names."""
+    wanted = os.environ.get("IMEM_TEST_NEO4J") or Settings.model_fields["neo4j_version"].default
+    [row] = driver.execute_query(
+        "CALL dbms.components() YIELD name, versions WHERE name = 'Neo4j Kernel' RETURN versions"
+    ).records
+    assert row["versions"] == [wanted]
+    assert stack.settings.neo4j_version == wanted
 
 
 @pytest.mark.spec("GR-8", "GR-15")

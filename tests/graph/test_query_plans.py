@@ -67,6 +67,7 @@ ASKED: Row = {
     "expires_before": at("06-01"),
     "limit": 5,
     "findings_limit": 5,
+    "detailed": 2,
     **as_of(),
 }
 
@@ -105,7 +106,11 @@ class Plan:
     @property
     def uses_index(self) -> bool:
         return any(
-            "IndexSeek" in kind or "IndexScan" in kind or (kind == "ProcedureCall" and "fulltext" in details)
+            # From 2026 on, one operator finds a node by its unique key or makes it.
+            "IndexSeek" in kind
+            or "IndexScan" in kind
+            or kind == "MergeUniqueNode"
+            or (kind == "ProcedureCall" and "fulltext" in details)
             for kind, details in self.operators
         )
 

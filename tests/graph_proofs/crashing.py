@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import neo4j
 
+from credibility.derive import SettledBy
 from journal.connection import Parameters
 from journal.database import Database
 from journal.deadline import Deadline
@@ -92,7 +93,8 @@ class Bell:
 
     async def wait(self) -> None:
         counts = await self._database.named("delivery_counts", deadline=Deadline.never())
-        if not counts[0]["pending"]:
+        derived = await self._database.rows("SELECT FROM derive_work LIMIT 1", deadline=Deadline.never())
+        if not counts[0]["pending"] and not derived:
             raise Finished
         await asyncio.sleep(0.005)
 
@@ -101,7 +103,7 @@ async def live(where: dict[str, Any], steps: Steps) -> None:
     """Apply until killed, or until nothing is due."""
     graph, database = CrashingGraph(*where["graph"]), CrashingDatabase(where["postgres"])
     graph.steps = database.steps = steps
-    applier = Applier(database, graph, Bell(database), batch=where["batch"])
+    applier = Applier(database, graph, Bell(database), batch=where["batch"], derivers={"settled_by": SettledBy()})
     assert await applier.lease.take()
     try:
         await applier._serve()

@@ -27,9 +27,9 @@ CORES: dict[tuple[str, str], dict[str, Any]] = {
         "agent": "bull",
         "domain": "d",
         "statement": "it rises",
-        "metric": "return_1s",
-        "direction": "positive",
-        "target_at": DAYS[4],
+        "metric": "eps",
+        "value": 1.5,
+        "target_at": "2199-01-01T00:00:00Z",
     },
     ("Decision", "d1"): {
         "id": "d1",

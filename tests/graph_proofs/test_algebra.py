@@ -22,7 +22,17 @@ from kg.hash import graph_hash
 from kg.lines import parse_line
 from kg.project import Event
 from tests.graph_proofs.conftest import PROOFS
-from tests.graph_proofs.histories import DAYS, LINES, Telling, batched, histories, interleavings
+from tests.graph_proofs.histories import (
+    CORES,
+    CORRECTABLE,
+    DAYS,
+    GROUPS,
+    LINES,
+    Telling,
+    batched,
+    histories,
+    interleavings,
+)
 from tests.graph_proofs.world import NEVER, Journal, Line, World, writer_of
 from tests.model import Model, canonical_link, canonical_node, moments
 
@@ -234,6 +244,46 @@ async def test_a_late_older_write_changes_nothing(empty: World, journal: Journal
     assert receipt.verdict == "changed"
     await empty.apply(await journal.events())
     assert await graph_hash(empty.graph) == before
+
+
+VALUES = [
+    *((record, group, values[0], values[1]) for record, groups in GROUPS.items() for group, values in groups.items()),
+    *((record, None, {changed[0]: "first"}, {changed[0]: "last"}) for record, changed in CORRECTABLE.items()),
+]
+"""A record, one of its groups or its correction (none), and two values."""
+
+
+@pytest.mark.spec("GR-3")
+@pytest.mark.spec("GR-4")
+@pytest.mark.parametrize("value", VALUES, ids=[f"{one[0][0]}.{one[1]}" for one in VALUES])
+async def test_each_group_keeps_its_newest_value_event_by_event(
+    empty: World, journal: Journal, value: tuple[tuple[str, str], str | None, Line, Line]
+) -> None:
+    """
+    Each event in a transaction of its own: in one batch the program chooses what is sent, alone the graph must.
+
+    The late one changes nothing, also when it is applied again; in the other order the end is the same.
+    """
+    record, group, older, newer = value
+    kind, key = record
+    core = {"record": kind, "known_at": DAYS[0], "core": CORES[record]}
+
+    def stated(value: Line, known_at: str) -> Line:
+        if group is None:
+            corrected = {**CORES[record], **value}
+            return {"correct": kind, "known_at": known_at, "core": corrected, "reason": "It was wrong."}
+        return {"record": kind, "known_at": known_at, "key": key, "groups": {group: value}}
+
+    await journal.say(core)
+    await journal.say(stated(newer, DAYS[3]))
+    await journal.say(stated(older, DAYS[1]))
+    first, new, old = await journal.events()
+    only_the_new = await empty.hash_of([first], [new])
+    assert await empty.hash_of([first], [new], [old]) == only_the_new
+    assert await empty.hash_of([first], [new], [old], [old]) == only_the_new
+    assert await empty.hash_of([first], [old], [new]) == only_the_new
+    assert await empty.hash_of([old], [new], [first]) == only_the_new
+    assert await empty.hash_of([first], [old]) != only_the_new, "the two values differ in the graph"
 
 
 @given(st.data())

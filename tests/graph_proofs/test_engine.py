@@ -180,7 +180,7 @@ async def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(empty: World, cut
     with pytest.raises(OutcomeUnknown) as unknown:
         await graph.write("w", work, deadline=Deadline.after_ms(20_000))
 
-    assert not unknown.value.retryable
+    assert unknown.value.retryable
     assert proxy.cuts == 1
     assert await empty.node("Human", "h") is not None
 

@@ -17,7 +17,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from imem.local import takeover
+from imem.local import state, takeover
 from imem.local.folders import Folders
 from imem.local.migrate import migrate
 from imem.local.supervisor import LocalStack
@@ -97,6 +97,9 @@ async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, st
     assert (told["same"], told["taken_over"], told["after"]["digest"]) == (True, True, before.digest)
     assert sorted(path.name for path in folders.home.glob("neo4j*")) == ["neo4j"]
     assert await graph_hash(stores.graph) == before
+    now = state.running(folders)
+    assert now is not None
+    assert now.children["neo4j"].restarts == 0, "what is planned is no trouble"
     await loaded(stores, 61)
     await _visible(stores)
     assert (await graph_hash(stores.graph)).parts["Analysis"].count == 61

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
+import structlog
 import structlog.testing
 
 from journal.deadline import Deadline
@@ -112,6 +113,16 @@ def test_one_tries_when_the_rest_is_over(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not silence.enter()
 
 
+@pytest.fixture
+def plainly_logged() -> Iterator[None]:
+    """Have everything logged, whatever a memory that was opened before has configured."""
+    configured = structlog.get_config()
+    structlog.reset_defaults()
+    yield
+    structlog.configure(**configured)
+
+
+@pytest.mark.usefixtures("plainly_logged")
 async def test_what_is_slow_is_logged_with_its_plan_afterwards(far: Far) -> None:
     assert await _asked(far.graph, 20_000) is None
     far.graph.slow.slow_ms = 5.0

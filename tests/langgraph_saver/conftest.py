@@ -17,7 +17,7 @@ from langgraph.checkpoint.base.id import uuid6
 from psycopg.rows import dict_row
 from pydantic import SecretStr
 
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.settings import Settings
 from tests.servers import cloned
 
@@ -61,23 +61,23 @@ def base(light_stack: Any, light_template: str) -> Iterator[Base]:
 
 
 @pytest.fixture(scope="session")
-def saver(base: Base) -> Iterator[MemorySaver]:
+def saver(base: Base) -> Iterator[ImemSaver]:
     """Give a saver for threads."""
-    with MemorySaver.open(base.settings) as opened:
+    with ImemSaver.open(base.settings) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(scope="session")
-async def asaver(base: Base) -> AsyncIterator[MemorySaver]:
+async def asaver(base: Base) -> AsyncIterator[ImemSaver]:
     """Give a saver for tasks of this loop."""
-    async with MemorySaver.open(base.settings) as opened:
+    async with ImemSaver.open(base.settings) as opened:
         yield opened
 
 
 class ThroughThreads(BaseCheckpointSaver[str]):
     """Offers the methods for tasks, and calls those for threads: whatever one half must do, the other must as well."""
 
-    def __init__(self, saver: MemorySaver) -> None:
+    def __init__(self, saver: ImemSaver) -> None:
         super().__init__(serde=saver.serde)
         self.saver = saver
 
@@ -117,7 +117,7 @@ class ThroughThreads(BaseCheckpointSaver[str]):
 
 
 @pytest.fixture(params=["threads", "tasks"])
-def either(request: pytest.FixtureRequest, saver: MemorySaver, asaver: MemorySaver) -> Any:
+def either(request: pytest.FixtureRequest, saver: ImemSaver, asaver: ImemSaver) -> Any:
     """Give each half in turn, by the methods for tasks."""
     return ThroughThreads(saver) if request.param == "threads" else asaver
 

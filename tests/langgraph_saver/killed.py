@@ -22,7 +22,7 @@ from psycopg.waiting import Wait
 
 from checkpoints.langgraph import waiting
 from checkpoints.langgraph.work import Call
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 
 POINTS: Final = ("before", "sent", "answered")
 LENGTH: Final = 5
@@ -71,7 +71,7 @@ def writes(thread_id: str, task: int) -> list[tuple[str, Any]]:
     return [(f"channel{n}", [f"{thread_id}/{task}/{n}"] * 20) for n in range(4)]
 
 
-def put(saver: MemorySaver, thread_id: str, step: int, parent: RunnableConfig | None) -> RunnableConfig:
+def put(saver: ImemSaver, thread_id: str, step: int, parent: RunnableConfig | None) -> RunnableConfig:
     """Put the checkpoint of a step."""
     held = values(thread_id, step)
     versions: ChannelVersions = {name: "1" if name == "lasting" else f"{step}" for name in held}
@@ -89,7 +89,7 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def putting(saver: MemorySaver, thread_id: str, point: str, at: int) -> None:
+def putting(saver: ImemSaver, thread_id: str, point: str, at: int) -> None:
     stored = None
     for step in range(LENGTH):
         if step == at:
@@ -98,7 +98,7 @@ def putting(saver: MemorySaver, thread_id: str, point: str, at: int) -> None:
         say("put", thread_id, step)
 
 
-def writing(saver: MemorySaver, thread_id: str, point: str, at: int) -> None:
+def writing(saver: ImemSaver, thread_id: str, point: str, at: int) -> None:
     stored = put(saver, thread_id, 0, None)
     say("put", thread_id, 0)
     for task in range(LENGTH):
@@ -108,7 +108,7 @@ def writing(saver: MemorySaver, thread_id: str, point: str, at: int) -> None:
         say("written", thread_id, task)
 
 
-def pruning(saver: MemorySaver, thread_id: str, point: str, at: int) -> None:
+def pruning(saver: ImemSaver, thread_id: str, point: str, at: int) -> None:
     stored = None
     for step in range(1 + at):
         stored = put(saver, thread_id, step, stored)
@@ -118,7 +118,7 @@ def pruning(saver: MemorySaver, thread_id: str, point: str, at: int) -> None:
     saver.prune([thread_id])
 
 
-def copying(saver: MemorySaver, thread_id: str, point: str, at: int) -> None:
+def copying(saver: ImemSaver, thread_id: str, point: str, at: int) -> None:
     stored = None
     for step in range(1 + at):
         stored = put(saver, thread_id, step, stored)
@@ -128,7 +128,7 @@ def copying(saver: MemorySaver, thread_id: str, point: str, at: int) -> None:
     saver.copy_thread(thread_id, f"{thread_id}-copy")
 
 
-OPERATIONS: Final[Mapping[str, Callable[[MemorySaver, str, str, int], None]]] = {
+OPERATIONS: Final[Mapping[str, Callable[[ImemSaver, str, str, int], None]]] = {
     "put": putting,
     "put_writes": writing,
     "prune": pruning,
@@ -144,7 +144,7 @@ def main(url: str, operation: str, count: int) -> int:
         at = generator.randrange(1, LENGTH)
         child = os.fork()
         if child == 0:
-            with MemorySaver.from_conn_string(url, pool_size=1) as saver:
+            with ImemSaver.from_conn_string(url, pool_size=1) as saver:
                 OPERATIONS[operation](saver, f"{operation}-{n}", POINTS[n % len(POINTS)], at)
             os._exit(0)
         _, status = os.waitpid(child, 0)

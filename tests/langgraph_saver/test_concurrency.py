@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.errors import BadInput
 from tests.langgraph_saver.conftest import Base, ThroughThreads, chain, checkpoint, config, listed, metadata, thread
 
@@ -19,7 +19,7 @@ MANY = 24
 LONG = 12
 
 
-async def test_tasks_at_once(asaver: MemorySaver) -> None:
+async def test_tasks_at_once(asaver: ImemSaver) -> None:
     """More than there are connections; each reads its own writes at once."""
     threads = [thread() for _ in range(MANY)]
 
@@ -36,7 +36,7 @@ async def test_tasks_at_once(asaver: MemorySaver) -> None:
         assert [one.metadata["step"] for one in await listed(asaver, config(thread_id))] == [*range(LONG)][::-1]
 
 
-def test_threads_at_once(saver: MemorySaver) -> None:
+def test_threads_at_once(saver: ImemSaver) -> None:
     threads = [thread() for _ in range(MANY)]
 
     def run(thread_id: str) -> list[int]:
@@ -55,7 +55,7 @@ def test_threads_at_once(saver: MemorySaver) -> None:
         assert list(pool.map(run, threads)) == [[*range(LONG)][::-1]] * MANY
 
 
-def test_one_thread_of_langgraphs_by_many_threads(saver: MemorySaver) -> None:
+def test_one_thread_of_langgraphs_by_many_threads(saver: ImemSaver) -> None:
     """Writes of many tasks after one checkpoint, all at once: none is lost, none is there twice."""
     stored = saver.put(config(thread()), checkpoint(), metadata(), {})
     together = threading.Barrier(8)
@@ -73,7 +73,7 @@ def test_one_thread_of_langgraphs_by_many_threads(saver: MemorySaver) -> None:
     assert found.pending_writes == [write for n in range(8) for write in ((f"task {n}", "a", n), (f"task {n}", "b", 0))]
 
 
-async def test_both_halves_of_one_saver(asaver: MemorySaver) -> None:
+async def test_both_halves_of_one_saver(asaver: ImemSaver) -> None:
     """Threads may use what was opened for a loop, and see what its tasks stored."""
     thread_id = thread()
     stored = await chain(asaver, thread_id, 2)
@@ -85,10 +85,10 @@ async def test_both_halves_of_one_saver(asaver: MemorySaver) -> None:
     assert asaver.get_tuple(config(thread_id)) == found[0]
 
 
-async def test_loops_that_are_not_its_own(saver: MemorySaver, asaver: MemorySaver) -> None:
+async def test_loops_that_are_not_its_own(saver: ImemSaver, asaver: ImemSaver) -> None:
     """A saver for threads serves any loop, and one for a loop serves others through threads."""
 
-    def elsewhere(one: MemorySaver) -> Any:
+    def elsewhere(one: ImemSaver) -> Any:
         async def run() -> Any:
             return [found.config for found in await listed(one, (await chain(one, thread(), 2))[0])]
 
@@ -102,10 +102,10 @@ async def test_pools_of_the_callers_own(base: Base) -> None:
     """Opened and closed by whoever made them; also such that do not commit by themselves, and give tuples."""
     thread_id = thread()
     with ConnectionPool(base.url, min_size=1, max_size=2, open=True) as pool:
-        stored = await chain(ThroughThreads(MemorySaver(pool)), thread_id, 2)
+        stored = await chain(ThroughThreads(ImemSaver(pool)), thread_id, 2)
         async with AsyncConnectionPool(base.url, min_size=1, max_size=2, open=False) as loops:
-            assert await listed(MemorySaver(pool, loops), config(thread_id)) != []
-            alone = MemorySaver(loops)
+            assert await listed(ImemSaver(pool, loops), config(thread_id)) != []
+            alone = ImemSaver(loops)
             assert [one.config for one in await listed(alone, config(thread_id))] == stored[::-1]
             with pytest.raises(BadInput, match="which threads cannot use"):
                 alone.get_tuple(config(thread_id))
@@ -120,7 +120,7 @@ async def hammer(work: Callable[[], Any], until: asyncio.Event) -> int:
     return done
 
 
-async def test_pruning_never_takes_the_values_of_a_put_beside_it(asaver: MemorySaver) -> None:
+async def test_pruning_never_takes_the_values_of_a_put_beside_it(asaver: ImemSaver) -> None:
     """A branch of an old state holds old values: either they stay, or they are put again. Nothing stored is torn."""
     thread_id, over = thread(), asyncio.Event()
     [root] = await chain(asaver, thread_id, 1)
@@ -143,7 +143,7 @@ async def test_pruning_never_takes_the_values_of_a_put_beside_it(asaver: MemoryS
     assert await pruning > 10
 
 
-async def test_sweepers_of_the_same_threads_do_not_block_one_another(asaver: MemorySaver) -> None:
+async def test_sweepers_of_the_same_threads_do_not_block_one_another(asaver: ImemSaver) -> None:
     """Whatever the order in which they name them."""
     threads = [thread() for _ in range(10)]
     for _ in range(5):

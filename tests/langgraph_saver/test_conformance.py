@@ -25,7 +25,7 @@ COUNTS = {
 async def test_the_suite_passes_by_count(either: Any) -> None:
     """All of it, through the methods for tasks and through those for threads, which the suite itself never calls."""
 
-    @checkpointer_test(name="MemorySaver")
+    @checkpointer_test(name="ImemSaver")
     async def ours() -> AsyncIterator[Any]:
         yield either
 

@@ -10,7 +10,7 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, SCHEDULED
 
 from checkpoints.langgraph.work import INLINE_MOST, PAGE
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.errors import BadInput
 from tests.langgraph_saver.conftest import Base, ThroughThreads, chain, checkpoint, config, listed, metadata, thread
 
@@ -180,7 +180,7 @@ def test_versions_rise(either: Any, current: Any) -> None:
         assert current < following[0]
 
 
-async def test_a_listing_asks_for_a_page_of_keys_at_a_time(saver: MemorySaver, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_listing_asks_for_a_page_of_keys_at_a_time(saver: ImemSaver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one thread and of all: nothing that it holds grows with what there is."""
     thread_id, asked, run = thread(), [], saver._run
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from imem.local.supervisor import LocalStack
 from journal.errors import OutcomeUnknown, PostgresUnavailable
 from journal.migrations import migrate
@@ -45,7 +45,7 @@ async def killed(base: Base, operation: str, count: int) -> dict[str, dict[str, 
     return acknowledged
 
 
-def kept(saver: MemorySaver, thread_id: str) -> list[int]:
+def kept(saver: ImemSaver, thread_id: str) -> list[int]:
     """Return the steps that a thread holds, newest first, each of them whole."""
     steps = []
     for one in saver.list(config(thread_id)):
@@ -55,7 +55,7 @@ def kept(saver: MemorySaver, thread_id: str) -> list[int]:
     return steps
 
 
-async def check(saver: MemorySaver, base: Base, operation: str, count: int) -> None:
+async def check(saver: ImemSaver, base: Base, operation: str, count: int) -> None:
     lost = 0
     for thread_id, said in (await killed(base, operation, count)).items():
         steps = kept(saver, thread_id)
@@ -83,14 +83,14 @@ async def check(saver: MemorySaver, base: Base, operation: str, count: int) -> N
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-async def test_writers_killed_at_every_point(saver: MemorySaver, base: Base, operation: str) -> None:
+async def test_writers_killed_at_every_point(saver: ImemSaver, base: Base, operation: str) -> None:
     """A hundred times each: before the statement is sent, before it is answered, before that is acknowledged."""
     await check(saver, base, operation, 100)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("operation", OPERATIONS)
-async def test_writers_killed_a_thousand_times(saver: MemorySaver, base: Base, operation: str) -> None:
+async def test_writers_killed_a_thousand_times(saver: ImemSaver, base: Base, operation: str) -> None:
     await check(saver, base, operation, KILLS)
 
 
@@ -118,7 +118,7 @@ async def persistent(work: Any) -> Any:
 
 async def test_the_server_is_killed_while_many_put(own: LocalStack) -> None:
     """Whoever repeats what failed ends with every checkpoint once; what was acknowledged before is there after."""
-    async with MemorySaver.open(own.settings) as saver:
+    async with ImemSaver.open(own.settings) as saver:
         acknowledged: list[tuple[str, str]] = []
 
         async def run(thread_id: str) -> None:
@@ -152,7 +152,7 @@ async def test_the_server_is_killed_while_many_put(own: LocalStack) -> None:
 
 async def test_another_process_goes_on(own: LocalStack) -> None:
     """What one saver stored, the next one finds."""
-    async with MemorySaver.open(own.settings) as first:
+    async with ImemSaver.open(own.settings) as first:
         stored = await persistent(lambda: chain(first, "restart", 3))
-    with MemorySaver.open(own.settings) as second:
+    with ImemSaver.open(own.settings) as second:
         assert [one.config for one in second.list(config("restart"))] == stored[::-1]

@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.errors import BadInput
 from tests.langgraph_saver.conftest import Base, ThroughThreads, chain, checkpoint, config, listed, metadata, thread
 
@@ -62,7 +62,7 @@ def run(saver: Any, thread_id: str) -> Any:
     return graph
 
 
-def test_the_value_is_what_langgraphs_own_saver_gives(saver: MemorySaver) -> None:
+def test_the_value_is_what_langgraphs_own_saver_gives(saver: ImemSaver) -> None:
     """At every point of the history; and the history of a channel is what the default way finds, in one statement."""
     thread_id = thread()
     ours, theirs = run(saver, thread_id), run(InMemorySaver(), thread_id)
@@ -78,7 +78,7 @@ def test_the_value_is_what_langgraphs_own_saver_gives(saver: MemorySaver) -> Non
         assert saver.get_delta_channel_history(**asked) == BaseCheckpointSaver.get_delta_channel_history(saver, **asked)
 
 
-async def test_both_halves_tell_the_same_history(saver: MemorySaver, asaver: MemorySaver) -> None:
+async def test_both_halves_tell_the_same_history(saver: ImemSaver, asaver: ImemSaver) -> None:
     thread_id = thread()
     run(saver, thread_id)
 
@@ -90,7 +90,7 @@ async def test_both_halves_tell_the_same_history(saver: MemorySaver, asaver: Mem
     assert saver.get_delta_channel_history(config=config(thread_id), channels=[]) == {}
 
 
-async def test_a_small_plain_value_ends_the_walk(saver: MemorySaver) -> None:
+async def test_a_small_plain_value_ends_the_walk(saver: ImemSaver) -> None:
     """A thread may have had an ordinary channel of that name before; its value may be one that takes no blob."""
     through, thread_id = ThroughThreads(saver), thread()
     first = saver.put(config(thread_id), checkpoint({"count": 1}), metadata(), {"count": "1"})
@@ -106,7 +106,7 @@ async def test_a_small_plain_value_ends_the_walk(saver: MemorySaver) -> None:
 
 
 @pytest.mark.parametrize("steps", range(1, 2 * EVERY + 3))
-def test_pruning_keeps_what_the_newest_is_made_of(saver: MemorySaver, base: Base, steps: int) -> None:
+def test_pruning_keeps_what_the_newest_is_made_of(saver: ImemSaver, base: Base, steps: int) -> None:
     """However far back its last stored value is, and not much more."""
     thread_id = thread()
     where: Any = {**config(thread_id), "recursion_limit": 99}
@@ -126,7 +126,7 @@ def test_pruning_keeps_what_the_newest_is_made_of(saver: MemorySaver, base: Base
     assert len(graph.get_state(where).values["log"]) == 1 + 2 * STEPS
 
 
-def test_pruning_forgets_what_was_stored_since(saver: MemorySaver, base: Base) -> None:
+def test_pruning_forgets_what_was_stored_since(saver: ImemSaver, base: Base) -> None:
     """A channel of which the value was just stored needs no past; the rare one needs all of its."""
 
     class Often(TypedDict):
@@ -146,7 +146,7 @@ def test_pruning_forgets_what_was_stored_since(saver: MemorySaver, base: Base) -
 
 
 @pytest.mark.parametrize("old", [1, 3, EVERY, EVERY + 1, 2 * EVERY, STEPS])
-def test_pruning_by_age_keeps_what_stays_is_made_of(saver: MemorySaver, base: Base, old: int) -> None:
+def test_pruning_by_age_keeps_what_stays_is_made_of(saver: ImemSaver, base: Base, old: int) -> None:
     """Of every checkpoint that is not old, whichever those are."""
     thread_id = thread()
     graph = run(saver, thread_id)
@@ -166,7 +166,7 @@ def test_pruning_by_age_keeps_what_stays_is_made_of(saver: MemorySaver, base: Ba
     assert after[: len(history) - old] == [one.values for one in history[:-old]]
 
 
-async def test_runs_that_later_ones_are_made_of_are_not_deleted(saver: MemorySaver) -> None:
+async def test_runs_that_later_ones_are_made_of_are_not_deleted(saver: ImemSaver) -> None:
     """Nothing is, until the later ones go as well; a run in between that nobody needs does go."""
     thread_id, runs = thread(), ["early", "late"]
     graph = graph_of(saver)
@@ -187,7 +187,7 @@ async def test_runs_that_later_ones_are_made_of_are_not_deleted(saver: MemorySav
     assert list(saver.list(config(thread_id))) == []
 
 
-async def test_a_copied_thread_has_its_past(saver: MemorySaver) -> None:
+async def test_a_copied_thread_has_its_past(saver: ImemSaver) -> None:
     source, target = thread(), thread()
     graph = run(saver, source)
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.errors import BadInput, StaleEpoch
 from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, listed, metadata, thread
 
@@ -98,7 +98,7 @@ async def test_an_epoch_that_no_lease_gave_is_refused(either: Any, base: Base, e
 
 
 @pytest.mark.parametrize("by", ["lease", "thread"])
-async def test_who_takes_over_waits_for_a_write_under_way(base: Base, asaver: MemorySaver, by: str) -> None:
+async def test_who_takes_over_waits_for_a_write_under_way(base: Base, asaver: ImemSaver, by: str) -> None:
     """Either it is stored before the epoch rises, or it is refused: nothing in between."""
     thread_id, lease = thread(), leased(base, 1)
     fence: dict[str, Any] = {"imem_epoch": 1, **({"imem_lease": lease} if by == "lease" else {})}
@@ -124,7 +124,7 @@ async def test_who_takes_over_waits_for_a_write_under_way(base: Base, asaver: Me
 
 
 @pytest.mark.parametrize("by", ["lease", "thread"])
-async def test_a_write_under_way_holds_up_who_takes_over(base: Base, asaver: MemorySaver, by: str) -> None:
+async def test_a_write_under_way_holds_up_who_takes_over(base: Base, asaver: ImemSaver, by: str) -> None:
     """The epoch that it has seen does not rise before it is stored."""
     thread_id, lease = thread(), leased(base, 1)
     await chain(asaver, thread_id, 1, imem_epoch=1)

@@ -18,7 +18,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from examples.langgraph import approval
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.clock import ManualClock
 from tests.langgraph_saver.conftest import Base, config, listed, thread
 
@@ -119,7 +119,7 @@ def test_question_and_answer_in_two_programs() -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_pruning_does_not_answer_for_a_person(saver: MemorySaver) -> None:
+def test_pruning_does_not_answer_for_a_person(saver: ImemSaver) -> None:
     """A thread that waits keeps its newest checkpoint, and with it the question."""
     thread_id, clock = thread(), ManualClock()
     approval.ask(thread_id, clock)
@@ -185,7 +185,7 @@ def graph_of(saver: Any, failing: list[str] | None = None) -> Any:
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("half", ["invoke", "ainvoke"])
 async def test_a_graph_with_tasks_and_a_subgraph(
-    saver: MemorySaver, asaver: MemorySaver, durability: str, half: str
+    saver: ImemSaver, asaver: ImemSaver, durability: str, half: str
 ) -> None:
     """Interrupted in a subgraph, resumed with an answer, its history told; whatever the durability."""
     where = config(thread())
@@ -211,7 +211,7 @@ async def test_a_graph_with_tasks_and_a_subgraph(
         assert history[-1].next == (START,)
 
 
-def test_what_ended_is_not_run_again_after_an_error(saver: MemorySaver) -> None:
+def test_what_ended_is_not_run_again_after_an_error(saver: ImemSaver) -> None:
     """Of three tasks one failed: it alone runs again, and its error is told meanwhile."""
     where, failing = config(thread()), ["no luck"]
     graph = graph_of(saver, failing)
@@ -225,7 +225,7 @@ def test_what_ended_is_not_run_again_after_an_error(saver: MemorySaver) -> None:
     assert sorted(again["log"]) == ["one", "task 0", "task 1", "task 2"]
 
 
-def test_going_back_in_time_and_branching_off(saver: MemorySaver) -> None:
+def test_going_back_in_time_and_branching_off(saver: ImemSaver) -> None:
     """From any state on file, by hand, without an epoch."""
     where = config(thread())
     graph = graph_of(saver)
@@ -239,7 +239,7 @@ def test_going_back_in_time_and_branching_off(saver: MemorySaver) -> None:
     assert graph.get_state(where).values["log"] == stopped["log"]
 
 
-def test_an_epoch_in_the_config_reaches_every_write(saver: MemorySaver) -> None:
+def test_an_epoch_in_the_config_reaches_every_write(saver: ImemSaver) -> None:
     """Also those of subgraphs: a run that was taken over stores nothing more."""
     from journal.errors import StaleEpoch
 
@@ -257,7 +257,7 @@ def test_an_epoch_in_the_config_reaches_every_write(saver: MemorySaver) -> None:
     assert not any("imem_epoch" in one.metadata for one in found)
 
 
-def test_threads_of_a_process_share_a_graph(saver: MemorySaver) -> None:
+def test_threads_of_a_process_share_a_graph(saver: ImemSaver) -> None:
     """Many runs at once through the half for threads, on fewer connections."""
     from concurrent.futures import ThreadPoolExecutor
 

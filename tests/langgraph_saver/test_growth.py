@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from checkpoints.langgraph.work import THREADS
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.errors import BadInput
 from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, listed, metadata, thread
 
@@ -137,13 +137,13 @@ async def test_pruning_by_age_goes_over_many_pages_of_threads(either: Any, shift
         await either.aprune_older(timedelta(days=-1))
 
 
-def test_age_is_measured_by_the_clock_of_sql(saver: MemorySaver, base: Base) -> None:
+def test_age_is_measured_by_the_clock_of_sql(saver: ImemSaver, base: Base) -> None:
     """The owner's session may shift it, so that a test need not wait."""
     thread_id = thread()
     first = saver.put(config(thread_id), checkpoint(), metadata(), {})
     saver.put(first, checkpoint(), metadata(1), {})
 
-    with MemorySaver.from_conn_string(f"{base.admin_url}?options=-c%20imem.clock_shift%3D8days") as later:
+    with ImemSaver.from_conn_string(f"{base.admin_url}?options=-c%20imem.clock_shift%3D8days") as later:
         assert saver.prune_older(timedelta(days=7)) == 0
         assert later.prune_older(timedelta(days=7)) >= 1
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from tests.langgraph_saver.conftest import checkpoint, config, metadata
 
 THREADS = ("one", "other")
@@ -21,7 +21,7 @@ VALUES = st.lists(st.text(max_size=3), max_size=3) | st.none() | NUMBERS
 class Threads(RuleBasedStateMachine):
     """Two threads of two namespaces; the model: key → (checkpoint, metadata, parent, writes), in order."""
 
-    saver: MemorySaver
+    saver: ImemSaver
     stored = Bundle("stored")
 
     @initialize()
@@ -116,6 +116,6 @@ def place(item: tuple[tuple[str, int], Any]) -> tuple[str, int]:
     return item[0]
 
 
-def test_the_saver_is_a_dictionary_that_lasts(saver: MemorySaver) -> None:
+def test_the_saver_is_a_dictionary_that_lasts(saver: ImemSaver) -> None:
     machine = type("OnThisSaver", (Threads,), {"saver": saver})
     run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=20, deadline=None))

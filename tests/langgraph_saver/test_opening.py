@@ -15,7 +15,7 @@ from psycopg_pool import ConnectionPool
 from pydantic import SecretStr
 
 from checkpoints.langgraph import waiting
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.errors import PostgresUnavailable, SchemaError, SettingsError, StackError, StatementRejected
 from tests.langgraph_saver.conftest import Base, chain, config, thread
 from tests.servers import with_database
@@ -24,16 +24,16 @@ from tests.servers import with_database
 def test_the_environment_names_the_server(base: Base, monkeypatch: pytest.MonkeyPatch, home: Any) -> None:
     """Postgres alone: nobody who keeps threads needs a graph."""
     monkeypatch.setenv("IMEM_HOME", str(home))
-    with pytest.raises(StackError, match="imem up"), MemorySaver.open():
+    with pytest.raises(StackError, match="imem up"), ImemSaver.open():
         pass
 
     monkeypatch.setenv("IMEM_POSTGRES_URL", base.url)
-    with MemorySaver.open() as saver:
+    with ImemSaver.open() as saver:
         assert saver.get_tuple(config(thread())) is None
 
 
 async def test_an_opening_is_used_as_often_as_one_likes(base: Base) -> None:
-    opening, thread_id = MemorySaver.open(base.settings), thread()
+    opening, thread_id = ImemSaver.open(base.settings), thread()
     async with opening as outer:
         await chain(outer, thread_id, 1)
         with opening as inner:
@@ -43,21 +43,14 @@ async def test_an_opening_is_used_as_often_as_one_likes(base: Base) -> None:
 
 def test_a_serializer_of_ones_own(base: Base) -> None:
     serde = JsonPlusSerializer(pickle_fallback=False)
-    with MemorySaver.from_conn_string(base.url, serde=serde) as saver:
+    with ImemSaver.from_conn_string(base.url, serde=serde) as saver:
         assert saver.serde is serde
-
-
-def test_the_serializer_is_langgraphs_with_its_present_limits(saver: MemorySaver) -> None:
-    """A pickle in the database is not run, whoever put it there."""
-    assert type(saver.serde) is JsonPlusSerializer
-    with pytest.raises(Exception, match="pickle"):
-        saver.serde.loads_typed(("pickle", b"cos\nsystem\n(S'false'\ntR."))
 
 
 def test_a_server_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is waited for as long as one needs to start again, and no longer."""
     monkeypatch.setattr(waiting, "DOWN_S", 0.5)
-    with MemorySaver.from_conn_string("postgresql://a:b@127.0.0.1:1/c") as saver, pytest.raises(PostgresUnavailable):
+    with ImemSaver.from_conn_string("postgresql://a:b@127.0.0.1:1/c") as saver, pytest.raises(PostgresUnavailable):
         saver.get_tuple(config(thread()))
 
 
@@ -74,24 +67,24 @@ def empty(base: Base) -> Any:
 async def test_tables_are_made_where_they_are_missing(base: Base, empty: str) -> None:
     """As users of LangGraph's savers are used to, with `await` and without; doing it again changes nothing."""
     url = with_database(base.admin_url, empty)
-    with MemorySaver.from_conn_string(url) as saver:
+    with ImemSaver.from_conn_string(url) as saver:
         with pytest.raises(SchemaError, match="imem migrate"):
             saver.get_tuple(config(thread()))
         saver.setup()
         assert saver.get_tuple(config(thread())) is None
-    async with MemorySaver.from_conn_string(url) as saver:
+    async with ImemSaver.from_conn_string(url) as saver:
         await saver.setup()
         await chain(saver, thread(), 1)
 
     admin, own = SecretStr(url), SecretStr(with_database(base.url, empty))
     settings = base.settings.model_copy(update={"postgres_url": own, "postgres_admin_url": admin})
-    with MemorySaver.open(settings) as saver:
+    with ImemSaver.open(settings) as saver:
         saver.setup()
 
 
 def test_who_may_not_make_tables_is_told(base: Base, empty: str) -> None:
     with (
-        MemorySaver.from_conn_string(with_database(base.url, empty)) as saver,
+        ImemSaver.from_conn_string(with_database(base.url, empty)) as saver,
         pytest.raises(StatementRejected, match="does not allow"),
     ):
         saver.setup()
@@ -99,7 +92,7 @@ def test_who_may_not_make_tables_is_told(base: Base, empty: str) -> None:
         ConnectionPool(base.url, min_size=0, max_size=1, open=False) as pool,
         pytest.raises(SettingsError, match="imem migrate"),
     ):
-        MemorySaver(pool).setup()
+        ImemSaver(pool).setup()
 
 
 WITHOUT = """

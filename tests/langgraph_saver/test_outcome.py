@@ -14,7 +14,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 import journal.connection
 from checkpoints.langgraph import waiting
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable
 from tests.graph_proofs.proxy import Proxy, proxied
 from tests.langgraph_saver.conftest import Base, ThroughThreads, chain, checkpoint, config, listed, metadata, thread
@@ -34,7 +34,7 @@ async def through(request: pytest.FixtureRequest, base: Base, proxy: Proxy) -> A
     """Give a saver behind the proxy, with one connection of each half."""
     parts = urlsplit(base.url)
     url = parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{proxy.port}").geturl()
-    async with MemorySaver.from_conn_string(url, pool_size=1) as saver:
+    async with ImemSaver.from_conn_string(url, pool_size=1) as saver:
         yield ThroughThreads(saver) if request.param == "threads" else saver
 
 
@@ -126,7 +126,7 @@ async def test_long_unused_connections_are_asked_first(base: Base, monkeypatch: 
             return original(conn)
 
         monkeypatch.setattr(pool, "check_connection", check)
-    async with MemorySaver.from_conn_string(base.url, pool_size=1) as saver:
+    async with ImemSaver.from_conn_string(base.url, pool_size=1) as saver:
         through = ThroughThreads(saver) if half == "threads" else saver
         await chain(through, thread(), 3)
         assert len(asked) <= 1, "only a new connection has never been used"
@@ -170,7 +170,7 @@ async def test_the_server_stops_what_takes_too_long(base: Base, monkeypatch: pyt
     """Then nothing was written, and that is known."""
     monkeypatch.setattr(waiting, "LIMIT_S", 0.2)
     thread_id = thread()
-    with MemorySaver.from_conn_string(base.url) as saver, psycopg.connect(base.admin_url) as holder:
+    with ImemSaver.from_conn_string(base.url) as saver, psycopg.connect(base.admin_url) as holder:
         monkeypatch.undo()
         holder.execute("SELECT langgraph.lock_v1(ARRAY[%s])", (thread_id,))
         with pytest.raises(BudgetExceeded):

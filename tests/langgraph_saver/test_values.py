@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from checkpoints.langgraph.names import LONGEST, escaped, read, searchable, written
-from imem.langgraph import MemorySaver
+from imem.langgraph import ImemSaver
 from journal.errors import TooLarge, UnsupportedType
 from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, listed, metadata, thread
 
@@ -43,7 +43,7 @@ def same(one: Any, other: Any) -> bool:
     extra=st.dictionaries(st.text(), VALUES, max_size=3),
 )
 @example(values={"nul": "a\x00b", "nan": math.nan, "list": ["\x00", math.inf]}, extra={"nul": "\x00", "nan": math.nan})
-def test_values_and_metadata_survive(saver: MemorySaver, values: dict[str, Any], extra: dict[str, Any]) -> None:
+def test_values_and_metadata_survive(saver: ImemSaver, values: dict[str, Any], extra: dict[str, Any]) -> None:
     """Whatever a state or its metadata hold, a checkpoint gives back, as a value and as a write."""
     extra = {key: value for key, value in extra.items() if not key.startswith("__")}
     stored = saver.put(config(thread()), checkpoint(values), metadata(extra=extra, note="a\x00b"), values)
@@ -90,7 +90,7 @@ async def test_what_cannot_be_serialized_is_refused(
 @settings(max_examples=40)
 @given(thread_id=ANY_TEXT, namespace=ANY_TEXT, channel=st.text(max_size=20), task=ANY_TEXT)
 @example(thread_id="a\x00%*[:]\\0", namespace="x|y:\ud800", channel="\\", task="'; --")
-def test_names_of_any_characters(saver: MemorySaver, thread_id: str, namespace: str, channel: str, task: str) -> None:
+def test_names_of_any_characters(saver: ImemSaver, thread_id: str, namespace: str, channel: str, task: str) -> None:
     """A thread is found under its own name, and under no other that is written like it."""
     where = config(f"{thread()}{thread_id}", namespace=namespace)
     stored = saver.put(where, checkpoint({channel: ["value"]}), metadata(), {channel: "1"})
@@ -199,13 +199,13 @@ async def test_metadata_of_any_value_can_be_asked_for(either: Any, wanted: Any) 
     assert [repr(dict(one.metadata)["odd"]) for one in found] == [repr(wanted)]
 
 
-def test_keys_of_metadata_may_be_anything(saver: MemorySaver) -> None:
+def test_keys_of_metadata_may_be_anything(saver: ImemSaver) -> None:
     assert searchable({"a": {1: "x", "1": "y", "\x00": "z"}}, saver.serde) == (
         '{"a": {"\\\\k1": "x", "1": "y", "\\\\0": "z"}}'
     )
 
 
-def test_a_checkpoint_that_lost_a_value_is_not_served(saver: MemorySaver, base: Base) -> None:
+def test_a_checkpoint_that_lost_a_value_is_not_served(saver: ImemSaver, base: Base) -> None:
     """Rows that went behind the saver's back are missed, not passed over."""
     from journal.errors import ConsistencyError
 

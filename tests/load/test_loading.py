@@ -67,7 +67,7 @@ def test_what_the_journal_refuses(desk: Desk) -> None:
     correct = {"correct": "Analysis", "known_at": KNOWN, "reason": "A slip."}
     moved = {**correct, "core": analysis("a", subject_id="company:NVDA")["core"]}
     unknown = {**correct, "core": analysis("nobody")["core"]}
-    future = company("NVDA") | {"known_at": "2999-01-01T00:00:00Z"}
+    future = company("NVDA") | {"known_at": "2199-01-01T00:00:00Z"}
     told = desk.load(desk.file("desk.jsonl", [analysis("a"), moved, unknown, future, company("MU")]))
 
     assert counts(told) == (2, 0, 0, 3)
@@ -78,7 +78,7 @@ BAD = [
     (b"{", "line"),
     (b"[1]", "line"),
     (b"\xff\xfe{}", "line"),
-    (b'{"record": "Company", "record": "Company"}', "line"),
+    (b'{"record": "Company", "record": "Company"}', "record"),
     (b"[" * 100_000, "line"),
     (json.dumps(company("X" * 201)).encode(), "core.ticker"),
     (json.dumps(analysis("a", confidence=1.5)).encode(), "core.confidence"),
@@ -154,6 +154,14 @@ def test_blank_lines_and_no_end_of_line(desk: Desk) -> None:
 
     assert counts(told) == (1, 0, 0, 1)
     assert told["refused"][0]["line"] == 5
+
+
+def test_an_importance_of_next_to_nothing(desk: Desk) -> None:
+    """A number that single precision cannot hold stops no load: it orders writes, and the graph keeps it as it is."""
+    told = desk.load(desk.file("desk.jsonl", [finding("f", importance=5e-324), finding("g", importance=1e-40)]))
+
+    assert counts(told) == (2, 0, 0, 0)
+    assert desk.rows("SELECT importance FROM event WHERE importance <> 0") == []
 
 
 def test_damaged_gzip_says_how_far(desk: Desk) -> None:

@@ -11,11 +11,14 @@ import neo4j
 import pytest
 
 from imem import Memory
+from imem.recording import prepare, record
+from imem.stores import Stores
 from imem.sync_memory import SyncMemory
 from journal.deadline import Deadline
 from journal.entry import Receipt, Verdict
 from journal.errors import BadInput, CoreConflict, PermissionDenied
 from journal.settings import Role
+from kg.lines import record_of
 from kg.model import (
     Agent,
     AgentKind,
@@ -33,6 +36,7 @@ from kg.model import (
     Turn,
 )
 from tests.load.conftest import Desk
+from tests.load.test_clock_set_back import fast
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -69,9 +73,9 @@ def debate(challenger: str = "ann", **values: Any) -> Debate:
     )
 
 
-def outcome() -> Outcome:
+def outcome(key: str = "o") -> Outcome:
     return Outcome(
-        id="o", subject_id="company:MU", metric="return_1s", target_at=NOW, actual=0.1, observed_at=NOW, vintage=0
+        id=key, subject_id="company:MU", metric="return_1s", target_at=NOW, actual=0.1, observed_at=NOW, vintage=0
     )
 
 
@@ -184,13 +188,11 @@ async def test_visible_only_when_the_graph_holds_it(desk: Desk, graph: neo4j.Dri
 @pytest.mark.spec("AC-6")
 def test_no_call_names_a_role() -> None:
     """Identity and role come from the settings: no method has a parameter that could say otherwise."""
-    from imem.stating import Writing
-
     names = {
         name
         for _, method in inspect.getmembers(Memory, inspect.iscoroutinefunction)
         for name in inspect.signature(method).parameters
-    } | set(Writing.__annotations__)
+    }
 
     assert names.isdisjoint({"actor", "role", "owner", "may_import", "as_role"})
 
@@ -201,11 +203,18 @@ OWN: list[tuple[str, Call, bool]] = [
     ("own finding", lambda m: m.record_finding(finding("ann")), True),
     ("another's finding", lambda m: m.record_finding(finding("bob")), False),
     ("itself", lambda m: m.record_agent(Agent(name="ann", profile=profile())), True),
+    ("itself a baseline", lambda m: m.record_agent(Agent(name="ann", profile=profile(AgentKind.BASELINE))), False),
+    ("itself an ensemble", lambda m: m.record_groups(Agent, "ann", {"profile": profile(AgentKind.ENSEMBLE)}), False),
+    ("itself a human", lambda m: m.record_groups(Agent, "ann", {"profile": profile(AgentKind.HUMAN)}), False),
     ("another agent", lambda m: m.record_agent(Agent(name="bob")), False),
     ("another's profile", lambda m: m.record_groups(Agent, "bob", {"profile": profile(AgentKind.BASELINE)}), False),
     ("a person", lambda m: m.record(Human(id="eve")), False),
     ("a company", lambda m: m.record_company(Company(ticker="NVDA")), True),
-    ("a decision with it", lambda m: m.record_decision(decision("bob", "ann")), True),
+    ("its decision", lambda m: m.record_decision(decision("ann")), True),
+    ("a decision of another beside it", lambda m: m.record_decision(decision("ann", "bob", key="e")), False),
+    ("another's outcome", lambda m: m.record_outcome(outcome("own:bob/o")), False),
+    ("an outcome that would settle", lambda m: m.record_outcome(outcome("o")), False),
+    ("its own outcome", lambda m: m.record_outcome(outcome("own:ann/o")), True),
     ("a decision without it", lambda m: m.record_decision(decision("bob")), False),
     (
         "its challenge",
@@ -283,3 +292,39 @@ def test_a_deadline_is_kept_by_the_server(desk: Desk) -> None:
     with Memory.sync(desk.settings) as memory, pytest.raises((BudgetExceeded, PostgresUnavailable)) as caught:
         memory.record_company(Company(ticker="MU"), deadline_ms=1)
     assert caught.value.retryable
+
+
+async def test_a_claim_that_nothing_could_settle_is_refused(desk: Desk) -> None:
+    """A claim on what is over is refused by field, with known_at and without; repeating an earlier one is harmless."""
+
+    def claim(key: str) -> Finding:
+        return finding(key=key, metric="up", probability=0.6, target_at=NOW)
+
+    agent = desk.as_role(Role.AGENT, "ann")
+    with fast(agent, "-300 days") as earlier:
+        async with Memory.open(earlier.settings) as memory:
+            first = await memory.record_finding(claim("good"))
+    async with Memory.open(agent.settings) as memory:
+        again = await memory.record_finding(claim("good"))
+        with pytest.raises(BadInput, match="settled by nothing") as caught:
+            await memory.record_finding(claim("late"))
+        remark = await memory.record_finding(finding(key="remark", target_at=NOW))
+    async with Memory.open(desk.as_role(Role.LEARNING_ENGINE, "import", may_import=True).settings) as memory:
+        with pytest.raises(BadInput, match="settled by nothing"):
+            await memory.record_finding(claim("late"), known_at=NOW)
+
+    assert caught.value.field == "core.target_at"
+    assert (first.verdict, again.verdict, remark.verdict) == (Verdict.NEW, Verdict.IDENTICAL, Verdict.NEW)
+    assert desk.rows("SELECT record_key FROM event ORDER BY position") == [("good",), ("remark",)]
+
+
+async def test_a_late_claim_harms_none_of_its_batch(desk: Desk) -> None:
+    """Lines that are written together have a verdict each."""
+    late = finding(key="late", metric="up", probability=0.6, target_at=NOW)
+    lines = [prepare(record_of(one)) for one in (finding(key="a"), late, finding(key="b"))]
+
+    async with Stores.open(desk.settings) as stores:
+        receipts = await record(stores.gateway, lines, deadline=Deadline.after_ms(5000))
+
+    assert [receipt.verdict for receipt in receipts] == [Verdict.NEW, Verdict.LATE_CLAIM, Verdict.NEW]
+    assert desk.rows("SELECT record_key FROM event ORDER BY position") == [("a",), ("b",)]

@@ -20,10 +20,12 @@ from pydantic import SecretStr
 import journal.connection
 from imem.local.supervisor import LocalStack
 from imem.memory import Memory
+from journal import failure_detector
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Entry
 from journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable
+from journal.failure_detector import PROBE_S, FailureDetector
 from journal.gateway import Gateway
 from journal.migrations import migrate
 from journal.pool import WAITING_FOR_EACH
@@ -287,6 +289,55 @@ async def test_a_briefing_ends_by_its_deadline(local: LocalStack, settings: Sett
             assert time.monotonic() - began < 20
 
 
+async def test_silence_is_evidence_once_nobody_was_answered_for_two_seconds(
+    local: LocalStack, database: Database
+) -> None:
+    """A call that misses its deadline is none; any answer takes it back."""
+    await warm(database)
+    found: list[bool] = []
+    with silent(local):
+        with pytest.raises(BudgetExceeded):
+            await database.rows("SELECT 1", deadline=Deadline.after_ms(BUDGET_MS))
+        found.append(database.detector.away)
+        begun_s = time.monotonic()
+        found.append(await database.detector.settled())
+        assert time.monotonic() - begun_s > PROBE_S - BUDGET_MS / 1000
+        with pytest.raises((BudgetExceeded, PostgresUnavailable)):
+            await database.rows("SELECT 1", deadline=Deadline.after_ms(BUDGET_MS))
+        found.append(database.detector.away)
+    await warm(database)
+    assert [*found, database.detector.away] == [False, True, True, False]
+
+
+async def test_a_server_that_answers_others_is_not_away(database: Database) -> None:
+    """One statement takes too long, again and again; the answers of others are the evidence."""
+    await warm(database)
+    for _ in range(3):
+        with pytest.raises(BudgetExceeded):
+            await database.rows(SLEEP, (30,), deadline=Deadline.after_ms(BUDGET_MS))
+    assert not await database.detector.settled()
+
+
+async def test_a_process_that_does_not_run_has_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own loop stands still while the server would have to be heard."""
+    probes = 0
+
+    async def probe(deadline: Deadline) -> None:
+        nonlocal probes
+        probes += 1
+        if probes == 3:
+            detector.answered()
+            return
+        time.sleep(deadline.left_s())  # noqa: ASYNC251 - the loop is held up on purpose
+        raise BudgetExceeded("late")
+
+    monkeypatch.setattr(failure_detector, "PROBE_S", 0.2)
+    detector = FailureDetector(probe)
+    detector.unanswered(time.monotonic() - 1.0)
+    assert not await detector.settled()
+    assert probes == 3
+
+
 async def test_a_server_that_refuses_is_no_reason_to_wait(local: LocalStack, database: Database) -> None:
     """More callers than connections: each hears of it at once, however far its deadline; later all is as before."""
     nobody = Database("postgresql://u:p@127.0.0.1:1/d", size=SIZE)
@@ -297,6 +348,7 @@ async def test_a_server_that_refuses_is_no_reason_to_wait(local: LocalStack, dat
                 return_exceptions=True,
             )
         assert {type(answer) for answer in answers} == {PostgresUnavailable}
+        assert nobody.detector.away
     await nobody.close()
 
     await warm(database)

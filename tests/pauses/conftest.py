@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,12 @@ from tests.servers import cloned
 from tests.working.servers import OwnServer, own_server
 
 from .world import World, close_world, make_world
+
+
+@pytest.fixture(autouse=True)
+def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no load of the machine that runs the tests hold a resume back, as it must; the test of that sets its own."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
 
 
 @pytest_asyncio.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -169,6 +170,15 @@ async def test_a_quota_that_is_used_up_is_what_is_short(world: World) -> None:
 
     async with world.database.transaction(soon()) as conn:
         assert "quota" in str(await Room().short_of(conn))
+
+
+async def test_a_busy_machine_is_what_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four processes that wait for each processor are too many."""
+    for waiting, short in ((4.0, None), (4.1, "the machine's processors are busy")):
+        load = waiting * (os.cpu_count() or 1)
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        async with world.database.transaction(soon()) as conn:
+            assert await Room().short_of(conn) == short
 
 
 async def test_a_batch_of_pauses_goes_on_where_one_refuses(world: World) -> None:

@@ -20,7 +20,7 @@ from .world import World, soon
 
 __all__ = ["settings"]
 
-HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "pause-and-resume.md"
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "run-your-own-agents.md"
 SUBTASKS = ["sec_filing_parsing", "business_model_analysis", "swot_analysis", "moat_evaluation", "kpi_tracking"]
 
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from cache import keys
 from cache.changes import put
 from cache.document import contents_of, digest
+from cache.snapshots import Put, SnapshotMeta, SnapshotStore
 from cache.state import Mode
 from checkpoints.definitions import Definitions
 from checkpoints.model import Kind
 from checkpoints.orchestrator import CeleryOrchestrator
+from journal.clock import SystemClock
 from journal.errors import ConsistencyError, NotResumable, StaleEpoch, ValkeyUnavailable
 
 from .world import FOUR, PERSON, World, soon
@@ -274,6 +277,47 @@ async def test_a_snapshot_that_is_not_what_its_digest_says_is_never_paused_on(wo
     row = await world.pause_row("a-1")
     assert (row["status"], row["step"], row["troubles"]) == ("PAUSING", 3, 3)
     assert "is not what its digest says" in row["last_trouble"]
+
+
+@pytest.mark.spec("CK-34")
+@pytest.mark.parametrize("damage", ["another byte", "an older one", "gone"])
+async def test_a_durable_snapshot_that_is_not_what_was_put_there_is_never_paused_on(world: World, damage: str) -> None:
+    """Damaged between its put and its proof: PAUSING, with the reason, until the server keeps what it is given."""
+    lease = await world.begin("a-1")
+    await world.release(lease)
+    its = keys.snapshot(lease.agent_id)
+
+    class Forgetful(SnapshotStore):
+        """Whose server does not keep what it was given."""
+
+        async def put(self, meta: SnapshotMeta, document: dict[str, Any], **named: Any) -> Put:
+            kept = await super().put(meta, document, **named)
+            if damage == "another byte":
+                body = await world.durable_redis.get(its.body)
+                assert isinstance(body, bytes)
+                assert b"cached" in body
+                await world.durable_redis.set(its.body, body.replace(b"cached", b"cashed"))
+            elif damage == "an older one":
+                await world.durable_redis.hincrby(its.meta, "seq", -1)
+            else:
+                await world.durable_redis.delete(its.body, its.meta)
+            return kept
+
+    kept = world.stores.snapshots
+    object.__setattr__(world.stores, "snapshots", Forgetful(world.durable_client, SystemClock()))
+    await order(world, ms=500)
+    for _ in range(3):
+        world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
+        await world.manager.round(deadline=soon())
+    row = await world.pause_row("a-1")
+    assert (row["status"], row["step"]) == ("PAUSING", 3)
+    assert row["last_trouble"] == f"The snapshot of {lease.agent_id} is not what was put there."
+
+    object.__setattr__(world.stores, "snapshots", kept)
+    world.owner("UPDATE workflow.paused_analyses SET next_attempt_at = NULL")
+    await world.manager.round(deadline=soon())
+
+    assert (await world.pause_row("a-1"))["status"] == "PAUSED"
 
 
 async def _nothing(*_: Any, **__: Any) -> None:

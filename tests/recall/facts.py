@@ -31,6 +31,16 @@ def company(ticker: str, at: float) -> Line:
     return {"record": "Company", "known_at": day(at), "core": {"ticker": ticker}, "groups": {"profile": profile}}
 
 
+def renamed(ticker: str, at: float, name: str) -> Line:
+    """Return what a company is called from a day on."""
+    return {"record": "Company", "known_at": day(at), "key": ticker, "groups": {"profile": {"name": name}}}
+
+
+def with_body(line: Line) -> Line:
+    """Return *line* with a long text that says when it was stated."""
+    return {**line, "body": f"What was written, known at {line['known_at']}."}
+
+
 def agent(name: str, at: float, kind: str = "model") -> Line:
     profile = {"specialization": "anything", "kind": kind}
     return {"record": "Agent", "known_at": day(at), "core": {"name": name}, "groups": {"profile": profile}}
@@ -47,9 +57,18 @@ def finding(key: str, at: float, **core: Any) -> Line:
     values = {
         "id": key, "analysis_id": f"a{n % 4}", "subject_id": subject_of(f"a{n % 4}"), "agent": f"agent{n % 3}",
         "domain": "up_or_down", "statement": f"What {key} says.", "probability": (n * 13 % 10) / 10,
-        "importance": (n * 7 % 10) / 10, "metric": "up", "target_at": day(TARGET_DAY),
+        "importance": (n * 7 % 10) / 10,
+        # Who speaks when the answer can be known claims nothing.
+        **({"metric": "up", "target_at": day(TARGET_DAY)} if at < TARGET_DAY else {}),
     }  # fmt: skip
     return {"record": "Finding", "known_at": day(at), "core": {**values, **core}}
+
+
+def remark(key: str, at: float) -> Line:
+    """Return a finding that claims nothing, whenever it is known."""
+    line = finding(key, at)
+    claimed = {"metric", "target_at"}
+    return {**line, "core": {name: value for name, value in line["core"].items() if name not in claimed}}
 
 
 def outcome(key: str, at: float, **core: Any) -> Line:
@@ -65,7 +84,7 @@ def decision(key: str, at: float) -> Line:
     n = number_in(key)
     core = {
         "id": key, "analysis_id": f"a{n % 4}", "subject_id": subject_of(f"a{n % 4}"), "type": "trade",
-        "agents_involved": [f"agent{n % 3}"], "decided_at": day(2),
+        "agents_involved": [f"agent{n % 3}"], "decided_at": day(2), "stance": "long",
     }  # fmt: skip
     return {"record": "Decision", "known_at": day(at), "core": core}
 

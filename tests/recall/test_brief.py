@@ -61,9 +61,9 @@ async def test_the_answer_follows_what_was_known(desk: Desk) -> None:
     states = [briefing.debates.items[0].debate.groups.get("state", {}).get("state") for briefing in (before, after)]
     assert states == [None, "as of day 4"]
     assert [one.agent for one in after.track_records.items] == ["agent0", "agent1"]
-    assert not any(one.enough for one in after.track_records.items)
+    assert {one.evidence for one in after.track_records.items} == {"little"}
     assert len(after.contradictions.items) == 1
-    assert "not enough evidence (n < 15)" in after.to_markdown()
+    assert "little evidence" in after.to_markdown()
 
 
 async def test_who_asks_sees_its_own_record(desk: Desk) -> None:
@@ -80,10 +80,10 @@ async def test_who_asks_sees_its_own_record(desk: Desk) -> None:
     briefing = await desk.memory.brief("company:T0", for_agent="agent2", as_of=_at(5))
     assert shown(briefing) == ["agent0", "agent1", "agent2"]
     assert [one.rows for one in briefing.track_records.items] == [1, 1, 1]
-    assert "agent2 (you)" in briefing.to_markdown()
+    assert '"agent2" (you)' in briefing.to_markdown()
     own = await desk.memory.brief("company:T0", for_agent="agent0", as_of=_at(5))
     assert shown(own) == ["agent0", "agent1"], "nobody is shown twice"
-    assert "agent0 (you)" in own.to_markdown()
+    assert '"agent0" (you)' in own.to_markdown()
 
 
 async def test_an_unknown_name_is_answered_with_the_nearest(desk: Desk) -> None:
@@ -99,8 +99,8 @@ async def test_an_unknown_name_is_answered_with_the_nearest(desk: Desk) -> None:
             await desk.memory.brief(bad)
 
 
-async def test_an_unknown_name_without_neo4j_is_compared_with_keys_alone(desk: Desk) -> None:
-    """Who could not look for names does not say that there are none: tickers and ids are on file in the journal."""
+async def test_an_unknown_name_without_neo4j_is_compared_by_the_journal(desk: Desk) -> None:
+    """Keys and names are on file there as well."""
     markets = [facts.market(f"flu-{state}", 0) for state in ("ca", "tx")]
     await desk.know([facts.company("NVDA", 0), facts.company("MU", 0), *markets])
     settings = desk.settings.model_copy(update={"neo4j_url": f"bolt://127.0.0.1:{_refused()}"})
@@ -108,14 +108,13 @@ async def test_an_unknown_name_without_neo4j_is_compared_with_keys_alone(desk: D
         for typed, nearest in (
             ("NVDIA", {"company:NVDA"}), ("company:nvdaa", {"company:NVDA"}), ("market:mun", set()),
             ("market:flu-cb", {"market:flu-ca", "market:flu-tx"}), ("flu", {"market:flu-ca", "market:flu-tx"}),
-            ("Micron Technology", set()), ("company:flu", set()),
+            ("Micron Technology", set()), ("company:flu", set()), ("Compani MU", {"company:MU", "company:NVDA"}),
         ):  # fmt: skip
             with pytest.raises(UnknownSubject) as refusal:
                 await memory.brief(typed)
             assert set(refusal.value.nearest) == nearest, typed
             if not nearest:
-                assert "names could not be searched" in str(refusal.value)
-                assert "Nothing with a similar name" not in str(refusal.value)
+                assert "Nothing with a similar name" in str(refusal.value)
 
 
 async def test_what_is_wrong_with_a_question_is_named(desk: Desk) -> None:
@@ -124,7 +123,7 @@ async def test_what_is_wrong_with_a_question_is_named(desk: Desk) -> None:
         await desk.memory.brief("T0", clock="wall")
     with pytest.raises(BadInput, match="as_of"):
         await desk.memory.brief("T0", as_of=datetime(2026, 1, 1))  # noqa: DTZ001 - that is what is refused
-    for budget in (9, 2001):
+    for budget in (9, 30_001):
         with pytest.raises(BadInput, match="deadline_ms"):
             await desk.memory.brief("T0", deadline_ms=budget)
     with pytest.raises(BadInput, match="limit"):

@@ -22,6 +22,7 @@ from imem.memory import Memory
 from journal.actors import Action, Actor
 from journal.database import Database
 from journal.deadline import Deadline
+from journal.entry import Verdict
 from journal.errors import BudgetExceeded
 from journal.gateway import _columns
 from journal.settings import Role
@@ -29,6 +30,7 @@ from journal.statements import sql
 from kg.engine import Graph
 from kg.entries import entry_of
 from kg.lines import parse_line
+from kg.similar import update
 from recall import through
 from recall.kinds import ARMS, SUBJECT
 from recall.model import Briefing, Quality
@@ -40,6 +42,7 @@ from tests.recall import facts
 from tests.recall.conftest import Desk, patient, settings_of
 from tests.recall.facts import Line, day
 from tests.recall.test_no_look_ahead import _facts, _later
+from tests.similar.conftest import Directions
 from tests.waiting import until
 
 EXAMPLES = settings(
@@ -84,7 +87,7 @@ async def without_tiers(desk: Desk) -> AsyncIterator[Memory]:
 
 def said(briefing: Briefing) -> dict[str, Any]:
     """Return a briefing without what depends on when it was asked."""
-    found = briefing.model_dump(exclude={"took_ms", "as_of", "complete_until"})
+    found = briefing.model_dump(exclude={"took_ms", "late_ms", "as_of", "complete_until"})
     for item in found["track_records"]["items"]:
         for name in ("mean", "lower", "upper"):
             del item[name]
@@ -199,6 +202,71 @@ async def test_a_kept_answer_is_what_would_be_loaded(telling: Desk, batches: lis
                     kept, loaded = await desk.memory.brief(subject, as_of=at), await bare.brief(subject, as_of=at)
                     if {kept.mode, loaded.mode} == {"normal"}:
                         assert said(kept) == said(loaded), (subject, at)
+
+
+LINKS: dict[str, Line] = {
+    "PERFORMED": facts.performed("a0", 6),
+    "IDENTIFIED_PATTERN": {**facts.identified("p1", 6), "from": {"Analysis": "a0"}},
+    "AFFECTS_PATTERN": facts.affects("l2", 6),
+}
+"""Links that are written apart from any record and that a briefing shows something by."""
+
+
+@pytest.mark.parametrize("link", LINKS)
+async def test_a_link_alone_drops_the_answers_that_show_it(telling: Desk, link: str) -> None:
+    """Nothing else is told of: from C2 of the process that asked, and from C1."""
+    await _season(telling)
+    active = (facts.pattern("p1", 0), facts.pattern_status("p1", 1, "active"))
+    await telling.know([*active, facts.lesson("l1", 1), facts.lesson("l2", 1), facts.affects("l1", 1)])
+    before = await whole(telling.memory, "T0")
+    await shared(telling.memory)
+    assert telling.told is not None
+
+    receipts = await telling.journal.say(LINKS[link], actor=importer("links"))
+    assert [receipt.verdict for receipt in receipts] == [Verdict.NEW]
+    applier = telling.world.applier(telling.journal, written=telling.told.written)
+    await applier.drain()
+    await applier.stop()
+    # Until then an answer says that what is compared is not all there is.
+    await update(telling.journal.database, Directions(), until=NEVER, rest=0.0)
+
+    async with without_tiers(telling) as bare, patient(telling.settings) as other:
+        loaded = said(await whole(bare, "T0"))
+        assert loaded != said(before), "the link is to be seen"
+        for memory in (telling.memory, other):
+            assert said(await whole(memory, "T0")) == loaded
+
+
+RESOLUTION: Line = {
+    "record": "DebateResolution", "known_at": day(3),
+    "core": {"id": "r0", "debate_id": "b0", "winning_position": "It rises.", "winning_agent": "agent0"},
+}  # fmt: skip
+WAS_RIGHT: Line = {
+    "record": "DebateResolution", "known_at": day(6), "key": "r0",
+    "groups": {"outcome": {"accuracy_tracked": True, "outcome_correctness": 1.0}},
+}  # fmt: skip
+
+ELSEWHERE: dict[str, tuple[Line, Line]] = {
+    "what a resolution of its debate was worth": (RESOLUTION, WAS_RIGHT),
+    "a score on another subject": (facts.finding("f9", 1, probability=0.9), facts.outcome("o1", 4)),
+}
+"""What an answer shows of elsewhere: what there is before, and what is stated about that and not about the subject."""
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+async def test_what_an_answer_shows_of_elsewhere_drops_it(telling: Desk, what: str) -> None:
+    """A record beside the subject's own, and what the agents who spoke about it did on others."""
+    first, then = ELSEWHERE[what]
+    await _season(telling)
+    await telling.know([first])
+    before = await whole(telling.memory, "T0")
+
+    await telling.know([then])
+
+    async with without_tiers(telling) as bare:
+        loaded = said(await whole(bare, "T0"))
+    assert loaded != said(before), "it is to be seen"
+    assert said(await whole(telling.memory, "T0")) == loaded
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from tests.recall.conftest import Desk
 from tests.recall.facts import Line, day
 
 NOBODY = "127.0.0.1:1"
-HISTORY = {"subject_id": "company:T0", "limit": 5, "findings_limit": 5}
+HISTORY = {"subject_id": "company:T0", "limit": 5, "findings_limit": 5, "detailed": 2}
 SOON = timedelta(microseconds=1)
 AT = datetime.fromisoformat(day(5))
 

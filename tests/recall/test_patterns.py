@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import pytest
-
 from recall.model import Quality
 from tests.recall import facts
 from tests.recall.conftest import Desk
@@ -37,7 +35,6 @@ async def said(desk: Desk, at: datetime | None = None) -> tuple[list[str], int]:
     return [one.key for one in arm.items], arm.total
 
 
-@pytest.mark.spec("PF-1")
 async def test_the_best_are_found_among_very_many(desk: Desk) -> None:
     """Whatever their names are: of the subject's sector and of none, and not of another."""
     others = [pattern(f"a{nth:04}", "energy", 0.95) for nth in range(MANY)]

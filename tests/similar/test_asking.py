@@ -75,10 +75,38 @@ async def test_neighbours_with_what_was_decided(house: House, memory: Memory) ->
     found = {item.analysis.key: item for item in by_subject.items}
     assert [one.decision.key for one in found["b1"].decisions] == ["b1/decision"]
     assert (found["b1"].subject_id, found["b1"].like) == ("company:B", "a1")
-    assert [item.score for item in by_subject.items] == sorted((item.score for item in by_subject.items), reverse=True)
+    scores = [round(item.score, 2) for item in by_subject.items]
+    assert scores == sorted(scores, reverse=True)
     assert keys(await memory.similar("A", limit=1)) == keys(by_subject)[:1]
     assert "d1" in keys(await memory.similar("A", min_score=0.0))
     assert keys(await memory.similar("A", min_score=1.0)) == []
+
+
+def market(key: str, question: str, series: str | None = None) -> dict[str, Any]:
+    core = {"market_id": key, "question": question} | ({"series_id": series} if series else {})
+    return {"record": "Market", "known_at": day(0).isoformat(), "core": core}
+
+
+async def test_the_same_question_at_another_time_is_not_similar(house: House, memory: Memory) -> None:
+    """Neither of its series nor of the same words with other numbers; of equals the newest comes first."""
+    await house.say(
+        market("tx-1", "Will flu rise in Texas within week 1 of 2025-01-04?", "tx"),
+        market("tx-3", "Will it be so again?", "tx"),
+        market("tx-4", "Will flu rise in Texas within week 3 of 2025-02-15?"),
+        market("ca-1", "Will flu rise in California within week 1 of 2025-01-04?"),
+        market("ca-2", "Will flu rise in California within week 1 of 2025-01-04?"),
+        analysis("own", "market:tx-1", "near flu 1", day(1)),
+        analysis("horizon", "market:tx-4", "near flu 1", day(2)),
+        analysis("series", "market:tx-3", "near flu 1", day(2)),
+        analysis("older", "market:ca-1", "near flu 1", day(2)),
+        analysis("newer", "market:ca-2", "near flu 1", day(3)),
+    )
+    await apply(house)
+    await house.update()
+    for moment in (None, day(4)):
+        # The words of the others' question lead the test's vectors elsewhere: whatever the score.
+        arm = await memory.similar("market:tx-1", as_of=moment, min_score=0.0)
+        assert (keys(arm), arm.total) == (["newer", "older"], 2)
 
 
 async def test_briefings_show_them(house: House, memory: Memory) -> None:
@@ -116,15 +144,14 @@ async def test_as_of_a_day(house: House, memory: Memory) -> None:
         assert arm.quality is Quality.EXACT, arm.reason
         return keys(arm)
 
-    assert await asked(1.5) == []
+    assert await asked(0.5) == await asked(1.5) == []
     assert await asked(2.5) == ["b1"]
     assert set(await asked(3.5)) == {"b1", "c1"}
-    assert await asked(3.5, "recorded") == []
     arm = await memory.similar("A", as_of=day(2.5))
     assert [one.decision.key for one in arm.items[0].decisions] == ["b1/decision"]
-    with pytest.raises(UnknownSubject):
-        await memory.similar("nobody")
-    assert keys(await memory.similar("A", as_of=day(0.5))) == []
+    for unknown in (memory.similar("nobody"), asked(-1.0), asked(3.5, "recorded")):
+        with pytest.raises(UnknownSubject):
+            await unknown
 
 
 async def test_where_very_many_were_known_the_index_is_asked(
@@ -160,7 +187,7 @@ async def test_a_correction_counts_from_when_it_was_made(house: House, memory: M
 @pytest.mark.parametrize(
     "wrong",
     [{"min_score": 1.5}, {"min_score": -0.1}, {"min_score": "x"}, {"min_score": float("nan")}, {"limit": 0},
-     {"limit": 201}, {"limit": True}, {"deadline_ms": 9}, {"deadline_ms": 2001}],
+     {"limit": 201}, {"limit": True}, {"deadline_ms": 9}, {"deadline_ms": 30_001}],
 )  # fmt: skip
 async def test_bad_questions(memory: Memory, wrong: dict[str, Any]) -> None:
     with pytest.raises(BadInput) as caught:

@@ -43,6 +43,21 @@ async def test_what_means_alike_lies_near() -> None:
     assert near[0, 1] > near[0, 2] > near[0, 3] + 0.2
 
 
+async def test_a_vector_does_not_depend_on_its_batch() -> None:
+    """To the last bit: what is alike is ordered by it, and homes that were loaded in other batches must agree."""
+    texts = [" ".join([*_WORDS[: 3 + 5 * nth], f"company {nth}"]) for nth in range(40)]
+    together = await LOCAL.embed(texts, deadline=Deadline.never())
+    for batch in (texts[::-1], texts[7:20], [texts[30], texts[2], texts[30]], texts[5:6]):
+        found = await LOCAL.embed(batch, deadline=Deadline.never())
+        for text, vector in zip(batch, found, strict=True):
+            assert np.array_equal(vector, together[texts.index(text)]), text
+
+
+_WORDS = (
+    "demand for memory chips is strong while the court postponed the hearing about the river and margins of " * 20
+).split()
+
+
 async def test_only_the_beginning_counts() -> None:
     text = "The margin falls. " * 200
     long, short = await LOCAL.embed([text, text[:TEXT_CHARS]], deadline=soon())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import neo4j
@@ -20,12 +22,18 @@ from imem.local.folders import Folders, read_json
 from imem.local.process import Identity, marked
 from imem.local.state import ChildState, with_local_endpoints
 from imem.local.supervisor import LocalStack
+from imem.memory import Memory
+from journal.deadline import Deadline
+from journal.errors import ImemError
 from journal.settings import Settings
+from kg.kinds.subjects import Company
 from tests.conftest import settings_for
-from tests.stack.programs import identity_of, nothing_left, shown, supervised, sure, until
+from tests.stack.programs import identity_of, imem, nothing_left, shown, supervised, sure, until
 
 SMALL = ["postgres", "valkey"]
 ROUNDS = 100 if os.environ.get("IMEM_CHAOS") else 12
+KILLS = 20 if os.environ.get("IMEM_CHAOS") else 1
+"""How often the whole stack is killed, at a moment that is another one each time: each costs the start of Neo4j."""
 
 
 class Ledger:
@@ -132,6 +140,70 @@ def test_neo4j_and_everything_else_killed_at_once(home: Path) -> None:
         with graph(stack.settings) as driver:
             assert driver.execute_query("MATCH (l:Ledger) RETURN count(l) AS n").records[0]["n"] == 500
     assert nothing_left(home)
+
+
+@pytest.mark.spec("IF-10")
+@pytest.mark.longer
+def test_the_whole_of_imem_up_killed_at_any_moment_keeps_what_was_acknowledged(home: Path) -> None:
+    """
+    Every process gets SIGKILL together while agents record: servers, Neo4j, applier, Celery, beat and the supervisor.
+
+    The next ``imem up`` begins cleanly, each time: what was acknowledged is on file, and comes into the graph.
+    """
+    moments, recorded = random.SystemRandom(), list[str]()
+    for _ in range(KILLS):
+        started = imem(home, "up", "--detach", "--json")
+        assert started.returncode == 0, started.stderr
+        settings = with_local_endpoints(settings_for(home, actor="steward", role="human_admin"))
+        at_most_s = moments.uniform(0.0, 3.0)
+        asyncio.run(_killed_while_recording(settings, home, recorded, at_most_s))
+        until(lambda: nothing_left(home), "all of it is gone")
+    started = imem(home, "up", "--detach", "--json")
+    assert started.returncode == 0, started.stderr
+    try:
+        settings = with_local_endpoints(settings_for(home, actor="steward", role="human_admin"))
+        asyncio.run(_all_there(settings, recorded))
+    finally:
+        imem(home, "down")
+    assert recorded
+    assert nothing_left(home)
+
+
+async def _killed_while_recording(settings: Settings, home: Path, recorded: list[str], at_most_s: float) -> None:
+    """Record companies until everything is killed, some moments after the first was acknowledged."""
+    async with Memory.open(settings) as memory:
+
+        async def record() -> None:
+            while True:
+                ticker = f"C{len(recorded)}"
+                await memory.record_company(Company(ticker=ticker), deadline_ms=20_000)
+                recorded.append(ticker)
+
+        before = len(recorded)
+        recording = asyncio.create_task(record())
+        while len(recorded) == before:
+            await asyncio.sleep(0.01)
+            assert not recording.done() or recording.result()
+        await asyncio.sleep(at_most_s)  # Any moment: that is what is tried.
+        for one in [*marked(home), sure(state.running(Folders(home))).supervisor]:
+            os.kill(one.pid, signal.SIGKILL)
+        with suppress(ImemError):
+            await asyncio.wait_for(recording, 60)
+
+
+async def _all_there(settings: Settings, recorded: list[str]) -> None:
+    async with Memory.open(settings) as memory:
+        # Visible once it is applied: everything before it is as well.
+        receipt = await memory.record_company(Company(ticker="LAST"), wait_visible=True, deadline_ms=120_000)
+        assert receipt.visible
+        database = memory._stores.database
+        rows = await database.rows(
+            "SELECT key FROM record_head WHERE kind = 'Company'", deadline=Deadline.after_ms(20_000)
+        )
+        assert {row["key"] for row in rows} >= set(recorded)
+    with graph(settings) as driver:
+        found = driver.execute_query("MATCH (c:Company) RETURN c.ticker AS ticker").records
+        assert {record["ticker"] for record in found} >= set(recorded)
 
 
 def graph(settings: Settings) -> neo4j.Driver:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import neo4j
 import psycopg
 import pytest
+import redis
 from psycopg import sql
 
 from imem.local import doctor, doctor_servers, postgres, state
@@ -115,7 +116,7 @@ def test_a_healthy_installation(migrated: dict[str, str]) -> None:
 
     assert [one for one in findings if one.level is not Level.FINE] == []
     looked_at = {"settings", "permissions", "disk", "stack", "postgres", "neo4j", "stubs", "properties", "scores"}
-    looked_at |= {"similar", "valkey-working", "valkey-durable", "valkey-cache"}
+    looked_at |= {"graph", "similar", "valkey-working", "valkey-durable", "valkey-cache"}
     assert {one.about for one in findings} >= looked_at
     text = "\n".join(one.text for one in findings)
     assert "pgvector 0.8" in text
@@ -290,6 +291,21 @@ def test_events_that_the_graph_does_not_take(migrated: dict[str, str], monkeypat
     assert "imem sync replay --all" in found[0][1]
 
 
+def test_a_graph_that_is_not_this_journals(migrated: dict[str, str]) -> None:
+    """As beside a restored dump; it is no longer said that all is well."""
+    with graph(migrated) as driver:
+        driver.execute_query("CREATE (:AppliedEvent {event_id: 'of another dump', position: 7})")
+    try:
+        text, mend = only(troubles(migrated), "graph")
+    finally:
+        emptied(migrated)
+
+    assert text == "The graph holds events that the journal does not know, as after an older dump was restored."
+    assert "`imem sync status`" in mend
+    (after,) = (one for one in doctor.examine(migrated) if one.about == "graph")
+    assert "does not know" not in after.text
+
+
 def test_a_writer_that_does_not_end(migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named with its process, and no longer when it has ended; who only reads is not meant."""
     monkeypatch.setattr(doctor_servers, "LONGEST_OPEN_S", 0.0)
@@ -364,7 +380,7 @@ def test_nodes_that_the_model_would_have_refused(migrated: dict[str, str]) -> No
     """Every kind and type that the applier writes is right; what is missing or of another type is counted."""
     now = SystemClock().now()
     whole = Finding(id="whole", analysis_id="a", subject_id="company:MU", agent="bull", domain="d", statement="s",
-                    importance=1, key_drivers=["x"], probability=0.5, metric="up", target_at=now,
+                    importance=1, key_drivers=["x"], probability=0.5, metric="up", target_at=now + timedelta(days=1),
                     distribution={"a": 1})  # fmt: skip
     empty = whole.model_copy(update={"id": "empty", "key_drivers": [], "statement": "Nothing drives it."})
     story = Story().tell(whole, empty, known=now)
@@ -485,6 +501,21 @@ def test_a_cache_that_keeps_too_much_and_a_store_that_forgets(migrated: dict[str
         "It loses everything when it restarts.",
     ]
     assert only(found, "valkey-cache")[1] == "Set maxmemory and maxmemory-policy allkeys-lru."
+
+
+@pytest.mark.parametrize("role", ["working", "durable"])
+def test_a_store_that_leaves_writing_to_the_system(migrated: dict[str, str], role: str) -> None:
+    """It appends every write, and a power failure would lose far more than the second that is promised."""
+    with redis.Redis.from_url(migrated[f"IMEM_VALKEY_{role.upper()}_URL"], decode_responses=True) as client:
+        assert f"valkey-{role}" not in {about for about, _, _ in troubles(migrated)}
+        client.config_set("appendfsync", "no")
+        try:
+            text, mend = only(troubles(migrated), f"valkey-{role}")
+        finally:
+            client.config_set("appendfsync", "everysec")
+
+    assert text.endswith("(appendfsync no).")
+    assert mend == "Set appendfsync everysec."
 
 
 def test_findings_are_json_too(home: Path) -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from imem import Memory
 from imem.local import state
 from imem.local.folders import Folders, Secrets, open_log, read_json, write_private
 from imem.local.postgres import SHARED_FOR_ROOT, Postgres
 from imem.local.process import Identity
 from imem.local.state import ChildState, State, with_local_endpoints
 from imem.local.supervisor import lock, unlock
-from journal.errors import StackError
+from journal.errors import StackError, StackStarting
 from journal.settings import Settings
 from tests.stack.programs import me, shown
 
@@ -175,6 +176,23 @@ def test_addresses_come_from_a_running_stack_alone(tmp_path: Path) -> None:
 
     assert shown(found.neo4j_password) == "pw3"
     assert shown(found.postgres_admin_url) == URLS["postgres_admin_url"]
+
+
+async def test_a_stack_that_is_starting_is_waited_for_and_no_wrong_setting(tmp_path: Path) -> None:
+    """While it starts its servers have no addresses yet: whoever opens the memory may simply try again."""
+    folders = Folders(tmp_path)
+    settings = Settings.read({}, home=tmp_path)
+    early = {name: url for name, url in URLS.items() if not name.startswith("neo4j")}
+    for endpoints in ({}, early):
+        state.write(folders, State(me(), endpoints=endpoints))
+        with pytest.raises(StackStarting, match="is starting") as starting:
+            async with Memory.open(settings):
+                pass
+        assert starting.value.retryable
+
+    # All of them are known before all of them answer: that is enough to go on.
+    state.write(folders, State(me(), endpoints=URLS))
+    assert with_local_endpoints(settings).neo4j_url == URLS["neo4j_url"]
 
 
 def test_a_server_named_by_url_is_not_mixed_with_the_stacks(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from imem.local import jars
 from imem.local.folders import file_error, trim_log
@@ -44,6 +45,42 @@ def test_a_full_disk_is_said_and_nothing_is_left(home: Path, family: str) -> Non
         with pytest.raises(StackError, match=r"The disk that holds .* is full. Free some space there"):
             LocalStack(settings_for(disk / "stack"), servers={family}, workers=False).start()
         assert nothing_left(disk / "stack")
+
+
+def test_a_damaged_file_of_writes_is_named_and_moving_it_aside_mends_the_start(home: Path) -> None:
+    """One that is cut short loses its last write alone; bytes that are wrong in its midst are no reason to guess."""
+    settings = settings_for(home)
+
+    def started() -> LocalStack:
+        return LocalStack(settings, servers={"valkey"}, workers=False)
+
+    with started() as stack:
+        assert stack.settings.valkey_working_url is not None
+        with redis.Redis.from_url(stack.settings.valkey_working_url.get_secret_value()) as client:
+            for number in range(100):
+                client.set(f"key-{number}", "x" * 50)
+    folder = home / "valkey" / "working" / "appendonlydir"
+    (written,) = folder.glob("*.incr.aof")
+    content = written.read_bytes()
+
+    written.write_bytes(content[:-10])
+    with started() as stack:
+        assert stack.settings.valkey_working_url is not None
+        with redis.Redis.from_url(stack.settings.valkey_working_url.get_secret_value()) as client:
+            assert client.dbsize() == 99
+
+    middle = len(content) // 2
+    written.write_bytes(content[:middle] + b"\xff" * 40 + content[middle + 40 :])
+    with pytest.raises(StackError, match="file of writes of valkey-working is damaged") as refused:
+        started().start()
+    assert str(folder) in str(refused.value)
+    assert "Move that folder aside" in refused.value.mend
+
+    folder.rename(home / "aside")
+    with started() as stack:
+        assert stack.settings.valkey_working_url is not None
+        with redis.Redis.from_url(stack.settings.valkey_working_url.get_secret_value()) as client:
+            assert client.dbsize() == 0
 
 
 def test_a_folder_that_may_not_be_written_is_named(home: Path) -> None:

@@ -238,6 +238,26 @@ async def test_a_damaged_copy_is_passed_over_and_a_damaged_row_refused(desk: Des
         await snapshots(desk).read(taken.snapshot_id, deadline=soon())
 
 
+@pytest.mark.spec("SY-11")
+async def test_a_copy_counts_only_where_it_is_what_postgres_says(desk: Desk, light_stack: Any) -> None:
+    """One that is whole by its own hash, of another moment say, is passed over and replaced: all read the same."""
+    ann, _ = await two(desk)
+    await ann.publish(desk.finding("ann", id="f-a"))
+    taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
+    assert taken.snapshot_id is not None
+    copy = memory_snapshot(taken.snapshot_id)
+    with bare_client(url_of(light_stack, "durable")) as bare:
+        kept = bare.hgetall(copy)
+        other = orjson.dumps({**orjson.loads(kept[b"body"]), "records": []}, option=orjson.OPT_SORT_KEYS)
+        bare.hset(copy, mapping={"body": other, "sha256": hashlib.sha256(other).hexdigest()})
+
+        found = await snapshots(desk).read(taken.snapshot_id, deadline=soon())
+
+        assert [one["node"] for one in found.body["records"]] == ["Finding/f-a"]
+        assert hashlib.sha256(orjson.dumps(found.body, option=orjson.OPT_SORT_KEYS)).hexdigest() == taken.sha256
+        assert bare.hgetall(copy) == kept
+
+
 async def test_a_copy_serves_while_postgres_is_away_and_says_so(desk: Desk) -> None:
     ann, _ = await two(desk)
     await ann.publish(desk.finding("ann", id="f-a"))

@@ -192,10 +192,14 @@ def test_it_comes_without_the_broker_as_well(
     assert (rounds[FLUSH].work, rounds[SYNC_GATES].work) == (flush_once, attend_once)
 
 
-def test_beat_asks_for_it(light_stack: Any) -> None:
-    schedule = make_app(light_stack.settings).conf.beat_schedule
+@pytest.mark.spec("SY-16")
+@pytest.mark.parametrize(("priority", "every_s"), [(True, 5.0), (False, 300.0)])
+def test_beat_asks_for_it(light_stack: Any, *, priority: bool, every_s: float) -> None:
+    """What is published is pushed within seconds, or in the cycle where tiers do not count."""
+    settings = light_stack.settings.model_copy(update={"sync_priority": priority})
+    schedule = make_app(settings).conf.beat_schedule
 
     assert schedule["sync_gates"]["task"] == SYNC_GATES
     assert schedule["sync_gates"]["schedule"] == 60.0
     assert schedule["flush"]["task"] == FLUSH
-    assert schedule["flush"]["schedule"] == 5.0
+    assert schedule["flush"]["schedule"] == every_s

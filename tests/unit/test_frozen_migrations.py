@@ -28,6 +28,11 @@ FROZEN: Final = {
     "018_half_vectors.sql": "c58297d7a064ea94f4aedcc2de9666fac543a0748af8f367bc7287f2d2f671ec",
     "019_new_ones_first.sql": "73626542d629b6b1091b50a7f10eb41c1907fd1e0d178cc91af6ac65e1747407",
     "020_cheaper_saves.sql": "391d396fb3ee4639bae9a531f7dba2c2cf01570f3652b090ca9ebbed7cead6d4",
+    "021_journal_clock.sql": "d90916d899e7b2c8cf317ad3ba7961b76d7f9325da407110c2e58e9124d38f41",
+    "022_skill.sql": "3e634a9b5dcb8de9fbdeac9c77a5617a1924b46baf03a482c496faccee3252bc",
+    "023_journal_identity.sql": "23152a01c15265c153b9bad919b515feda4919dc964ef91918540fca66a20d73",
+    "024_names_of_subjects.sql": "397fa81c0ba3c98e8c9efea0b5b579109e3fe0d8259c3b57a1ad8d1b3b144b83",
+    "025_stances.sql": "825a876b59e2f3a69e28b66986c0867f45ae122385ba7dfdb064dc1b470b8ec9",
     "001_constraints.cypher": "4632e73a333e11a0e64ff605e66d12f909e128989b5f038ec7cbc8fc6fa5149e",
     "002_indexes.cypher": "5bc68af213de32c731455fe28b851856df7453c5285b89ab40e884c934278c0c",
 }

@@ -4,6 +4,7 @@ import copy
 import hashlib
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from journal.canonical import canonical_json, content_hash
+from journal.errors import SettingsError
 from kg.catalog import subject_id_of, subject_ref
 from kg.fields import JsonObject, moment_text, parse_json_object, parse_moment
-from kg.metrics import Metric, SettlingKind, metric_of, metrics, register
+from kg.metrics import Metric, SettlingKind, metric_of, metrics, prefer, read_metrics, register
 from kg.model import Analysis, Company, Finding, Outcome, Recommendation
 
 
@@ -25,7 +27,10 @@ def test_equal_contents_have_equal_bytes() -> None:
     assert content_hash({"a": 1}) != content_hash({"a": 1.0})
 
 
-@given(st.datetimes(timezones=st.just(UTC)), st.integers(-14 * 60, 14 * 60))
+@given(
+    st.datetimes(datetime(1800, 1, 1), datetime(2299, 12, 31), timezones=st.just(UTC)),  # noqa: DTZ001 - the zone is drawn
+    st.integers(-14 * 60, 14 * 60),
+)
 def test_one_moment_has_one_text(moment: datetime, minutes: int) -> None:
     try:
         elsewhere = moment.astimezone(timezone(timedelta(minutes=minutes)))
@@ -124,6 +129,51 @@ def test_users_add_metrics() -> None:
     finally:
         _restore(before)
     assert metric_of("unit_sales") is None
+
+
+def test_a_file_of_metrics_comes_first(tmp_path: Path) -> None:
+    """Another tolerance for a price target, a unit where we have none, and a metric of one's own; ours stay behind."""
+    file = tmp_path / "metrics.toml"
+    file.write_text(
+        "[[metric]]\nmatch = '^price_target$'\nkind = 'value'\ntolerance = 0.05\nunit = 'EUR'\n"
+        "[[metric]]\nmatch = '^churn$'\nkind = 'value'\ntolerance = 0.1\nmeaning = 'customers lost'\n"
+    )
+    before = list(metrics())
+    assert metric_of("price_target") == before[2]
+    try:
+        prefer(read_metrics(file))
+        prefer(read_metrics(file))
+
+        assert metric_of("price_target") == Metric("^price_target$", "value", 0.05, "EUR")
+        assert metric_of("close") == before[2]
+        assert metric_of("churn") is not None
+        assert [metric.match for metric in metrics()][:3] == ["^price_target$", "^churn$", before[0].match]
+    finally:
+        prefer(())
+    assert list(metrics()) == before
+    assert metric_of("churn") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[metric]]\nmatch = '^x$'\nkind = 'value'", "number 1.*tolerance"),
+        ("[[metric]]\nmatch = '('\nkind = 'binary'", "number 1"),
+        ("[[metric]]\nmatch = '^x$'\nkind = 'level'", "number 1.*kind"),
+        ("[[metric]]\nmatch = '^x$'\nkind = 'binary'\ncolour = 'red'", "number 1.*colour"),
+        ("[metric]\nmatch = '^x$'", "tables"),
+        ("tolerance = 0.2", "tables"),
+        ("[[metric", "cannot be read"),
+    ],
+)
+def test_a_wrong_file_of_metrics_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(text)
+
+    with pytest.raises(SettingsError, match=f"(?s){said}"):
+        read_metrics(file)
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_metrics(tmp_path / "none.toml")
 
 
 def _restore(before: list[Metric]) -> None:

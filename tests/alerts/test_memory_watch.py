@@ -1,0 +1,133 @@
+"""A Valkey that fills up: people are told at 80 %, the mode and the doctor say when it is full."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import redis
+from pydantic import SecretStr
+
+from checkpoints.alert_tasks import WATCH_MEMORY, WATCH_MEMORY_EVERY_S
+from checkpoints.memory_watch import watch_memory
+from imem.celery_app import make_app
+from imem.health import look
+from imem.local import doctor_servers
+from imem.local.finding import Level
+from imem.stores import Stores, valkeys_of
+from imem.workers.celery import regular_rounds
+from journal.clock import SystemClock
+from journal.memory_use import MemoryUse
+from journal.modes import Health, Mode
+
+from .conftest import NEVER, Desk
+
+FILLING = 32 << 20
+"""Bytes beside which what a connection needs counts for nothing."""
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "policy", "high", "full"),
+    [
+        (79, 100, "noeviction", False, False),
+        (80, 100, "noeviction", True, False),
+        (99, 100, "noeviction", True, True),
+        (100, 100, "allkeys-lru", False, False),
+        (100, 0, "noeviction", False, False),
+    ],
+)
+def test_how_full_a_server_is(used: int, limit: int, policy: str, high: bool, full: bool) -> None:  # noqa: FBT001
+    """Forgetting is how a cache works, and without a limit nothing is known."""
+    use = MemoryUse.of(
+        {"used_memory": used + 7, "mem_not_counted_for_evict": 7, "maxmemory": limit, "maxmemory_policy": policy}
+    )
+    assert (use.high, use.full) == (high, full)
+
+
+class Filled:
+    """The durable Valkey of the tests under a limit of its own."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+
+    def up_to(self, share: float) -> None:
+        """Hold so much of the limit, which is set to what that makes it: an allocator gives more than is asked for."""
+        if not self.client.exists("filling"):
+            self.client.config_set("maxmemory", 0)
+            # Made by the server: what a large command takes on its way counts until a moment after it.
+            self.client.setrange("filling", FILLING - 1, b"x")
+        use = MemoryUse.of(self.client.info("memory"))
+        self.client.config_set("maxmemory", int(use.used_bytes / share))
+
+
+@pytest_asyncio.fixture
+async def durable(light_stack: Any) -> AsyncIterator[Filled]:
+    with redis.Redis.from_url(light_stack.settings.valkey_durable_url.get_secret_value()) as client:
+        limit = client.config_get("maxmemory")["maxmemory"]
+        try:
+            yield Filled(client)
+        finally:
+            client.config_set("maxmemory", limit)
+            client.delete("filling")
+
+
+async def _open(desk: Desk) -> list[tuple[str, str]]:
+    rows = await desk.rows("SELECT kind, severity FROM workflow.alert WHERE closed_at IS NULL ORDER BY raised_at")
+    return [(row["kind"], row["severity"]) for row in rows]
+
+
+HIGH, FULL = ("VALKEY_MEMORY_HIGH", "HIGH"), ("VALKEY_MEMORY_FULL", "CRITICAL")
+
+
+async def test_people_are_told_once_before_it_is_full_and_once_when_it_is(
+    light_stack: Any, desk: Desk, durable: Filled
+) -> None:
+    """One alert a level however often it is looked at, and by two processes at once; over when it has fallen below."""
+    urls = valkeys_of(light_stack.settings)
+    found = []
+    for share in (0.5, 0.83, 0.83, 0.995, 0.995, 0.97, 0.83, 0.78, 0.5):
+        durable.up_to(share)
+        await asyncio.gather(*(watch_memory(desk.database, urls, deadline=NEVER) for _ in range(2)))
+        found.append(await _open(desk))
+    assert found == [[], [HIGH], [HIGH], [HIGH, FULL], [HIGH, FULL], [HIGH, FULL], [HIGH], [HIGH], []]
+    reasons = await desk.rows("SELECT payload ->> 'reason' AS reason FROM workflow.alert")
+    assert all("The durable Valkey holds" in row["reason"] for row in reasons)
+
+
+async def test_a_valkey_that_is_away_raises_no_alert_about_memory(light_stack: Any, desk: Desk) -> None:
+    """The others are looked at all the same."""
+    urls = {**valkeys_of(light_stack.settings), "working": "redis://127.0.0.1:1"}
+    assert set(await watch_memory(desk.database, urls, deadline=NEVER)) == {"durable", "cache"}
+    assert await _open(desk) == []
+
+
+async def test_a_full_valkey_is_no_normal_mode_and_broken_for_the_doctor(
+    light_stack: Any, desk: Desk, durable: Filled
+) -> None:
+    """It answers, and takes nothing: writes are degraded, and the finding says what to do."""
+    settings = light_stack.settings.model_copy(
+        update={"postgres_url": SecretStr(desk.url), "neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": None}
+    )
+    role = next(role for role in doctor_servers.ROLES if role.name == "durable")
+    said = {}
+    for share in (0.5, 0.9, 1.0):
+        durable.up_to(share)
+        async with Stores.open(settings) as stores:
+            health = await look(stores)
+        assert health.durable
+        assert health.full == (("durable",) if share == 1.0 else ())
+        findings = doctor_servers.valkey(settings, role, SystemClock())
+        said[share] = [one.level for one in findings if "full" in one.text]
+    assert said == {0.5: [], 0.9: [Level.WEAK], 1.0: [Level.BROKEN]}
+    assert Health(full=("durable",)).mode is Mode.DEGRADED_WRITE
+
+
+def test_it_is_looked_at_every_half_minute_also_without_the_broker(light_stack: Any) -> None:
+    """A full broker takes no task: the worker's processes look by themselves."""
+    schedule = make_app(light_stack.settings).conf.beat_schedule
+    assert schedule["watch_memory"]["task"] == WATCH_MEMORY
+    assert schedule["watch_memory"]["schedule"] == WATCH_MEMORY_EVERY_S == 30.0
+    assert WATCH_MEMORY in {one.name for one in regular_rounds(light_stack.settings)}

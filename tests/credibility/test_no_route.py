@@ -1,0 +1,185 @@
+"""No agent raises its own record, nor changes what others are measured against, by any route there is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+
+from credibility.reconcile import MISMATCH, reconcile
+from credibility.track_record import TrackRecord, track_records
+from imem.recording import prepare, record, refusal_of
+from journal.actors import Actor
+from journal.deadline import Deadline
+from journal.errors import BadInput, PermissionDenied
+from journal.settings import Role
+from kg.asof import AsOf
+from kg.lines import parse_line
+
+from .conftest import HALFLIFE, World, agent, cites, corrected, finding, outcome
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+ANN = Actor("ann", Role.AGENT)
+BASE = Actor("base", Role.AGENT)
+ENGINE = Actor("engine", Role.LEARNING_ENGINE)
+PERSON = Actor("eve", Role.HUMAN_ADMIN)
+
+
+def day(number: float) -> datetime:
+    return START + timedelta(days=number)
+
+
+def unstated(line: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return *line* without a time, as an agent states it."""
+    return {name: value for name, value in line.items() if name != "known_at"} | more
+
+
+async def say(world: World, line: dict[str, Any], actor: Actor) -> str:
+    """Return what became of a line: its verdict, or why it was not taken."""
+    try:
+        prepared = prepare(parse_line(orjson.dumps(line), needs_known_at=False))
+        (receipt,) = await record(world.gateway, [prepared], actor=actor, deadline=Deadline.never())
+    except (BadInput, PermissionDenied) as error:
+        return type(error).__name__
+    refused = refusal_of(receipt.verdict, prepared.line)
+    return receipt.verdict.value if refused is None else type(refused).__name__
+
+
+async def standing(world: World) -> list[TrackRecord]:
+    """Return every record, with what has been settled, as of a day after all that is said."""
+    await world.settle()
+    pairs = [(name, "flu") for name in ("ann", "base", "bob")]
+    answer = await track_records(world.database, pairs, AsOf(LATER), halflife_years=HALFLIFE, deadline=Deadline.never())
+    return list(answer.records)
+
+
+async def season(world: World) -> None:
+    """Twenty weeks: ann is wrong throughout, bob is right, and a baseline has a say."""
+    await world.say(agent("base", day(0), "baseline"), agent("ann", day(0), "model"), agent("bob", day(0), "model"))
+    for number in range(1, 21):
+        subject = {"subject_id": f"market:{number}"}
+        target = day(7 * number)
+        for name, probability in (("ann", 0.2), ("base", 0.5 + number / 100), ("bob", 0.9)):
+            line = finding(f"{name}-{number}", target - timedelta(days=5), target, agent=name, **subject)
+            line["core"]["probability"] = probability
+            await world.say(line)
+        await world.say(outcome(f"o{number}", target + timedelta(days=2), target, 1.0, **subject))
+
+
+FIRST = {"subject_id": "market:1"}
+CREDIBILITY = {"id": "ann/flu", "agent_id": "ann", "domain": "flu"}
+SCORE = {"sample_size": 99, "last_updated": "2026-01-01T00:00:00Z", "decay_halflife_years": 0.001}
+DECISION = {
+    "id": "d", "subject_id": "market:1", "type": "t", "agents_involved": ["ann"], "decided_at": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+
+ROUTES: list[tuple[str, Actor, dict[str, Any], str]] = [
+    ("its score", ANN, {"record": "AgentCredibility", "core": CREDIBILITY, "groups": {"score": SCORE}}, "BadInput"),
+    ("itself a baseline", ANN, unstated(agent("ann", day(0), "baseline")), "PermissionDenied"),
+    ("itself an ensemble", ANN, unstated(agent("ann", day(0), "ensemble")), "PermissionDenied"),
+    ("itself a human", ANN, unstated(agent("ann", day(0), "human")), "PermissionDenied"),
+    ("another a baseline", ANN, unstated(agent("bob", day(0), "baseline")), "PermissionDenied"),
+    ("a new baseline, by an engine", ENGINE, unstated(agent("bob", day(0), "baseline")), "PermissionDenied"),
+    ("the baseline none, by itself", BASE, unstated(agent("base", day(0), "model")), "changed"),
+    ("an outcome", ANN, unstated(outcome("lie", day(0), day(7), 0.0, vintage=9, **FIRST)), "PermissionDenied"),
+    ("an outcome, by an engine", ENGINE, unstated(outcome("lie", day(0), day(7), 0.0, **FIRST)), "PermissionDenied"),
+    ("an outcome of its own", ANN, unstated(outcome("own:ann/lie", day(0), day(7), 0.0, vintage=9, **FIRST)), "new"),
+    ("the outcome that stands", ANN, unstated(outcome("o1", day(0), day(7), 0.0, **FIRST)), "PermissionDenied"),
+    ("a claim when it shows", ANN, unstated(finding("late", day(0), day(7), probability=0.99, **FIRST)), "BadInput"),
+    ("a claim in the past", ANN, finding("past", day(1), day(7), probability=0.99, **FIRST), "PermissionDenied"),
+    ("another claim", ANN, unstated(finding("ann-1", day(0), day(7), probability=0.9, **FIRST)), "CoreConflict"),
+    ("a correction", ANN, unstated(corrected(finding("ann-1", day(2), day(7), probability=0.9, **FIRST), day(3))),
+     "PermissionDenied"),
+    ("how a question ended", ANN, {"record": "Market", "key": "1", "groups": {
+        "resolution": {"resolved_at": "2024-01-09T00:00:00Z", "resolution": "no"}}}, "PermissionDenied"),
+    ("a verdict", ANN, {"record": "Decision", "core": DECISION, "groups": {"outcome": {"outcome": "success"}}},
+     "BadInput"),
+    ("a decision of others", ANN, {"record": "Decision", "core": {**DECISION, "agents_involved": ["ann", "bob"]}},
+     "PermissionDenied"),
+    ("words of another", ANN, unstated(finding("bobs", day(0), LATER, agent="bob", probability=0.1, **FIRST)),
+     "PermissionDenied"),
+    ("a citation in another's", ANN, unstated(cites("bobs decision", "late", day(0))), "PermissionDenied"),
+]  # fmt: skip
+
+
+@pytest.mark.spec("AC-3")
+async def test_nothing_that_an_agent_states_moves_a_record(world: World) -> None:
+    """Each route is refused or has no effect: every record is what it was, to the bit, and so it is computed anew."""
+    await season(world)
+    before = await standing(world)
+    assert [one.kind for one in before] == ["model", "model", "baseline"]
+    assert [one.reference for one in before] == ["baselines", "baselines", None]
+
+    told = {name: await say(world, line, actor) for name, actor, line, _ in ROUTES}
+
+    assert told == {name: expected for name, _, _, expected in ROUTES}
+    assert await standing(world) == before
+    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    assert report.differing == 0
+    assert await standing(world) == before
+
+
+async def test_the_true_outcome_is_never_a_conflict(world: World) -> None:
+    """Whatever an agent stated before about the question: a person's outcome and an import's are new, and settle."""
+    await season(world)
+    await world.say(finding("open", day(150), day(160), probability=0.9, **FIRST))
+    for key in ("o/truth", "own:ann/o/truth"):
+        await say(world, unstated(outcome(key, day(0), day(160), 0.0, **FIRST)), ANN)
+
+    assert await say(world, unstated(outcome("o/truth", day(0), day(160), 1.0, **FIRST)), PERSON) == "new"
+
+    await world.settle()
+    [score] = await world.rows("SELECT outcome_id, y FROM agent_outcome WHERE finding_id = 'open'")
+    assert (score["outcome_id"], score["y"]) == ("o/truth", 1)
+
+
+async def test_what_an_agent_once_said_it_was_counts_for_nothing(world: World) -> None:
+    """In a journal from before the rule an agent may have called itself a baseline: it is nobody's reference."""
+    await season(world)
+    before = await standing(world)
+    await world.say(unstated(agent("bob", day(0), "baseline")), actor=Actor("bob", Role.AGENT))
+
+    assert await standing(world) == before
+
+
+@pytest.mark.spec("AC-3")
+async def test_a_direct_connection_writes_no_fact_and_what_it_changes_is_found(world: World) -> None:
+    """
+    The application's role cannot touch what records follow from; what follows from it is put right, and told.
+
+    Scores and records themselves it can change for as long as pipelines have no role of their own.
+    """
+    await season(world)
+    before = await standing(world)
+    stored = [await world.rows(f"SELECT * FROM {name} ORDER BY 1, 2, 3, 4") for name in ("agent_outcome", "track_step")]
+    forbidden = [
+        "UPDATE event SET payload = '{}'",
+        "DELETE FROM event WHERE kind = 'record.Outcome'",
+        "INSERT INTO event (event_id) VALUES (gen_random_uuid())",
+        "UPDATE record_head SET hash = ''",
+        "DELETE FROM record_head",
+        "UPDATE record_history SET imported = true",
+        "INSERT INTO record_history SELECT * FROM record_history LIMIT 1",
+        "UPDATE reconciliation_report SET differing = 0",
+        "DELETE FROM reconciliation_report",
+        "UPDATE memory_access_audit SET authorized = true",
+    ]
+    with psycopg.connect(world.url, autocommit=True) as conn:
+        for statement in forbidden:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                conn.execute(statement)
+        conn.execute("UPDATE agent_outcome SET y = 1, brier = 0 WHERE agent = 'ann'")
+        conn.execute("UPDATE track_step SET successes = weight, correct = scored WHERE agent = 'ann'")
+
+    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+
+    assert report.findings == {f"ann-{number}" for number in range(1, 21)}
+    assert await standing(world) == before
+    again = [await world.rows(f"SELECT * FROM {name} ORDER BY 1, 2, 3, 4") for name in ("agent_outcome", "track_step")]
+    timeless = [[{k: v for k, v in row.items() if k != "scored_at"} for row in rows] for rows in (*stored, *again)]
+    assert timeless[:2] == timeless[2:]
+    assert len(await world.rows("SELECT FROM workflow.alert WHERE kind = %s", MISMATCH)) == 1

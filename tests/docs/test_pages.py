@@ -1,0 +1,224 @@
+"""Every command and every program of the documentation, run as it stands there, page by page from top to bottom."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import psycopg
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from imem.commands import demo
+from imem.local import state
+from imem.local.folders import Folders
+from journal.settings import Settings
+from tests.conftest import KEPT, temporary_home
+from tests.docs.pages import ROOT, RUN, Block, blocks, pages, unlike
+from tests.stack.programs import until
+
+LAST: Final = ("docs/how-to/look-after-the-stack.md", "docs/how-to/restore.md", "docs/tutorial/first-briefing.md")
+"""Pages that stop the stack: they come last, so that it is started seldom."""
+
+STARTS: Final = LAST[:2]
+"""Pages that start it again."""
+
+REASONS: Final = {
+    "installs": 8,
+    "another server": 8,
+    "starts in the foreground": 4,
+    "takes minutes": 4,
+    "a fragment": 4,
+}
+"""Why a block may not be run, and how many may say so at most."""
+
+PATIENCE_S: Final = 300.0
+
+BIN: Final = Path(sys.executable).parent
+
+
+@dataclass
+class Reader:
+    """
+    Somebody who does what a page says.
+
+    Attributes:
+        folder: where they type.
+        env: what they have set.
+    """
+
+    folder: Path
+    env: dict[str, str]
+    done: list[str] = field(default_factory=list)
+
+    def types(self, command: str, code: int, shown: list[str], place: str) -> None:
+        """Type a command into a shell; what it sets stays set."""
+        left = self.folder / ".environment"
+        # What a person sets in their shell is there for the next command as well.
+        script = f"set -a\n{command}\ncode=$?\nenv -0 > {left}\nexit $code\n"
+        run = subprocess.run(
+            ["bash", "-c", script], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        said = f"{place}: $ {command}\n{run.stdout}{run.stderr}"
+        assert run.returncode == code, said
+        assert "Traceback" not in run.stderr, said
+        assert unlike(shown, run.stdout + run.stderr) == [], said
+        self.env = dict(pair.partition("=")[::2] for pair in left.read_text().split("\0") if pair)
+        self.done.append(command)
+
+    def runs(self, block: Block) -> None:
+        """Run a program as a script of its own."""
+        script = self.folder / "script.py"
+        script.write_text(block.text)
+        run = subprocess.run(
+            [sys.executable, str(script)], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert run.returncode == 0, f"{block.place}\n{run.stdout}{run.stderr}"
+
+    def asks(self, block: Block) -> None:
+        """Have Postgres answer, as the application."""
+        settings = state.with_local_endpoints(Settings.read(self.env))
+        assert settings.postgres_url is not None
+        with psycopg.connect(settings.postgres_url.get_secret_value(), autocommit=True) as connection:
+            for statement in block.text.split(";\n"):
+                if statement.strip():
+                    connection.execute(statement.encode())
+
+
+@dataclass
+class Home:
+    """A home with a stack that runs and holds the examples."""
+
+    env: dict[str, str]
+
+    def up(self) -> None:
+        """See to it that the stack runs."""
+        if state.running(Folders(Path(self.env["IMEM_HOME"]))) is None:
+            imem(self.env, "up", "--detach")
+        # What a page before has recorded is no reason for this one to find the memory behind.
+        imem(self.env, "sync", "status", "--wait", "600")
+
+
+def imem(env: Mapping[str, str], *words: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "imem", *words], env=env, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, f"imem {' '.join(words)}\n{run.stdout}{run.stderr}"
+
+
+def compared(env: Mapping[str, str]) -> bool:
+    """Whether the worker has made up its mind about what is alike: until then an answer says that it is not whole."""
+    asked = [sys.executable, "-m", "imem", "similar", "MU"]
+    return subprocess.run(asked, env=env, cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    """Start a stack once, with an example loaded."""
+    with temporary_home() as folder:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_") or name in KEPT}
+        env |= {"IMEM_HOME": str(folder / "home"), "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        # However busy the machine is, a page's answers are whole.
+        env |= {"IMEM_POSTGRES_POOL_SIZE": "4", "COLUMNS": "120", "IMEM_DEADLINE_MS": "30000"}
+        try:
+            imem(env, "up", "--detach")
+            imem(env, "load", str(ROOT / "examples" / "trading_desk" / "trading_desk.jsonl.gz"))
+            until(partial(compared, env), "analyses have been compared")
+            yield Home(env)
+        finally:
+            imem(env, "down", "--purge", "--yes")
+
+
+def _ordered() -> Iterator[ParameterSet]:
+    found = pages()
+    for page in (*(page for page in found if page not in LAST), *(page for page in LAST if page in found)):
+        if any(block.language in RUN for block in blocks(page)):
+            # What starts a stack several times takes minutes, and what it rests on is tested by itself as well.
+            yield pytest.param(page, marks=[pytest.mark.e2e] if page in STARTS else [], id=page)
+
+
+@pytest.mark.parametrize("page", list(_ordered()))
+def test_page_runs_from_top_to_bottom(home: Home, page: str, tmp_path: Path) -> None:
+    """Commands end as they should and print what is shown; programs run; files are what their names say."""
+    home.up()
+    reader = Reader(tmp_path, dict(home.env))
+    (tmp_path / ".venv").symlink_to(BIN.parent)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for block in blocks(page):
+        if block.marker == "not run":
+            continue
+        if block.marker == "file":
+            path = tmp_path / block.value
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+        elif block.language == "console":
+            commands = block.commands
+            for number, (command, shown) in enumerate(commands, 1):
+                last = number == len(commands)
+                code = int(block.value) if block.marker == "exit" and last else 0
+                reader.types(command, code, shown, block.place)
+        elif block.language == "python":
+            reader.runs(block)
+        elif block.language == "sql":
+            reader.asks(block)
+
+
+def test_what_is_not_run_has_a_reason_and_is_little() -> None:
+    """The reasons are few and counted; a block in a language that is run has a marker or is run."""
+    found = [block for page in pages() for block in blocks(page)]
+    reasons = Counter(block.value for block in found if block.marker == "not run")
+
+    assert set(reasons) <= set(REASONS)
+    assert {reason: count for reason, count in reasons.items() if count > REASONS[reason]} == {}
+    run = [block for block in found if block.language in RUN and not block.marker.startswith("not")]
+    assert len(run) > 3 * sum(reasons.values()) / 2
+    assert [block.place for block in run if block.language == "console" and not block.commands] == []
+
+
+def test_other_blocks_are_what_they_say() -> None:
+    """JSON is JSON, line by line where it is lines; TOML is TOML."""
+    for block in (block for page in pages() for block in blocks(page)):
+        if block.language == "toml":
+            tomllib.loads(block.text)
+        elif block.language in {"json", "jsonl"}:
+            try:
+                json.loads(block.text)
+            except ValueError:
+                for line in block.text.splitlines():
+                    json.loads(line)
+
+
+def test_the_demo_names_what_the_examples_hold() -> None:
+    """What it tells people to try next, in the README as well."""
+    named = {"company:ORCL", "trading_desk:MU-20260602/research", "FluSight-ensemble"}
+    lines = [command for command, _ in demo.NEXT]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert [sum(name in line for name in named) for line in lines] == [1, 1, 1]
+    assert [line for line in lines if line not in readme] == []
+    held = ""
+    for name in demo.EXAMPLES:
+        with gzip.open(ROOT / "examples" / name / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
+            held += file.read()
+    assert [name for name in named if f'"{name}"' not in held] == []
+
+
+def test_output_is_compared_loosely_and_not_blindly() -> None:
+    """What is left out may be anything; what is shown must be there, in order."""
+    printed = "a 1 b\nmore\n  c   d\n"
+
+    assert unlike(["a … b", "…", "c d"], printed) == []
+    assert unlike(["c d", "a … b"], printed) == ["a … b"]
+    assert unlike(["x"], printed) == ["x"]

@@ -1,0 +1,169 @@
+"""A writer that is stopped between its write and COMMIT delays others for seconds, not for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from imem.loading import Counts, Loader
+from imem.memory import Memory
+from imem.reading import Batch, Refused, Source, sources_of
+from imem.stores import Stores
+from journal.database import LONGEST_TRANSACTION_S, Database
+from journal.deadline import Deadline
+from journal.errors import OutcomeUnknown, PostgresUnavailable
+from journal.pool import LONGEST_IDLE_S
+from journal.settings import Role
+from kg.model import Company
+from kg.similar import sole
+from tests.load.conftest import KNOWN, Desk
+
+STOPPING = """
+import asyncio, os, signal, sys
+from journal import database
+from imem.memory import Memory
+from kg.model import Company
+
+async def main():
+    async with Memory.open() as memory:
+        plain = database.Connection.execute
+
+        async def stopped(self, query, *rest, **named):
+            answer = await plain(self, query, *rest, **named)
+            if "imem_append_v1" in str(query):
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return answer
+
+        database.Connection.execute = stopped
+        await memory.record_company(Company(ticker="FROZEN"))
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def stopped_writer(desk: Desk) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a writer of the desk's actor until it stands still between its append and COMMIT."""
+    with subprocess.Popen([sys.executable, "-c", STOPPING], env=desk.environment, stderr=subprocess.PIPE) as process:
+        try:
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status), f"it ended with {status} instead of standing still"
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+async def test_a_stopped_writer_holds_its_actor_and_the_horizon_for_seconds(desk: Desk) -> None:
+    """The server ends its transaction: the actor's next write goes through, and the horizon moves on."""
+    desk = desk.as_role(Role.HUMAN_ADMIN, "head-of-research")
+    database = Database(desk.url)
+    try:
+        with stopped_writer(desk):
+            begun = time.monotonic()
+            held = (await database.named("safe_horizon", deadline=Deadline.after_ms(5_000)))[0]
+            async with Memory.open(desk.settings) as memory:
+                receipt = await memory.record_company(Company(ticker="NEXT"), deadline_ms=LONGEST_IDLE_S * 6_000)
+            waited_s = time.monotonic() - begun
+            moved = (await database.named("safe_horizon", deadline=Deadline.after_ms(5_000)))[0]
+    finally:
+        await database.close()
+
+    assert receipt.durable
+    assert waited_s > 1, "the writer held nothing"
+    assert receipt.recorded_at is not None
+    assert held["horizon"] < receipt.recorded_at
+    assert (moved["now"] - moved["horizon"]).total_seconds() < waited_s or moved["horizon"] > held["horizon"]
+    assert desk.rows("SELECT record_key FROM event") == [("NEXT",)]
+
+
+async def test_a_writer_that_wakes_up_too_late_is_told_that_nothing_was_written(desk: Desk) -> None:
+    """Its transaction is gone: the error may be retried, and nothing was written."""
+    database = Database(desk.url, options="-c idle_in_transaction_session_timeout=100ms")
+    observer = Database(desk.url)
+
+    async def write_and_sleep() -> None:
+        async with database.transaction(Deadline.after_ms(60_000)) as conn:
+            await conn.execute("INSERT INTO lease VALUES ('frozen', 'a', 1, clock_timestamp())")
+            here = "SELECT count(*) AS here FROM pg_stat_activity WHERE pid = %s"
+            pid = conn.info.backend_pid
+            while (await observer.rows(here, [pid], deadline=Deadline.after_ms(60_000)))[0]["here"]:
+                pass
+
+    try:
+        with pytest.raises((PostgresUnavailable, OutcomeUnknown)) as caught:
+            await write_and_sleep()
+    finally:
+        await database.close()
+        await observer.close()
+
+    assert caught.value.retryable
+    assert desk.rows("SELECT * FROM lease") == []
+
+
+async def test_every_connection_bounds_its_transactions_on_the_server(desk: Desk) -> None:
+    """By idle time everywhere, by total time where the server can (17 and newer)."""
+    database = Database(desk.url)
+    try:
+        async with database.connection(Deadline.after_ms(60_000)) as conn:
+            idle = await (await conn.execute("SHOW idle_in_transaction_session_timeout")).fetchone()
+            assert idle == {"idle_in_transaction_session_timeout": f"{LONGEST_IDLE_S}s"}
+            if conn.info.server_version >= 170_000:
+                total = await (await conn.execute("SHOW transaction_timeout")).fetchone()
+                assert total == {"transaction_timeout": f"{LONGEST_TRANSACTION_S // 60}min"}
+    finally:
+        await database.close()
+
+
+class Watching:
+    """A listener that notes the open transactions that have written, after each batch that was checked."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.seen: list[tuple[int]] = []
+
+    def checked(self, _source: Source, _batch: Batch) -> None:
+        self.seen += self.desk.rows(
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
+        )
+        self.seen += [(0,)]
+
+    def refused(self, line: Refused) -> None:
+        raise AssertionError(line)
+
+    def loaded(self, _source: Source, _batch: Batch, _counts: Counts) -> None:
+        raise AssertionError("a check loads nothing")
+
+    def waiting(self, _counts: Counts) -> None:
+        raise AssertionError("a check waits for nothing")
+
+
+async def test_checking_files_does_not_hold_the_horizon_back(desk: Desk) -> None:
+    """A strict load reads its files before it writes; while it does, it has no transaction that has written."""
+    lines = [{"record": "Human", "known_at": KNOWN, "core": {"id": f"h{n}"}} for n in range(1_100)]
+    sources = sources_of([str(desk.file("people.jsonl", lines))])
+    watching = Watching(desk)
+    async with Stores.open(desk.having(may_import=True).settings) as stores:
+        loader = Loader(stores.gateway, watching)
+        # Twice on one connection: nothing is left of the first.
+        assert [await loader.check(sources), await loader.check(sources)] == [0, 0]
+    assert watching.seen == [(0,)] * 6
+
+
+async def test_the_only_process_of_a_long_run_stays_the_only_one(desk: Desk) -> None:
+    """A transaction that says only who works, and has written nothing, may be idle longer than a writer."""
+    database = Database(desk.url, size=2, options="-c idle_in_transaction_session_timeout=50ms")
+    try:
+        async with sole(database, "vectors") as held:
+            assert held
+            await database.rows("SELECT pg_sleep(0.3)", deadline=Deadline.after_ms(60_000))
+            async with sole(database, "vectors") as another:
+                assert not another
+    finally:
+        await database.close()

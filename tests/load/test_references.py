@@ -1,0 +1,94 @@
+"""What lines refer to and nobody has recorded is said at the end of a load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from kg.catalog import KINDS, REFERENCES, implied_links
+from tests import strategies as given_
+from tests.load.conftest import KNOWN, Desk, analysis, company, finding, performed
+
+LATE_GROUP = {
+    "record": "Market",
+    "key": "rain",
+    "known_at": KNOWN,
+    "groups": {"resolution": {"resolved_at": KNOWN, "resolution": "yes"}},
+}
+
+
+def found(told: dict[str, object]) -> dict[str, tuple[int, list[str]]]:
+    missing = told["missing_references"]
+    assert isinstance(missing, list)
+    return {one["kind"]: (one["count"], one["examples"]) for one in missing}
+
+
+def test_what_is_referred_to_in_vain_is_said(desk: Desk) -> None:
+    """Subjects, agents, analyses, link ends and records with late groups alone: counted by kind; exit code 0."""
+    lines = [
+        analysis("a"),
+        *(finding(f"f{number}", analysis_id=f"gone{number}") for number in range(5)),
+        finding("here", agent="bob"),
+        performed("eve", "a"),
+        LATE_GROUP,
+    ]
+    path = desk.file("desk.jsonl", lines)
+    told = desk.load(path)
+    said = desk.run("load", "--no-wait", path).stderr
+
+    assert told["code"] == 0
+    assert found(told) == {
+        "Agent": (3, ["ann", "bob", "eve"]),
+        "Analysis": (5, ["gone0", "gone1", "gone2"]),
+        "Company": (1, ["MU"]),
+        "Market": (1, ["rain"]),
+    }
+    assert (
+        "Referred to, and not recorded: 3 Agent ('ann', 'bob', 'eve'); 5 Analysis ('gone0', 'gone1', 'gone2', …)"
+        in said
+    )
+
+
+def test_what_another_file_has_is_there(desk: Desk) -> None:
+    """Files of one load, of earlier ones and calls count alike, whatever their order; then nothing is said."""
+    agents = [{"record": "Agent", "known_at": KNOWN, "core": {"name": name}} for name in ("ann", "eve")]
+    first = desk.load(desk.file("first.jsonl", [analysis("a"), finding("f", analysis_id="a"), performed("eve", "a")]))
+    second = desk.load(desk.file("second.jsonl", [company("MU"), agents[0]]))
+    again = desk.load(desk.folder / "first.jsonl")
+    desk.load(desk.file("third.jsonl", [agents[1]]))
+    last = desk.load(desk.folder / "first.jsonl")
+    said = desk.run("load", "--no-wait", desk.folder / "first.jsonl").stderr
+
+    assert found(first).keys() == {"Agent", "Company"}
+    assert found(second) == {}
+    assert found(again) == {"Agent": (1, ["eve"])}
+    assert found(last) == {}
+    assert "Referred to" not in said
+
+
+def test_a_load_of_nothing_refers_to_nothing(desk: Desk) -> None:
+    """Neither a load that was refused whole nor a strict one that stopped has anything to say."""
+    desk.load(desk.file("before.jsonl", [finding("f")]))
+    bad = desk.file("bad.jsonl", [b"{"])
+
+    assert found(desk.load(bad)) == {}
+    assert desk.load("--strict", bad)["missing_references"] is None
+
+
+@pytest.mark.parametrize("kind", given_.LOADABLE_KINDS)
+def test_every_implied_link_is_a_reference(kind: str) -> None:
+    """What a record's own event links is looked for: a kind that is new is found here without being named."""
+
+    @settings(max_examples=20, deadline=None)
+    @given(given_.cores_of(kind, full=True))
+    def check(core: dict[str, Any]) -> None:
+        own = (kind, core[KINDS[kind].key])
+        linked = {end for link in implied_links(kind, core) for end in (link[1:3], link[3:5])} - {own}
+        fields = [name for label, name, _ in REFERENCES if label == kind]
+        stated = [core[name] for name in fields if name in core]
+        named = {name for value in stated for name in (value if isinstance(value, list) else [value])}
+        assert {key for _, key in linked} <= named | {name.partition(":")[2] for name in named}
+
+    check()

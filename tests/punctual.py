@@ -1,0 +1,63 @@
+"""
+How late a call is, apart from what no program can help: that its thread waited for a processor.
+
+Tests share a machine with whatever else runs there. The kernel says how long a thread that could run was not run; an
+allowance of that size, measured beside each call, is exact on an idle machine and fair on a busy one. The absolute
+figures are claimed in ``tests/bench``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+STALL_S: Final = 5.0
+"""How long a test keeps a store silent under load, in seconds: well above the two that a call may hang."""
+
+TIMER_S: Final = 0.01
+"""How late a timer may be on an idle machine, in seconds."""
+
+_SCHEDSTAT: Final = Path("/proc/thread-self/schedstat")
+_NO_SCHEDSTAT_S: Final = 0.25
+"""The allowance of a call where the kernel does not say, in seconds."""
+
+
+def starved_s() -> float | None:
+    """Return how long this thread has waited for a processor since it began, in seconds; None where nobody can say."""
+    try:
+        return int(_SCHEDSTAT.read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return None
+
+
+class Punctual:
+    """
+    Times calls against their deadlines.
+
+    Attributes:
+        late_s: how much later than its deadline the latest call ended, in seconds, its allowance deducted.
+        slowest_s: the longest call, in seconds, its allowance deducted.
+        calls: how many ended.
+    """
+
+    def __init__(self) -> None:
+        self.late_s = float("-inf")
+        self.slowest_s = 0.0
+        self.calls = 0
+
+    @contextmanager
+    def within(self, budget_s: float) -> Iterator[None]:
+        """Time the block, which has *budget_s* seconds."""
+        before, begun = starved_s(), time.monotonic()
+        try:
+            yield
+        finally:
+            took_s, after = time.monotonic() - begun, starved_s()
+            starved = after - before if before is not None and after is not None else _NO_SCHEDSTAT_S
+            took_s -= starved + TIMER_S
+            self.calls += 1
+            self.slowest_s = max(self.slowest_s, took_s)
+            self.late_s = max(self.late_s, took_s - budget_s)

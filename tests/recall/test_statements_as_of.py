@@ -1,0 +1,92 @@
+"""Each statement by which the journal answers as of a moment, by itself: what comes later changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.graph_proofs.world import NEVER, Journal, Line
+from tests.lanes.conftest import paper
+from tests.recall import facts
+from tests.recall.facts import day
+
+__all__ = ["paper"]
+
+FAR = datetime.fromisoformat("9999-12-31T23:59:59+00:00")
+
+ASKED: dict[str, dict[str, Any]] = {
+    "records_of_subject": {"subject_id": "company:T0", "kinds": ["Analysis", "Debate"], "limit": 50},
+    "parts_of_analyses": {"analyses": ["a0"]},
+    "speakers_in_journal": {"subject_id": "company:T0", "half": False, "limit": 50},
+    "resolutions_of_debate": {"debate_id": "b0"},
+    "lessons_in_journal": {"subject_id": "company:T0", "half": False, "limit": 50},
+    "record_values_at": {"kinds": ["Debate"], "keys": ["b0"]},
+    "body_of": {"kind": "Analysis", "key": "a0"},
+    "patterns_at": {"sector": None, "among": 50, "limit": 50},
+    "active_among": {"keys": ["p0", "p1"]},
+    "active_patterns_of_subject": {"subject_id": "company:T0", "limit": 50},
+}
+"""Statement → its parameters beside the clocks."""
+
+
+def resolution(key: str, at: float) -> Line:
+    core = {"id": key, "debate_id": "b0", "winning_position": "It rises.", "winning_agent": "agent0"}
+    return {"record": "DebateResolution", "known_at": day(at), "core": core}
+
+
+def lesson(key: str, at: float) -> Line:
+    return facts.lesson(key, at, affected_domains=["up_or_down"])
+
+
+def body(text: str, at: float) -> Line:
+    return {**facts.analysis("a0", at), "body": text}
+
+
+FIRST: tuple[Line, ...] = (
+    facts.company("T0", 0), body("As it was.", 1), facts.finding("f0", 1), facts.decision("d0", 1),
+    facts.debate("b0", 1), facts.debate_state("b0", 1), resolution("r0", 1), lesson("l0", 1), facts.identified("p0", 1),
+    {**facts.identified("p1", 1), "from": {"Analysis": "a0"}},
+    *(facts.pattern(key, 0) for key in ("p0", "p1")), facts.pattern_status("p0", 1, "active"),
+)  # fmt: skip
+
+LATER: tuple[Line, ...] = (
+    body("As it became.", 6), facts.analysis("a2", 6), facts.finding("f8", 6), facts.finding("f4", 6),
+    facts.decision("d4", 6), facts.debate("b2", 6), facts.debate_state("b0", 6), resolution("r1", 6), lesson("l1", 6),
+    facts.pattern_status("p1", 6, "active"),
+)  # fmt: skip
+
+
+async def answers(journal: Journal, **until: datetime) -> dict[str, list[Any]]:
+    """Return what each statement answers as of moments."""
+    clocks = {"known_until": FAR, "recorded_until": FAR, **until}
+    return {
+        name: await journal.database.named(name, {**asked, **clocks}, deadline=NEVER) for name, asked in ASKED.items()
+    }
+
+
+async def said(journal: Journal, lines: Iterable[Line]) -> datetime:
+    """State facts; return when that was."""
+    receipts = await journal.say(*lines)
+    assert not any(receipt.verdict.refused for receipt in receipts), receipts
+    (row,) = await journal.rows("SELECT max(recorded_at) AS at FROM event")
+    at: datetime = row["at"]
+    return at
+
+
+@pytest.mark.spec("GR-10")
+async def test_what_comes_later_changes_the_answer_of_no_statement(paper: Journal) -> None:
+    """On either clock; and each of them is changed by it where it counts, so that each was really asked."""
+    then = await said(paper, FIRST)
+    clocks = ({"known_until": datetime.fromisoformat(day(5))}, {"recorded_until": then})
+    before = [await answers(paper, **until) for until in clocks]
+    assert all(rows for found in before for rows in found.values())
+
+    await said(paper, LATER)
+
+    for until, found in zip(clocks, before, strict=True):
+        assert await answers(paper, **until) == found
+    now = await answers(paper)
+    assert {name for name, rows in now.items() if rows == before[0][name]} == set()

@@ -1,0 +1,60 @@
+"""Two homes with the same data, loaded in another order and in other batches, answer alike."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from imem.memory import Memory
+from journal.database import Database
+from journal.gateway import Gateway
+from kg.embedders import Local
+from tests.servers import cloned
+from tests.similar.conftest import IMPORTER, House, analysis, day, without_a_graph
+
+_SAID = (
+    "Demand for memory chips is strong and margins rise.",
+    "The court postponed the hearing about the river's dam, so that the permit is late.",
+    "Margins of the chip maker grow as demand stays high, and inventories fall for a third quarter.",
+)
+LINES = [
+    analysis(f"a{nth}", f"company:S{nth}", f"{_SAID[nth % 3]} {'It was said before. ' * (nth % 5)}", day(nth / 24))
+    for nth in range(24)
+]
+
+
+async def told(house: House, order: list[dict[str, Any]], size: int) -> None:
+    """State lines in an order, and compare them in batches of a size."""
+    for start in range(0, len(order), size):
+        await house.say(*order[start : start + size])
+        await house.update()
+
+
+async def test_two_homes_hold_the_same_vectors_and_answer_alike(light_stack: Any, light_template: str) -> None:
+    """To the last bit, so that neighbours that are as near as one another stand in the same order."""
+    vectors, answers = [], []
+    for order, size in ((LINES, 24), (LINES[::-1], 5)):
+        with cloned(light_stack.settings, light_template) as (url, admin_url):
+            database = Database(url, size=4)
+            house = House(url, admin_url, database, Gateway(database, IMPORTER), Local())
+            try:
+                await told(house, order, size)
+                rows = await house.rows("SELECT key, vector::text AS vector FROM embedding WHERE standing ORDER BY key")
+                vectors.append([(row["key"], row["vector"]) for row in rows])
+                answers.append(await _similar(without_a_graph(light_stack.settings, house)))
+            finally:
+                await database.close()
+    assert len(vectors[0]) == len(LINES)
+    assert vectors[0] == vectors[1]
+    assert answers[0] == answers[1]
+    assert any(answers[0].values())
+
+
+async def _similar(settings: Any) -> dict[str, list[tuple[str, float]]]:
+    found = {}
+    async with Memory.open(settings) as memory:
+        for nth in range(0, 24, 3):
+            for as_of in (None, day(1) + timedelta(hours=1)):
+                arm = await memory.similar(f"S{nth}", as_of=as_of, min_score=0.0, deadline_ms=2000)
+                found[f"S{nth} {as_of}"] = [(item.analysis.key, item.score) for item in arm.items]
+    return found

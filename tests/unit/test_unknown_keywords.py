@@ -1,0 +1,78 @@
+"""A misspelt keyword is refused by whatever takes keywords: ``asof=`` must not be answered as of now."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import pytest
+from pydantic import BaseModel
+
+from cache.handles import HashHandle
+from cache.memory import WorkingMemory
+from checkpoints.session import Session
+from imem.conversing import Conversation
+from imem.pausing import Orders
+from imem.sync_memory import SyncMemory
+from imem.sync_working import SyncConversation, SyncHash, SyncSession, SyncWorkingMemory
+from imem.syncing import Syncing
+from imem.working import GuardedMemory
+from journal.errors import SettingsError
+from journal.settings import Settings
+from tests.surface import methods_of, ours, public_classes, public_methods
+
+UNKNOWN = "knwon_at"
+
+
+def _id(case: object) -> str:
+    return case.__name__ if isinstance(case, type) else str(case)
+
+
+def test_what_programs_get_is_found() -> None:
+    """The walk over the surface reaches what a program is lent, with and without ``await``."""
+    lent = {
+        Session, Conversation, GuardedMemory, WorkingMemory, HashHandle, Orders, Syncing,
+        SyncMemory, SyncSession, SyncConversation, SyncWorkingMemory, SyncHash,
+    }  # fmt: skip
+    found = {one for kind in public_classes() for one in kind.__mro__}
+
+    assert lent - found == set()
+    assert {"brief", "record_finding", "pause", "push", "session"} <= methods_of(SyncMemory).keys()
+
+
+@pytest.mark.parametrize(("kind", "name"), public_methods(), ids=_id)
+async def test_no_method_takes_an_unknown_keyword(kind: type, name: str) -> None:
+    """With every parameter that it must have given, the one that it does not know is what is wrong."""
+    method = methods_of(kind)[name]
+    needed = [one for one in inspect.signature(method).parameters.values() if one.default is one.empty]
+    given = {one.name: None for one in needed if one.kind is one.KEYWORD_ONLY}
+    positions = [None for one in needed if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+
+    async def called() -> None:
+        answer = method(*positions, **given, **{UNKNOWN: None})
+        if inspect.isawaitable(answer):
+            await answer
+
+    with pytest.raises((TypeError, SettingsError), match=rf"(?i){UNKNOWN}"):
+        await called()
+
+
+def test_settings_refuse_an_unknown_name() -> None:
+    """Whether it comes from the environment or from the program."""
+    with pytest.raises(SettingsError, match="IMEM_DEADLINE_S"):
+        Settings.read({"IMEM_DEADLINE_S": "5"})
+    with pytest.raises(SettingsError, match="IMEM_DEADLINE_S"):
+        Settings.read({}, deadline_s=5)
+
+
+def _models(kind: type[BaseModel] = BaseModel) -> Iterator[type[BaseModel]]:
+    for one in kind.__subclasses__():
+        if ours(one):
+            yield one
+        yield from _models(one)
+
+
+@pytest.mark.parametrize("kind", sorted(set(_models()), key=str), ids=_id)
+def test_no_model_takes_an_unknown_field(kind: type[BaseModel]) -> None:
+    """Neither what is recorded nor what is answered."""
+    assert kind.model_config.get("extra") == "forbid"

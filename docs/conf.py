@@ -10,10 +10,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from sphinx.ext.napoleon.docstring import GoogleDocstring
+
 from docs import from_code
 
 project = "Institutional Memory"
 author = "The Institutional Memory contributors"
+copyright = f"2026, {author}. Apache License 2.0"  # noqa: A001 - the name that Sphinx reads
 release = installed_version("institutional-memory")
 version = release
 
@@ -24,12 +27,17 @@ myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
 autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = True
 napoleon_use_ivar = True
 # Names of other projects have no page here; ours must resolve.
 nitpick_ignore_regex = [(r"py:.*", r"(?!(?:imem|recall|credibility|sync|checkpoints|cache|kg|journal)\.).*")]
+
+# Two things of ours may have one name, and an annotation that only type checkers evaluate does not say which.
+suppress_warnings = ["ref.python"]
 
 html_theme = "furo"
 html_title = f"Institutional Memory {release}"
@@ -47,7 +55,19 @@ def show_unlinked(_app: Any, _env: Any, node: Any, shown: Any) -> Any:
     return shown
 
 
+def _whole(docstring: Any) -> list[str]:
+    """
+    Return the text of an attribute or property as it stands.
+
+    Napoleon takes what stands before its first colon for the type, and cuts it off; here types are annotations.
+    """
+    lines = docstring._consume_to_end()  # noqa: SLF001 - there is no public way
+    whole = GoogleDocstring(lines, docstring._config, docstring._app, "method", docstring._name)  # noqa: SLF001 - as above
+    return list(whole.lines())
+
+
 def setup(app: Any) -> None:
     """Have the generated parts of the reference written before the pages are read."""
+    GoogleDocstring._parse_attribute_docstring = _whole  # noqa: SLF001 - as above
     app.connect("builder-inited", from_code.write)
     app.connect("missing-reference", show_unlinked)

@@ -7,6 +7,7 @@ kept in the repository. Nothing here needs the documentation's tools, so that te
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from pathlib import Path
@@ -27,9 +28,15 @@ GENERATED: Final = Path(__file__).resolve().parent / "reference" / "generated"
 _NOTHING: Final = "–"
 
 
+def _text(value: object) -> str:
+    """Return *value* as Markdown that shows it: what stands in angle brackets is no HTML, except in code."""
+    parts = re.split(r"(`+[^`]*`+)", str(value))
+    return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in parts)
+
+
 def _cell(value: object) -> str:
     """Return *value* as the text of one table cell."""
-    return " ".join(str(value).split()).replace("|", "\\|") or _NOTHING
+    return " ".join(_text(value).split()).replace("|", "\\|") or _NOTHING
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
@@ -71,7 +78,7 @@ def commands() -> str:
     parts = []
     for name, command in all_commands().items():
         usage = command.get_usage(command.context_class(command, info_name=f"imem {name}"))
-        parts.append(f"## imem {name}\n\n{(command.help or '').strip()}\n")
+        parts.append(f"## imem {name}\n\n{_text((command.help or '').strip())}\n")
         parts.append(f"```text\n{usage.removeprefix('Usage: ').strip()}\n```\n")
         rows = [_parameter_row(item) for item in command.params if not item.hidden]
         if rows:
@@ -135,14 +142,14 @@ def _kind(info: KindInfo) -> str:
     notes = [f"Key `{info.key}`; labels {labels}."]
     if info.governed:
         notes.append(f"Governed: only the {info.governed} subsystem writes it.")
-    parts = [f"### {info.label}\n", f"{_first_paragraph(info.model.__doc__)}\n", " ".join(notes) + "\n"]
+    parts = [f"### {info.label}\n", f"{_text(_first_paragraph(info.model.__doc__))}\n", " ".join(notes) + "\n"]
     parts.append(_properties(info.core))
     for group in info.groups.values():
         remark = (
             "derived, computed here" if group.derived else f"governed by {group.governed}" if group.governed else ""
         )
         parts.append(
-            f"Group `{group.name}`{f' ({remark})' if remark else ''}: {_first_paragraph(group.model.__doc__)}\n"
+            f"Group `{group.name}`{f' ({remark})' if remark else ''}: {_text(_first_paragraph(group.model.__doc__))}\n"
         )
         parts.append(_properties(group))
     return "\n".join(parts)

@@ -173,6 +173,7 @@ def _columns(found: Sequence[Row], texts: Sequence[str], vectors: Sequence[Vecto
     return {
         "keys": [row["key"] for row in found],
         "positions": [row["position"] for row in found],
+        "questions": [row["question_position"] for row in found],
         "corrects": [row["corrects"] for row in found],
         "order_keys": [row["order_key"] for row in found],
         "known_at": [row["known_at"] for row in found],

@@ -56,6 +56,9 @@ REBUILD_REST: Final = 3.0
 PROFILED: Final = "record.Company"
 """The kind of event that says what sector and size a company is of."""
 
+ASKED: Final = "record.Market"
+"""The kind of event that says what a market asks."""
+
 
 class Busy(PostgresUnavailable):
     """Another process changes neighbours; the work is in good hands."""
@@ -221,20 +224,24 @@ async def _rests_on(database: Database, model: Model) -> bool:
     return any(one.current and one.model == model.number and one.rules == RULES for one in found)
 
 
-async def reprofiled(database: Database, events: Sequence[Event]) -> None:
+async def resubjected(database: Database, events: Sequence[Event]) -> None:
     """
-    Have the analyses of companies compared anew that *events* put into another sector, or give another size.
+    Have the analyses compared anew of whose subjects *events* say what they are compared by.
 
-    The journal cannot say so itself without looking at every statement of a profile; the applier does, which tells of
-    each event at least once. What is lost with a Postgres that is away, the weekly building makes good.
+    That is a company that they put into another sector, or give another size, and a market whose question is stated
+    after analyses of it. The journal cannot say so itself without looking at every statement of a subject; the applier
+    does, which tells of each event at least once. What is lost with a Postgres that is away, the weekly building makes
+    good for companies.
     """
-    positions = [one.position for one in events if one.kind == PROFILED and "profile" in one.payload.get("groups", {})]
-    if not positions:
-        return
-    try:
-        await database.do("due_of_profiles", {"positions": positions}, deadline=patient())
-    except ImemError as error:
-        log.warning("similar.not_due", profiles=len(positions), reason=str(error))
+    profiles = [one.position for one in events if one.kind == PROFILED and "profile" in one.payload.get("groups", {})]
+    questions = [one.position for one in events if one.kind == ASKED and "core" in one.payload]
+    for name, positions in (("due_of_profiles", profiles), ("due_of_questions", questions)):
+        if not positions:
+            continue
+        try:
+            await database.do(name, {"positions": positions}, deadline=patient())
+        except ImemError as error:
+            log.warning("similar.not_due", subjects=len(positions), reason=str(error))
 
 
 # Building anew

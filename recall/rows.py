@@ -72,7 +72,7 @@ def lessons(rows: Sequence[Row], answer: Answer, limit: int) -> list[Row]:
         if via:
             kept.append({**row, "via": via})
             total += number < corrected
-    kept.sort(key=lambda row: (-row["position"], row["lesson"]))
+    kept.sort(key=lambda row: (-row["newness"], row["lesson"]))
     return [{**row, "total": total} for row in kept[:limit]]
 
 

@@ -187,9 +187,9 @@ ORDER BY place
 // parameters: subject_id (string), active (list of strings: those of its patterns that were active at the moment, which the journal
 //   knows; Memory.query fills them in), known_until (datetime), recorded_until (datetime), limit (int)
 // columns: lesson (string: id), via (list of strings), patterns (list of strings: pattern ids), domains (list of strings: of the subject),
-//   position (int: of its first statement in the journal, which no later fact moves), total (int, lessons that count, without
-//   those corrected since)
-// order: last recorded first, by position; those corrected since before all
+//   newness (int: greater is newer; since when it was known, in microseconds, and on the recorded clock its place in the journal,
+//   which no later statement moves), total (int, lessons that count, without those corrected since)
+// order: newest first, then id; those corrected since before all
 // as_of: yes
 MATCH (any:Lesson)
 // The server keeps this number; while it is zero, nothing has to be asked of the subject's findings.
@@ -237,15 +237,17 @@ ORDER BY via, pattern
 WITH l, domains, collect(DISTINCT via) AS via, collect(DISTINCT pattern) AS patterns
 WHERE l.known_at <= $given.known_until AND l.recorded_at <= $given.recorded_until
 WITH l, domains, via, patterns,
-     coalesce(l.correction_known_at > $given.known_until OR l.correction_recorded_at > $given.recorded_until, false) AS unsettled
-ORDER BY l.position DESC, l.id
-WITH collect({l: l, domains: domains, via: via, patterns: patterns, unsettled: unsettled}) AS rows
+     coalesce(l.correction_known_at > $given.known_until OR l.correction_recorded_at > $given.recorded_until, false) AS unsettled,
+     CASE WHEN $given.recorded_until.year < 9999 THEN l.position
+          ELSE l.known_at.epochSeconds * 1000000 + l.known_at.microsecond END AS newness
+ORDER BY newness DESC, l.id
+WITH collect({l: l, domains: domains, via: via, patterns: patterns, unsettled: unsettled, newness: newness}) AS rows
 WITH [row IN rows WHERE row.unsettled] AS corrected, [row IN rows WHERE NOT row.unsettled] AS rows
 WITH size(rows) AS total, corrected + rows[..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, rows[place] AS row
 WITH total, place, row, row.l AS l
-RETURN l.id AS lesson, row.via AS via, row.patterns AS patterns, row.domains AS domains, l.position AS position, total
+RETURN l.id AS lesson, row.via AS via, row.patterns AS patterns, row.domains AS domains, row.newness AS newness, total
 ORDER BY place
 
 // similar_analyses //

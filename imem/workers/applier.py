@@ -39,7 +39,7 @@ from kg.keeping_up import watch_similar
 from kg.lease import Lease
 from kg.project import Event
 from kg.projection import ensure
-from kg.similar import PROFILED, SimilarTo, reprofiled
+from kg.similar import ASKED, PROFILED, SimilarTo, resubjected
 from kg.tasks import SIMILAR
 from kg.warm import AWAITED, warm, warm_writing, worth_warming
 from sync.dead import DeadAlerts
@@ -53,7 +53,10 @@ SETTLING: Final = frozenset(
 """Events after which there may be something to settle."""
 
 COMPARING: Final = frozenset(
-    {"record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern", PROFILED},
+    {
+        *("record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern"),
+        *(PROFILED, ASKED),
+    },
 )
 """Events after which there may be something to compare."""
 
@@ -211,7 +214,7 @@ def _post(stores: Stores) -> _Post:
 
     async def written(events: Sequence[Event]) -> None:
         await told_of.written(events)
-        await reprofiled(stores.database, events)
+        await resubjected(stores.database, events)
 
     async def prepare(lease: Lease) -> None:
         await ensure(stores.database, stores.graph, lease, rederived=REDERIVED)

@@ -54,14 +54,14 @@ WHERE h.subject_id = %(subject_id)s AND h.kind = ANY (%(kinds)s::text[]) AND h.g
 ORDER BY h.occurred_at DESC, h.kind, h.key LIMIT %(limit)s
 
 -- speakers_in_journal --
--- Who made statements about a subject, and in which domain: what is asked when the graph is away; half: of every other
--- statement.
+-- Who made statements about a subject, and in which domain: what is asked when the graph is away; half: of about every other
+-- statement, by a hash of its key, so that it is the same one wherever and in whatever order it was loaded.
 SELECT e.payload -> 'core' ->> 'agent' AS agent, e.payload -> 'core' ->> 'domain' AS domain, count(*) AS findings,
     count(h.metric) AS claims
 FROM record_head AS h JOIN event AS e ON e.position = h.position
 WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
-  AND (NOT %(half)s::boolean OR mod(h.position, 2) = 0)
+  AND (NOT %(half)s::boolean OR get_byte(sha256(convert_to(h.key, 'UTF8')), 0) %% 2 = 0)
 GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(limit)s
 
 -- turn_counts --
@@ -221,7 +221,7 @@ WHERE coalesce(a.core ->> 'agent_id', a.core ->> 'agent') IS NOT NULL
 -- lessons_in_journal --
 -- The newest lessons for the domains in which something was stated about a subject, and how many there are: what is asked
 -- when the graph is away. Of corrected ones the first statement decides. Parameters: subject_id, known_until,
--- recorded_until, limit, half (of all, every other one).
+-- recorded_until, limit, half (of all, about every other one, by a hash of its key).
 WITH domains AS (
     SELECT DISTINCT e.payload -> 'core' ->> 'domain' AS domain FROM record_head AS h JOIN event AS e ON e.position = h.position
     WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
@@ -229,6 +229,7 @@ WITH domains AS (
 )
 SELECT h.key, count(*) OVER () AS total FROM record_head AS h JOIN event AS e ON e.position = h.position
 WHERE h.kind = 'Lesson' AND h.grp = 'core' AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
-  AND (NOT %(half)s::boolean OR mod(h.position, 2) = 0)
+  AND (NOT %(half)s::boolean OR get_byte(sha256(convert_to(h.key, 'UTF8')), 0) %% 2 = 0)
   AND EXISTS (SELECT FROM domains AS d WHERE e.payload -> 'core' -> 'affected_domains' ? d.domain)
-ORDER BY h.position DESC, h.key LIMIT %(limit)s
+ORDER BY CASE WHEN %(recorded_until)s::timestamptz < '9999-01-01' THEN h.position END DESC, e.known_at DESC, h.key
+LIMIT %(limit)s

@@ -25,23 +25,43 @@ SELECT imem_embedding_index_v1(%(model)s::smallint, %(dimension)s)
 
 -- statements_to_embed --
 -- What the given analyses say, in their cores and corrections, as far as a model has no vector of it; with the question that the
--- subject asks, if it was on file by then. Parameters: model, keys, chars (most of a long text that are read).
-SELECT y.key, y.position, y.grp = 'correction' AS corrects, y.order_key, y.known_at, y.recorded_at,
-    e.payload -> 'core' AS core, left(e.body, %(chars)s) AS body, q.question
-FROM unnest(%(keys)s::text[]) AS w (key)
-JOIN record_history AS y ON y.kind = 'Analysis' AND y.key = w.key AND y.grp IN ('core', 'correction')
-JOIN event AS e ON e.position = y.position
-LEFT JOIN LATERAL (
-    SELECT f.payload -> 'core' ->> 'question' AS question FROM record_history AS h JOIN event AS f ON f.position = h.position
-    WHERE h.kind = 'Market' AND h.grp = 'core' AND e.payload -> 'core' ->> 'subject_id' LIKE 'market:%%'
-      AND h.key = substr(e.payload -> 'core' ->> 'subject_id', length('market:') + 1)
-      AND h.known_at <= y.known_at AND h.recorded_at <= y.recorded_at
-    ORDER BY h.order_key LIMIT 1
-) AS q ON true
+-- subject asks, if it was on file by then, and once more with one that was stated later, from when both count. Parameters: model,
+-- keys, chars (most of a long text that are read).
+WITH said AS (
+    SELECT y.key, y.position, y.grp = 'correction' AS corrects, y.order_key, y.known_at, y.recorded_at,
+        e.payload -> 'core' AS core, left(e.body, %(chars)s) AS body, m.key AS market, EXISTS (
+            SELECT FROM record_history AS h WHERE h.kind = 'Market' AND h.grp = 'core' AND h.key = m.key
+              AND h.known_at <= y.known_at AND h.recorded_at <= y.recorded_at) AS asked
+    FROM unnest(%(keys)s::text[]) AS w (key)
+    JOIN record_history AS y ON y.kind = 'Analysis' AND y.key = w.key AND y.grp IN ('core', 'correction')
+    JOIN event AS e ON e.position = y.position
+    LEFT JOIN LATERAL (
+        SELECT substr(e.payload -> 'core' ->> 'subject_id', length('market:') + 1) AS key
+        WHERE e.payload -> 'core' ->> 'subject_id' LIKE 'market:%%'
+    ) AS m ON true
+),
+texts AS (
+    SELECT s.key, s.position, 0::bigint AS question_position, s.corrects, s.order_key, s.known_at, s.recorded_at, s.core, s.body,
+        q.question
+    FROM said AS s
+    LEFT JOIN LATERAL (
+        SELECT f.payload -> 'core' ->> 'question' AS question
+        FROM record_history AS h JOIN event AS f ON f.position = h.position
+        WHERE s.asked AND h.kind = 'Market' AND h.grp = 'core' AND h.key = s.market ORDER BY h.order_key LIMIT 1
+    ) AS q ON true
+    UNION ALL
+    SELECT s.key, s.position, h.position, s.corrects, s.order_key, greatest(s.known_at, h.known_at),
+        greatest(s.recorded_at, h.recorded_at), s.core, s.body, f.payload -> 'core' ->> 'question'
+    FROM said AS s
+    JOIN record_history AS h ON h.kind = 'Market' AND h.grp = 'core' AND h.key = s.market
+    JOIN event AS f ON f.position = h.position
+    WHERE NOT s.asked AND f.payload -> 'core' ->> 'question' IS NOT NULL
+)
+SELECT t.* FROM texts AS t
 WHERE NOT EXISTS (
-    SELECT FROM embedding AS v
-    WHERE v.model = %(model)s::smallint AND v.kind = 'Analysis' AND v.key = y.key AND v.position = y.position)
-ORDER BY y.key, y.position
+    SELECT FROM embedding AS v WHERE v.model = %(model)s::smallint AND v.kind = 'Analysis' AND v.key = t.key
+      AND v.position = t.position AND v.question = t.question_position)
+ORDER BY t.key, t.position, t.question_position
 
 -- analyses_to_embed --
 -- Analyses of which a model lacks a vector, a page after the given one.
@@ -54,30 +74,32 @@ ORDER BY y.key LIMIT %(limit)s
 -- add_embeddings --
 -- Stores vectors, given as text; those that are there already stay. One that is the first of its record stands.
 INSERT INTO embedding (
-    model, kind, key, position, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector, standing, sole)
-SELECT %(model)s::smallint, 'Analysis', n.key, n.position, n.corrects, n.order_key, n.known_at, n.recorded_at, n.subject_id,
+    model, kind, key, position, question, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector, standing, sole)
+SELECT %(model)s::smallint, 'Analysis', n.key, n.position, n.question, n.corrects, n.order_key, n.known_at, n.recorded_at, n.subject_id,
     n.content_hash, n.vector::halfvec, f.first, f.first
 FROM unnest(
-    %(keys)s::text[], %(positions)s::bigint[], %(corrects)s::boolean[], %(order_keys)s::text[], %(known_at)s::timestamptz[],
+    %(keys)s::text[], %(positions)s::bigint[], %(questions)s::bigint[], %(corrects)s::boolean[], %(order_keys)s::text[], %(known_at)s::timestamptz[],
     %(recorded_at)s::timestamptz[], %(subjects)s::text[], %(hashes)s::bytea[], %(vectors)s::text[]
-) AS n (key, position, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector)
+) AS n (key, position, question, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector)
 CROSS JOIN LATERAL (
     SELECT NOT EXISTS (
         SELECT FROM embedding AS o WHERE o.model = %(model)s::smallint AND o.kind = 'Analysis' AND o.key = n.key) AS first
 ) AS f
-ORDER BY n.key, n.position
-ON CONFLICT (model, kind, key, position) DO NOTHING
+ORDER BY n.key, n.position, n.question
+ON CONFLICT (model, kind, key, position, question) DO NOTHING
 
 -- mark_standing --
 -- Says of each statement of the given analyses whether it is the one that counts now, and whether it is the only one.
-UPDATE embedding AS e SET standing = (e.position = s.position), sole = (s.statements = 1)
+UPDATE embedding AS e SET standing = s.stands, sole = (s.statements = 1)
 FROM (
-    SELECT DISTINCT ON (x.key) x.key, x.position, count(*) OVER (PARTITION BY x.key) AS statements FROM embedding AS x
+    SELECT x.key, x.position, x.question, count(*) OVER (PARTITION BY x.key) AS statements, row_number() OVER (
+        PARTITION BY x.key ORDER BY x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key, x.question DESC
+    ) = 1 AS stands
+    FROM embedding AS x
     WHERE x.model = %(model)s::smallint AND x.kind = 'Analysis' AND x.key = ANY (%(keys)s::text[])
-    ORDER BY x.key, x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key
 ) AS s
-WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key
-  AND (e.standing <> (e.position = s.position) OR e.sole <> (s.statements = 1))
+WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key AND e.position = s.position AND e.question = s.question
+  AND (e.standing <> s.stands OR e.sole <> (s.statements = 1))
 
 -- due_of_profiles --
 -- Has all analyses of a company compared anew where one of the given statements of its profile names another sector or size than
@@ -93,6 +115,14 @@ JOIN record_head AS a ON a.subject_id = 'company:' || e.record_key AND a.kind = 
 WHERE e.position = ANY (%(positions)s::bigint[])
   AND (before.profile -> 'sector', before.profile -> 'size_class')
       IS DISTINCT FROM (e.payload -> 'groups' -> 'profile' -> 'sector', e.payload -> 'groups' -> 'profile' -> 'size_class')
+ON CONFLICT (position, key) DO NOTHING
+
+-- due_of_questions --
+-- Has all analyses of a market compared anew that were stated before one of the given statements of its question.
+INSERT INTO similarity_due (position, key, later)
+SELECT e.position, a.key, true FROM event AS e
+JOIN record_head AS a ON a.subject_id = 'market:' || e.record_key AND a.kind = 'Analysis' AND a.grp = 'core'
+WHERE e.position = ANY (%(positions)s::bigint[]) AND a.position < e.position AND e.payload -> 'core' ->> 'question' IS NOT NULL
 ON CONFLICT (position, key) DO NOTHING
 
 -- similarity_claim --
@@ -161,16 +191,16 @@ own AS MATERIALIZED (
 ),
 several AS MATERIALIZED (
     -- Of records with more than one statement, the one that stood.
-    SELECT DISTINCT ON (x.key) x.key, x.position FROM embedding AS x
+    SELECT DISTINCT ON (x.key) x.key, x.position, x.question FROM embedding AS x
     WHERE x.model = (SELECT s.model FROM space AS s) AND x.kind = 'Analysis' AND NOT x.sole
       AND x.known_at <= %(known_until)s AND x.recorded_at <= %(recorded_until)s
-    ORDER BY x.key, x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key
+    ORDER BY x.key, x.corrects DESC, CASE WHEN x.corrects THEN x.order_key END DESC, x.order_key, x.question DESC
 ),
 asked AS MATERIALIZED (
     SELECT e.key, e.subject_id, e.vector, row_number() OVER (ORDER BY e.key) AS n FROM embedding AS e
     WHERE e.model = (SELECT s.model FROM space AS s) AND e.kind = 'Analysis' AND e.key IN (SELECT o.key FROM own AS o)
       AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
-      AND (e.sole OR (e.key, e.position) IN (SELECT v.key, v.position FROM several AS v))
+      AND (e.sole OR (e.key, e.position, e.question) IN (SELECT v.key, v.position, v.question FROM several AS v))
 ),
 compared AS MATERIALIZED (
     SELECT e.key, e.subject_id, e.vector <=> (SELECT a.vector FROM asked AS a WHERE a.n = 1) AS first,
@@ -179,7 +209,7 @@ compared AS MATERIALIZED (
     FROM embedding AS e
     WHERE (SELECT s.known <= %(most)s FROM space AS s) AND e.model = (SELECT s.model FROM space AS s) AND e.kind = 'Analysis'
       AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
-      AND (e.sole OR (e.key, e.position) IN (SELECT v.key, v.position FROM several AS v))
+      AND (e.sole OR (e.key, e.position, e.question) IN (SELECT v.key, v.position, v.question FROM several AS v))
 ),
 near AS MATERIALIZED (
     SELECT a.key, n.candidate, n.distance FROM asked AS a

@@ -28,6 +28,9 @@ from tests.bench.worlds import World, rebuilt
 
 pytestmark = pytest.mark.bench
 
+Question = tuple[str, datetime | None]
+"""A subject, and as of when."""
+
 COUNTS: Final = {
     "full": {"briefs": 400, "warm": 60, "replayed": 60, "writes": 200, "reads": 300, "runaways": 10},
     "tiny": {"briefs": 60, "warm": 20, "replayed": 15, "writes": 30, "reads": 60, "runaways": 3},
@@ -46,7 +49,10 @@ BRIEF_MS: Final = 60.0
 KNOWN: Final = (
     "SELECT kind, count(DISTINCT key) AS n FROM record_head WHERE kind IN ('Analysis', 'Pattern') GROUP BY kind"
 )
-SUBJECTS: Final = "SELECT DISTINCT subject_id FROM record_head WHERE kind = 'Analysis' AND subject_id IS NOT NULL"
+SUBJECTS: Final = (
+    "SELECT subject_id, min(known_at) AS since FROM record_head WHERE kind = 'Analysis' AND subject_id IS NOT NULL"
+    " GROUP BY subject_id ORDER BY subject_id"
+)
 MIDDLE: Final = (
     "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY known_at) AS at FROM record_head WHERE kind = 'Analysis'"
 )
@@ -149,10 +155,10 @@ async def measured_briefs(
         bar: of the p95, in milliseconds.
         less: whether a part is missing.
     """
-    subjects, middle = await subjects_of(stores)
+    now, then = await questions_of(stores)
     uncached = uncaching(stores)
     chance = random.Random(7)
-    asked = [(chance.choice(subjects), middle if nth % 2 else None) for nth in range(counts["briefs"])]
+    asked = [chance.choice(then if nth % 2 else now) for nth in range(counts["briefs"])]
     for subject, moment in asked[: counts["warm"]]:
         await uncached.brief(subject, as_of=moment, deadline_ms=2000)
     taken, missing = await timed_briefs(uncached, asked, less)
@@ -201,7 +207,15 @@ async def subjects_of(stores: Stores) -> tuple[list[str], datetime]:
     """Return every subject, and a day in the middle of what is known."""
     rows = await stores.database.rows(SUBJECTS, deadline=Deadline.after_ms(10_000))
     [middle] = await stores.database.rows(MIDDLE, deadline=Deadline.after_ms(10_000))
-    return sorted(row["subject_id"] for row in rows), middle["at"].astimezone(UTC)
+    return [row["subject_id"] for row in rows], middle["at"].astimezone(UTC)
+
+
+async def questions_of(stores: Stores) -> tuple[list[Question], list[Question]]:
+    """Return what can be asked about: every subject as of now, and those known by a day in the middle as of it."""
+    rows = await stores.database.rows(SUBJECTS, deadline=Deadline.after_ms(10_000))
+    [middle] = await stores.database.rows(MIDDLE, deadline=Deadline.after_ms(10_000))
+    at = middle["at"].astimezone(UTC)
+    return [(row["subject_id"], None) for row in rows], [(row["subject_id"], at) for row in rows if row["since"] <= at]
 
 
 async def _bare_briefs(stores: Stores, asked: Sequence[tuple[str, datetime | None]]) -> list[float]:

@@ -14,7 +14,7 @@ from recall.model import Briefing, Quality
 from tests.bench.conftest import HEAP_MB, PATTERNS, SCALES
 from tests.bench.seeding import Seeded, seeded
 from tests.bench.table import Figure, Table, percentile
-from tests.bench.test_memory import COUNTS, UNCACHED_MS, measured_briefs, subjects_of, timed_briefs, uncaching
+from tests.bench.test_memory import COUNTS, UNCACHED_MS, measured_briefs, questions_of, timed_briefs, uncaching
 from tests.bench.test_similar import MODEL, timed
 from tests.conftest import settings_for, temporary_home
 
@@ -46,8 +46,8 @@ async def warmed(far: Seeded, stores: Stores, table: Table) -> None:
     The other sets were loaded through their servers, which had compiled their statements and read what they hold. These
     have read nothing yet of 14 GB on disk.
     """
-    subjects, middle = await subjects_of(stores)
-    asked = [(subject, moment) for subject in subjects for moment in (None, middle)]
+    now, then = await questions_of(stores)
+    asked = now + then
     random.Random(11).shuffle(asked)
     taken, missing = await timed_briefs(uncaching(stores), asked, cut_short)
     note = "every subject once, now and as of a day in the middle, on servers that have just been started"

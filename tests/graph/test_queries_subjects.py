@@ -351,6 +351,20 @@ def test_lessons_come_through_domains_active_patterns_and_decisions(micron: neo4
     assert lessons(micron, "05-31") == []
 
 
+@pytest.mark.parametrize("clock", ["known", "recorded"])
+def test_the_newest_lessons_stand_first_by_the_clock(micron: neo4j.Driver, clock: str) -> None:
+    """By when they could be known, in whatever order they were loaded; on the recorded clock by when they were."""
+    story = Story()
+    for name, known in (("second", "06-02"), ("third", "06-03"), ("first", "06-01")):
+        story.tell(lesson(name, "macro"), known=at(known), recorded=at("06-05"))
+    story.tell(lesson("third", "macro"), known=at("06-02"), recorded=at("06-09")).write(micron)
+    given: Row = {"subject_id": "company:MU", "active": [], "limit": 2, **as_of("06-06", clock=clock)}
+    rows = ask(micron, "lessons_of_subject", **given)
+    found = [row["lesson"] for row in rows]
+    assert found == (["second", "third"] if clock == "known" else ["first", "third"])
+    assert [row["total"] for row in rows] == [3, 3]
+
+
 def test_a_lesson_whose_domains_changed_later_is_given_to_the_caller_to_judge(micron: neo4j.Driver) -> None:
     """Before the correction it affected the subject's domain; the graph no longer says so."""
     story = Story().tell(lesson("moved", "macro"), lesson("kept", "macro"), known=at("06-02"))
@@ -362,7 +376,7 @@ def test_a_lesson_whose_domains_changed_later_is_given_to_the_caller_to_judge(mi
     assert [row["total"] for row in rows] == [1, 1], (
         "of those that were corrected since, the caller says whether they count"
     )
-    assert rows[0]["position"] < rows[1]["position"]
+    assert rows[0]["newness"] == rows[1]["newness"], "known at the same moment"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from journal.settings import Role, Settings
 from kg.embedders import Embedder, Vectors, unit
 from kg.entries import entry_of
 from kg.lines import parse_line
-from kg.similar import Pace, Updated, rebuild, update
+from kg.project import Event
+from kg.similar import Pace, Updated, rebuild, resubjected, update
 from tests.servers import cloned
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
@@ -91,6 +92,12 @@ class House:
         receipts = await self.gateway.append(entries, actor=actor, deadline=NEVER)
         assert not any(receipt.verdict.refused for receipt in receipts), receipts
         return receipts
+
+    async def apply(self, receipts: Sequence[Receipt]) -> None:
+        """Do what the applier does once the graph holds what was stated."""
+        given = {"after": min(one.position or 0 for one in receipts) - 1, "upto": 2**62, "limit": 10_000}
+        rows = await self.database.named("events_after", given, deadline=NEVER)
+        await resubjected(self.database, [Event.from_row(row) for row in rows])
 
     async def update(self) -> Updated:
         return await update(self.database, self.embedder, until=NEVER, rest=0.0)

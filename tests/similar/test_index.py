@@ -20,8 +20,7 @@ from journal.settings import Role
 from kg.asof import END_OF_TIME
 from kg.embedders import Vectors
 from kg.neighbours import features_of
-from kg.project import Event
-from kg.similar import PAGE, reprofiled
+from kg.similar import PAGE
 from kg.similarity import NEIGHBOURS, reranked
 from tests.similar.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
 
@@ -216,12 +215,10 @@ async def test_another_sector_makes_others_alike(house: House) -> None:
     before = dict((await house.lists())["a"])["b"]
 
     async def told(*lines: dict[str, Any]) -> None:
-        """Do what the applier does once the graph holds them."""
+        """State them, and have them told of twice."""
         receipts = await house.say(*lines)
-        given = {"after": min(one.position or 0 for one in receipts) - 1, "upto": 2**62, "limit": 100}
-        rows = await house.database.named("events_after", given, deadline=NEVER)
         for _ in range(2):
-            await reprofiled(house.database, [Event.from_row(row) for row in rows])
+            await house.apply(receipts)
 
     await told(company("B", day(1), sector="energy", name="Beth"))
     assert (await house.update()).analyses == 0
@@ -305,7 +302,7 @@ async def test_a_text_that_is_refused_holds_up_nobody(house: House) -> None:
 
 
 async def test_an_analysis_about_a_question_is_read_with_it(house: House) -> None:
-    """What a market asks is part of what its analyses say, if it was on file by then; texts are bounded."""
+    """What a market asks is part of what its analyses say, from when it was known; texts are bounded."""
     market: dict[str, Any] = {
         "record": "Market", "known_at": day(0).isoformat(),
         "core": {"market_id": "q", "question": "Will it rain in May?", "sector": "weather"},
@@ -323,5 +320,40 @@ async def test_an_analysis_about_a_question_is_read_with_it(house: House) -> Non
     await house.update()
     assert isinstance(house.embedder, Directions)
     texts = sorted(text[:40] for text in house.embedder.texts)
-    assert texts == ["Median 0.6.", "Will it rain in May? Median 0.4.", "forecast round strong buy", "x" * 40]
+    asked = ["Will it rain in May? Median 0.4.", "Will it rain in May? Median 0.6."]
+    assert texts == ["Median 0.6.", *asked, "forecast round strong buy", "x" * 40]
     assert max(map(len, house.embedder.texts)) == 2000
+
+
+VECTORS = """
+    SELECT known_at, recorded_at, corrects, standing, sole, question > 0 AS late FROM embedding WHERE key = 'a'
+    ORDER BY known_at, corrects, question
+"""
+
+
+async def test_a_question_that_is_stated_late_counts_from_then(house: House) -> None:
+    """What was said before is compared without it as of the days before, on both clocks, corrections included."""
+    [first] = await house.say(analysis("a", "market:q", "Median 0.4.", day(1)))
+    await house.say(corrected(analysis("a", "market:q", "Median 0.4.", day(1)), day(3), summary="Median 0.5."))
+    await house.update()
+    market = {"market_id": "q", "question": "Will it rain in May?", "sector": "weather"}
+    said = await house.say({"record": "Market", "known_at": day(2).isoformat(), "core": market})
+    await house.apply(said)
+    assert (await house.update()).vectors == 2
+    assert isinstance(house.embedder, Directions)
+    asked = "Will it rain in May?"
+    assert house.embedder.texts == ["Median 0.4.", "Median 0.5.", f"{asked} Median 0.4.", f"{asked} Median 0.5."]
+    rows = await house.rows(VECTORS)
+    assert [(row["known_at"], row["corrects"], row["standing"], row["late"]) for row in rows] == [
+        (day(1), False, False, False),
+        (day(2), False, False, True),
+        (day(3), True, False, False),
+        (day(3), True, True, True),
+    ]
+    assert not any(row["sole"] for row in rows)
+    recorded = {row["recorded_at"] for row in rows if row["late"]}
+    assert recorded == {said[0].recorded_at}
+    assert first.recorded_at is not None
+    assert min(row["recorded_at"] for row in rows) == first.recorded_at < said[0].recorded_at
+    await house.apply(said)
+    assert (await house.update()).vectors == 0

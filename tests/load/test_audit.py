@@ -1,0 +1,102 @@
+"""The audit: without its row nothing is written, and its role is the one of the settings, whatever is asked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from imem import Memory
+from journal.errors import PermissionDenied, StatementRejected
+from journal.settings import Role, Settings
+from kg.model import Agent, AgentKind, Company, Human, Turn
+from tests.contents import contents, no_audit
+from tests.load.conftest import Desk, company
+from tests.load.test_loading import counts
+from tests.load.test_memory import analysis, debate, decision, finding, outcome, profile
+from tests.surface import public_methods
+
+Write = Callable[[Memory], Awaitable[Any]]
+
+WRITES: list[tuple[str, Write]] = [
+    ("a company", lambda m: m.record_company(Company(ticker="NVDA"))),
+    ("an agent", lambda m: m.record_agent(Agent(name="bob", profile=profile()))),
+    ("an analysis", lambda m: m.record_analysis(analysis(key="another"))),
+    ("a finding", lambda m: m.record_finding(finding("ann"))),
+    ("a decision", lambda m: m.record_decision(decision("ann"))),
+    ("an outcome", lambda m: m.record_outcome(outcome("o"))),
+    ("a debate", lambda m: m.record_debate(debate("ann"), turns=[Turn(number=1, speaker="ann", text="No.")])),
+    ("a record", lambda m: m.record(Human(id="eve"))),
+    ("groups", lambda m: m.record_groups(Agent, "ann", {"profile": profile(AgentKind.BASELINE)})),
+    ("a link", lambda m: m.link("PERFORMED", ("Agent", "ann"), ("Analysis", "a"))),
+    ("a correction", lambda m: m.correct(analysis(summary="Better."), "A slip.")),
+    ("patterns by right", lambda m: m.query("patterns_by_category", {"category": "momentum", "limit": 5})),
+]
+"""What leaves an audit row, each by a call."""
+
+
+@pytest.mark.spec("AC-5")
+async def test_without_its_audit_row_nothing_is_written(desk: Desk) -> None:
+    """When the audit row cannot be inserted, each write is refused, and not one table has anything of it."""
+    async with Memory.open(desk.settings) as memory:
+        await memory.record_analysis(analysis())
+        await memory.record_agent(Agent(name="ann", profile=profile()))
+        before = contents(desk.admin_url)
+        with no_audit(desk.admin_url):
+            for name, call in WRITES:
+                with pytest.raises(StatementRejected):
+                    await call(memory)
+                assert contents(desk.admin_url) == before, name
+        for _, call in WRITES:
+            await call(memory)
+    granted = "SELECT count(*) FROM memory_access_audit WHERE authorized"
+    assert desk.rows(granted) == [(2 + len(WRITES),)]
+
+
+@pytest.mark.spec("AC-5")
+def test_without_its_audit_row_nothing_is_loaded(desk: Desk) -> None:
+    """A file whose audit rows cannot be inserted leaves nothing, and is loaded whole once they can."""
+    path = desk.file("two.jsonl", [company("MU"), company("NVDA")])
+    before = contents(desk.admin_url)
+    with no_audit(desk.admin_url):
+        assert desk.run("load", "--no-wait", path).returncode != 0
+        after = contents(desk.admin_url)
+    assert {name for name in after if after[name] != before[name]} == set()
+    assert counts(desk.load(path)) == (2, 0, 0, 0)
+
+
+NAMES_A_ROLE = {"role", "owner", "may_import", "as_role", "actor_role"}
+
+
+@pytest.mark.spec("AC-6")
+def test_no_public_call_names_a_role() -> None:
+    """Of no class that a program is given does a method take a role, or whose right an act is; nor an actor."""
+    named = [
+        f"{kind.__qualname__}.{name}({parameter})"
+        for kind, name in public_methods()
+        if not issubclass(kind, Settings)
+        for parameter in inspect.signature(getattr(kind, name)).parameters
+        if parameter in NAMES_A_ROLE | {"actor"}
+    ]
+    assert named == []
+
+
+@pytest.mark.spec("AC-6")
+async def test_a_role_in_what_is_written_gives_no_right(desk: Desk) -> None:
+    """Whatever an agent calls itself, in a field, a name or an id: the audit has the role that it logged in with."""
+    agent = desk.as_role(Role.AGENT, "human_admin")
+    async with Memory.open(agent.settings) as memory:
+        with pytest.raises(PermissionDenied):
+            await memory.record(Human(id="human_admin"))
+        await memory.record_company(Company(ticker="human_admin"))
+        await memory.link("PERFORMED", ("Agent", "human_admin"), ("Analysis", "a"), {"role": "human_admin"})
+        with pytest.raises(PermissionDenied):
+            await memory.record_agent(Agent(name="human_admin", profile=profile(AgentKind.BASELINE)))
+        async with memory.acting_as("learning_engine") as another:
+            with pytest.raises(PermissionDenied):
+                await another.correct(analysis(summary="Better."), "A slip.")
+            await another.record_agent(Agent(name="learning_engine", profile=profile()))
+    rows = desk.rows("SELECT DISTINCT actor_id, actor_role FROM memory_access_audit ORDER BY 1")
+    assert rows == [("human_admin", "agent"), ("learning_engine", "agent")]

@@ -124,17 +124,41 @@ class ParquetRows:
         """Yield number, from 1, and row."""
         try:
             batches = self._file.iter_batches(BATCH_LINES)
-            rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+            rows = chain.from_iterable(self._rows_of(batch) for batch in batches)
             for number, row in enumerate(rows, 1):
-                yield number, {name: _text(value) for name, value in row.items()}
+                try:
+                    yield number, {name: _text(value) for name, value in row.items()}
+                except UnicodeDecodeError:
+                    yield number, BadInput("row", "holds bytes that are not UTF-8.")
         except self._errors as error:
             raise UnreadableFile(f"{self._label} is damaged: {str(error).rstrip('.')}.") from error
 
+    def _rows_of(self, batch: Any) -> list[dict[str, Any]]:
+        """Return the rows of a batch; of times that count nanoseconds those are cut off, which Python has none for."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        fields = [
+            field.with_type(pa.timestamp("us", field.type.tz)) if _nanoseconds(field.type) else field
+            for field in batch.schema
+        ]
+        return list(batch.cast(pa.schema(fields), safe=False).to_pylist())
+
+
+def _nanoseconds(kind: Any) -> bool:
+    return str(kind).startswith("timestamp[ns")
+
 
 def _text(value: Any) -> str:
-    """Return *value* as a cell of CSV would say it."""
+    """
+    Return *value* as a cell of CSV would say it.
+
+    Raises:
+        UnicodeDecodeError: it is bytes, which some writers mean as text, and no UTF-8.
+    """
     if value is None:
         return ""
+    if isinstance(value, bytes):
+        return value.decode()
     if isinstance(value, list):
         return ";".join(map(_text, value))
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -30,7 +30,8 @@ INSERT INTO agent_outcome (
 SELECT 'f' || q || '/' || a, v, 0, 'o' || q || '/' || v, 'agent-' || a, 'domain-' || (q %% %(domains)s),
     'market:' || q, 'up', t, t - interval '10 days', p, o, o, ((p > 0.5) = (o = 1))::int, false, (p - o) ^ 2, 0.5,
     0.4, t + interval '4 days', t + interval '4 days' + v * interval '196 days',
-    CASE v WHEN 0 THEN t + interval '200 days' END, imem_now(), CASE v WHEN 0 THEN imem_now() END
+    CASE v WHEN 0 THEN t + interval '200 days' END, imem_now() + v * interval '1 second',
+    CASE v WHEN 0 THEN imem_now() + interval '1 second' END
 FROM (
     SELECT q, a, v, %(start)s::timestamptz + (q %% %(days)s) * interval '7 hours' AS t,
         0.01 + 0.98 * (abs(hashint8(q * 64 + a)) %% 1000) / 1000.0 AS p, abs(hashint4(q * 2 + v)) %% 2 AS o

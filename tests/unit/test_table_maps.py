@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pydantic import BaseModel
 
 from imem.mapping import LinkRule, MapFile, Reading, RecordRule, Template, When, read_map
 from imem.reading import Refused, Source, UnreadableFile, opened, sources_of
+from imem.tables import ParquetRows
 from journal.errors import BadInput
 from kg.entries import object_of
 from kg.lines import LINE_BYTES
@@ -318,6 +324,51 @@ def test_other_tables(tmp_path: Path) -> None:
         made, refused = rows_of(tmp_path, text, content, "calls.csv.gz")
         assert [line["core"]["id"] for line in made] == ["t:1", "t:2"]
         assert refused == []
+
+
+def test_a_parquet_file_holds_what_csv_would(tmp_path: Path) -> None:
+    """Times of every unit, with and without a zone, days, numbers, lists, bytes that are text, and what is missing."""
+    at = datetime(2026, 6, 1, 14, 30, tzinfo=UTC)
+    rows = {
+        "id": pa.array(["1", "2", "3", "4"]).dictionary_encode(),
+        "published": pa.array([at] * 4, pa.timestamp("ns", "America/New_York")),
+        "day": pa.array([at.date(), None, None, None]),
+        "confidence": pa.array([Decimal("0.25"), Decimal("0.50"), None, Decimal("0.75")]),
+        "said": pa.array([b"Demand is strong.", "Größer.".encode(), b"\xe9", b"x"]),
+        "tags": pa.array([["a", "b"], [], None, ["c"]]),
+        "nanoseconds": pa.array([1_780_000_000_123_456_789] * 4, pa.timestamp("ns")),
+    }
+    path = tmp_path / "calls.parquet"
+    parquet.write_table(pa.table(rows), path, row_group_size=2)
+
+    found = list(ParquetRows(Source(path, "test")))
+
+    assert [number for number, _ in found] == [1, 2, 3, 4]
+    assert found[0][1] == {
+        "id": "1", "published": "2026-06-01T10:30:00-04:00", "day": "2026-06-01", "confidence": "0.25",
+        "said": "Demand is strong.", "tags": "a;b", "nanoseconds": "2026-05-28T20:26:40.123456",
+    }  # fmt: skip
+    assert isinstance(found[1][1], dict)
+    assert (found[1][1]["said"], found[1][1]["tags"], found[1][1]["day"]) == ("Größer.", "", "")
+    assert isinstance(found[2][1], BadInput)
+    assert "not UTF-8" in str(found[2][1])
+
+
+def test_the_same_table_as_parquet_and_as_csv(tmp_path: Path) -> None:
+    """The lines of the how-to's table are the same ones, whichever file holds it; refusals name the row."""
+    header, *lines = list(csv.reader(block("text").splitlines()))
+    columns = {name: [line[place] or None for line in lines] for place, name in enumerate(header)}
+    (tmp_path / "parquet").mkdir()
+    path = tmp_path / "parquet" / "calls.parquet"
+    parquet.write_table(pa.table(columns), path)
+
+    made, refused = rows_of(tmp_path, block("toml"), block("text"))
+    of_parquet, refused_of_parquet = rows_of(tmp_path / "parquet", block("toml"), path.read_bytes(), path.name)
+
+    assert of_parquet == made
+    assert [(one.line, one.column, one.field) for one in refused_of_parquet] == [
+        (one.line - 1, one.column, one.field) for one in refused
+    ]
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ async def resubjected(database: Database, events: Sequence[Event]) -> None:
     """
     profiles = [one.position for one in events if one.kind == PROFILED and "profile" in one.payload.get("groups", {})]
     questions = [one.position for one in events if one.kind == ASKED and "core" in one.payload]
-    for name, positions in (("due_of_profiles", profiles), ("due_of_questions", questions)):
+    for name, positions in (("due_of_profiles", profiles), ("due_of_markets", questions)):
         if not positions:
             continue
         try:

@@ -117,7 +117,7 @@ WHERE e.position = ANY (%(positions)s::bigint[])
       IS DISTINCT FROM (e.payload -> 'groups' -> 'profile' -> 'sector', e.payload -> 'groups' -> 'profile' -> 'size_class')
 ON CONFLICT (position, key) DO NOTHING
 
--- due_of_questions --
+-- due_of_markets --
 -- Has all analyses of a market compared anew that were stated before one of the given statements of its question.
 INSERT INTO similarity_due (position, key, later)
 SELECT e.position, a.key, true FROM event AS e

@@ -22,6 +22,7 @@ from uuid import UUID
 import orjson
 
 from journal.actors import Action, Actor, ResourceType
+from journal.audit import context_of
 from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
@@ -372,7 +373,7 @@ def _audit(alert_id: UUID, actor: Actor) -> dict[str, Any]:
         "action": Action.ACKNOWLEDGE.value,
         "authorized": True,
         "reason": None,
-        "context": "{}",
+        "context": context_of(actor),
         "outcome": "recorded",
     }
 

@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any, Final, Self
 
 from checkpoints.lifecycle import Gate
-from checkpoints.pause_rows import checked_id
+from checkpoints.pause_rows import audited, checked_id
+from journal.actors import Actor
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, TransitionRefused
@@ -70,12 +71,13 @@ class HumanGate:
 
 
 async def open_gate(
-    database: Database, analysis_id: str, gate: int, *, due_at: datetime | None, deadline: Deadline
+    database: Database, analysis_id: str, gate: int, *, due_at: datetime | None, by: Actor, deadline: Deadline
 ) -> HumanGate:
     """
-    Open a gate and return it; one that was opened before stays as it is.
+    Open a gate, with the audit row of who did, and return it; one that was opened before stays as it is.
 
     Args:
+        by: who opens it.
         due_at: until when somebody may answer, aware; 24 hours from now by default.
 
     Raises:
@@ -83,21 +85,24 @@ async def open_gate(
     """
     if due_at is not None and due_at.utcoffset() is None:
         raise BadInput("due_at", "has no time zone.")
-    values = {**_which(analysis_id, gate), "due_at": due_at}
+    which = _which(analysis_id, gate)
+    values = {**which, **audited(by, gate=gate), "due_at": due_at}
     found = await database.commit("gate_open", values, deadline=deadline)
+    found = found or await database.named("gate_on_file", which, deadline=deadline)
     if not found:
         raise BadInput("analysis_id", f"no analysis runs under {analysis_id!r:.200}.")
     return HumanGate.of(found[0])
 
 
 async def answer_gate(
-    database: Database, analysis_id: str, gate: int, answer: str, *, reason: str, deadline: Deadline
+    database: Database, analysis_id: str, gate: int, answer: str, *, reason: str, by: Actor, deadline: Deadline
 ) -> HumanGate:
     """
-    Answer a gate that waits and return it; the same answer again changes nothing.
+    Answer a gate that waits, with the audit row of who did, and return it; the same answer again changes nothing.
 
     Args:
         answer: one of :data:`ANSWERS`.
+        by: who answers.
 
     Raises:
         BadInput: there is no such gate, or *answer* or *reason* is none.
@@ -108,7 +113,7 @@ async def answer_gate(
     if not 0 < len(reason.strip()) <= MOST_REASON:
         raise BadInput("reason", f"is a text of at most {MOST_REASON:,} characters.")
     which, wanted = _which(analysis_id, gate), ANSWERS[answer]
-    values = {**which, "state": wanted.value, "reason": reason}
+    values = {**which, **audited(by, gate=gate, answer=answer), "state": wanted.value, "reason": reason}
     found = await database.commit("gate_answer", values, deadline=deadline)
     if found:
         return HumanGate.of(found[0])

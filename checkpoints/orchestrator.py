@@ -21,8 +21,9 @@ import structlog
 
 from checkpoints.batches import startable
 from checkpoints.definitions import Definitions
-from checkpoints.pause_rows import checked_id, do, hold, rows
+from checkpoints.pause_rows import audit, checked_id, do, hold, rows
 from checkpoints.plan import Begin, Graph, Plan, ready, restricted
+from journal.actors import Actor
 from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
@@ -138,13 +139,14 @@ class CeleryOrchestrator:
     # Taking in
 
     async def start_analysis(
-        self, analysis_id: str, stock_id: str, agents: Mapping[str, str], *, deadline: Deadline
+        self, analysis_id: str, stock_id: str, agents: Mapping[str, str], *, by: Actor | None = None, deadline: Deadline
     ) -> WorkflowState:
         """
         Take an analysis in and start the agents that wait for nobody; the same one again changes nothing.
 
         Args:
             agents: agent type → instance, whose working memory it will be.
+            by: who orders it, for the audit row; by default the system does.
 
         Raises:
             BadInput: no agent is given, one is not defined, an instance belongs elsewhere, or the analysis is of
@@ -166,7 +168,8 @@ class CeleryOrchestrator:
             if taken:
                 raise BadInput("agents", f"{taken[0]['agent_id']!r} works in {taken[0]['analysis_id']!r}.")
             values = {"analysis_id": analysis_id, "agent_types": names, "agent_ids": ids}
-            await do(conn, "tasks_insert", values)
+            if await do(conn, "tasks_insert", values):
+                await audit(conn, by, "start", analysis_id, "Ordered.", stock_id=stock_id, agents=dict(agents))
         await self.start_ready(deadline=deadline)
         return await self.get_workflow_state(analysis_id, deadline=deadline)
 

@@ -24,6 +24,7 @@ from checkpoints.lifecycle import OPEN, By, Status, Trigger
 from checkpoints.model import LONGEST_ID, checked_text
 from checkpoints.plan import Plan, plan_of
 from journal.actors import Actor
+from journal.audit import context_of
 from journal.connection import Connection, Parameters, Row
 from journal.errors import BadInput
 from journal.statements import sql
@@ -299,19 +300,14 @@ async def alert(
 
 async def audit(conn: Connection, by: Actor | None, action: str, analysis_id: str, reason: str, **context: Any) -> None:
     """Write the audit row of an order, in the transaction of its effect."""
-    await rows(
-        conn,
-        "pause_audit",
-        {
-            "actor": by.id if by is not None else SYSTEM,
-            "role": by.role.value if by is not None else "service",
-            "resource_id": analysis_id,
-            "action": action,
-            "reason": reason[:LONGEST_MESSAGE],
-            "context": json(context),
-            "outcome": "done",
-        },
-    )
+    values = {"resource_id": analysis_id, "action": action, "reason": reason[:LONGEST_MESSAGE], "outcome": "done"}
+    await rows(conn, "pause_audit", {**values, **audited(by, **context)})
+
+
+def audited(by: Actor | None, **context: Any) -> dict[str, str]:
+    """Return who ordered something and what else its audit row says, for a statement that writes the row."""
+    role = by.role.value if by is not None else "service"
+    return {"actor": who(by), "role": role, "context": context_of(by, **context)}
 
 
 def who(by: Actor | None) -> str:

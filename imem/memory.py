@@ -31,14 +31,14 @@ from imem.asking import (
     parameters as checked,
 )
 from imem.exchanging import Exchanging
+from imem.lending import lent
 from imem.pause_orders import PauseOrders
 from imem.stating import Stating
 from imem.stores import Stores
-from journal.actors import Actor
 from journal.arguments import checks_arguments
 from journal.deadline import Deadline
 from journal.errors import BadInput
-from journal.settings import Role, Settings
+from journal.settings import Settings
 from kg.similarity import SERVED
 from kg.views import View
 from recall import single, views
@@ -69,6 +69,9 @@ WARM_MS: Final = 2_000
 SESSION_BUDGET_MS: Final = 40_000
 """How long an agent may take to come back, in milliseconds, where the call does not say: the slowest store has 30 s."""
 
+
+LENDING_MS: Final = 2_000
+"""How long a look at whose name is lent may take, in milliseconds."""
 
 LONGEST_ACTOR: Final = 200
 """Characters of an agent's name at most."""
@@ -157,17 +160,22 @@ class Memory(Stating, PauseOrders, Exchanging):
                 …
 
         What it writes is that agent's, and its rights are an agent's. The process vouches for the name: nothing proves
-        it, as nothing proves ``IMEM_ACTOR``.
+        it, as nothing proves ``IMEM_ACTOR``; every audit row names the process' own actor beside it, as ``lent_by``.
 
         Args:
             agent: its name, 1 to 200 characters; names with a colon are those of imports and services.
 
         Raises:
             BadInput: it is no name of an agent.
+            PermissionDenied: it is the name of a baseline, an ensemble or a human, and the process' role may append its
+                own facts alone; one denial row was written.
+            PostgresUnavailable, BudgetExceeded: what the agent is could not be looked up within 2 s; retryable. Roles
+                that may append everything look up nothing.
         """
         if not 0 < len(agent) <= LONGEST_ACTOR or ":" in agent or not agent.isprintable():
             raise BadInput("agent", "is no name of an agent: 1 to 200 printable characters without a colon.")
-        async with self._over(self._stores.acting_as(Actor(agent, Role.AGENT))) as memory:
+        actor = await lent(self._stores.gateway, agent, deadline=Deadline.after_ms(LENDING_MS))
+        async with self._over(self._stores.acting_as(actor)) as memory:
             yield memory
 
     @classmethod

@@ -112,7 +112,9 @@ class Orders:
         return await self._allowed(
             Action.RESUME,
             analysis_id,
-            lambda: self._parts.orchestrator.start_analysis(analysis_id, stock_id, agents, deadline=deadline),
+            lambda: self._parts.orchestrator.start_analysis(
+                analysis_id, stock_id, agents, by=self._gateway.actor, deadline=deadline
+            ),
             deadline,
         )
 
@@ -131,9 +133,10 @@ class Orders:
         self, analysis_id: str, gate: int, *, due_at: datetime | None = None, deadline: Deadline
     ) -> HumanGate:
         """Open a gate, at which an analysis waits for a person; see :func:`checkpoints.human_gates.open_gate`."""
+        by, database = self._gateway.actor, self._gateway.database
         return await self._gated(
             analysis_id,
-            lambda: open_gate(self._gateway.database, analysis_id, gate, due_at=due_at, deadline=deadline),
+            lambda: open_gate(database, analysis_id, gate, due_at=due_at, by=by, deadline=deadline),
             deadline,
         )
 
@@ -141,9 +144,10 @@ class Orders:
         self, analysis_id: str, gate: int, answer: str, *, reason: str, deadline: Deadline
     ) -> HumanGate:
         """Answer a gate that waits; see :func:`checkpoints.human_gates.answer_gate`."""
+        by, database = self._gateway.actor, self._gateway.database
         return await self._gated(
             analysis_id,
-            lambda: answer_gate(self._gateway.database, analysis_id, gate, answer, reason=reason, deadline=deadline),
+            lambda: answer_gate(database, analysis_id, gate, answer, reason=reason, by=by, deadline=deadline),
             deadline,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from journal.errors import PermissionDenied
@@ -18,11 +18,13 @@ class Actor:
         id: an agent's name, a person, a service, or ``import:<source>``.
         role: what it may do.
         may_import: whether it may state a ``known_at`` earlier than now, and settle claims.
+        lent_by: the process' own actor, where it lent the name to an agent of its own; every audit row says so.
     """
 
     id: str
     role: Role
     may_import: bool = False
+    lent_by: str | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Actor:
@@ -31,7 +33,7 @@ class Actor:
 
     def importing(self, source: str) -> Actor:
         """Return the ordering actor of an import from *source*, with the caller's role and right."""
-        return Actor(f"import:{source}", self.role, self.may_import)
+        return replace(self, id=f"import:{source}")
 
 
 class ResourceType(StrEnum):

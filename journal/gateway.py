@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
-import orjson
 import uuid_utils
 from opentelemetry.trace import SpanKind
 
 from journal.actors import Action, Actor, Resource, ResourceType, allowed, denial
+from journal.audit import context_of
 from journal.bell import cycle_s
 from journal.correlation import correlated, correlation
 from journal.database import Database
@@ -328,15 +328,9 @@ def _audit_row(actor: Actor, resource: Resource, action: Action, *, authorized: 
         "action": action.value,
         "authorized": authorized,
         "reason": None,
-        "context": orjson.dumps({"owner": resource.owner, **_name()}).decode(),
+        "context": context_of(actor, owner=resource.owner),
         "outcome": outcome,
     }
-
-
-def _name() -> dict[str, str]:
-    """Return what the work that is under way is called, for an audit row."""
-    now = correlation()
-    return {} if now is None else {"correlation_id": now.id}
 
 
 def _followed(entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -387,7 +381,7 @@ def _columns(batch: Sequence[Entry], actor: Actor, action: Action) -> dict[str, 
         "actor": actor.id,
         "role": actor.role.value,
         "may_import": actor.may_import,
-        "context": orjson.dumps({"action": action.value, **_name()}).decode(),
+        "context": context_of(actor, action=action.value),
         "event_id": [str(entry.event_id or uuid_utils.uuid7()) for entry in batch],
         "kind": [entry.kind for entry in batch],
         "head_kind": [entry.head_kind for entry in batch],

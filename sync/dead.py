@@ -13,11 +13,10 @@ from datetime import datetime
 from typing import Any, Final, Self
 from uuid import UUID
 
-import orjson
-
 from checkpoints.alerts import NewAlert, Severity, raise_alert, storable
 from checkpoints.pause_rows import id_of, new_id, rows
 from journal.actors import Action, Resource, ResourceType
+from journal.audit import context_of
 from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
@@ -194,7 +193,7 @@ async def _replay(gateway: Gateway, which: Sequence[int | UUID], deadline: Deadl
             "actor": gateway.actor.id,
             "role": gateway.actor.role.value,
             "positions": wanted,
-            "context": orjson.dumps({"action": Action.REPLAY.value}).decode(),
+            "context": context_of(gateway.actor, action=Action.REPLAY.value),
         }
         [row] = await rows(conn, "replay_letters", given)
         if row["replayed"] != len(wanted):

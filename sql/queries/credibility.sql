@@ -97,6 +97,13 @@ WHERE (y.imported OR e.actor_role = 'human_admin') AND EXISTS (
     WHERE b.kind = 'Agent' AND b.key = a.name AND b.grp = 'profile' AND (b.imported OR f.actor_role = 'human_admin')
       AND f.payload -> 'groups' -> 'profile' ->> 'kind' = 'baseline')
 
+-- governed_kind --
+-- What an agent is by the newest statement that was made with the import right or by a person; no row where there is none.
+SELECT e.payload -> 'groups' -> 'profile' ->> 'kind' AS kind
+FROM record_history AS y JOIN event AS e ON e.position = y.position
+WHERE y.kind = 'Agent' AND y.key = %(agent)s AND y.grp = 'profile' AND (y.imported OR e.actor_role = 'human_admin')
+ORDER BY y.order_key DESC LIMIT 1
+
 -- scores_of_findings --
 -- Every score of the given findings that ever stood, as stored.
 SELECT finding_id, vintage, revision, outcome_id, agent, domain, subject_id, metric, target_at, predicted_at, stated,

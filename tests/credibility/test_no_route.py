@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from credibility.reconcile import MISMATCH, reconcile
 from credibility.track_record import TrackRecord, track_records
+from imem.lending import lent
 from imem.recording import prepare, record, refusal_of
 from journal.actors import Actor
 from journal.deadline import Deadline
 from journal.errors import BadInput, PermissionDenied
+from journal.gateway import Gateway
 from journal.settings import Role
 from kg.asof import AsOf
 from kg.lines import parse_line
@@ -38,9 +41,15 @@ def unstated(line: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {name: value for name, value in line.items() if name != "known_at"} | more
 
 
-async def say(world: World, line: dict[str, Any], actor: Actor) -> str:
+def under(name: str, lender: Actor) -> Callable[[World], Awaitable[Actor]]:
+    """Return what *lender* becomes in a memory that it lends under *name*, as ``acting_as`` does."""
+    return lambda world: lent(Gateway(world.database, lender), name, deadline=Deadline.never())
+
+
+async def say(world: World, line: dict[str, Any], who: Actor | Callable[[World], Awaitable[Actor]]) -> str:
     """Return what became of a line: its verdict, or why it was not taken."""
     try:
+        actor = who if isinstance(who, Actor) else await who(world)
         prepared = prepare(parse_line(orjson.dumps(line), needs_known_at=False))
         (receipt,) = await record(world.gateway, [prepared], actor=actor, deadline=Deadline.never())
     except (BadInput, PermissionDenied) as error:
@@ -77,7 +86,7 @@ DECISION = {
     "id": "d", "subject_id": "market:1", "type": "t", "agents_involved": ["ann"], "decided_at": "2026-01-01T00:00:00Z",
 }  # fmt: skip
 
-ROUTES: list[tuple[str, Actor, dict[str, Any], str]] = [
+ROUTES: list[tuple[str, Actor | Callable[[World], Awaitable[Actor]], dict[str, Any], str]] = [
     ("its score", ANN, {"record": "AgentCredibility", "core": CREDIBILITY, "groups": {"score": SCORE}}, "BadInput"),
     ("itself a baseline", ANN, unstated(agent("ann", day(0), "baseline")), "PermissionDenied"),
     ("itself an ensemble", ANN, unstated(agent("ann", day(0), "ensemble")), "PermissionDenied"),
@@ -102,6 +111,8 @@ ROUTES: list[tuple[str, Actor, dict[str, Any], str]] = [
      "PermissionDenied"),
     ("words of another", ANN, unstated(finding("bobs", day(0), LATER, agent="bob", probability=0.1, **FIRST)),
      "PermissionDenied"),
+    ("words of a baseline, under its name", under("base", ANN),
+     unstated(finding("bases", day(0), LATER, agent="base", probability=0.1, **FIRST)), "PermissionDenied"),
     ("a citation in another's", ANN, unstated(cites("bobs decision", "late", day(0))), "PermissionDenied"),
 ]  # fmt: skip
 
@@ -121,6 +132,43 @@ async def test_nothing_that_an_agent_states_moves_a_record(world: World) -> None
     report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
     assert report.differing == 0
     assert await standing(world) == before
+
+
+@pytest.mark.spec("AC-3")
+async def test_an_agent_lends_itself_no_name_that_others_are_measured_against(world: World) -> None:
+    """
+    Who may append its own alone is refused, with one denial row that names it; so is an agent that was lent its name.
+
+    What an agent once said that it was, and what one is no longer, keep nobody away.
+    """
+    await world.say(*(agent(kind, day(0), kind) for kind in ("baseline", "ensemble", "human", "model")))
+    await world.say(agent("once", day(0), "baseline"), agent("once", day(1), "model"))
+    await world.say(unstated(agent("said", day(0), "baseline")), actor=Actor("said", Role.AGENT))
+    as_ann = await under("ann", PERSON)(world)
+    facilitator = Actor("fay", Role.DEBATE_FACILITATOR)
+
+    for lender in (ANN, facilitator, as_ann):
+        for name in ("baseline", "ensemble", "human"):
+            with pytest.raises(
+                PermissionDenied, match=f"may not act as {name}, whose kind is {name}: .* or human_admin, or for"
+            ):
+                await under(name, lender)(world)
+        for name in ("model", "once", "said", "nobody"):
+            assert await under(name, lender)(world) == Actor(name, Role.AGENT, lent_by=lender.lent_by or lender.id)
+    for lender in (ENGINE, PERSON, Actor("baseline", Role.AGENT)):
+        assert await under("baseline", lender)(world) == Actor("baseline", Role.AGENT, lent_by=lender.id)
+
+    denied = await world.rows(
+        "SELECT actor_id, actor_role, resource_id, request_context ->> 'owner' AS owner, "
+        "request_context ->> 'lent_by' AS lent_by FROM memory_access_audit WHERE NOT authorized"
+    )
+    assert sorted(tuple(row.values()) for row in denied if row["lent_by"] is None) == [
+        (lender.id, lender.role.value, f"as {name}", name, None)
+        for lender in (ANN, facilitator)
+        for name in ("baseline", "ensemble", "human")
+    ]
+    assert {row["lent_by"] for row in denied} == {None, PERSON.id}
+    assert len(denied) == 9
 
 
 async def test_the_true_outcome_is_never_a_conflict(world: World) -> None:

@@ -55,6 +55,8 @@ async def test_a_gate_is_opened_and_answered(house: House) -> None:
         await memory.open_gate(house.analysis, 4, due_at=datetime.now(UTC) - timedelta(seconds=1))
         with pytest.raises(TransitionRefused, match="its time is over"):
             await memory.answer_gate(house.analysis, 4, "validate", reason="Too late.")
+    orders = ("start", "open_gate", "answer_gate", "open_gate")
+    assert house.audited(authorized=True) == [("boss", "workflow", action) for action in orders]
 
 
 async def test_what_is_wrong_with_a_gate_is_named(house: House) -> None:

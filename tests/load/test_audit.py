@@ -97,5 +97,55 @@ async def test_a_role_in_what_is_written_gives_no_right(desk: Desk) -> None:
             with pytest.raises(PermissionDenied):
                 await another.correct(analysis(summary="Better."), "A slip.")
             await another.record_agent(Agent(name="learning_engine", profile=profile()))
-    rows = desk.rows("SELECT DISTINCT actor_id, actor_role FROM memory_access_audit ORDER BY 1")
-    assert rows == [("human_admin", "agent"), ("learning_engine", "agent")]
+    rows = desk.rows(
+        "SELECT DISTINCT actor_id, actor_role, request_context ->> 'lent_by' FROM memory_access_audit ORDER BY 1"
+    )
+    assert rows == [("human_admin", "agent", None), ("learning_engine", "agent", "human_admin")]
+
+
+BY_WHOM = """
+    SELECT DISTINCT actor_id, action, authorized, request_context ->> 'lent_by' FROM memory_access_audit
+    WHERE actor_id <> 'desk-worker' ORDER BY 1, 2
+"""
+
+
+@pytest.mark.spec("AC-5")
+async def test_the_audit_names_who_lent_a_name(desk: Desk) -> None:
+    """What was written, read of patterns and denied, of every kind of row; also where who was lent a name lends on."""
+    worker = desk.as_role(Role.HUMAN_ADMIN, "desk-worker")
+    async with (
+        Memory.open(worker.settings) as memory,
+        memory.acting_as("ann") as ann,
+        ann.acting_as("bob") as bob,
+    ):
+        await memory.record_company(Company(ticker="NVDA"))
+        for name, its in (("ann", ann), ("bob", bob)):
+            await its.record_finding(finding(name, f"of {name}"))
+            await its.view("top_patterns", "*")
+            with pytest.raises(PermissionDenied):
+                await its.record_groups(Agent, name, {"profile": profile(AgentKind.BASELINE)})
+            with pytest.raises(PermissionDenied):
+                await its.pause("company:MU", "Agents do not pause.")
+    done = [("append", True), ("import", False), ("pause", False), ("read", True)]
+    assert desk.rows(BY_WHOM) == [(name, *one, "desk-worker") for name in ("ann", "bob") for one in done]
+    own = "SELECT DISTINCT request_context ->> 'lent_by' FROM memory_access_audit WHERE actor_id = 'desk-worker'"
+    assert desk.rows(own) == [(None,)]
+
+
+@pytest.mark.spec("AC-3")
+async def test_an_agent_cannot_act_as_a_baseline(desk: Desk) -> None:
+    """What a person said that others are measured against is lent by people, and by no process of an agent's."""
+    async with Memory.open(desk.as_role(Role.HUMAN_ADMIN, "eve").settings) as memory:
+        await memory.record_agent(Agent(name="climatology", profile=profile(AgentKind.BASELINE)))
+        async with memory.acting_as("climatology") as its:
+            await its.record_finding(finding("climatology", "of eve's"))
+    async with Memory.open(desk.as_role(Role.AGENT, "ann").settings) as memory:
+        with pytest.raises(PermissionDenied, match="may not act as climatology"):
+            async with memory.acting_as("climatology"):
+                pass
+        async with memory.acting_as("bob") as bob:
+            with pytest.raises(PermissionDenied, match="may not act as climatology"):
+                async with bob.acting_as("climatology"):
+                    pass
+    denied = desk.rows("SELECT actor_id, request_context ->> 'owner' FROM memory_access_audit WHERE NOT authorized")
+    assert sorted(denied) == [("ann", "climatology"), ("bob", "climatology")]

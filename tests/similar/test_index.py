@@ -354,6 +354,7 @@ async def test_a_question_that_is_stated_late_counts_from_then(house: House) -> 
     recorded = {row["recorded_at"] for row in rows if row["late"]}
     assert recorded == {said[0].recorded_at}
     assert first.recorded_at is not None
+    assert said[0].recorded_at is not None
     assert min(row["recorded_at"] for row in rows) == first.recorded_at < said[0].recorded_at
     await house.apply(said)
     assert (await house.update()).vectors == 0

@@ -1,0 +1,26 @@
+"""What an audit row says beside who did what: under which name the work goes, and who lent the actor's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from journal.actors import Actor
+from journal.correlation import correlation
+
+
+def context_of(actor: Actor | None, **more: Any) -> str:
+    """
+    Return the context of an audit row as the text of JSON.
+
+    Args:
+        actor: whose row it is; None for what the system does by itself.
+        more: what else the row says.
+    """
+    now = correlation()
+    if now is not None:
+        more["correlation_id"] = now.id
+    if actor is not None and actor.lent_by is not None:
+        more["lent_by"] = actor.lent_by
+    return orjson.dumps(more).decode()

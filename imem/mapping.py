@@ -34,9 +34,13 @@ from kg.refusals import suggestion
 MAP_BYTES: Final = 1 << 20
 """Longest map that is read."""
 
-Row = Mapping[str, str]
+Row = Mapping[str, str | tuple[str, ...]]
+"""The cells of a row by column: a text, or the items of a list, which only Parquet has."""
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_WHOLE = re.compile(r"([+-]?\d{1,20})(?:\.0*)?", re.ASCII)
+"""A whole number, also as a column of floats holds it, which is how integers with gaps are often kept."""
+
 _TRUTHS: Final = {"true": True, "yes": True, "y": True, "1": True, "false": False, "no": False, "n": False, "0": False}
 
 
@@ -53,7 +57,9 @@ class Reading(_Part):
         None, description='What each text means; `"*"` is every other. A text that is not listed is refused.'
     )
     percent: bool = Field(False, description="Whether a number is a percentage, with or without its sign.")  # noqa: FBT003
-    split: str = Field(";", min_length=1, description="What separates the items of a list.")
+    split: str = Field(
+        ";", min_length=1, description="What separates the items of a list in a text; a list of Parquet needs none."
+    )
     format: str | None = Field(
         None, description="How a time is written, as of `strptime`, or `epoch_s` or `epoch_ms`; ISO 8601 by default."
     )
@@ -147,9 +153,18 @@ class Template:
         """The columns that it names."""
         return tuple(column for _, column in self.pieces if column is not None)
 
-    def fill(self, row: Row) -> str:
-        """Return the text for *row*; empty where a column is."""
-        values = [row[column].strip() for column in self.columns]
+    @property
+    def alone(self) -> str | None:
+        """The column that the whole text is, None where there is more to it."""
+        match self.pieces:
+            case (("", column), ("", None)):
+                return column
+        return None
+
+    def fill(self, row: Row, separator: str = ";") -> str:
+        """Return the text for *row*; empty where a column is. *separator* joins the items of a list."""
+        cells = [row[column] for column in self.columns]
+        values = [(cell if isinstance(cell, str) else separator.join(cell)).strip() for cell in cells]
         if not all(values):
             return ""
         return "".join(text + value for (text, _), value in zip(self.pieces, [*values, ""], strict=True))
@@ -185,7 +200,10 @@ class Cell:
         """
         if self.template is None:
             return self.constant
-        text: Any = self.template.fill(row)
+        items = row[self.template.alone] if self.template.alone is not None else ""
+        if self.type == "strings" and isinstance(items, tuple) and self.reading.map is None:
+            return [item.strip() for item in items if item.strip()] or self.reading.default
+        text: Any = self.template.fill(row, self.reading.split)
         if text == "":
             return self.reading.default
         if self.reading.map is not None:
@@ -204,8 +222,8 @@ class Cell:
                 if self.reading.percent:
                     return float(Decimal(text.removesuffix("%").rstrip()) / 100)
                 return float(Decimal(text))
-        if self.type == "int" and re.fullmatch(r"[+-]?\d{1,20}", text, re.ASCII):
-            return int(text)
+        if self.type == "int" and (whole := _WHOLE.fullmatch(text)):
+            return int(whole[1])
         if self.type == "bool":
             return _TRUTHS.get(text.lower(), text)
         if self.type == "strings":

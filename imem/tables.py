@@ -19,6 +19,7 @@ from imem.reading import BATCH_BYTES, BATCH_LINES, Batch, LineReader, Refused, S
 from imem.recording import prepare
 from journal.canonical import content_hash
 from journal.errors import BadInput
+from kg.entries import object_of
 from kg.fields import shown
 from kg.lines import LINE_BYTES, Line, RecordLine, parse_line
 
@@ -26,7 +27,7 @@ COLUMNS: Final = 1000
 """Most columns of a table."""
 
 REMEMBERED: Final = 20_000
-"""How many records a table's reader remembers, so that what every row repeats is stated once."""
+"""How many statements a table's reader remembers, so that what every row repeats is stated once."""
 
 
 class Rows:
@@ -95,13 +96,13 @@ class Rows:
 
 class ParquetRows:
     """
-    The rows of a Parquet file, as the texts that CSV would hold.
+    The rows of a Parquet file, as the texts that CSV would hold; a list is the tuple of its items.
 
     Args:
         source: the file.
 
     Raises:
-        UnreadableFile: it is none, or the package that reads it is not installed.
+        UnreadableFile: it is none, is no regular file, or the package that reads it is not installed.
     """
 
     def __init__(self, source: Source) -> None:
@@ -114,6 +115,11 @@ class ParquetRows:
                 mend="Install the extra: pip install 'institutional-memory[parquet]'.",
             ) from None
         self._label, self._errors = source.label, (ArrowException, OSError)
+        if source.path is None or not source.path.is_file():
+            raise UnreadableFile(
+                f"{source.label} is Parquet, whose index stands at the end: it cannot be read from a pipe.",
+                mend="Write it to a file, and load that.",
+            )
         try:
             self._file = ParquetFile(source.path)
         except self._errors as error:
@@ -127,7 +133,7 @@ class ParquetRows:
             rows = chain.from_iterable(self._rows_of(batch) for batch in batches)
             for number, row in enumerate(rows, 1):
                 try:
-                    yield number, {name: _text(value) for name, value in row.items()}
+                    yield number, {name: _cell(value) for name, value in row.items()}
                 except UnicodeDecodeError:
                     yield number, BadInput("row", "holds bytes that are not UTF-8.")
         except self._errors as error:
@@ -146,6 +152,10 @@ class ParquetRows:
 
 def _nanoseconds(kind: Any) -> bool:
     return str(kind).startswith("timestamp[ns")
+
+
+def _cell(value: Any) -> str | tuple[str, ...]:
+    return tuple(map(_text, value)) if isinstance(value, list) else _text(value)
 
 
 def _text(value: Any) -> str:
@@ -183,7 +193,7 @@ class MappedLines:
         rows = ParquetRows(reader.source) if reader.is_parquet else Rows(reader, mapping.delimiter)
         mapping.check_columns(rows.columns, reader.source.label)
         self._rows = iter(rows)
-        self._stated: OrderedDict[tuple[str, str], tuple[bytes, datetime]] = OrderedDict()
+        self._stated: OrderedDict[tuple[str, str, datetime | None], tuple[bytes, datetime]] = OrderedDict()
 
     def next_batch(self) -> Batch | None:
         """
@@ -202,7 +212,7 @@ class MappedLines:
             if isinstance(row, BadInput):
                 batch.refused.append(Refused.by(row, self._reader.source.label, number))
                 continue
-            size += sum(map(len, row.values()))
+            size += sum(len(cell) if isinstance(cell, str) else sum(map(len, cell)) for cell in row.values())
             for rule in self._mapping.rules:
                 self._take(rule, {**self._mapping.constants, **row}, number, batch)
         if not batch.upto_line:
@@ -226,14 +236,23 @@ class MappedLines:
             batch.numbers.append(number)
 
     def _is_news(self, line: Line) -> bool:
-        """Return whether a record says something else than it last did here, or knew it earlier."""
+        """
+        Return whether a record was not certainly stated before.
+
+        A core alone never changes: whoever stated it, no later, has stated it for good. Groups and texts change, and a
+        later row may still say what came between, since rows need be in no order of time: of these only the same
+        statement of the same moment is left out.
+        """
         if not isinstance(line, RecordLine):
             return True
-        content = content_hash([line.core, line.groups, line.body])
         assert line.known_at is not None  # noqa: S101 - every line of an import states it
-        last = self._stated.pop((line.kind, line.key), None)
+        changes = line.core is None or bool(line.groups or line.body)
+        said = {name: value for name, value in object_of(line).items() if name != "known_at"}
+        statement = (line.kind, line.key, line.known_at if changes else None)
+        content = content_hash(said)
+        last = self._stated.pop(statement, None)
         news = last is None or last[0] != content or line.known_at < last[1]
-        self._stated[line.kind, line.key] = last if last is not None and not news else (content, line.known_at)
+        self._stated[statement] = last if last is not None and not news else (content, line.known_at)
         if len(self._stated) > REMEMBERED:
             self._stated.popitem(last=False)
         return news

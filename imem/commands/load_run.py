@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from imem.commands.load_view import View
+from imem.dry_check import CORES, DryCheck
 from imem.loading import Loader
 from imem.reading import Source, opened, twice_readable
 from imem.stores import Stores
@@ -27,20 +28,22 @@ def dry_run(sources: list[Source], *, report: Path | None, as_json: bool) -> int
     """
     Read everything without a server, show the first lines as they would be stored and every refusal; return the code.
 
-    What the journal would refuse (a core that differs from the one on file) only a load with --strict finds.
+    What the journal alone knows (a core that differs from the one on file) only a load with --strict finds.
     """
+    check = DryCheck()
     with View.open(sources, as_json=as_json, report=report, every=True) as view:
         first: list[dict[str, Any]] = []
         stored = refused = 0
         for source in sources:
             with opened(source) as batches:
                 while (batch := batches.next_batch()) is not None:
-                    for line in batch.refused:
+                    good, bad = check.judge(source.label, batch)
+                    for line in bad:
                         view.refused(line)
-                    first += [object_of(one.line) for one in batch.lines[: SHOWN_LINES - len(first)]]
-                    stored += len(batch.lines)
-                    refused += len(batch.refused)
-        view.close_dry(first, stored, refused)
+                    first += [object_of(one.line) for one in good[: SHOWN_LINES - len(first)]]
+                    stored += len(good)
+                    refused += len(bad)
+        view.close_dry(first, stored, refused, compared=None if check.is_whole else CORES)
     return FAILURE if refused else 0
 
 

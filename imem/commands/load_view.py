@@ -152,15 +152,24 @@ class View:
         # Whole lines, whatever the width: programs read them too.
         self._console.print(text, markup=False, soft_wrap=True)
 
-    def close_dry(self, first: Sequence[dict[str, Any]], stored: int, refused: int) -> None:
-        """Show the *first* lines as they would be stored, and how many would be *stored* and *refused*."""
+    def close_dry(
+        self, first: Sequence[dict[str, Any]], stored: int, refused: int, *, compared: int | None = None
+    ) -> None:
+        """
+        Show the *first* lines as they would be stored, and how many would be *stored* and *refused*.
+
+        *compared* says of how many records the cores were compared, None for all.
+        """
         if self._document is not None:
-            summary = json.dumps({"lines": list(first), "would_store": stored, "refused_lines": refused})
+            counts = {"would_store": stored, "refused_lines": refused, "cores_compared": compared}
+            summary = json.dumps({"lines": list(first), **counts})
             self._document.write(f"\n], {summary[1:]}\n")
             return
         for line in first:
             print(json.dumps(line, ensure_ascii=False))  # noqa: T201 - what a program may read, beside what people do
         self._print(f"{stored:,} lines would be stored, {refused:,} refused. Nothing was written: this was a dry run.")
+        if compared is not None:
+            self._print(f"Cores were compared for the first {compared:,} records; a load with --strict compares all.")
 
     def close(self, counts: Counts, *, visible: bool | None, checked: bool = False, error: str | None = None) -> None:
         """Say how it ended: counts, rate, what the graph holds (None: nobody waited), or that a check ended it."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,9 +20,11 @@ import pytest
 from pyarrow import parquet
 from pydantic import BaseModel
 
+from imem.dry_check import DryCheck
 from imem.mapping import LinkRule, MapFile, Reading, RecordRule, Template, When, read_map
 from imem.reading import Refused, Source, UnreadableFile, opened, sources_of
 from imem.tables import ParquetRows
+from journal.clock import ManualClock
 from journal.errors import BadInput
 from kg.entries import object_of
 from kg.lines import LINE_BYTES
@@ -38,6 +42,20 @@ id = "t:{id}"
 subject_id = "company:{ticker}"
 date = "{published}"
 kind = "call"
+"""
+
+FINDING = """
+known_at = "2026-06-01T10:00:00Z"
+[[record]]
+kind = "Finding"
+[record.core]
+id = "f"
+analysis_id = "a"
+subject_id = "company:NWT"
+agent = "ann"
+domain = "d"
+statement = "s"
+{field} = {value}
 """
 
 
@@ -60,19 +78,7 @@ def rows_of(
 
 def finding(folder: Path, value: str, cell: str, field: str = "confidence") -> tuple[Any, list[Refused]]:
     """Return what one *cell* becomes as a *field* of a finding under the map's *value*."""
-    text = f"""
-known_at = "2026-06-01T10:00:00Z"
-[[record]]
-kind = "Finding"
-[record.core]
-id = "f"
-analysis_id = "a"
-subject_id = "company:NWT"
-agent = "ann"
-domain = "d"
-statement = "s"
-{field} = {value}
-"""
+    text = FINDING.replace("{field}", field).replace("{value}", value)
     quoted = cell.replace('"', '""')
     made, refused = rows_of(folder, text, f'x,rest\n"{quoted}",1\n')
     return (made[0]["core"].get(field) if made else None), refused
@@ -93,9 +99,9 @@ def test_the_example_of_the_docs(tmp_path: Path) -> None:
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for line in made:
         by_kind.setdefault(line.get("record") or line["link"], []).append(line)
-    # Contoso Foods twice: a later row knew it earlier.
+    # Company and analyst of each row: they have a profile, which is stated for each moment.
     assert {kind: len(lines) for kind, lines in by_kind.items()} == {
-        "Company": 3, "Agent": 2, "Analysis": 4, "Finding": 3, "PERFORMED": 4,
+        "Company": 4, "Agent": 4, "Analysis": 4, "Finding": 3, "PERFORMED": 4,
     }  # fmt: skip
     assert [line["known_at"] for line in by_kind["Analysis"]] == [
         "2026-06-01T12:30:00.000000Z",  # 08:30 in New York
@@ -267,15 +273,81 @@ def test_rows_choose_their_lines(tmp_path: Path) -> None:
     ]
 
 
-def test_what_rows_repeat_is_stated_once(tmp_path: Path) -> None:
-    """A company that every row names is written when it changes, changes back, or was known earlier."""
-    text = 'known_at = "{day}"\n[[record]]\nkind = "Company"\ncore = { ticker = "{t}" }\n'
-    text += 'groups.profile = { name = "{n}" }\n'
-    rows = [("A", "x", 5), ("A", "x", 6), ("A", "y", 7), ("A", "x", 8), ("A", "x", 4), ("A", "x", 9), ("B", "x", 5)]
+PROFILE = """
+known_at = "{day}"
+[[record]]
+kind = "Company"
+core = { ticker = "{t}" }
+groups.profile = { name = "{n}" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ("", [("A", 5), ("A", 3), ("B", 6)]),
+        ('groups.profile = { name = "x" }', [("A", 5), ("A", 6), ("A", 3), ("A", 7), ("B", 6)]),
+        ('groups.profile = { name = "{n}" }', [("A", 5), ("A", 6), ("A", 3), ("A", 3), ("A", 7), ("B", 6)]),
+    ],
+)
+def test_what_rows_repeat_is_stated_once(groups: str, expected: list[tuple[str, int]], tmp_path: Path) -> None:
+    """A core that was known no later is stated for good; a group is a repeat in the same moment alone."""
+    text = PROFILE.replace('groups.profile = { name = "{n}" }', groups)
+    rows = [("A", "x", 5), ("A", "x", 6), ("A", "x", 3), ("A", "y", 3), ("A", "x", 7), ("A", "x", 7), ("B", "x", 6)]
     made, _ = rows_of(tmp_path, text, "t,n,day\n" + "".join(f"{t},{n},2026-06-0{day}\n" for t, n, day in rows))
 
-    told = [(one["core"]["ticker"], one["groups"]["profile"]["name"], one["known_at"][8:10]) for one in made]
-    assert told == [("A", "x", "06"), ("A", "y", "08"), ("A", "x", "09"), ("A", "x", "05"), ("B", "x", "06")]
+    assert [(one["core"]["ticker"], int(one["known_at"][8:10]) - 1) for one in made] == expected
+
+
+def test_rows_in_no_order_of_time_lose_no_fact(tmp_path: Path) -> None:
+    """A name that comes back is stated when it does, though the row with the name between follows in the table."""
+    rows = [("x", 1), ("x", 5), ("y", 3)]
+    made, _ = rows_of(tmp_path, PROFILE, "t,n,day\n" + "".join(f"A,{n},2026-06-0{day}\n" for n, day in rows))
+
+    by_time = sorted((line["known_at"], line["groups"]["profile"]["name"]) for line in made)
+    assert [name for _, name in by_time] == ["x", "y", "x"]
+
+
+def dry_run(folder: Path, text: str, table: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Return what the command says of a table and a map."""
+    (folder / "map.toml").write_text(text)
+    (folder / "calls.csv").write_text(table)
+    nowhere = {"IMEM_HOME": str(folder / "none"), "PYTHONPATH": str(TOP), "PATH": ""}
+    command = [sys.executable, "-m", "imem", "load", "--map", "map.toml", "--dry-run", "calls.csv", *more]
+    return subprocess.run(command, cwd=folder, env=nowhere, capture_output=True, text=True, check=False)
+
+
+def test_a_dry_run_finds_two_cores_of_one_key_and_times_to_come(tmp_path: Path) -> None:
+    """The commonest mistake of a map, and a row of tomorrow, are refused without a server as a load would."""
+    rows = ["1,2026-06-01,NWT", "1,2026-06-01,NWT", "1,2026-06-01,CTF", "2,2199-06-01,NWT", "2,2026-06-02,NWT"]
+    done = dry_run(tmp_path, ANALYSIS, "\n".join(["id,published,ticker", *rows]), "--json")
+
+    document = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert [(one["line"], one["field"]) for one in document["refused"]] == [(4, "core"), (5, "known_at")]
+    assert "line 2 states for Analysis 't:1'" in document["refused"][0]["reason"]
+    assert [line["core"]["id"] for line in document["lines"]] == ["t:1", "t:2"]
+    assert (document["would_store"], document["refused_lines"], document["cores_compared"]) == (2, 2, None)
+
+
+def test_a_dry_run_remembers_a_bounded_number_of_cores(tmp_path: Path) -> None:
+    """Beyond the bound cores are not compared, and that is said; the clock is the one that is given."""
+    (tmp_path / "map.toml").write_text(ANALYSIS)
+    (tmp_path / "calls.csv").write_text(
+        "id,published,ticker\n" + "".join(f"{n},2026-06-01,{t}\n" for t in ("NWT", "CTF") for n in range(3))
+    )
+    with opened(Source(tmp_path / "calls.csv", "test", mapping=read_map(tmp_path / "map.toml"))) as batches:
+        batch = batches.next_batch()
+    assert batch is not None
+
+    check, early = DryCheck(cores=2), DryCheck(ManualClock())
+    good, refused = check.judge("calls.csv", batch)
+
+    assert [one.line for one in refused] == [5, 6]
+    assert (len(good), check.is_whole) == (4, False)
+    assert {one.field for one in early.judge("calls.csv", batch)[1]} == {"known_at"}
+    whole = DryCheck()
+    assert (len(whole.judge("calls.csv", batch)[1]), whole.is_whole) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -346,12 +418,77 @@ def test_a_parquet_file_holds_what_csv_would(tmp_path: Path) -> None:
     assert [number for number, _ in found] == [1, 2, 3, 4]
     assert found[0][1] == {
         "id": "1", "published": "2026-06-01T10:30:00-04:00", "day": "2026-06-01", "confidence": "0.25",
-        "said": "Demand is strong.", "tags": "a;b", "nanoseconds": "2026-05-28T20:26:40.123456",
+        "said": "Demand is strong.", "tags": ("a", "b"), "nanoseconds": "2026-05-28T20:26:40.123456",
     }  # fmt: skip
     assert isinstance(found[1][1], dict)
-    assert (found[1][1]["said"], found[1][1]["tags"], found[1][1]["day"]) == ("Größer.", "", "")
+    assert (found[1][1]["said"], found[1][1]["tags"], found[1][1]["day"]) == ("Größer.", (), "")
     assert isinstance(found[2][1], BadInput)
     assert "not UTF-8" in str(found[2][1])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ('"{x}"', ["a;b", "c"]),
+        ('{ value = "{x}", split = "|" }', ["a;b", "c"]),
+        ('{ value = "{x}|{rest}", split = "|" }', ["a;b", "c", "1"]),
+        ('{ value = "{x}", default = "d" }', ["a;b", "c"]),
+    ],
+)
+def test_a_list_of_parquet_keeps_its_items(value: str, expected: list[str], tmp_path: Path) -> None:
+    """Whatever the map splits texts at; beside other text its items are joined by that."""
+    text = FINDING.replace("{field}", "key_drivers").replace("{value}", value)
+    path = tmp_path / "calls.parquet"
+    parquet.write_table(pa.table({"x": [["a;b", " c ", ""], [], None], "rest": ["1", "", ""]}), path)
+
+    made, refused = rows_of(tmp_path, text, path.read_bytes(), path.name)
+
+    assert refused == [] or "default" in value
+    assert made[0]["core"]["key_drivers"] == expected
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"), [("3", 3), ("3.0", 3), ("3.", 3), ("3.5", None), ("3e0", None), ("nan", None)]
+)
+def test_a_whole_number_that_a_column_of_floats_holds(cell: str, expected: int | None, tmp_path: Path) -> None:
+    """Integers with gaps become floats in pandas; what is no whole number is still refused."""
+    text = ANALYSIS.replace('kind = "Analysis"', 'kind = "Outcome"').replace('date = "{published}"', "")
+    text = text.replace(
+        'kind = "call"',
+        'metric = "up"\nactual = 1\ntarget_at = "2026-05-01T00:00:00Z"\nobserved_at = "{published}"\nvintage = "{x}"',
+    )
+    made, refused = rows_of(tmp_path, text, f"id,published,ticker,x\n1,2026-06-01,NWT,{cell}\n")
+
+    assert [line["core"]["vintage"] for line in made] == ([] if expected is None else [expected])
+    assert [one.field for one in refused] == (["Outcome: core.vintage"] if expected is None else [])
+
+
+@pytest.mark.parametrize("name", ["-", "pipe"])
+def test_parquet_from_a_pipe_is_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
+    """Its index stands at the end: neither standard input nor a named pipe is waited for or read."""
+    (tmp_path / "map.toml").write_text(ANALYSIS)
+    parquet.write_table(pa.table({"id": ["1"], "published": ["2026-06-01"], "ticker": ["NWT"]}), tmp_path / "t.parquet")
+    content = (tmp_path / "t.parquet").read_bytes()
+    nowhere = {"IMEM_HOME": str(tmp_path / "none"), "PYTHONPATH": str(TOP), "PATH": ""}
+    command = [sys.executable, "-m", "imem", "load", "--map", "map.toml", "--dry-run", name]
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        suppress(BrokenPipeError),
+        subprocess.Popen(command, cwd=tmp_path, env=nowhere, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as done,
+    ):
+        assert done.stdin is not None
+        assert done.stderr is not None
+        if name == "pipe":
+            with (tmp_path / "pipe").open("wb") as pipe, suppress(BrokenPipeError):
+                pipe.write(content)
+        else:
+            done.stdin.write(content)
+            done.stdin.close()
+        said = done.stderr.read().decode()
+
+    assert "cannot be read from a pipe" in said
+    assert "Traceback" not in said
+    assert done.returncode == 1
 
 
 def test_the_same_table_as_parquet_and_as_csv(tmp_path: Path) -> None:

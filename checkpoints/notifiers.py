@@ -21,15 +21,16 @@ from datetime import datetime
 from enum import Enum
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 from uuid import UUID
 
 import orjson
 import structlog
 
+from journal.arguments import CHECKED_INSIDE, LongText, checks_call
 from journal.clock import Clock, SystemClock
 from journal.deadline import Deadline
-from journal.errors import ImemError, SettingsError
+from journal.errors import BadInput, ImemError, SettingsError
 from journal.outbound import post
 from journal.settings import PREFIX, WEBHOOK_SECRET_PREFIX, Settings
 
@@ -37,6 +38,8 @@ log = structlog.get_logger()
 
 TOLERANCE_S: Final = 5 * 60
 """How far a timestamp may be from the receiver's clock, in seconds: an older one may be repeated by a stranger."""
+
+Now = Annotated[Clock | None, CHECKED_INSIDE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +180,30 @@ def signed(key: bytes, id_: str, timestamp_s: int, body: bytes) -> Mapping[str, 
     }
 
 
-def verify(secret: str, headers: Mapping[str, str], body: bytes, *, clock: Clock | None = None) -> bool:
+@checks_call
+def verify(secret: LongText, headers: Mapping[Any, Any], body: bytes, *, clock: Now = None) -> bool:
     """
     Whether *body* came from whoever holds *secret*, a moment ago: what a receiver asks before it believes anything.
 
     Args:
         headers: of the request, with names in small letters.
         body: the bytes as they came, before anything parses them.
+
+    Raises:
+        BadInput: an argument is of the wrong type, or *secret* is none; names it.
     """
+    if not isinstance(secret, str):
+        raise BadInput("secret", f"must be text, not {type(secret).__name__}.")
+    try:
+        key = key_of(secret)
+    except ValueError as error:
+        raise BadInput("secret", f"{error} after {WEBHOOK_SECRET_PREFIX}.") from error
     id_, stamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not (stamp.isascii() and stamp.isdigit() and len(stamp) < len("10000000000000")):
         return False
     if abs((clock or SystemClock()).now().timestamp() - int(stamp)) > TOLERANCE_S:
         return False
-    expected = signed(key_of(secret), id_, int(stamp), body)["webhook-signature"].encode()
+    expected = signed(key, id_, int(stamp), body)["webhook-signature"].encode()
     given = headers.get("webhook-signature", "").encode("utf-8", "replace").split()
     return any([hmac.compare_digest(one, expected) for one in given])  # noqa: C419 - every one takes the same time
 

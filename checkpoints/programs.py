@@ -29,6 +29,7 @@ from typing import Any, Final
 from checkpoints.delivering import NOTHING
 from checkpoints.orchestrator import Started
 from checkpoints.session import Session
+from journal.arguments import checks_call
 from journal.errors import BadInput, ImemError, SettingsError
 
 __all__ = ["NOTHING", "AgentRun", "Program", "Stopped", "load", "program", "program_of", "registered"]
@@ -74,10 +75,18 @@ Program = Callable[[AgentRun], Awaitable[None]]
 _PROGRAMS: Final[dict[str, Program]] = {}
 
 
+@checks_call
 def program(agent_type: str) -> Callable[[Program], Program]:
-    """Return a decorator that registers a function as the program of *agent_type*; the last one counts."""
+    """
+    Return a decorator that registers a function as the program of *agent_type*; the last one counts.
+
+    Raises:
+        BadInput: *agent_type* is no text, or what is decorated cannot be called.
+    """
 
     def register(function: Program) -> Program:
+        if not callable(function):
+            raise BadInput("function", f"must be something to call, not {type(function).__name__}.")
         _PROGRAMS[agent_type] = function
         return function
 

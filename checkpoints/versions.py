@@ -14,7 +14,8 @@ from typing import Final
 from cache.document import contents_of, digest
 from checkpoints.definitions import AgentDefinition, Definitions
 from checkpoints.model import Checkpoint
-from journal.errors import NotResumable
+from journal.arguments import checks_arguments
+from journal.errors import BadInput, NotResumable
 
 Migration = Callable[[Checkpoint], Checkpoint]
 """Makes the lists, the configuration and the memory of the next version; must not change anything else."""
@@ -24,6 +25,7 @@ _CHANGEABLE: Final = (
 )  # fmt: skip
 
 
+@checks_arguments
 class Migrations:
     """The steps that are known, by agent and version; each version leads to one other at most."""
 
@@ -35,12 +37,13 @@ class Migrations:
         Add the step from one version to the next.
 
         Raises:
-            ValueError: the version leads somewhere already, or the steps would go round in a circle.
+            BadInput: an argument is of the wrong type, the version leads somewhere already, or the steps would go round
+                in a circle; names the argument.
         """
         if (agent_type, from_version) in self._steps:
-            raise ValueError(f"{agent_type} {from_version} has a step already.")
+            raise BadInput("from_version", f"{agent_type} {from_version} has a step already.")
         if from_version == to_version or from_version in self._reached(agent_type, to_version):
-            raise ValueError(f"{agent_type} {from_version} → {to_version} would go round in a circle.")
+            raise BadInput("to_version", f"{agent_type} {from_version} → {to_version} would go round in a circle.")
         self._steps[agent_type, from_version] = (to_version, step)
 
     def step(self, agent_type: str, from_version: str, to_version: str) -> Callable[[Migration], Migration]:

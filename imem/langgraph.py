@@ -12,17 +12,19 @@ Durable threads for LangGraph, on the Postgres of the stack.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from imem.local.state import with_local_endpoints
 from imem.stores import secret
-from journal.errors import SettingsError
+from journal.arguments import checks_arguments
+from journal.errors import BadInput, SettingsError
 from journal.migrations import applied_migrations, migrate, migrations_in, pending
 from journal.settings import Settings
 from journal.statements import root_of
@@ -31,7 +33,7 @@ try:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from checkpoints.langgraph.saver import Saver
-    from checkpoints.langgraph.serializer import TypeName
+    from checkpoints.langgraph.serializer import Allow, TypeName, types_of
     from checkpoints.langgraph.waiting import Tasks, Threads
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"langgraph", "langchain_core"}:
@@ -45,6 +47,7 @@ __all__ = ["ImemSaver"]
 S = TypeVar("S", bound="ImemSaver")
 
 
+@checks_arguments
 class ImemSaver(Saver):
     """
     LangGraph's checkpointer on the Postgres of the stack; see :class:`checkpoints.langgraph.saver.Saver`.
@@ -58,7 +61,7 @@ class ImemSaver(Saver):
         async_pool: AsyncConnectionPool[Any] | Tasks | None = None,
         *,
         serde: SerializerProtocol | None = None,
-        allow: Iterable[type | TypeName] = (),
+        allow: Allow = (),
         address: Address | None = None,
     ) -> None:
         super().__init__(pool, async_pool, serde=serde, allow=allow)
@@ -70,7 +73,7 @@ class ImemSaver(Saver):
         settings: Settings | None = None,
         *,
         serde: SerializerProtocol | None = None,
-        allow: Iterable[type | TypeName] = (),
+        allow: Allow = (),
     ) -> Opening[Self]:
         """
         Return what ``with`` and ``async with`` make a saver of, for the Postgres that *settings* name.
@@ -78,15 +81,19 @@ class ImemSaver(Saver):
         The environment's settings by default; without ``IMEM_POSTGRES_URL`` the local stack's server.
 
         Args:
-            allow: types of your own that states hold: classes, or modules and names.
+            allow: types of your own that states hold: classes, ``"module.Class"``, or pairs of module and name.
+
+        Raises:
+            BadInput: an argument is of the wrong type, or *allow* names what cannot be imported; names the argument.
 
         Raises, on entering:
             SettingsError: a setting is wrong.
             StackError: no server is named and no local stack runs.
+            StackStarting: one runs that has not got so far yet; retryable.
         """
 
         def found() -> Address:
-            given = settings or Settings.read()
+            given = Settings.read() if settings is None else settings
             if given.postgres_url is None:
                 given = with_local_endpoints(given)
             admin = given.postgres_admin_url
@@ -96,7 +103,7 @@ class ImemSaver(Saver):
                 size=given.postgres_pool_size,
             )
 
-        return Opening(cls, found, Values(serde, tuple(allow)))
+        return Opening(cls, found, Values(serde, types_of(allow)))
 
     @classmethod
     def from_conn_string(
@@ -104,7 +111,7 @@ class ImemSaver(Saver):
         conn_string: str,
         *,
         serde: SerializerProtocol | None = None,
-        allow: Iterable[type | TypeName] = (),
+        allow: Allow = (),
         pool_size: int = 8,
     ) -> Opening[Self]:
         """
@@ -113,10 +120,19 @@ class ImemSaver(Saver):
         Args:
             allow: as of :meth:`open`.
             pool_size: most connections of threads, and as many of the event loop.
+
+        Raises:
+            BadInput: an argument is wrong; names it.
         """
-        return Opening(
-            cls, lambda: Address(url=conn_string, admin_url=None, size=pool_size), Values(serde, tuple(allow))
-        )
+        try:
+            conninfo_to_dict(conn_string)
+        except psycopg.ProgrammingError:
+            # Not from the driver's error, which quotes the URL.
+            raise BadInput("conn_string", "is no URL or connection string of Postgres.") from None
+        if pool_size < 1:
+            raise BadInput("pool_size", "must be 1 or more.")
+        address = Address(url=conn_string, admin_url=None, size=pool_size)
+        return Opening(cls, lambda: address, Values(serde, types_of(allow)))
 
     def setup(self) -> Ready:
         """
@@ -168,11 +184,11 @@ class Values:
 
     Attributes:
         serde: with a serializer of the caller's, if there is one.
-        allow: otherwise with ours, which builds these types as well.
+        allow: otherwise with ours, which builds these types as well, by module and name.
     """
 
     serde: SerializerProtocol | None
-    allow: tuple[type | TypeName, ...]
+    allow: frozenset[TypeName]
 
 
 class Ready:

@@ -35,7 +35,7 @@ from imem.lending import lent
 from imem.pause_orders import PauseOrders
 from imem.stating import Stating
 from imem.stores import Stores
-from journal.arguments import checks_arguments
+from journal.arguments import checks_arguments, checks_call
 from journal.deadline import Deadline
 from journal.errors import BadInput
 from journal.settings import Settings
@@ -191,6 +191,7 @@ class Memory(Stating, PauseOrders, Exchanging):
                 await memory._work.close()
 
     @staticmethod
+    @checks_call
     def sync(settings: Settings | None = None) -> AbstractContextManager[SyncMemory]:
         """Open the memory for callers without an event loop: the same methods without ``await``; see :meth:`open`."""
         from imem.sync_memory import SyncMemory  # noqa: PLC0415 - generated from this module, which it imports

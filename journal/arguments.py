@@ -22,6 +22,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_or
 from journal.errors import BadInput
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 
 LONGEST_TEXT: Final = 10_000
 """Most characters of an argument that is text."""
@@ -77,10 +78,22 @@ def checks_arguments(kind: C) -> C:
     return kind
 
 
+def checks_call(function: F) -> F:
+    """Have *function*, which is no method, check its arguments when it is called."""
+    checks = functools.cache(lambda: Checks.of(cast("FunctionType", function), own=0))
+
+    @functools.wraps(function)
+    def called(*given: Any, **named: Any) -> Any:
+        checks()(given, named)
+        return function(*given, **named)
+
+    return cast("F", called)
+
+
 @dataclass(frozen=True, slots=True)
 class Checks:
     """
-    The checks of one method's arguments.
+    The checks of the arguments of one method or function.
 
     Attributes:
         positional: of those that may be given by position, with their names.
@@ -95,8 +108,8 @@ class Checks:
     names: frozenset[str]
 
     @classmethod
-    def of(cls, method: FunctionType) -> Checks:
-        """Return the checks of *method*, as its signature declares them."""
+    def of(cls, method: FunctionType, *, own: int = 1) -> Checks:
+        """Return the checks of *method*, as its signature declares them; the first *own* parameters are its object."""
         # Of the parameters alone: what a method returns may be imported for the type checker only.
         annotations = {name: note for name, note in method.__annotations__.items() if name != "return"}
         parameters = types.SimpleNamespace(__annotations__=annotations)
@@ -105,7 +118,7 @@ class Checks:
         hints = get_type_hints(parameters, globalns=names, include_extras=True)
         found = {name: check_of(hint) for name, hint in hints.items()}
         positional, rest = [], ("", cast("Check | None", None))
-        for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
+        for name, parameter in list(inspect.signature(method).parameters.items())[own:]:
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 positional.append((name, found.get(name)))
             elif parameter.kind is parameter.VAR_POSITIONAL:
@@ -168,6 +181,8 @@ def check_of(annotation: Any) -> Check | None:
         return None
     if not isinstance(annotation, type):
         raise TypeError(f"Nothing is known about arguments of the type {annotation!r}.")
+    if hasattr(annotation, "__required_keys__"):  # A TypedDict, from whichever module: no object is one.
+        return _mapping(None, None)
     return _SIMPLE.get(annotation) or Check(f"a {annotation.__name__}", lambda value: isinstance(value, annotation))
 
 
@@ -264,6 +279,16 @@ def check_int(name: str, value: Any) -> None:
         BadInput: it is none, or has more than 64 bits; names *name*.
     """
     _SIMPLE[int](name, value)
+
+
+def check_number(name: str, value: Any) -> None:
+    """
+    Let pass a number, whole or not.
+
+    Raises:
+        BadInput: it is none, or NaN; names *name*.
+    """
+    _SIMPLE[float](name, value)
 
 
 def _usable_text(name: str, value: str) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from journal.arguments import checks_call
 from journal.errors import BadInput
 
 LONGEST: Final = 200
@@ -44,6 +45,7 @@ def correlation() -> Correlation | None:
     return _CURRENT.get()
 
 
+@checks_call
 @contextmanager
 def correlated(correlation_id: str | None = None) -> Iterator[str]:
     """

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from journal.errors import SettingsError
+from journal.arguments import check_number, check_text, checks_call
+from journal.errors import BadInput, SettingsError
 
 SettlingKind = Literal["binary", "direction", "value"]
 
@@ -51,12 +52,29 @@ class Metric:
     _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse a metric that could not be settled."""
+        """
+        Refuse a metric that could not be settled.
+
+        Raises:
+            BadInput: a value is of the wrong type, or cannot be used; names it.
+        """
+        check_text("match", self.match)
+        if self.kind not in get_args(SettlingKind):
+            raise BadInput("kind", f"must be {', '.join(get_args(SettlingKind))}, not {self.kind!r}.")
+        if self.tolerance is not None:
+            check_number("tolerance", self.tolerance)
+        for name in ("unit", "meaning"):
+            if getattr(self, name) is not None:
+                check_text(name, getattr(self, name))
         if (self.tolerance is None) == (self.kind == "value"):
-            raise ValueError(f"{self.match}: a value metric has a tolerance, and no other has one.")
+            raise BadInput("tolerance", f"{self.match}: a value metric has a tolerance, and no other has one.")
         if self.tolerance is not None and self.tolerance <= 0:
-            raise ValueError(f"{self.match}: the tolerance must be above zero.")
-        object.__setattr__(self, "_pattern", re.compile(self.match, re.ASCII))
+            raise BadInput("tolerance", f"{self.match}: the tolerance must be above zero.")
+        try:
+            pattern = re.compile(self.match, re.ASCII)
+        except re.error as error:
+            raise BadInput("match", f"{self.match!r} is no regular expression: {error}.") from error
+        object.__setattr__(self, "_pattern", pattern)
 
     def matches(self, name: str) -> bool:
         """Return whether *name* is this metric."""
@@ -101,7 +119,7 @@ def read_metrics(path: Path) -> list[Metric]:
     for number, table in enumerate(tables.get("metric", []), start=1):
         try:
             found.append(_TABLE.validate_python(table).metric())
-        except (ValueError, re.error) as error:
+        except (ValueError, BadInput) as error:
             raise SettingsError(f"[[metric]] number {number} in {path} is none: {error}", mend=_MEND) from error
     return found
 
@@ -133,6 +151,7 @@ def prefer(first: Sequence[Metric]) -> None:
     metric_of.cache_clear()
 
 
+@checks_call
 def register(metric: Metric) -> None:
     """Add *metric* behind those known; where an earlier one matches a name too, the earlier one keeps it."""
     if metric not in _METRICS:

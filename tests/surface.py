@@ -12,11 +12,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from checkpoints.notifiers import verify
+from checkpoints.programs import program
+from checkpoints.versions import Migrations
+from imem.langgraph import ImemSaver
 from imem.memory import Memory
 from imem.sync_memory import SyncMemory
+from journal.correlation import correlated
 from journal.settings import Settings
+from kg.metrics import Metric, register
 
-ROOTS = (Memory, SyncMemory, Settings)
+ROOTS = (Memory, SyncMemory, Settings, ImemSaver, Migrations)
+CONSTRUCTED = (ImemSaver, Migrations, Metric)
+"""Classes that programs make objects of by themselves, beside the models."""
+
+FUNCTIONS: tuple[Callable[..., Any], ...] = (correlated, program, register, verify)
+"""What programs call that belongs to no class."""
+
 OURS = frozenset({"imem", "journal", "kg", "cache", "checkpoints", "sync", "recall", "credibility"})
 
 

@@ -11,12 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Final
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from journal.arguments import CHECKED_INSIDE
 from journal.errors import BadInput, TooLarge, UnsupportedType
+
+Name = Annotated[str, CHECKED_INSIDE]
+"""A name of any characters; what is no text is taken by its text, as LangGraph does."""
 
 LONGEST: Final[Mapping[str, int]] = {
     "thread_id": 512,
@@ -60,8 +64,11 @@ def written(field: str, value: object) -> str:
     Return a name as it is stored. What is no text (some use numbers and UUIDs) is taken by its text, as LangGraph does.
 
     Raises:
+        BadInput: it is no name at all: None, bytes, or a collection.
         TooLarge: it is longer than :data:`LONGEST` allows.
     """
+    if not isinstance(value, str) and isinstance(value, None | bytes | bytearray | Collection):
+        raise BadInput(field, f"must be text, not {'None' if value is None else type(value).__name__}.")
     text = escaped(value if type(value) is str else str(value))
     longest = LONGEST[field]
     if len(text) > longest or (not text.isascii() and len(text.encode()) > longest):

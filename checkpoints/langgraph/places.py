@@ -49,6 +49,8 @@ class Place:
             TooLarge: a name is too long.
         """
         configurable = config.get("configurable") or {}
+        if not isinstance(configurable, Mapping):
+            raise BadInput("configurable", f"must be a mapping, not {type(configurable).__name__}.")
         if configurable.get("thread_id") is None:
             raise BadInput("configurable.thread_id", "is missing", mend="Give each conversation or run a thread_id.")
         checkpoint_id = configurable.get("checkpoint_id")

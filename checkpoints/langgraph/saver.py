@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
-    ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
@@ -21,14 +20,20 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from checkpoints.langgraph import history, work
-from checkpoints.langgraph.serializer import Serializer, TypeName
+from checkpoints.langgraph.names import Name
+from checkpoints.langgraph.serializer import Allow, Serializer, types_of
 from checkpoints.langgraph.waiting import Tasks, Threads
 from checkpoints.langgraph.work import Call, Rows, Work
+from journal.arguments import CHECKED_INSIDE, checks_arguments
 from journal.errors import BadInput
 
 T = TypeVar("T")
 
+Write = Annotated[tuple[str, Any], CHECKED_INSIDE]
+"""A channel and what was written to it."""
 
+
+@checks_arguments
 class Saver(BaseCheckpointSaver[str]):
     """
     A checkpointer whose threads survive crashes of any process, and whose writes are there when a call returns.
@@ -58,20 +63,33 @@ class Saver(BaseCheckpointSaver[str]):
         async_pool: AsyncConnectionPool[Any] | Tasks | None = None,
         *,
         serde: SerializerProtocol | None = None,
-        allow: Iterable[type | TypeName] = (),
+        allow: Allow = (),
     ) -> None:
-        if serde is not None and tuple(allow):
+        allowed = types_of(allow)
+        if serde is not None and not isinstance(serde, SerializerProtocol):
+            raise BadInput("serde", f"must have dumps_typed and loads_typed, which {type(serde).__name__} lacks.")
+        if serde is not None and allowed:
             raise BadInput("allow", "is for the saver's own serializer; one of your own knows what it builds.")
-        super().__init__(serde=serde or Serializer(allow))
+        super().__init__(serde=Serializer(allowed) if serde is None else serde)
         self._threads: Threads | None = None
         match pool:
             case Threads():
                 self._threads = pool
             case ConnectionPool():
                 self._threads = Threads(pool)
-            case _:
+            case AsyncConnectionPool() if async_pool is None:
                 async_pool = pool
-        self._tasks = Tasks(async_pool) if isinstance(async_pool, AsyncConnectionPool) else async_pool
+            case AsyncConnectionPool():
+                raise BadInput("pool", "must be a ConnectionPool where there is an async_pool as well.")
+            case _:
+                raise BadInput("pool", f"must be a ConnectionPool or an AsyncConnectionPool, not {_kind_of(pool)}.")
+        match async_pool:
+            case AsyncConnectionPool():
+                self._tasks: Tasks | None = Tasks(async_pool)
+            case Tasks() | None:
+                self._tasks = async_pool
+            case _:
+                raise BadInput("async_pool", f"must be an AsyncConnectionPool, not {_kind_of(async_pool)}.")
 
     # Who waits
 
@@ -117,7 +135,7 @@ class Saver(BaseCheckpointSaver[str]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - the name is LangGraph's
+        filter: Mapping[Name, Any] | None = None,  # noqa: A002 - the name is LangGraph's
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
@@ -139,14 +157,12 @@ class Saver(BaseCheckpointSaver[str]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
+        new_versions: Mapping[Name, Any],
     ) -> RunnableConfig:
         """Store a checkpoint whose parent *config* names, and return the config that names it."""
         return self._do(work.put(self.serde, config, checkpoint, metadata, new_versions))
 
-    def put_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
+    def put_writes(self, config: RunnableConfig, writes: Sequence[Write], task_id: Name, task_path: Name = "") -> None:
         """
         Store what a task wrote after the checkpoint that *config* names.
 
@@ -154,19 +170,19 @@ class Saver(BaseCheckpointSaver[str]):
         """
         self._do(work.put_writes(self.serde, config, writes, task_id, task_path))
 
-    def delete_thread(self, thread_id: str) -> None:
+    def delete_thread(self, thread_id: Name) -> None:
         """Remove everything that is stored of a thread."""
         self._do(work.delete_thread(thread_id))
 
-    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+    def delete_for_runs(self, run_ids: Sequence[Name]) -> None:
         """Remove what these runs put, unless later checkpoints are made of it (delta channels): then BadInput."""
         self._do(work.delete_for_runs(run_ids))
 
-    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+    def copy_thread(self, source_thread_id: str, target_thread_id: Name) -> None:
         """Copy everything that is stored of a thread; what the target has already stays."""
         self._do(work.copy_thread(source_thread_id, target_thread_id))
 
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    def prune(self, thread_ids: Sequence[Name], *, strategy: str = "keep_latest") -> None:
         """
         Remove checkpoints of these threads, with their writes and the values that only they held.
 
@@ -187,7 +203,7 @@ class Saver(BaseCheckpointSaver[str]):
         return self._do(work.prune_older(age, keep_latest=keep_latest))
 
     def get_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
+        self, *, config: RunnableConfig, channels: Sequence[Name]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return what the delta channels of a checkpoint are made of, in two statements however long the history."""
         return self._do(history.read(self.serde, config, channels))
@@ -202,7 +218,7 @@ class Saver(BaseCheckpointSaver[str]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - the name is LangGraph's
+        filter: Mapping[Name, Any] | None = None,  # noqa: A002 - the name is LangGraph's
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
@@ -217,30 +233,30 @@ class Saver(BaseCheckpointSaver[str]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
+        new_versions: Mapping[Name, Any],
     ) -> RunnableConfig:
         """Store a checkpoint; see :meth:`put`."""
         return await self._ado(work.put(self.serde, config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+        self, config: RunnableConfig, writes: Sequence[Write], task_id: Name, task_path: Name = ""
     ) -> None:
         """Store what a task wrote; see :meth:`put_writes`."""
         await self._ado(work.put_writes(self.serde, config, writes, task_id, task_path))
 
-    async def adelete_thread(self, thread_id: str) -> None:
+    async def adelete_thread(self, thread_id: Name) -> None:
         """Remove everything that is stored of a thread."""
         await self._ado(work.delete_thread(thread_id))
 
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+    async def adelete_for_runs(self, run_ids: Sequence[Name]) -> None:
         """Remove what these runs put; see :meth:`delete_for_runs`."""
         await self._ado(work.delete_for_runs(run_ids))
 
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: Name) -> None:
         """Copy a thread; see :meth:`copy_thread`."""
         await self._ado(work.copy_thread(source_thread_id, target_thread_id))
 
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    async def aprune(self, thread_ids: Sequence[Name], *, strategy: str = "keep_latest") -> None:
         """Remove checkpoints of these threads; see :meth:`prune`."""
         await self._ado(work.prune(thread_ids, strategy))
 
@@ -249,14 +265,14 @@ class Saver(BaseCheckpointSaver[str]):
         return await self._ado(work.prune_older(age, keep_latest=keep_latest))
 
     async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
+        self, *, config: RunnableConfig, channels: Sequence[Name]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return what :meth:`get_delta_channel_history` does."""
         return await self._ado(history.read(self.serde, config, channels))
 
     # For both
 
-    def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
+    def get_next_version(self, current: Any, channel: Any) -> str:  # noqa: ARG002 - LangGraph's signature
         """
         Return a version that sorts after *current*.
 
@@ -265,3 +281,7 @@ class Saver(BaseCheckpointSaver[str]):
         """
         number = int(str(current).partition(".")[0]) if current is not None else 0
         return f"{number + 1:010}.{secrets.token_hex(6)}"
+
+
+def _kind_of(value: object) -> str:
+    return "None" if value is None else type(value).__name__

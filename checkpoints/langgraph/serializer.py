@@ -9,16 +9,21 @@ on resuming.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import ormsgpack
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from journal.errors import UnsupportedType
+from journal.arguments import CHECKED_INSIDE
+from journal.errors import BadInput, UnsupportedType, shown
 
 TypeName = tuple[str, ...]
 """Module and name of a type."""
+
+Allow = Annotated[Iterable[type | TypeName | str], CHECKED_INSIDE]
+"""Types of a program's own: classes, their modules and names, or both in one text as in ``module.Class``."""
 
 _MESSAGES: Final = {
     "base": ("BaseMessage", "BaseMessageChunk"),
@@ -75,17 +80,18 @@ class Serializer(JsonPlusSerializer):
     LangGraph's serializer, held to a list of types.
 
     Args:
-        allow: what it builds beside :data:`ALLOWED`: types, or their modules and names.
+        allow: what it builds beside :data:`ALLOWED`; see :func:`types_of`.
     """
 
-    def __init__(self, allow: Iterable[type | TypeName] = ()) -> None:
-        self._names = ALLOWED | {_name_of(one) for one in allow}
+    def __init__(self, allow: Allow = ()) -> None:
+        self._names = ALLOWED | types_of(allow)
         super().__init__(allowed_msgpack_modules=tuple(self._names))
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[TypeName | type]) -> JsonPlusSerializer:
         """Return a serializer that builds *extra_allowlist* as well; LangGraph asks for it where it is strict."""
         names = {_name_of(one) for one in extra_allowlist}
-        return self if names <= self._names else Serializer(self._names | names)
+        # LangGraph finds them in a graph, and may so find classes that no module has, which are never built.
+        return self if names <= self._names else Serializer(Names(self._names | names))
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """
@@ -149,3 +155,64 @@ class Serializer(JsonPlusSerializer):
 
 def _name_of(kind: type | TypeName) -> TypeName:
     return (kind.__module__, kind.__name__) if isinstance(kind, type) else kind
+
+
+class Names(frozenset[TypeName]):
+    """Modules and names of types that were looked at already."""
+
+    __slots__ = ()
+
+
+def types_of(allow: object) -> Names:
+    """
+    Return the modules and names of the types that *allow* names.
+
+    Each entry is a class, a text such as ``"module.Class"``, or the pair ``(module, name)``. A class that is known by
+    another name than its own counts by both: rows of before it was moved name the old one.
+
+    Raises:
+        BadInput: it is no list of these, or an entry is no class that can be imported by its name; names the entry.
+    """
+    if isinstance(allow, Names):
+        return allow
+    if isinstance(allow, str | bytes | bytearray | Mapping | type) or not isinstance(allow, Iterable):
+        given = "None" if allow is None else "a class" if isinstance(allow, type) else type(allow).__name__
+        raise BadInput("allow", f"must be a list of classes, not {given}.", mend="One looks so: allow=[Plan, Verdict].")
+    return Names(name for nth, one in enumerate(allow) for name in _importable(f"allow.{nth}", one))
+
+
+def _importable(field: str, entry: object) -> tuple[TypeName, ...]:
+    """
+    Return the name that *entry* gives, and the class's own.
+
+    Raises:
+        BadInput: it names no class that can be imported; names *field*.
+    """
+    match entry:
+        case type():
+            module, name = entry.__module__, entry.__name__
+        case str():
+            module, _, name = entry.rpartition(".")
+        case (str() as module, str() as name):
+            pass
+        case _:
+            raise BadInput(
+                field, f'must be a class, a text as in "module.Class", or (module, name), not {type(entry).__name__}.'
+            )
+    if (module, name) in ALLOWED:
+        return ((module, name),)
+    try:
+        found = getattr(import_module(module), name, None)
+    except (ImportError, TypeError, ValueError) as error:
+        raise _no_class(field, module, name) from error
+    if not isinstance(found, type):
+        raise _no_class(field, module, name)
+    return (module, name), (found.__module__, found.__name__)
+
+
+def _no_class(field: str, module: str, name: str) -> BadInput:
+    return BadInput(
+        field,
+        f"{shown(f'{module}.{name}')} is no class that can be imported: nothing could be built of it.",
+        mend="A class is known by its module and its name there; define it at the top of a module.",
+    )

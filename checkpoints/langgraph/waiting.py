@@ -188,15 +188,15 @@ def _options(url: str) -> dict[str, Any]:
         "keepalives_interval": 5,
         "keepalives_count": 2,
         "tcp_user_timeout": 30_000,
-        "options": IDLE_LIMIT,
     }
     return {
         **{name: value for name, value in defaults.items() if name not in given},
         "autocommit": True,
         "prepare_threshold": 0,
         # Every statement finds its rows by a key. Planning one anew for its values copies them, which may be large.
-        "options": f"{given.get('options') or ''} -c timezone=UTC -c statement_timeout={int(LIMIT_S * 1000)} "
-        "-c plan_cache_mode=force_generic_plan".strip(),
+        # Of two settings of one name the later counts: the URL may bound the idle in another way, and nothing else.
+        "options": f"{IDLE_LIMIT} {given.get('options') or ''} -c timezone=UTC "
+        f"-c statement_timeout={int(LIMIT_S * 1000)} -c plan_cache_mode=force_generic_plan",
     }
 
 

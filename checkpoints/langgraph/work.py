@@ -16,7 +16,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
-    ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
@@ -73,7 +72,7 @@ def put(
     config: RunnableConfig,
     checkpoint: Checkpoint,
     metadata: CheckpointMetadata,
-    new_versions: ChannelVersions,
+    new_versions: Mapping[str, Any],
 ) -> Work[RunnableConfig]:
     """
     Store *checkpoint*; its parent is the one that *config* names.
@@ -175,7 +174,7 @@ def put_writes(
     # Two errors of one task have one place, where the last counts; a statement cannot change one row twice.
     rows = {
         WRITES_IDX_MAP.get(channel, n): (written("channel", channel), *packed(serde, f"writes.{shown(channel)}", value))
-        for n, (channel, value) in enumerate(writes)
+        for n, (channel, value) in enumerate(map(_pair, writes))
     }
     if not rows:
         return
@@ -196,6 +195,14 @@ def put_writes(
         writes=True,
     )
     _refuse_if_fenced(row["outcome"], place)
+
+
+def _pair(write: object) -> tuple[str, Any]:
+    match write:
+        case (str() as channel, value):
+            return channel, value
+        case _:
+            raise BadInput("writes", f"must be pairs of a channel and a value, not {type(write).__name__}.")
 
 
 def _refuse_if_fenced(outcome: str, place: Place) -> None:

@@ -24,6 +24,9 @@ An idle Java takes about a hundredth; a starting one on a machine with thirty pr
 as much as this.
 """
 
+Process = tuple[int, float]
+"""Its id, and when it started: ids are used again."""
+
 
 @dataclass(slots=True)
 class StartProgress:
@@ -46,6 +49,7 @@ class StartProgress:
     now: Callable[[], float] = time.monotonic
     _begun_s: float = field(init=False)
     _since_s: float = field(init=False)
+    _used: dict[Process, float] = field(default_factory=dict)
     _cpu_s: float = 0.0
     _logged: int = 0
     _listened: bool = False
@@ -53,12 +57,12 @@ class StartProgress:
     def __post_init__(self) -> None:
         """Begin to count."""
         self._begun_s = self._since_s = self.now()
-        self._cpu_s, self._logged = _cpu_s(self.child.identity.pid), _size(self.log)
+        self._cpu_s, self._logged = self._spent_s(), _size(self.log)
 
     def stalled(self, *, listens: bool) -> bool:
         """Look once; *listens*: whether the child accepts connections by now."""
         now = self.now()
-        cpu_s, logged = _cpu_s(self.child.identity.pid), _size(self.log)
+        cpu_s, logged = self._spent_s(), _size(self.log)
         waited_s = now - self._since_s
         busy = cpu_s - self._cpu_s >= BUSY_SHARE * self.patience_s
         if busy or logged != self._logged or listens != self._listened:
@@ -66,23 +70,28 @@ class StartProgress:
             return now - self._begun_s > LONGEST_START_S
         return waited_s > self.patience_s or now - self._begun_s > LONGEST_START_S
 
+    def _spent_s(self) -> float:
+        """Return the processor time that it and all that it ever started have used; what one has used stays."""
+        for process, used in cpu_s(self.child.identity.pid).items():
+            self._used[process] = max(used, self._used.get(process, 0.0))
+        return sum(self._used.values())
+
     @property
     def lasted_s(self) -> float:
         """How long the start has taken until now, in seconds."""
         return self.now() - self._begun_s
 
 
-def _cpu_s(pid: int) -> float:
-    """Return the processor time that a process and those below it have used, in seconds; 0 once it is gone."""
+def cpu_s(pid: int) -> dict[Process, float]:
+    """Return the processor time that a process and those below it have used until now, in seconds each."""
+    found: dict[Process, float] = {}
     with suppress(psutil.Error):
         process = psutil.Process(pid)
-        used = 0.0
         for one in (process, *process.children(recursive=True)):
             with suppress(psutil.Error):
                 times = one.cpu_times()
-                used += times.user + times.system
-        return used
-    return 0.0
+                found[one.pid, one.create_time()] = times.user + times.system
+    return found
 
 
 def _size(log: Path) -> int:

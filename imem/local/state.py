@@ -7,6 +7,7 @@ its owner. A file whose supervisor no longer lives is what a crash left behind a
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -167,6 +168,22 @@ def running(folders: Folders) -> State | None:
     return state if state is not None and state.supervisor.alive else None
 
 
+def supervised(folders: Folders) -> bool:
+    """
+    Whether somebody holds the lock of this home: a supervisor, from before its first state until after its last.
+
+    Looking takes the lock for a moment, together with whoever looks as well; a supervisor that begins waits for that.
+    """
+    try:
+        with folders.lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def fill(settings: Settings, endpoints: Mapping[str, str]) -> Settings:
     """Return *settings* with every server they do not name taken from *endpoints*, each with its own credentials."""
     filled: dict[str, Any] = {}
@@ -184,16 +201,20 @@ def with_local_endpoints(settings: Settings) -> Settings:
 
     Raises:
         StackError: an address is missing and no stack runs on this home.
-        StackStarting: one runs that has not got so far yet; retryable.
+        StackStarting: one runs that has not got so far yet, or that still ends what a crash left; retryable.
     """
     if all(getattr(settings, name) is not None for name in SERVERS):
         return settings
-    state = running(Folders(settings.home))
-    if state is None:
-        raise StackError(
-            f"No stack runs on {settings.home}.", mend="Start one with `imem up`, or set the servers' URLs."
-        )
-    filled = fill(settings, state.endpoints)
-    if not state.ready and any(getattr(filled, name) is None for name in SERVERS):
+    folders = Folders(settings.home)
+    state = running(folders)
+    if state is None and not supervised(folders):
+        # Between the two looks a start may have got as far as its first state.
+        state = running(folders)
+        if state is None:
+            raise StackError(
+                f"No stack runs on {settings.home}.", mend="Start one with `imem up`, or set the servers' URLs."
+            )
+    filled = settings if state is None else fill(settings, state.endpoints)
+    if state is None or (not state.ready and any(getattr(filled, name) is None for name in SERVERS)):
         raise StackStarting(f"The stack on {settings.home} is starting.", mend="`imem status` shows how far it is.")
     return filled

@@ -44,6 +44,8 @@ ALL = frozenset({"postgres", "neo4j", "valkey"})
 POLL_S = 0.05
 ATTEMPTS = 5
 FIRST_DELAY_S = 0.25
+LOCK_PATIENCE_S = 0.5
+"""How long the lock is tried for: who only asks whether somebody holds it has it for less than a millisecond."""
 LONGEST_DELAY_S = 30.0
 HOUSEKEEPING_S = 60.0
 WORKERS_PATIENCE_S = 60.0
@@ -81,6 +83,7 @@ def lock(folders: Folders) -> int:
     Raises:
         StackError: somebody holds it.
     """
+    give_up_s = time.monotonic() + LOCK_PATIENCE_S
     while True:
         with explained(folders.lock):
             held = os.open(folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -88,6 +91,9 @@ def lock(folders: Folders) -> int:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(held)
+            if time.monotonic() < give_up_s:
+                time.sleep(0.01)
+                continue
             raise StackError(
                 f"A stack already runs on {folders.home}.",
                 mend="`imem status` shows it; another IMEM_HOME gives another stack.",

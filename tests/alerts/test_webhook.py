@@ -35,7 +35,7 @@ from checkpoints.notifiers import (
 )
 from journal.clock import ManualClock
 from journal.deadline import Deadline
-from journal.errors import SettingsError
+from journal.errors import BadInput, SettingsError
 from journal.settings import Settings
 from tests.http_server import Answer, Asked, serving
 
@@ -101,6 +101,13 @@ def test_what_a_receiver_believes() -> None:
     assert not verify("another secret of ours", headers, b"body", clock=clock)
     clock.advance(timedelta(seconds=TOLERANCE_S + 1))
     assert not verify(SECRET, headers, b"body", clock=clock)
+
+
+@pytest.mark.parametrize("secret", [None, 5, b"secret", "whsec_no Base64"])
+def test_a_secret_that_is_none_is_no_forgery(secret: Any) -> None:
+    """It is said, and not taken for a request of a stranger."""
+    with pytest.raises(BadInput, match=r"^secret: "):
+        verify(secret, {}, b"")
 
 
 @given(st.text(min_size=16, max_size=40), st.text(max_size=30), st.binary(max_size=200))

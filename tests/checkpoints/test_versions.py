@@ -185,7 +185,7 @@ async def test_a_step_that_makes_no_memory_is_found_out(world: World) -> None:
 
 def test_steps_never_go_round_in_a_circle_and_lead_one_way(migrations: Migrations) -> None:
     for start, end in (("1", "3"), ("3", "1"), ("3", "3"), ("3", "2")):
-        with pytest.raises(ValueError, match="filer"):
+        with pytest.raises(BadInput, match="filer"):
             migrations.register("filer", start, end, checked)
     migrations.register("clerk", "3", "1", checked)
 

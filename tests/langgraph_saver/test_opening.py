@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from checkpoints.langgraph import waiting
 from imem.langgraph import ImemSaver
 from journal.errors import PostgresUnavailable, SchemaError, SettingsError, StackError, StatementRejected
+from journal.pool import LONGEST_IDLE_S
 from tests.langgraph_saver.conftest import Base, chain, config, thread
 from tests.servers import with_database
 
@@ -39,6 +40,30 @@ async def test_an_opening_is_used_as_often_as_one_likes(base: Base) -> None:
         with opening as inner:
             assert inner.get_tuple(config(thread_id)) is not None
         assert await outer.aget_tuple(config(thread_id)) is not None
+
+
+IDLE = "SHOW idle_in_transaction_session_timeout"
+
+
+@pytest.mark.parametrize(
+    ("given", "bound"),
+    [("", f"{LONGEST_IDLE_S}s"), ("-c work_mem=8MB", f"{LONGEST_IDLE_S}s"), (f"-c {IDLE[5:]}=7s", "7s")],
+)
+async def test_the_server_bounds_idle_transactions_of_both_halves(base: Base, given: str, bound: str) -> None:
+    """Whatever else the URL says; another bound of its own counts."""
+    url = psycopg.conninfo.make_conninfo(base.url, **({"options": given} if given else {}))
+    async with ImemSaver.from_conn_string(url) as saver:
+        saver.get_tuple(config(thread()))
+        await saver.aget_tuple(config(thread()))
+        assert saver._threads is not None
+        assert saver._tasks is not None
+        with saver._threads._pool.connection() as conn:
+            assert conn.execute(IDLE).fetchone() == (bound,)
+            assert conn.execute("SHOW timezone").fetchone() == ("UTC",)
+            assert conn.execute("SHOW statement_timeout").fetchone() == ("1min",)
+            assert ("work_mem" in given) == (conn.execute("SHOW work_mem").fetchone() == ("8MB",))
+        async with saver._tasks._pool.connection() as aconn:
+            assert await (await aconn.execute(IDLE)).fetchone() == (bound,)
 
 
 def test_a_serializer_of_ones_own(base: Base) -> None:

@@ -107,6 +107,47 @@ async def test_a_writer_that_wakes_up_too_late_is_told_that_nothing_was_written(
     assert desk.rows("SELECT * FROM lease") == []
 
 
+async def test_a_writer_that_is_never_idle_is_ended_by_the_server(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    By the time of its whole transaction, however short each statement: the horizon moves on, and nothing was written.
+
+    Where the server cannot bound that (before 17), its idle time alone is bounded.
+    """
+    limit_s = 1
+    monkeypatch.setattr("journal.database.LONGEST_TRANSACTION_S", limit_s)
+    database, observer = Database(desk.url), Database(desk.url)
+    ended_s = 0.0
+
+    async def write_and_stay_busy() -> None:
+        nonlocal ended_s
+        async with database.transaction(Deadline.after_ms(120_000)) as conn:
+            begun_s = time.monotonic()
+            await conn.execute("INSERT INTO lease VALUES ('busy', 'a', 1, clock_timestamp())")
+            try:
+                while time.monotonic() < begun_s + 60.0:
+                    await conn.execute("SELECT pg_sleep(0.01)")
+            finally:
+                ended_s = time.monotonic() - begun_s
+
+    try:
+        async with observer.connection(Deadline.after_ms(60_000)) as conn:
+            if conn.info.server_version < 170_000:
+                pytest.skip("this server bounds no transactions")
+        with pytest.raises(PostgresUnavailable) as caught:
+            await write_and_stay_busy()
+        open_ones = "SELECT count(*) AS here FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND datname = %s"
+        name = (await observer.rows("SELECT current_database() AS name", deadline=Deadline.after_ms(60_000)))[0]["name"]
+        left = await observer.rows(open_ones, [name], deadline=Deadline.after_ms(60_000))
+    finally:
+        await database.close()
+        await observer.close()
+
+    assert limit_s * 0.9 <= ended_s < 30.0
+    assert caught.value.retryable
+    assert left == [{"here": 0}]
+    assert desk.rows("SELECT * FROM lease") == []
+
+
 async def test_every_connection_bounds_its_transactions_on_the_server(desk: Desk) -> None:
     """By idle time everywhere, by total time where the server can (17 and newer)."""
     database = Database(desk.url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -42,6 +43,9 @@ QUERIES = {
     "lessons": "lessons_of_subject",
 }
 """The arms of a briefing that ask the graph, each with its query."""
+
+LATE_S = 1.0
+"""A briefing of so few records that has 2 s and took so many was held up by the machine."""
 
 ALL_S = 2.0
 """Within so many seconds anything ends, whatever is silent."""
@@ -102,13 +106,27 @@ async def test_a_query_that_takes_for_ever_is_answered_in_time_and_ends_on_the_s
     labelled(briefing)
 
 
+MOST_LATE = 10
+"""How often another part of a briefing may be late, on a busy machine, before that is the defect itself."""
+
+
 async def only_one_less(memory: Memory, name: str) -> Briefing:
-    """Return the briefing of which *name* alone is less than exact: on a busy machine another may be late as well."""
-    async with asyncio.timeout(60):
-        while True:
-            briefing = await memory.brief("T0", deadline_ms=2000)
-            if {other for other, arm in briefing.arms.items() if arm.quality is not Quality.EXACT} == {name}:
-                return briefing
+    """
+    Return the briefing of which *name* alone is less than exact.
+
+    Another part may be less for one reason only: the briefing itself came so late that there was no time for it.
+    Anything else is a defect the first time that it shows.
+    """
+    for _ in range(MOST_LATE):
+        started_s = time.monotonic()
+        briefing = await memory.brief("T0", deadline_ms=2000)
+        took_s = time.monotonic() - started_s
+        less = {other: arm for other, arm in briefing.arms.items() if arm.quality is not Quality.EXACT}
+        assert name in less, "what failed is shown as exact"
+        if set(less) == {name}:
+            return briefing
+        assert took_s > LATE_S, {other: (arm.quality, arm.reason) for other, arm in less.items() if other != name}
+    raise AssertionError(f"{MOST_LATE} briefings one after the other were late")
 
 
 @pytest.mark.spec("PF-12")
@@ -175,6 +193,7 @@ async def test_with_every_tier_stalled_a_hundred_questions_end_in_time_and_say_s
             try:
                 answer = await QUESTIONS[question](far.memory, subject, budget_ms)
             except (StoreUnavailable, BudgetExceeded):
+                assert question != "brief", "a briefing says in its arms what could not be asked"
                 return
         assert answer.mode in {Mode.DEGRADED_READ, Mode.READ_ONLY}
         for arm in answer.arms.values() if isinstance(answer, Briefing) else [answer]:
@@ -212,8 +231,9 @@ async def test_whichever_servers_are_silent_a_briefing_comes_in_time_and_says_wh
         if nth % 2:
             forget(far)
         far.stall(*stalled)
+        # While Postgres answers, what a person calls it is enough, even with all else silent.
         with in_time.within(0.5):
-            briefing = await far.memory.brief("company:T0")
+            briefing = await far.memory.brief("company:T0" if "postgres" in stalled else "T0")
         labelled(briefing)
     assert in_time.late_s < 0
     far.flow()

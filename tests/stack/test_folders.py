@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
+import signal
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,12 +17,12 @@ from imem import Memory
 from imem.local import state
 from imem.local.folders import Folders, Secrets, open_log, read_json, write_private
 from imem.local.postgres import SHARED_FOR_ROOT, Postgres
-from imem.local.process import Identity
+from imem.local.process import MARK, Identity
 from imem.local.state import ChildState, State, with_local_endpoints
 from imem.local.supervisor import lock, unlock
 from journal.errors import StackError, StackStarting
 from journal.settings import Settings
-from tests.stack.programs import me, shown
+from tests.stack.programs import PATIENCE_S, environment, me, shown, supervised
 
 URLS = {
     "postgres_url": "postgresql://imem_app:pw1@127.0.0.1:1/imem",
@@ -85,10 +88,10 @@ def test_a_lock_on_a_deleted_file_keeps_nobody_out(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(fcntl, "flock", flock)
     held = lock(folders)
+    assert calls == 2
     with pytest.raises(StackError, match="already runs"):
         lock(folders)
     unlock(held)
-    assert calls == 3
 
 
 def test_passwords_are_made_once_and_hidden(tmp_path: Path) -> None:
@@ -193,6 +196,77 @@ async def test_a_stack_that_is_starting_is_waited_for_and_no_wrong_setting(tmp_p
     # All of them are known before all of them answer: that is enough to go on.
     state.write(folders, State(me(), endpoints=URLS))
     assert with_local_endpoints(settings).neo4j_url == URLS["neo4j_url"]
+
+
+async def test_through_the_gap_between_two_stacks_one_may_simply_try_again(home: Path) -> None:
+    """
+    One supervisor is killed, and the next ends what is left before it begins: that is a start, too.
+
+    Meanwhile the file names the dead one. Only where nobody holds the lock does no stack run.
+    """
+    folders = Folders(home)
+    elsewhere = {"IMEM_POSTGRES_URL": "postgresql://u:p@127.0.0.1:1/d", "IMEM_NEO4J_URL": "bolt://127.0.0.1:1"}
+    settings = Settings.read(elsewhere, home=home)
+    left_over = environment(**{MARK: str(home)})
+    lasting = await asyncio.create_subprocess_exec("/bin/sleep", "600", env=left_over)
+    with supervised(home, ["valkey"]) as first:
+        async with Memory.open(settings):
+            pass
+        first.kill()
+        first.wait()
+        assert await opened(settings, folders) == "no stack"
+
+        seen: set[str] = set()
+        with supervised(home, ["valkey"], wait=False):
+            async with asyncio.timeout(PATIENCE_S):
+                while (found := await opened(settings, folders)) != "open":
+                    seen.add(found)
+            assert "no supervisor that lives is named" in seen
+            assert await lasting.wait() == -signal.SIGKILL
+        assert await opened(settings, folders) == "no stack"
+
+
+async def opened(settings: Settings, folders: Folders) -> str:
+    """Open the memory, and return what came of it; fail where the error may not be repeated and somebody starts."""
+    held = is_held(folders)
+    try:
+        async with Memory.open(settings):
+            return "open"
+    except StackStarting:
+        await asyncio.sleep(0.002)  # The other process is to get on.
+        return "starting" if state.running(folders) else "no supervisor that lives is named"
+    except StackError:
+        assert not held, "somebody held the lock"
+        return "no stack"
+
+
+def is_held(folders: Folders) -> bool:
+    """Whether somebody holds the lock of the home, as the system says."""
+    with folders.lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_who_asks_for_the_lock_keeps_no_supervisor_out(tmp_path: Path) -> None:
+    """To ask is to have it for a moment: a start waits for that, and for nothing longer."""
+    folders = Folders(tmp_path)
+    assert not state.supervised(folders)
+    folders.lock.touch()
+    assert not state.supervised(folders)
+    with folders.lock.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert not state.supervised(folders), "one who asks is no supervisor"
+        threading.Timer(0.1, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        held = lock(folders)
+    try:
+        assert state.supervised(folders)
+        with pytest.raises(StackError, match="already runs"):
+            lock(folders)
+    finally:
+        unlock(held)
 
 
 def test_a_server_named_by_url_is_not_mixed_with_the_stacks(tmp_path: Path) -> None:

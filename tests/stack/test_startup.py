@@ -33,6 +33,7 @@ from tests.stack.programs import nothing_left, until
 from tests.waiting import until as soon
 
 PATIENCE_S = 60.0
+WORK_S = 2.0
 
 
 class Now:
@@ -87,10 +88,50 @@ async def test_processor_time_is_progress_and_an_endless_loop_is_not_waited_for_
         await child.stop()
 
 
+async def test_what_an_ended_child_has_computed_is_not_taken_back(tmp_path: Path) -> None:
+    """A start that forks for its work, as an upgrade of data does, gets on with each of its children."""
+    now = Now()
+    work = f"import time\nwhile time.process_time() < {WORK_S}: pass\nopen('done', 'w').close(); time.sleep(600)"
+    script = (
+        "import os, subprocess, sys, time\n"
+        f"first = subprocess.Popen([sys.executable, '-c', {work!r}])\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\n"
+        "first.kill(); first.wait()\nopen('ended', 'w').close()\n"
+        "while not os.path.exists('on'): time.sleep(0.01)\n"
+        "begun = time.process_time()\nwhile time.process_time() < begun + 0.3: pass\n"
+        "open('more', 'w').close(); time.sleep(600)"
+    )
+    child = await running(script, tmp_path)
+    # Of this patience, what the first child has used is far more than its share, and so is what comes then.
+    progress = StartProgress(child, tmp_path / "child.log", 1.0, now)
+    try:
+        await _there(tmp_path / "done")
+        now.s += 0.5
+        assert not progress.stalled(listens=False)
+        (tmp_path / "go").touch()
+        await _there(tmp_path / "ended")
+        now.s += 0.5
+        progress.stalled(listens=False)
+        (tmp_path / "on").touch()
+        await _there(tmp_path / "more")
+        now.s += 100.0
+        assert not progress.stalled(listens=False), "it has computed since, less than its first child had"
+    finally:
+        await child.stop()
+
+
+async def _there(file: Path) -> None:
+    await soon(lambda: asyncio.to_thread(file.exists), within_s=300.0)
+
+
 async def _computed(child: Child, seconds: float) -> None:
     """Wait until *child* has used the processor for so long: on a busy machine that takes a while."""
-    enough = startup._cpu_s(child.identity.pid) + seconds
-    while startup._cpu_s(child.identity.pid) < enough:  # noqa: ASYNC110 - there is no event to wait for
+
+    def used_s() -> float:
+        return sum(startup.cpu_s(child.identity.pid).values())
+
+    enough = used_s() + seconds
+    while used_s() < enough:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.02)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from journal.canonical import canonical_json, content_hash
-from journal.errors import SettingsError
+from journal.errors import BadInput, SettingsError
 from kg.catalog import subject_id_of, subject_ref
 from kg.fields import JsonObject, moment_text, parse_json_object, parse_moment
 from kg.metrics import Metric, SettlingKind, metric_of, metrics, prefer, read_metrics, register
@@ -185,5 +185,5 @@ def _restore(before: list[Metric]) -> None:
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("value", None), ("binary", 0.1), ("value", 0.0), ("value", -1.0)])
 def test_a_metric_that_cannot_settle_is_refused(kind: SettlingKind, tolerance: float | None) -> None:
-    with pytest.raises(ValueError, match="tolerance"):
+    with pytest.raises(BadInput, match="tolerance"):
         Metric("^x$", kind, tolerance=tolerance)

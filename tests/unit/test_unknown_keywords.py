@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -11,7 +12,9 @@ from pydantic import BaseModel
 from cache.handles import HashHandle
 from cache.memory import WorkingMemory
 from checkpoints.session import Session
+from checkpoints.versions import Migrations
 from imem.conversing import Conversation
+from imem.langgraph import ImemSaver
 from imem.pausing import Orders
 from imem.sync_memory import SyncMemory
 from imem.sync_working import SyncConversation, SyncHash, SyncSession, SyncWorkingMemory
@@ -19,20 +22,20 @@ from imem.syncing import Syncing
 from imem.working import GuardedMemory
 from journal.errors import SettingsError
 from journal.settings import Settings
-from tests.surface import methods_of, ours, public_classes, public_methods
+from tests.surface import CONSTRUCTED, FUNCTIONS, methods_of, ours, public_classes, public_methods
 
 UNKNOWN = "knwon_at"
 
 
 def _id(case: object) -> str:
-    return case.__name__ if isinstance(case, type) else str(case)
+    return case if isinstance(case, str) else str(getattr(case, "__qualname__", case))
 
 
 def test_what_programs_get_is_found() -> None:
     """The walk over the surface reaches what a program is lent, with and without ``await``."""
     lent = {
         Session, Conversation, GuardedMemory, WorkingMemory, HashHandle, Orders, Syncing,
-        SyncMemory, SyncSession, SyncConversation, SyncWorkingMemory, SyncHash,
+        SyncMemory, SyncSession, SyncConversation, SyncWorkingMemory, SyncHash, ImemSaver, Migrations,
     }  # fmt: skip
     found = {one for kind in public_classes() for one in kind.__mro__}
 
@@ -43,7 +46,17 @@ def test_what_programs_get_is_found() -> None:
 @pytest.mark.parametrize(("kind", "name"), public_methods(), ids=_id)
 async def test_no_method_takes_an_unknown_keyword(kind: type, name: str) -> None:
     """With every parameter that it must have given, the one that it does not know is what is wrong."""
-    method = methods_of(kind)[name]
+    await refuses(methods_of(kind)[name])
+
+
+@pytest.mark.parametrize("function", [*CONSTRUCTED, *FUNCTIONS], ids=_id)
+async def test_no_constructor_and_no_function_takes_an_unknown_keyword(function: Callable[..., Any]) -> None:
+    """Nor one that belongs to no object."""
+    await refuses(function)
+
+
+async def refuses(method: Callable[..., Any]) -> None:
+    """Assert that *method* refuses a keyword that it does not know."""
     needed = [one for one in inspect.signature(method).parameters.values() if one.default is one.empty]
     given = {one.name: None for one in needed if one.kind is one.KEYWORD_ONLY}
     positions = [None for one in needed if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]

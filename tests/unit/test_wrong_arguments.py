@@ -21,7 +21,9 @@ from cache.handles import HashHandle, ListHandle, MembersHandle, SortedHandle
 from cache.memory import WorkingMemory
 from checkpoints.messages import Message
 from checkpoints.session import Session
+from checkpoints.versions import Migrations
 from imem.conversing import Conversation
+from imem.langgraph import ImemSaver
 from imem.memory import Memory
 from imem.pausing import Orders
 from imem.syncing import Syncing
@@ -31,14 +33,14 @@ from journal.errors import BadInput
 from journal.settings import Settings
 from kg.model import Company, Finding, Turn
 from recall.arms import Limits
-from tests.surface import hints_of, methods_of, public_classes
+from tests.surface import FUNCTIONS, hints_of, methods_of, public_classes
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ANYTHING_ELSE = object()
 
 CHECKING = (
     Memory, Conversation, GuardedMemory, WorkingMemory, Session, Orders, Syncing, Work,
-    ListHandle, HashHandle, MembersHandle, SortedHandle,
+    ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, Migrations,
 )  # fmt: skip
 
 NOWHERE = {
@@ -53,6 +55,7 @@ WRONG: dict[object, tuple[Any, ...]] = {
     str: (5, b"company:MU", 2.5, [], {}, NOW, "a\0b", "\ud800", "x" * 100_000),
     int: ("5", 2.5, math.nan, True, 2**70, [], NOW),
     float: ("5", math.nan, True, 10**400, [], NOW),
+    bytes: (5, "text", [], {}, NOW),
     bool: (0, 1, "yes", [], NOW),
     datetime: (
         5,
@@ -86,7 +89,7 @@ def wrong_for(annotation: Any) -> Iterator[Any]:
         yield from WRONG[str]
     elif len(kinds) == 1:
         kind = kinds.pop()
-        for base in (str, datetime, bool, int, float, tuple, Mapping, Collection):
+        for base in (str, bytes, datetime, bool, int, float, tuple, Mapping, Collection):
             if isinstance(kind, type) and issubclass(kind, base):
                 yield from WRONG[base]
                 return
@@ -99,25 +102,40 @@ def _cases() -> Iterator[tuple[type, str, str]]:
             yield from (
                 (kind, name, one.name)
                 for one in inspect.signature(method).parameters.values()
-                if one.name not in {"self", "settings"} and one.kind is not one.VAR_POSITIONAL
+                if one.name != "self" and one.kind is not one.VAR_POSITIONAL
             )
 
 
 def _id(case: object) -> str:
-    return case.__name__ if isinstance(case, type) else str(case)
+    return case if isinstance(case, str) else str(getattr(case, "__qualname__", case))
 
 
 @pytest.mark.parametrize(("kind", "name", "parameter"), list(_cases()), ids=_id)
 async def test_a_wrong_value_is_refused_by_the_name_of_its_parameter(kind: type, name: str, parameter: str) -> None:
     """Without a look at anything else: the object it is called on holds nothing here."""
     method = methods_of(kind)[name]
+    await refuses_wrong_values(
+        method, parameter, *([object.__new__(kind)] if "self" in inspect.signature(method).parameters else [])
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "parameter"), [(one, name) for one in FUNCTIONS for name in inspect.signature(one).parameters], ids=_id
+)
+async def test_so_does_what_belongs_to_no_class(function: Callable[..., Any], parameter: str) -> None:
+    """Module by module; whatever else is missing."""
+    await refuses_wrong_values(function, parameter)
+
+
+async def refuses_wrong_values(function: Callable[..., Any], parameter: str, *own: object) -> None:
+    """Assert that *function* refuses every wrong value of *parameter* by its name."""
 
     async def called(value: Any) -> None:
-        answer = method(object.__new__(kind), **{parameter: value})
+        answer = function(*own, **{parameter: value})
         if inspect.isawaitable(answer):
             await answer
 
-    for value in wrong_for(hints_of(method)[parameter]):
+    for value in wrong_for(hints_of(function)[parameter]):
         with pytest.raises(BadInput) as raised:
             await called(value)
         assert raised.value.field.partition(".")[0] == parameter, (value, raised.value)
@@ -128,7 +146,9 @@ def test_every_class_of_methods_is_among_them() -> None:
     values = {kind for kind in public_classes() if issubclass(kind, BaseModel | Enum | list) or is_dataclass(kind)}
     twins = {kind for kind in public_classes() if kind.__module__.startswith("imem.sync_")}
 
-    assert set(public_classes()) - values - twins <= {Settings, *CHECKING}
+    methodical = {kind for kind in public_classes() if methods_of(kind)}
+
+    assert methodical - values - twins <= {Settings, *CHECKING}
 
 
 @pytest.mark.parametrize("kind", CHECKING)

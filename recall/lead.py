@@ -3,7 +3,8 @@ Where a text begins to say something: the first sentences of a report, without w
 
 Reports of language models begin with a heading, a table or a rule, and speeches with words to the audience ("Look, let
 me be direct with you"). A quotation of two lines that spends them on these tells nothing. So structure is left out, and
-so are first sentences that address somebody and name no figure. Nothing is reworded, and what was skipped is marked.
+so are first sentences without a figure that open a speech or address somebody. What a speaker thinks, wants or expects
+is no opening, whoever says it. Nothing is reworded, and what was skipped is marked.
 """
 
 from __future__ import annotations
@@ -28,14 +29,31 @@ _END = re.compile(r"(?<=[.!?\u2026])[\"'\u201d\u2019)\]]*\s+|(?<=[\u3002\uff01\u
 _LABEL = re.compile(r"[A-Z][\w /-]{0,30}: ")
 """What stands before a verdict's reasons, such as "Overweight: "."""
 
-_ADDRESS = re.compile(
-    r"\b(?:I|I'm|I'll|I've|I'd|me|my|you|you're|you've|your|we|we're|we've|our|us|let's|folks|everyone|gentlemen|team)\b",
-    re.IGNORECASE,
+_INTERJECTION = r"(?:[Aa]ll ?right|[Ll]ook|[Oo]kay|OK|[Ww]ell|[Ll]isten|[Nn]ow|[Ss]o|[Aa]nd|[Bb]ut|[Ff]irst)"
+
+_OPENING = re.compile(
+    rf"""\W*(?:{_INTERJECTION}\b[\s,.:!…\u2013\u2014-]*)*
+    (?: $
+    | [Ll]et\ (?:me|us)\b
+    | [Ll]et['\u2019]s\ (?:be|begin|start|talk|look|get|go|cut|address
+        |step|take|do|have|walk|end|dig|turn|set|put|not)\b
+    | [Tt]hank\ you\b | [Tt]hanks\b(?!\ to\b) | (?:Hello|Hi)(?=[\s,.!]) | [Gg]ood\ (?:morning|afternoon|evening)\b
+    | [Ll]adies\ and\ gentlemen\b | (?:[Ff]olks|[Ee]veryone|[Gg]entlemen|[Tt]eam|[Cc]olleagues),
+    | [Yy]ou(?:['\u2019](?:re|ve|ll|d))?\b | [Yy]our\b | [Bb]oth\ of\ you\b
+    | [Mm]y\ (?:\w+\ ){{0,2}}(?:colleague|opponent|counterpart|friend)s?\b
+    | [Tt]o\ (?:the|my|both)\ (?:[\w]+\ ){{0,4}}(?:analyst|colleague|opponent|side)s?\b
+    | [A-Z][\w\ ]{{0,40}},\ (?:let\ me|let['\u2019]s|your?\b|thank\ you|(?:and\ )?I\ want\ to\ be\b)
+    | I\ (?:appreciate|respect|hear)\b | I['\u2019]ve\ (?:heard|listened|read)\b | I\ have\ (?:heard|listened|read)\b
+    | I(?:['\u2019](?:ll|m\ going\ to|d\ like\ to)|\ will|\ want\ to|\ have\ to|\ need\ to|\ must|\ would\ like\ to)
+      \ (?:give|grant|hand|thank|credit|acknowledge|commend|address|respond|engage|say\ this|start\ by|push\ back
+        |start\ with\ (?:what|where|something)
+        |be\ (?:\w+\ )?(?:clear|direct|honest|precise|blunt|fair|frank|candid|brief|specific))\b
+    )""",
+    re.VERBOSE,
 )
-_OPENER = re.compile(
-    r"\W*(?:alright|all right|look|okay|ok|well|listen|hello|hi|thanks|thank you|good (?:morning|afternoon|evening))\b",
-    re.IGNORECASE,
-)
+"""
+How a speech opens, and how it addresses somebody. Case counts: "US" is a country, and "Phase I" speaks of nobody.
+"""
 
 _FIGURE = re.compile(r"\d")
 
@@ -81,8 +99,8 @@ def sentences_of(text: str) -> list[str]:
 
 
 def _idle(sentence: str) -> bool:
-    """Tell whether a sentence is an address to the audience without a figure."""
-    return not _FIGURE.search(sentence) and bool(_OPENER.match(sentence) or _ADDRESS.search(sentence))
+    """Tell whether a sentence opens a speech or addresses somebody, without a figure."""
+    return not _FIGURE.search(sentence) and _OPENING.match(sentence) is not None
 
 
 def lead(text: str, limit: int) -> str:

@@ -55,7 +55,7 @@ QUOTE_LIMIT = 600
 """Characters of a judge's or challenger's words where a debate quotes them."""
 
 SENTENCES = 80
-"""Characters of prose below which a report is quoted with its tables: it says nothing else."""
+"""Characters of prose below which a report is quoted with the rows of its tables: it says hardly anything else."""
 
 RUN_PREFIX = "trading_desk"
 
@@ -168,16 +168,20 @@ def prose(report: str) -> str:
     """
     Return what a report says from its first telling sentence on; its body keeps the whole.
 
-    Tables, headings, rules, disclaimers and words to the audience are left out; of a report that is nothing but tables
-    the rows stay. The source cuts some reports at their beginning, in the middle of a word: that sentence goes too.
+    Tables, headings, rules, disclaimers and words to the audience are left out; of a report that says hardly anything
+    but in tables the rows follow its sentence, if it is a whole one. The source cuts some reports at their beginning,
+    in the middle of a word: that sentence goes too.
     """
     said = [line for line in report.splitlines() if line.strip() and not _DISCLAIMER.match(line)]
     if len(said) > 1 and said[0][:1].islower():
         said = said[1:]
     sentences = [line for line in said if not line.lstrip().startswith(("|", "#", "---", "===", "***"))]
     rows = [line for line in said if line.lstrip().startswith("|")]
-    kept = sentences if sum(map(len, sentences)) >= SENTENCES or not rows else rows
-    return telling("\n".join(kept) or report)
+    spoken = telling("\n".join(sentences)) if sentences else ""
+    if not rows or sum(map(len, sentences)) >= SENTENCES:
+        return spoken or telling(report)
+    table = telling("\n".join(rows))
+    return f"{spoken} {table}" if spoken.endswith((".", "!", "?")) else table
 
 
 def case(speech: str) -> str:
@@ -227,8 +231,8 @@ def analysis_line(run: Run) -> Line:
     return record("Analysis", core, known_at=run.known_at, body=believed)
 
 
-def sentiment_lines(run: Run) -> list[Line]:
-    """Return the finding of the sentiment analyst, if it gave a label."""
+def sentiment_lines(run: Run, report: str | None) -> list[Line]:
+    """Return the finding of the sentiment analyst, if it gave a label: one, with its *report* if it wrote one."""
     mood = run.part("sentiment")
     if "label" not in mood:
         return []
@@ -236,16 +240,17 @@ def sentiment_lines(run: Run) -> list[Line]:
     said += [f"score {mood['score']} of 10"] if "score" in mood else []
     said += [f"confidence {mood['confidence']}"] if "confidence" in mood else []
     direction = DIRECTION_OF_LABEL.get(mood["label"])
-    return [finding(run, desk.SENTIMENT_ANALYST, desk.EQUITY, f"{', '.join(said)}.", direction=direction, claims=True)]
+    statement = f"{', '.join(said)}." if report is None else f"{', '.join(said)}. {prose(report)}"
+    return [finding(run, desk.SENTIMENT_ANALYST, desk.EQUITY, statement, direction=direction, claims=True, body=report)]
 
 
 def analyst_lines(run: Run) -> list[Line]:
     """Return the findings of the analysts; where a conclusion names no direction, none is made up."""
-    found = sentiment_lines(run)
-    for name, report in run.conclusions.items():
-        if not report.strip():
-            continue
-        agent = desk.analyst(name)
+    reports = {desk.analyst(name): report for name, report in run.conclusions.items() if report.strip()}
+    found = sentiment_lines(run, reports.get(desk.SENTIMENT_ANALYST))
+    for agent, report in reports.items():
+        if found and agent == desk.SENTIMENT_ANALYST:
+            continue  # Stated with its label.
         proposal = _PROPOSAL.search(report) if agent == desk.MARKET_ANALYST else None
         direction = None if proposal is None else DIRECTION_OF_ACTION[proposal[1].capitalize()]
         domain = desk.domain_of(agent) if proposal is None else desk.EQUITY

@@ -84,6 +84,7 @@ CITED_BY_DECISION = (
     SENTIMENT_ANALYST,
     MARKET_ANALYST,
     FUNDAMENTALS_ANALYST,
+    NEWS_ANALYST,
 )
 """What a decision stands on: first the decider's own finding, then plan, proposal and reports."""
 
@@ -148,7 +149,8 @@ def reference_lines(
         for name, known_at in domains.items()
     ]
     for name, known_at in seats.items():
-        specialization, domains_of = SEATS.get(name) or (name.replace("_", " "), sorted(speaks[name]))
+        specialization, own_domains = SEATS.get(name) or (name.replace("_", " "), [])
+        domains_of = [*own_domains, *sorted(speaks.get(name, set()).difference(own_domains))]
         profile = {
             "specialization": specialization,
             "kind": "model",

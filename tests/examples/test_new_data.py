@@ -183,6 +183,49 @@ def test_roles_of_other_desks(tmp_path: Path) -> None:
     assert {"quant-desk", "macro_analyst"} <= {core["name"] for core in of(lines, "Agent")}
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+def test_reports_of_sentiment_and_news(*, labelled: bool, tmp_path: Path) -> None:
+    """A label and a report of one analyst are one finding; without the label the report stands alone."""
+
+    def report(row: Row) -> Row:
+        other = {"market": "sentiment", "fundamentals": "news"}[row["analyst"]]
+        return {
+            **row,
+            "analyst": other,
+            "conclusion": f"| a | b |\n|---|---|\n| x | 1 |\nThe mood turns. It is the {other}.",
+        }
+
+    def decision(row: Row) -> Row:
+        return row if labelled else {**row, "sentiment": None}
+
+    folder = changed("trading_desk", tmp_path, analyst_conclusions=report, decisions=decision)
+    lines = checked(trading_desk.convert(folder))
+
+    ids = [core["id"] for core in of(lines, "Finding")]
+    assert len(ids) == len(set(ids))
+    moods = [line for line in lines if line.get("core", {}).get("agent") == "sentiment_analyst"]
+    assert len(moods) == 4
+    for line in moods:
+        assert line["body"].startswith("| a | b |")
+        assert line["core"]["statement"].endswith("The mood turns. It is the sentiment. x, 1")
+        assert line["core"]["statement"].startswith("Sentiment ") == ("metric" in line["core"]) == labelled
+    news = [core for core in of(lines, "Finding") if core["agent"] == "news_analyst"]
+    assert {(core["domain"], core["statement"]) for core in news} == {
+        ("news_analyst", "The mood turns. It is the news. x, 1")
+    }
+    cited = {line["to"]["Finding"] for line in lines if line.get("link") == "CITES"}
+    assert {core["id"] for core in news} <= cited
+    profiles = {line["core"]["name"]: line["groups"]["profile"] for line in lines if line.get("record") == "Agent"}
+    assert profiles["news_analyst"]["domains"] == ["news_analyst"]
+
+
+def test_a_report_that_says_hardly_anything_but_in_tables() -> None:
+    """It begins with its sentence, not with the table; a heading or half a sentence is none."""
+    table = "| Metric | Value |\n|---|---|\n| P/E | 48x |\n| Beta | 2.17 |"
+    assert trading_desk.prose(f"{table}\nToo dear.") == "Too dear. P/E, 48x; Beta, 2.17"
+    assert trading_desk.prose(f"**Summary of the**\n{table}") == "P/E, 48x; Beta, 2.17"
+
+
 @pytest.mark.parametrize("silent", ["debate_turns", "analyst_conclusions", "metric_claims", "closes", "outcomes"])
 def test_a_desk_without_a_part(silent: str, tmp_path: Path) -> None:
     """A desk that has no debates, reports, figures, closes or returns is told without them."""

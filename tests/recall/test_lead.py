@@ -35,6 +35,53 @@ def test_where_a_text_begins(text: str, expected: str) -> None:
     assert telling(text) == expected
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        "The US consumer is weakening.",
+        "Phase I ended without a result.",
+        "I think we should sell before the vote.",
+        "I want to close the position.",
+        "We cut our estimate because orders fall.",
+        "Let's sell before the vote.",
+        "Everyone expects a cut.",
+        "Thanks to lower rates, margins widen.",
+        "Well below consensus, the guidance disappoints.",
+        "Look at the margins: they fall.",
+        "Team costs rise.",
+        "What they call growth pays us nothing.",
+        "My estimate is below theirs.",
+    ],
+)
+def test_a_first_sentence_that_says_something_is_kept(first: str) -> None:
+    """Whoever speaks, and of whom: countries, numerals and what a speaker concludes are no address."""
+    assert telling(f"{first} Sales fell 5 %.") == f"{first} Sales fell 5 %."
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "Thank you, everybody.",
+        "You say that margins hold.",
+        "Your case rests on hope.",
+        "Let me be clear.",
+        "Alright.",
+        "Look, let\u2019s be honest with ourselves.",
+        "And I want to be precise about where we stand.",
+        "I\u2019ll give my colleague credit.",
+        "My bear colleague just delivered a closing.",
+        "To the aggressive analyst first, a word of praise.",
+        "Aggressive, your strongest argument is the trend.",
+        "Ladies and gentlemen, welcome.",
+        "Both of you argued well.",
+    ],
+)
+def test_words_to_the_audience_are_skipped(first: str) -> None:
+    """Openings of a speech and words to somebody, unless they name a figure."""
+    assert telling(f"{first} Sales fell 5 %.") == "… Sales fell 5 %."
+    assert telling(f"{first[:-1]} at 7 %. Sales fell.") == f"{first[:-1]} at 7 %. Sales fell."
+
+
 def test_it_ends_with_a_sentence_where_one_ends_near() -> None:
     """A cut is marked and does not fall into a word."""
     text = "The margin fell by 3 percent in the quarter. The guidance for the next one was cut as well, by 5 percent."

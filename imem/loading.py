@@ -42,6 +42,9 @@ FIRST_BUDGET_MS: Final = 5000
 REFERENCES_BUDGET_MS: Final = 300_000
 """How long looking for what lines refer to in vain may take after a load, in milliseconds."""
 
+REFERENCES_PAGE: Final = 20_000
+"""How many positions of the journal one statement of that looks at: none comes near what a statement may take."""
+
 PATIENCE_S: Final = 10.0
 """How long a load waits for Postgres to come back before it stops, in seconds."""
 
@@ -84,7 +87,8 @@ class Counts:
         seconds: since the load began.
         stopped_at: file and line after which nothing was loaded, when a load could not go on.
         first, upto: least and greatest position in the journal that a line stands at.
-        missing: what the lines refer to in vain; None where nobody looked.
+        missing: what the lines refer to in vain; None where nobody looked, or not to the end.
+        unlooked: why nobody looked to the end; empty where that was not wanted or went well.
         actors: the ordering actors.
         waiting, dead: how many events the graph does not hold yet, and how many it refused for good.
     """
@@ -96,6 +100,7 @@ class Counts:
     first: int = 0
     upto: int = 0
     missing: Sequence[Missing] | None = None
+    unlooked: str = ""
     actors: set[str] = field(default_factory=set)
     waiting: int = 0
     dead: int = 0
@@ -250,23 +255,26 @@ class Loader:
         Find what the lines refer to and nobody has recorded, in this load, another or a call: :attr:`Counts.missing`.
 
         It is no error: what is referred to may be recorded later, and its node waits for it. Where the journal cannot
-        say in time, nothing is found.
+        say in time, :attr:`Counts.unlooked` has the reason.
         """
         counts = self.counts
+        parameters = {
+            "actors": sorted(counts.actors),
+            "kinds": [f"record.{kind}" for kind, _, _ in REFERENCES],
+            "fields": [name for _, name, _ in REFERENCES],
+            "labels": [label for _, _, label in REFERENCES],
+        }
         try:
-            rows = await self._gateway.database.named(
-                "missing_references",
-                {
-                    "actors": sorted(counts.actors),
-                    "first": counts.first,
-                    "upto": counts.upto,
-                    "kinds": [f"record.{kind}" for kind, _, _ in REFERENCES],
-                    "fields": [name for _, name, _ in REFERENCES],
-                    "labels": [label for _, _, label in REFERENCES],
-                },
-                deadline=Deadline.after_ms(REFERENCES_BUDGET_MS),
-            )
-        except (StoreUnavailable, BudgetExceeded):
+            # In pages, on a connection that remembers: memory stays flat here, and each statement short there.
+            async with self._gateway.database.connection(Deadline.after_ms(REFERENCES_BUDGET_MS)) as conn:
+                await conn.execute(sql("create_missing"))
+                await conn.execute(sql("forget_missing"))
+                for first in range(counts.first, counts.upto + 1, REFERENCES_PAGE):
+                    upto = min(first + REFERENCES_PAGE - 1, counts.upto)
+                    await conn.execute(sql("note_missing"), {**parameters, "first": first, "upto": upto})
+                rows = await (await conn.execute(sql("missing_references"))).fetchall()
+        except (StoreUnavailable, BudgetExceeded) as error:
+            counts.unlooked = error.message
             return
         counts.missing = [Missing(row["kind"], row["missing"], tuple(row["examples"])) for row in rows]
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import shutil
 import stat
 import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, cast
@@ -38,6 +37,12 @@ BLANK_BYTES: Final = 1 << 20
 
 ENDLESS_BYTES: Final = 64 << 20
 """Most bytes of a line that is too long: what goes on beyond has no lines at all."""
+
+COPY_BYTES: Final = 1 << 30
+"""Most bytes of a pipe that are copied to be read twice, compressed if they come so; what is more has to be a file."""
+
+STRANGE_LINES: Final = 10_000
+"""Most lines that begin no object of JSON in what is copied to be read twice: one of them is enough to load nothing."""
 
 SOURCE_CHARS: Final = 150
 _SKIP_BYTES: Final = 1 << 16
@@ -131,12 +136,13 @@ def sources_of(paths: Sequence[str], name: str | None = None, mapping: TableMap 
         mapping: what makes lines of rows, where the files are tables.
 
     Raises:
-        BadInput: a path does not exist or is a device or socket, a folder holds no such file, or a name cannot be one
-            of a source.
+        BadInput: a path does not exist or is a device or socket, standard input is a device or closed, a folder holds
+            no such file, or a name cannot be one of a source.
     """
     found: list[Source] = []
     for text in paths:
         if text == STDIN:
+            _check_standard_input()
             found.append(Source(None, name or "stdin", mapping=mapping))
             continue
         path = Path(text)
@@ -164,6 +170,18 @@ _NO_FILE: Final = "is a device or a socket: only files, folders, pipes and - for
 def _is_readable(mode: int) -> bool:
     """Return whether what has *mode* ends some time: a regular file, or a pipe, which its writer ends."""
     return stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
+
+
+def _check_standard_input() -> None:
+    """Refuse what may never end, as for a path; a socket is to a process that was given it what a pipe is."""
+    if sys.stdin is None:
+        raise BadInput(STDIN, "cannot be read: standard input is closed.")
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return  # Of this very process, as where a program calls main() with a stream of its own.
+    if not _is_readable(mode) and not stat.S_ISSOCK(mode):
+        raise BadInput(STDIN, "is a terminal or another device: standard input is read from a file or a pipe alone.")
 
 
 def _files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -316,8 +334,14 @@ def opened(source: Source) -> Iterator[Batches]:
         UnreadableFile: it cannot be opened, or is no table where a map makes lines of its rows.
         BadInput: the map names a column that the table has not.
     """
+    with _open(source) as raw:
+        yield _batches_of(LineReader(source, raw))
+
+
+@contextmanager
+def _open(source: Source) -> Iterator[io.BufferedReader]:
     if source.path is None:
-        yield _batches_of(LineReader(source, _buffered(sys.stdin.buffer)))
+        yield _buffered(sys.stdin.buffer)
         return
     try:
         raw = source.path.open("rb", buffering=1 << 20)
@@ -327,7 +351,7 @@ def opened(source: Source) -> Iterator[Batches]:
         # Looked at again, and what was opened this time: a link may lead elsewhere by now.
         if not _is_readable(os.fstat(raw.fileno()).st_mode):
             raise UnreadableFile(f"{source.label} {_NO_FILE}")
-        yield _batches_of(LineReader(source, _buffered(raw)))
+        yield _buffered(raw)
 
 
 def _batches_of(reader: LineReader) -> Batches:
@@ -343,7 +367,8 @@ def twice_readable(sources: Sequence[Source]) -> Iterator[list[Source]]:
     """
     Copy what is no regular file to a temporary one, so that it can be read twice; files stay as they are.
 
-    A pipe gives what it has once: the second reading would find nothing and call that a success.
+    A pipe gives what it has once: the second reading would find nothing and call that a success. What is no file of
+    lines ends the copying where it shows, and anything else after :data:`COPY_BYTES`: a disk is no end.
 
     Raises:
         UnreadableFile: one cannot be read, or its copy not be written.
@@ -356,14 +381,64 @@ def twice_readable(sources: Sequence[Source]) -> Iterator[list[Source]]:
                 continue
             copy = Path(folder) / str(number)
             try:
-                with ExitStack() as stack:
-                    file = stack.enter_context(copy.open("wb"))
-                    once = stack.enter_context(source.path.open("rb")) if source.path is not None else sys.stdin.buffer
-                    shutil.copyfileobj(once, file)
+                with _open(source) as once, copy.open("wb") as file:
+                    _read_through(source, io.BufferedReader(_Copied(source, once, file), 1 << 20))
             except OSError as error:
-                raise UnreadableFile(f"{source.label} cannot be copied to be read twice: {error.strerror}.") from error
+                raise _uncopied(source, error) from error
             found.append(replace(source, path=copy, shown=source.label))
         yield found
+
+
+def _uncopied(source: Source, error: OSError) -> UnreadableFile:
+    return UnreadableFile(f"{source.label} cannot be copied to be read twice: {error.strerror}.")
+
+
+class _Copied(io.RawIOBase):
+    """What *once* gives, which *file* has too as soon as it was read here."""
+
+    def __init__(self, source: Source, once: io.BufferedReader, file: IO[bytes]) -> None:
+        self._source = source
+        self._once = once
+        self._file = file
+        self._size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # The type of a buffer has a name from Python 3.12 on.
+        data = self._once.read1(len(buffer))
+        self._size += len(data)
+        if self._size > COPY_BYTES:
+            raise UnreadableFile(
+                f"{self._source.label} gives more than {COPY_BYTES:,} bytes, and no more is copied to be read twice.",
+                mend="Write it to a file and load that, or load it without --strict.",
+            )
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise _uncopied(self._source, error) from error
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _read_through(source: Source, raw: io.BufferedReader) -> None:
+    """Read *raw* to its end, within the bounds of lines where it holds lines."""
+    reader = LineReader(source, raw)
+    strange = 0
+    while not reader.is_parquet and (line := reader.read_line()) is not None:
+        strange += source.mapping is None and not _may_be_object(line)
+        if strange > STRANGE_LINES:
+            raise UnreadableFile(
+                f"{source.label} holds more than {STRANGE_LINES:,} lines that are no objects of JSON up to line"
+                f" {reader.number:,}: it is no file of lines."
+            )
+    while raw.read(_SKIP_BYTES):
+        pass
+
+
+def _may_be_object(line: bytes) -> bool:
+    start = line.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return not start or start.startswith(b"{")
 
 
 def _buffered(stream: IO[bytes]) -> io.BufferedReader:

@@ -13,7 +13,6 @@ from typing import Final
 
 from cache.published import Item
 from journal.actors import AUTHORIZATION, Action, Actor, ResourceType, Scope
-from journal.clock import SystemClock
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Entry, Receipt, Tier, Verdict
@@ -101,16 +100,6 @@ async def record(
     """
     if not lines:
         return []
-    late = await _late_claims(gateway.database, lines, deadline)
-    if late:
-        # Each line has its own verdict: those beside a late claim are written.
-        good = [prepared for number, prepared in enumerate(lines) if number not in late]
-        receipts = iter(
-            await record(
-                gateway, good, actor=actor, lock_epoch=lock_epoch, deadline=deadline, wait_visible=wait_visible
-            )
-        )
-        return [_LATE if number in late else next(receipts) for number in range(len(lines))]
     actor = actor or gateway.actor
     corrects = any(isinstance(prepared.line, CorrectLine) for prepared in lines)
     measures = any(sets_measure(prepared.line, actor.id) for prepared in lines)
@@ -135,36 +124,6 @@ _MEASURE: Final = (
     "Whether an agent is a baseline, an ensemble or a human, and what settles claims, is stated with the import right "
     f"or by a person. The id of an outcome that settles nothing begins with {OWN_OUTCOMES}{{actor}}/."
 )
-
-
-_LATE: Final = Receipt(Verdict.LATE_CLAIM, None, None, None, durable=False)
-
-
-async def _late_claims(database: Database, lines: Sequence[Prepared], deadline: Deadline) -> set[int]:
-    """
-    Return which of *lines* claim, as of now, what is over already; what states its ``known_at`` was checked when read.
-
-    Repeating a claim that is on file stays harmless whenever that is. This process' clock says only whether to ask; the
-    journal's decides.
-    """
-    now = SystemClock().now()
-    claimed = {
-        number: (line.key, target_at)
-        for number, line in enumerate(prepared.line for prepared in lines)
-        if isinstance(line, RecordLine)
-        and line.known_at is None
-        and (target_at := line.claimed_at) is not None
-        and target_at <= now
-    }
-    if not claimed:
-        return set()
-    keys, targets = zip(*claimed.values(), strict=True)
-    rows = await database.named(
-        "late_claims",
-        {"numbers": list(claimed), "keys": list(keys), "targets": list(targets)},
-        deadline=deadline,
-    )
-    return {row["number"] for row in rows}
 
 
 def _action(actor: Actor, lines: Sequence[Line]) -> Action:

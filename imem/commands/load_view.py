@@ -196,6 +196,7 @@ def _summary(counts: Counts, *, visible: bool | None, error: str | None) -> dict
         "missing_references": None
         if counts.missing is None
         else [{"kind": one.kind, "count": one.count, "examples": list(one.examples)} for one in counts.missing],
+        "references_error": counts.unlooked or None,
         "stopped_at": counts.stopped_at,
         "error": error,
     }
@@ -212,6 +213,11 @@ def _sentences(counts: Counts, *, visible: bool | None, checked: bool) -> Iterat
         yield (
             f"Referred to, and not recorded: {'; '.join(named)}. The references are kept; record what is meant,"
             " or correct a key that is spelled in two ways."
+        )
+    if counts.unlooked:
+        yield (
+            f"What the lines refer to was not looked at to the end: {counts.unlooked} The same command again loads"
+            " nothing twice, and looks once more."
         )
     if checked:
         yield "Nothing was loaded, because lines are bad."

@@ -6,20 +6,20 @@ FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS wanted (kind, key)
 JOIN record_head AS h ON h.kind = wanted.kind AND h.key = wanted.key AND h.grp = 'core'
 JOIN event AS e ON e.position = h.position
 
--- late_claims --
--- Which of the given claims speak of what is over by the journal's clock, without being on file from before. Parameters:
--- numbers, keys, targets (arrays of one length). Columns: number.
-SELECT claimed.number
-FROM unnest(%(numbers)s::integer[], %(keys)s::text[], %(targets)s::timestamptz[]) AS claimed (number, key, target_at)
-WHERE claimed.target_at <= imem_now()
-  AND NOT EXISTS (
-      SELECT 1 FROM record_head AS h WHERE h.kind = 'Finding' AND h.key = claimed.key AND h.grp = 'core')
+-- create_missing --
+-- Where a load notes what its lines refer to in vain; of this session alone, gone with it.
+CREATE TEMPORARY TABLE IF NOT EXISTS load_missing (kind text, key text, PRIMARY KEY (kind, key))
 
--- missing_references --
--- What the events of the given actors between two positions refer to and nobody has recorded: subjects, what fields of a
--- record name, ends of links, and records of which only late groups were stated. Parameters: actors (array), first, upto
--- (positions), kinds, fields, labels (arrays of one length: of which kind of event which field of the core names a record
--- of which label). Columns: kind, missing (distinct keys), examples (the first three).
+-- forget_missing --
+-- Empties it: an earlier look of this session may have ended halfway.
+TRUNCATE load_missing
+
+-- note_missing --
+-- Notes what the events of the given actors between two positions refer to and nobody has recorded: subjects, what fields
+-- of a record name, ends of links, and records of which only late groups were stated. Parameters: actors (array), first,
+-- upto (positions), kinds, fields, labels (arrays of one length: of which kind of event which field of the core names a
+-- record of which label).
+INSERT INTO load_missing (kind, key)
 WITH stated AS (
     SELECT e.kind, e.record_key, e.payload FROM event AS e
     WHERE e.position BETWEEN %(first)s AND %(upto)s AND e.actor = ANY(%(actors)s)
@@ -48,11 +48,17 @@ wanted AS (
         CASE WHEN label <> 'Subject' THEN key ELSE substr(key, strpos(key, ':') + 1) END AS key
     FROM named
 )
-SELECT w.kind, count(*) AS missing, (array_agg(w.key ORDER BY w.key))[1:3] AS examples
+SELECT w.kind, w.key
 FROM wanted AS w
 WHERE NOT EXISTS (SELECT 1 FROM record_head AS h WHERE h.kind = w.kind AND h.key = w.key AND h.grp = 'core')
-GROUP BY w.kind
-ORDER BY w.kind
+ON CONFLICT (kind, key) DO NOTHING
+
+-- missing_references --
+-- What was noted. Columns: kind, missing (distinct keys), examples (the first three).
+SELECT m.kind, count(*) AS missing, (array_agg(m.key ORDER BY m.key))[1:3] AS examples
+FROM load_missing AS m
+GROUP BY m.kind
+ORDER BY m.kind
 
 -- undelivered_of_actors --
 -- How many events of the given actors, up to a position, the graph does not hold yet, and how many it never will.
@@ -86,11 +92,12 @@ ON CONFLICT (kind, key) DO NOTHING
 -- judge_lines --
 -- What the journal would refuse of a batch, by what it holds and what the checked lines said before. Parameters, arrays
 -- of one length: kind, key, hash (of the core; none without one), ref_hash, corrects, known_at, line (its number over
--- all files). Columns: line, status (as imem_append_v1 says it).
+-- all files). Columns: line, status (as imem_append_v1 says it; premature and late_claim were said when the line was read,
+-- since it states its known_at).
 SELECT j.line, j.status FROM (
     SELECT l.line,
         CASE
-            WHEN l.known_at > imem_now() THEN 'future'
+            WHEN l.known_at > (SELECT imem_journal_now()) THEN 'future'
             WHEN l.corrects AND coalesce(h.hash, s.hash) IS NULL THEN 'nothing_to_correct'
             WHEN l.corrects AND CASE WHEN h.hash IS NULL THEN s.ref_hash ELSE h.ref_hash END IS DISTINCT FROM l.ref_hash
                 THEN 'reference_changed'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import neo4j
@@ -316,6 +316,73 @@ async def test_a_claim_that_nothing_could_settle_is_refused(desk: Desk) -> None:
     assert caught.value.field == "core.target_at"
     assert (first.verdict, again.verdict, remark.verdict) == (Verdict.NEW, Verdict.IDENTICAL, Verdict.NEW)
     assert desk.rows("SELECT record_key FROM event ORDER BY position") == [("good",), ("remark",)]
+
+
+async def test_the_journals_clock_says_which_claim_is_late(desk: Desk) -> None:
+    """A client that is behind the server cannot know that it is over; what states its known_at goes by that."""
+    soon = datetime.now(UTC) + timedelta(minutes=30)
+
+    def claim(key: str, **values: Any) -> Finding:
+        return finding(key=key, metric="up", probability=0.6, target_at=soon, **values)
+
+    person = desk.as_role(Role.HUMAN_ADMIN, "eve").having(may_import=True)
+    async with Memory.open(person.settings) as memory:
+        await memory.record_finding(claim("early"))
+    with fast(person, "1h") as ahead:
+        async with Memory.open(ahead.settings) as memory:
+            with pytest.raises(BadInput, match="settled by nothing") as late:
+                await memory.record_finding(claim("late"))
+            again = await memory.record_finding(claim("early"))
+            with pytest.raises(CoreConflict):
+                await memory.record_finding(claim("early", statement="It falls."))
+            imported = await memory.record_finding(claim("imported"), known_at=NOW)
+            with pytest.raises(BadInput, match="settled by nothing"):
+                await memory.record_finding(claim("late"), known_at=soon)
+
+    assert late.value.field == "core.target_at"
+    assert (again.verdict, imported.verdict) == (Verdict.IDENTICAL, Verdict.NEW)
+    assert desk.rows("SELECT record_key FROM event ORDER BY position") == [("early",), ("imported",)]
+
+
+async def test_a_claim_is_late_by_the_clock_that_it_is_recorded_by(desk: Desk) -> None:
+    """After the server's clock was set back, what is recorded is still later than everything before; so is a claim."""
+    person = desk.as_role(Role.HUMAN_ADMIN, "eve")
+    with fast(person, "1h") as ahead:
+        async with Memory.open(ahead.settings) as memory:
+            await memory.record_company(Company(ticker="MU"))
+    soon = datetime.now(UTC) + timedelta(minutes=30)
+
+    async with Memory.open(person.settings) as memory:
+        with pytest.raises(BadInput, match="settled by nothing"):
+            await memory.record_finding(finding(metric="up", probability=0.6, target_at=soon))
+        receipt = await memory.record_finding(
+            finding(metric="up", probability=0.6, target_at=soon + timedelta(hours=1))
+        )
+
+    assert receipt.verdict is Verdict.NEW
+    assert (
+        desk.rows("SELECT record_key FROM event WHERE known_at >= (payload -> 'core' ->> 'target_at')::timestamptz")
+        == []
+    )
+
+
+async def test_strict_goes_by_the_clock_that_appends(desk: Desk) -> None:
+    """After the clock was set back, a check refuses no line as future that would be written; then both refuse alike."""
+    with fast(desk.as_role(Role.HUMAN_ADMIN, "eve"), "1h") as ahead:
+        async with Memory.open(ahead.settings) as memory:
+            await memory.record_company(Company(ticker="MU"))
+    now = datetime.now(UTC)
+    past, future = (
+        {"record": "Company", "known_at": (now + timedelta(minutes=minutes)).isoformat(), "core": {"ticker": ticker}}
+        for minutes, ticker in ((30, "NWT"), (90, "NVDA"))
+    )
+
+    good = desk.load("--strict", desk.file("good.jsonl", [past]))
+    bad = desk.load("--strict", desk.file("bad.jsonl", [future]))
+
+    assert (good["new"], good["refused"]) == (1, [])
+    assert (bad["new"], [one["field"] for one in bad["refused"]]) == (0, ["known_at"])
+    assert desk.load(desk.folder / "bad.jsonl")["refused"] == bad["refused"]
 
 
 async def test_a_late_claim_harms_none_of_its_batch(desk: Desk) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
+from imem import loading
+from imem.commands.load_run import run
+from imem.loading import Counts, Loader, Missing
+from imem.reading import Batch, Refused, Source, sources_of
+from imem.stores import Stores
+from journal.connection import Connection
 from kg.catalog import KINDS, REFERENCES, implied_links
 from tests import strategies as given_
 from tests.load.conftest import KNOWN, Desk, analysis, company, finding, performed
@@ -75,6 +82,68 @@ def test_a_load_of_nothing_refers_to_nothing(desk: Desk) -> None:
 
     assert found(desk.load(bad)) == {}
     assert desk.load("--strict", bad)["missing_references"] is None
+
+
+class Silent:
+    """Who is told how a load goes, and does nothing about it."""
+
+    def refused(self, line: Refused) -> None:
+        raise AssertionError(line)
+
+    def checked(self, _source: Source, _batch: Batch) -> None: ...
+
+    def loaded(self, _source: Source, _batch: Batch, _counts: Counts) -> None: ...
+
+    def waiting(self, _counts: Counts) -> None: ...
+
+
+async def test_a_long_load_is_looked_at_in_pages(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No statement looks at more than a page; what several pages miss counts once, and a second look begins anew."""
+    monkeypatch.setattr(loading, "REFERENCES_PAGE", 3)
+    spans = []
+    execute = Connection.execute
+
+    async def noted(self: Connection, query: Any, parameters: Any = None, **more: Any) -> Any:
+        if isinstance(parameters, dict) and "upto" in parameters:
+            spans.append((parameters["first"], parameters["upto"]))
+        return await execute(self, query, parameters, **more)
+
+    monkeypatch.setattr(Connection, "execute", noted)
+    path = desk.file(
+        "desk.jsonl", [company("MU"), *(finding(f"f{nth}", analysis_id=f"gone{nth % 5}") for nth in range(9))]
+    )
+    async with Stores.open(desk.having(may_import=True).settings) as stores:
+        loader = Loader(stores.gateway, Silent())
+        await loader.load(sources_of([str(path)]))
+        await loader.look_for_references()
+        first = loader.counts.missing
+        desk.load(desk.file("later.jsonl", [{"record": "Agent", "known_at": KNOWN, "core": {"name": "ann"}}]))
+        await loader.look_for_references()
+
+    assert spans == [(1, 3), (4, 6), (7, 9), (10, 10)] * 2
+    analyses = Missing("Analysis", 5, ("gone0", "gone1", "gone2"))
+    assert first == [Missing("Agent", 1, ("ann",)), analyses]
+    assert (loader.counts.missing, loader.counts.unlooked) == ([analyses], "")
+
+
+async def test_that_nobody_looked_to_the_end_is_said(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Silence would say that all is there: people read why it does not, and so do programs; the load stands."""
+    monkeypatch.setattr(loading, "REFERENCES_BUDGET_MS", 0)
+    path = desk.file("desk.jsonl", [finding("f")])
+    settings = desk.having(may_import=True).settings
+
+    codes = [await run(settings, sources_of([str(path)]), strict=False, wait=False, report=None, as_json=False)]
+    said = capsys.readouterr().err
+    codes.append(await run(settings, sources_of([str(path)]), strict=False, wait=False, report=None, as_json=True))
+    told = json.loads(capsys.readouterr().out)
+
+    assert codes == [0, 0]
+    assert "1 new" in said
+    assert "What the lines refer to was not looked at to the end: " in said
+    assert told["missing_references"] is None
+    assert told["references_error"]
 
 
 @pytest.mark.parametrize("kind", given_.LOADABLE_KINDS)

@@ -6,15 +6,27 @@ import gzip
 import json
 import os
 import socket
+import sys
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from imem.reading import BLANK_BYTES, ENDLESS_BYTES, Refused, Source, UnreadableFile, opened, sources_of
+from imem import reading
+from imem.reading import (
+    BLANK_BYTES,
+    ENDLESS_BYTES,
+    Refused,
+    Source,
+    UnreadableFile,
+    opened,
+    sources_of,
+    twice_readable,
+)
 from journal.errors import BadInput
 from kg.lines import LINE_BYTES
 
@@ -299,3 +311,89 @@ def test_devices_in_a_folder_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "desk.jsonl").write_bytes(GOOD)
 
     assert [source.path for source in sources_of([str(tmp_path)])] == [tmp_path / "desk.jsonl"]
+
+
+def test_standard_input_is_no_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is refused as a path is refused behind a dash too; files, pipes and sockets are read."""
+    (tmp_path / "desk.jsonl").write_bytes(GOOD)
+    with ExitStack() as stack:
+        for path in ("/dev/zero", "/dev/null"):
+            monkeypatch.setattr(sys, "stdin", stack.enter_context(Path(path).open()))
+            with pytest.raises(BadInput, match="is a terminal or another device"):
+                sources_of(["-"])
+        ends = [stack.enter_context(os.fdopen(end, mode)) for end, mode in zip(os.pipe(), "rw", strict=True)]
+        pair = [stack.enter_context(one) for one in socket.socketpair()]
+        for good in (stack.enter_context((tmp_path / "desk.jsonl").open()), ends[0], pair[0]):
+            monkeypatch.setattr(sys, "stdin", good)
+            assert [source.path for source in sources_of(["-"])] == [None]
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(BadInput, match="is closed"):
+        sources_of(["-"])
+
+
+@contextmanager
+def piped(path: Path, first: bytes, chunk: bytes = b"") -> Iterator[Source]:
+    """Lend a pipe that gives *first* and then *chunk* for ever, if there is one."""
+    os.mkfifo(path)
+
+    def write() -> None:
+        with suppress(BrokenPipeError), path.open("wb", buffering=0) as pipe:
+            pipe.write(first)
+            while chunk:
+                pipe.write(chunk)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield Source(path, "test")
+    finally:
+        writer.join(20)
+        assert not writer.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("chunk", "said"),
+    [
+        (b"y\n" * 4096, "that are no objects of JSON"),
+        (b"\n" * 4096, f"more than {BLANK_BYTES:,} bytes of blank lines"),
+        (b"\0" * 4096, f"no end of line within {ENDLESS_BYTES:,} bytes"),
+        ((GOOD + b"\n") * 100, "gives more than 3,000,000 bytes"),
+    ],
+    ids=["yes", "newlines", "zero", "lines"],
+)
+def test_what_has_no_end_is_not_copied_without_one(
+    chunk: bytes, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is no file of lines, or never ends, is not copied for ever, and nothing is left of its copy."""
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(copies))
+    if "gives more" in said:
+        monkeypatch.setattr(reading, "COPY_BYTES", 3_000_000)
+    with (
+        piped(tmp_path / "pipe", GOOD + b"\n", chunk) as source,
+        pytest.raises(UnreadableFile, match=said),
+        twice_readable([source]),
+    ):
+        raise AssertionError("it has no end")
+
+    assert list(copies.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbf" + GOOD + b"\r\n\n  " + GOOD,
+        gzip.compress(GOOD + b"\n" + GOOD) + gzip.compress(GOOD),
+        b"PAR1" + b"\n" * (2 * BLANK_BYTES) + b"PAR1",
+        b"",
+        b"not JSON at all\n" * 100,
+    ],
+    ids=["lines", "gzip", "parquet", "nothing", "some that are refused"],
+)
+def test_a_copy_has_every_byte(content: bytes, tmp_path: Path) -> None:
+    """What ends within the bounds is copied as it came, and called by its name."""
+    with piped(tmp_path / "pipe", content) as source, twice_readable([source]) as [again]:
+        assert again.path is not None
+        assert again.path.read_bytes() == content
+        assert again.label == str(tmp_path / "pipe")

@@ -1,0 +1,206 @@
+-- Whether a claim comes too late is decided where it is written, by the moment that it is recorded at: no other clock, and
+-- nothing that could happen in between. Besides the status late_claim the function is as it was.
+
+CREATE OR REPLACE FUNCTION imem_append_v1(
+    p_actor text, p_role text, p_may_import boolean, p_context jsonb,
+    -- one entry a line
+    p_event_id uuid[], p_kind text[], p_head_kind text[], p_key text[], p_payload text[], p_body text[], p_payload_hash bytea[],
+    p_occurred_at timestamptz[], p_known_at timestamptz[], p_analysis_id text[], p_subject_id text[], p_metric text[],
+    p_target_at timestamptz[], p_ref_hash bytea[], p_importance real[], p_tier smallint[], p_turns text[],
+    -- one entry a group of a line (1-based index into the above); no group of a record stands twice in one call
+    p_group_line integer[], p_group text[], p_group_hash bytea[]
+) RETURNS TABLE (line integer, status text, "position" bigint, event_id uuid, recorded_at timestamptz)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+-- The plan is made once a session, often while the tables are still small: it must look heads up by key all the same.
+SET enable_seqscan = off
+AS $$
+-- status: new (no group of the line was known), changed (accepted; some were), identical (nothing written, position and
+-- event_id of the earlier statement), and, with nothing written for the line: core_conflict, nothing_to_correct,
+-- reference_changed, future, premature, late_claim.
+--
+-- A line without known_at is known when it is recorded, and is identical when it repeats the heads; one with known_at
+-- (import right) is identical when this actor stated that content with that known_at before.
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz;
+    v_seq bigint;
+BEGIN
+    -- The row lock keeps the order of one actor; time is read after it, so that it never runs backwards in a lane.
+    INSERT INTO agent_cursor AS c (actor) VALUES (p_actor)
+    ON CONFLICT (actor) DO UPDATE SET lock_epoch = c.lock_epoch
+    RETURNING c.pushed_seq INTO v_seq;
+    v_now := imem_journal_now();
+
+    RETURN QUERY
+    WITH lines AS (
+        SELECT l.*, l.known_at IS NOT NULL AS stated
+        FROM unnest(
+            p_event_id, p_kind, p_head_kind, p_key, p_payload, p_body, p_payload_hash, p_occurred_at, p_known_at,
+            p_analysis_id, p_subject_id, p_metric, p_target_at, p_ref_hash, p_importance, p_tier, p_turns
+        ) WITH ORDINALITY AS l (
+            event_id, kind, head_kind, key, payload, body, payload_hash, occurred_at, known_at,
+            analysis_id, subject_id, metric, target_at, ref_hash, importance, tier, turns, line)
+    ),
+    groups AS (
+        SELECT g.line, l.head_kind, l.key, g.grp, g.hash, l.known_at, l.stated
+        FROM unnest(p_group_line, p_group, p_group_hash) AS g (line, grp, hash)
+        JOIN lines AS l ON l.line = g.line
+    ),
+    judged AS (
+        SELECT g.line, g.grp, g.hash,
+            h.hash IS NOT NULL AS existed,
+            g.grp = 'core' AND h.hash <> g.hash AS conflict,
+            CASE WHEN g.stated THEN s.position
+                -- What settles claims is not said yet by somebody whose word settles nothing.
+                WHEN g.head_kind = 'Outcome' AND g.grp = 'core' AND (p_may_import OR p_role = 'human_admin') THEN o.position
+                WHEN h.hash = g.hash THEN h.position
+            END AS same_as
+        FROM groups AS g
+        LEFT JOIN LATERAL (
+            SELECT r.hash, r.position FROM record_head AS r
+            WHERE r.kind = g.head_kind AND r.key = g.key AND r.grp = g.grp LIMIT 1
+        ) AS h ON true
+        LEFT JOIN LATERAL (
+            SELECT y.position FROM record_history AS y
+            WHERE g.stated AND y.kind = g.head_kind AND y.key = g.key AND y.grp = g.grp
+              AND y.known_at = g.known_at AND y.hash = g.hash AND y.actor = p_actor
+            ORDER BY y.order_key LIMIT 1
+        ) AS s ON true
+        LEFT JOIN LATERAL (
+            SELECT y.position FROM record_history AS y JOIN event AS e ON e.position = y.position
+            WHERE NOT g.stated AND g.head_kind = 'Outcome' AND g.grp = 'core' AND y.kind = 'Outcome' AND y.key = g.key
+              AND y.grp = 'core' AND y.hash = g.hash AND (y.imported OR e.actor_role = 'human_admin')
+            ORDER BY y.order_key LIMIT 1
+        ) AS o ON true
+    ),
+    verdict AS (
+        SELECT l.*, j.same_as,
+            CASE
+                WHEN l.known_at > v_now THEN 'future'
+                -- What a metric turned out to be cannot be known before the moment that it speaks of.
+                WHEN l.head_kind = 'Outcome' AND coalesce(l.known_at, v_now) < l.target_at THEN 'premature'
+                -- A claim that is made when its answer could be known is settled by nothing. Where its core is on file, the
+                -- claim was made before: repeating it is harmless, and another core is the conflict that it is.
+                WHEN l.kind = 'record.Finding' AND l.metric IS NOT NULL AND coalesce(l.known_at, v_now) >= l.target_at
+                    AND NOT j.core_on_file THEN 'late_claim'
+                WHEN l.kind LIKE 'correct.%' AND c.hash IS NULL THEN 'nothing_to_correct'
+                WHEN l.kind LIKE 'correct.%' AND c.ref_hash IS DISTINCT FROM l.ref_hash THEN 'reference_changed'
+                WHEN j.conflict THEN 'core_conflict'
+                WHEN j.all_same THEN 'identical'
+                WHEN j.existed THEN 'changed'
+                ELSE 'new'
+            END AS status
+        FROM lines AS l
+        JOIN (
+            SELECT line, bool_or(existed) AS existed, bool_or(existed AND grp = 'core') AS core_on_file,
+                bool_or(conflict) AS conflict,
+                bool_and(same_as IS NOT NULL) AS all_same, min(same_as) AS same_as
+            FROM judged GROUP BY line
+        ) AS j ON j.line = l.line
+        LEFT JOIN LATERAL (
+            SELECT r.hash, r.ref_hash FROM record_head AS r
+            WHERE l.kind LIKE 'correct.%' AND r.kind = l.head_kind AND r.key = l.key AND r.grp = 'core' LIMIT 1
+        ) AS c ON true
+    ),
+    accepted AS (
+        SELECT v.line, v.event_id, v.kind, v.head_kind, v.key, v.payload, v.body, v.payload_hash, v.analysis_id,
+            v.subject_id, v.metric, v.target_at, v.ref_hash, v.importance, v.tier, v.turns, v.stated,
+            coalesce(v.known_at, v_now) AS known_at,
+            coalesce(v.occurred_at, v.known_at, v_now) AS occurred_at,
+            v_seq + row_number() OVER (ORDER BY v.line) AS agent_seq
+        FROM verdict AS v WHERE v.status IN ('new', 'changed')
+    ),
+    keyed AS (
+        SELECT a.*, imem_order_key(a.known_at, p_actor, a.agent_seq) AS order_key FROM accepted AS a
+    ),
+    added AS (
+        INSERT INTO event (
+            event_id, actor, actor_role, imported, agent_seq, kind, record_key, analysis_id, payload, body,
+            payload_hash, importance, occurred_at, known_at, recorded_at, order_key)
+        SELECT event_id, p_actor, p_role, p_may_import, agent_seq, kind, key, analysis_id, payload::jsonb, body,
+            payload_hash, importance, occurred_at, known_at, v_now, order_key
+        FROM keyed ORDER BY line
+        RETURNING event.position, event.event_id
+    ),
+    placed AS (
+        SELECT k.*, e.position FROM keyed AS k JOIN added AS e ON e.event_id = k.event_id
+    ),
+    cursor_moved AS (
+        UPDATE agent_cursor SET pushed_seq = v_seq + (SELECT count(*) FROM accepted)
+        WHERE actor = p_actor AND EXISTS (SELECT 1 FROM accepted)
+    ),
+    delivered AS (
+        -- A notice says something to people; the graph has no place for it, and nothing waits for it to get there.
+        INSERT INTO delivery (position, actor, tier) SELECT position, p_actor, tier FROM placed WHERE kind NOT LIKE 'notice.%'
+    ),
+    histories AS (
+        INSERT INTO record_history (kind, key, grp, order_key, hash, position, known_at, recorded_at, actor, imported)
+        SELECT p.head_kind, p.key, j.grp, p.order_key, j.hash, p.position, p.known_at, v_now, p_actor, p_may_import
+        FROM placed AS p JOIN judged AS j ON j.line = p.line
+    ),
+    heads AS (
+        INSERT INTO record_head AS h (
+            kind, key, grp, hash, position, order_key, known_at, occurred_at, ref_hash, subject_id, metric, target_at)
+        SELECT p.head_kind, p.key, j.grp, j.hash, p.position, p.order_key, p.known_at, p.occurred_at,
+            CASE WHEN j.grp = 'core' THEN p.ref_hash END, CASE WHEN j.grp = 'core' THEN p.subject_id END,
+            CASE WHEN j.grp = 'core' THEN p.metric END, CASE WHEN j.grp = 'core' THEN p.target_at END
+        FROM placed AS p JOIN judged AS j ON j.line = p.line
+        ORDER BY p.head_kind, p.key, j.grp
+        ON CONFLICT (kind, key, grp) DO UPDATE SET
+            hash = CASE WHEN h.grp = 'core' AND h.hash <> excluded.hash THEN imem_core_race(h.key) ELSE excluded.hash END,
+            position = excluded.position, order_key = excluded.order_key, known_at = excluded.known_at,
+            occurred_at = excluded.occurred_at
+        WHERE CASE WHEN h.grp = 'core' THEN excluded.order_key < h.order_key OR h.hash <> excluded.hash
+                   ELSE excluded.order_key > h.order_key END
+    ),
+    turned AS (
+        INSERT INTO debate_turn (debate_id, position, number, stage, speaker, stance, text, cites)
+        SELECT p.key, p.position, t.number, t.stage, t.speaker, t.stance, t.text, coalesce(t.cites, '{}')
+        FROM placed AS p, jsonb_to_recordset(p.turns::jsonb)
+            AS t (number integer, stage text, speaker text, stance text, text text, cites text[])
+        WHERE p.turns IS NOT NULL
+    ),
+    audited AS (
+        INSERT INTO memory_access_audit (
+            timestamp, actor_id, actor_role, resource_type, resource_id, action, authorized, request_context, outcome)
+        SELECT v_now, p_actor, p_role, 'journal', kind || ' ' || key,
+            CASE WHEN stated THEN 'import' ELSE 'append' END, true,
+            p_context || jsonb_build_object('event_id', event_id, 'position', position), 'recorded'
+        FROM placed
+    ),
+    due AS (
+        INSERT INTO settlement_due (kind, key, created_at)
+        SELECT DISTINCT d.kind, d.key, v_now FROM (
+            SELECT head_kind AS kind, key FROM placed WHERE metric IS NOT NULL AND head_kind IN ('Outcome', 'Finding')
+            UNION ALL
+            SELECT 'Decision', payload::jsonb ->> 'from_key' FROM placed
+            WHERE kind = 'link.CITES' AND payload::jsonb ->> 'from_label' = 'Decision'
+            UNION ALL
+            -- An agent that becomes a baseline, or ceases to be one, changes what others are measured against.
+            SELECT 'Agent', key FROM placed
+            WHERE kind = 'record.Agent' AND payload::jsonb -> 'groups' -> 'profile' IS NOT NULL
+        ) AS d
+        ORDER BY d.kind, d.key
+        -- The oldest moment stays: it says up to when everything is settled.
+        ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT, stuck = NULL
+    ),
+    derived AS (
+        INSERT INTO derive_work (kind, key)
+        SELECT DISTINCT d.kind, d.key FROM (
+            SELECT 'subject_counters' AS kind, subject_id AS key FROM placed
+            WHERE kind IN ('record.Analysis', 'correct.Analysis') AND subject_id IS NOT NULL
+            UNION ALL
+            SELECT 'agent_counters', jsonb_array_elements_text(payload::jsonb -> 'core' -> 'agents_involved') FROM placed
+            WHERE kind = 'record.Decision'
+        ) AS d
+        ORDER BY d.kind, d.key
+        ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
+    )
+    SELECT v.line::integer, v.status, coalesce(p.position, CASE WHEN v.status = 'identical' THEN v.same_as END),
+        coalesce(p.event_id, s.event_id), coalesce(CASE WHEN p.position IS NOT NULL THEN v_now END, s.recorded_at)
+    FROM verdict AS v
+    LEFT JOIN placed AS p ON p.line = v.line
+    LEFT JOIN event AS s ON v.status = 'identical' AND s.position = v.same_as
+    ORDER BY v.line;
+END
+$$;

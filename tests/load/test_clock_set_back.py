@@ -81,3 +81,44 @@ async def test_times_of_recording_never_run_backwards(desk: Desk, actors: tuple[
     times = [at for (at,) in desk.rows("SELECT recorded_at FROM event ORDER BY position")]
     assert times == sorted(times)
     assert len(set(times)) == 3
+
+
+HORIZON = "SELECT imem_safe_horizon()"
+
+
+def _applied(desk: Desk) -> None:
+    """Have everything recorded be in the graph, as the horizon sees it."""
+    with psycopg.connect(desk.admin_url, autocommit=True) as conn:
+        conn.execute("UPDATE delivery SET state = 'applied'")
+
+
+async def test_an_open_writer_does_not_put_the_horizon_back_with_the_clock(desk: Desk) -> None:
+    """What it will record comes after what is recorded, whatever the clock said when its transaction began."""
+    person = desk.as_role(Role.HUMAN_ADMIN, "z-person")
+    with fast(person, "1h") as ahead:
+        before = await named(ahead, "Northwind")
+    _applied(desk)
+    with psycopg.connect(desk.admin_url) as writer:
+        # Writes, and has not read the journal's time: then a checkpoint, or an append that has just begun.
+        writer.execute("SELECT pg_current_xact_id()")
+        assert desk.rows(HORIZON)[0][0] >= before
+        claimed = writer.execute("SELECT imem_claim_recorded_at()").fetchone()
+        assert claimed is not None
+        horizon = desk.rows(HORIZON)[0][0]
+        assert claimed[0] > before > horizon >= before - timedelta(seconds=1)
+    assert desk.rows(HORIZON)[0][0] >= before
+
+
+async def test_what_an_open_writer_records_lies_behind_the_horizon(desk: Desk) -> None:
+    """Whether the clock is right or behind: of what is before the horizon, nothing is added later."""
+    person = desk.as_role(Role.HUMAN_ADMIN, "z-person")
+    for by in ("0s", "1h"):
+        with fast(person, by) as ahead:
+            await named(ahead, f"Northwind {by}")
+        _applied(desk)
+        with psycopg.connect(desk.admin_url) as writer:
+            writer.execute("SELECT pg_current_xact_id()")
+            claimed = writer.execute("SELECT imem_claim_recorded_at()").fetchone()
+            assert claimed is not None
+            horizon = desk.rows(HORIZON)[0][0]
+            assert horizon < claimed[0]

@@ -111,6 +111,8 @@ class Entry:
 
     def same(self, other: Entry) -> bool:
         """Return whether *other* holds the same: what the digest says, without hashing anything."""
+        if not isinstance(other, Entry):
+            raise BadInput("other", f"must be an Entry, not {type(other).__name__}.")
         if self.type is not other.type or len(self.leaves) != len(other.leaves):
             return False
         if self.type is Type.STRING or self.type is Type.LIST:

@@ -115,7 +115,8 @@ class Memory(Stating, PauseOrders, Exchanging):
     * ``clock``: ``known`` (what could have been known by then, the default) or ``recorded`` (what was on file here).
     * ``deadline_ms``: when the answer is due, 10 to 30,000 ms; ``deadline_ms`` of the settings by default.
 
-    **What every asking method promises.** It ends by its deadline. They raise:
+    **What every asking method promises.** It ends by its deadline; an answer that comes later all the same, from a
+    machine with too much to do, says by how much in ``late_ms``. They raise:
 
     * :class:`~journal.errors.BadInput`: something is wrong with the question; names the argument.
     * :class:`~journal.errors.PermissionDenied`: the actor's role does not allow it; a denial row was written.

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from journal.arguments import checks_arguments
 from journal.errors import BudgetExceeded
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Deadline:
     """

@@ -102,6 +102,12 @@ def metric_of(name: str) -> Metric | None:
     return next((metric for metric in metrics() if metric.matches(name)), None)
 
 
+def unit_of(name: str, stated: str | None) -> str | None:
+    """Return the unit in which a claim on the metric *name* is made: the one that is stated, else the metric's own."""
+    metric = metric_of(name)
+    return stated or (metric.unit if metric is not None else None)
+
+
 def read_metrics(path: Path) -> list[Metric]:
     """
     Return the metrics of a TOML file: one table ``[[metric]]`` each, with the fields of :class:`Metric`.

@@ -67,6 +67,7 @@ class View:
         source_seq: the last position of the journal that it looked at.
         age_s: how long ago it was made, in seconds.
         mode: how well the institution could answer.
+        late_ms: by how many milliseconds the answer missed its deadline; None if it did not.
     """
 
     name: str
@@ -77,6 +78,7 @@ class View:
     source_seq: int
     age_s: float
     mode: Mode = Mode.NORMAL
+    late_ms: float | None = None
 
 
 async def rebuild(database: Database, *, deadline: Deadline) -> dict[str, int]:

@@ -22,6 +22,7 @@ from kg.asof import Answer, AsOf, Clock, Dated, Ref, dated
 from kg.catalog import subject_ref
 from kg.engine import Graph
 from kg.entries import link_key
+from kg.metrics import unit_of
 from kg.views import OF_NO_SECTOR, TOP_PATTERNS, view
 from recall import rows as dating
 from recall.model import (
@@ -219,7 +220,16 @@ async def claims_settled(ask: Question, analyses: Sequence[str]) -> dict[str, Cl
     until = await scores_until(ask.database, ask.at, deadline=ask.deadline)
     given = {"analyses": list(analyses), "clock": ask.at.clock.value, "until": until, **ask.at.limits}
     rows = await ask.database.named("claims_of_analyses", given, deadline=ask.deadline)
-    return {row.pop("analysis_id"): ClaimsSettled.model_validate(row) for row in rows}
+    return {row.pop("analysis_id"): _claims(row) for row in rows}
+
+
+def _claims(row: dict[str, Any]) -> ClaimsSettled:
+    """Return how claims turned out; what they are about only where that is one question, and not one in two units."""
+    stated, metric = row.pop("units"), row["metric"]
+    units = {unit_of(metric, one) for one in stated} if metric is not None else set()
+    if len(units) == 1:
+        return ClaimsSettled.model_validate({**row, "unit": units.pop()})
+    return ClaimsSettled.model_validate({**row, **dict.fromkeys(("metric", "period_start", "target_at", "actual"))})
 
 
 async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[dict[str, Any]]:

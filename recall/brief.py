@@ -35,6 +35,7 @@ from kg.asof import Clock as On
 from kg.engine import Graph
 from recall.arms import Limits
 from recall.kinds import ARMS, SUBJECT, ArmKind
+from recall.lateness import says_if_late
 from recall.model import Arm, Briefing, Quality, Subject, SubjectArm
 from recall.opening import Opening, open_question
 from recall.subjects import LONGEST_NAME, PREFIXES, PRESENT, SubjectFinder, candidates, checked_candidates
@@ -76,6 +77,7 @@ class Recall:
         """Age at which an observation weighs half."""
         return self.sources.halflife_years
 
+    @says_if_late
     async def brief(
         self,
         subject: str,
@@ -109,7 +111,7 @@ class Recall:
                 subject, for_agent=for_agent, as_of=as_of, clock=clock, limits=limits or Limits(), deadline=deadline
             )
         took_ms = (time.monotonic() - started) * 1000.0
-        return briefing.model_copy(update={"for_agent": for_agent, "took_ms": took_ms, "late_ms": deadline.late_ms()})
+        return briefing.model_copy(update={"for_agent": for_agent, "took_ms": took_ms})
 
     async def _brief(
         self,

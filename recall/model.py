@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from journal.arguments import checks_arguments
 from journal.modes import Mode
 from recall.markdown import render
 
@@ -125,7 +126,7 @@ class ClaimsSettled(Value):
         claims: how many of its findings an outcome can settle.
         settled, right, wrong: of them; those that are neither right nor wrong took no side.
         right_agents, wrong_agents: whose they were.
-        metric: what all of them are about, where that is one number at one time.
+        metric, unit, period_start, target_at: what all of them are about, where that is one number.
         actual: what it was, where it is known.
         settled_at: since when the last of the settled ones is settled.
         due_at: when the first of the others falls due.
@@ -138,6 +139,9 @@ class ClaimsSettled(Value):
     right_agents: list[str] = Field(default_factory=list)
     wrong_agents: list[str] = Field(default_factory=list)
     metric: str | None = None
+    unit: str | None = None
+    period_start: datetime | None = None
+    target_at: datetime | None = None
     actual: float | None = None
     settled_at: datetime | None = None
     due_at: datetime | None = None
@@ -211,21 +215,35 @@ class DebateTurn(Value):
 
 
 class DebateOnFile(Value):
-    """A debate with every turn; *mode* says how well the institution could answer."""
+    """
+    A debate with every turn.
+
+    Attributes:
+        mode: how well the institution could answer.
+        late_ms: by how many milliseconds the answer missed its deadline; None if it did not.
+    """
 
     debate: DebateItem
     turns: list[DebateTurn]
     mode: Mode = Mode.NORMAL
+    late_ms: float | None = None
 
 
 class Text(Value):
-    """The long text of a record; *mode* says how well the institution could answer."""
+    """
+    The long text of a record.
+
+    Attributes:
+        mode: how well the institution could answer.
+        late_ms: by how many milliseconds the answer missed its deadline; None if it did not.
+    """
 
     kind: str
     key: str
     body: str
     known_at: datetime
     mode: Mode = Mode.NORMAL
+    late_ms: float | None = None
 
 
 class Rows(list[dict[str, Any]]):
@@ -234,11 +252,15 @@ class Rows(list[dict[str, Any]]):
 
     Attributes:
         mode: how well the institution could answer.
+        late_ms: by how many milliseconds the answer missed its deadline; None if it did not.
     """
 
-    def __init__(self, rows: Iterable[dict[str, Any]] = (), *, mode: Mode = Mode.NORMAL) -> None:
+    def __init__(
+        self, rows: Iterable[dict[str, Any]] = (), *, mode: Mode = Mode.NORMAL, late_ms: float | None = None
+    ) -> None:
         super().__init__(rows)
         self.mode = mode
+        self.late_ms = late_ms
 
 
 class TrackRecordItem(Value):
@@ -377,6 +399,7 @@ class Subject(Value):
     record: Record | None = None
 
 
+@checks_arguments
 class Briefing(Value):
     """
     What the institution knew about a subject at a moment.
@@ -437,6 +460,6 @@ class Briefing(Value):
             max_chars: characters at most, instead.
 
         Raises:
-            BadInput: both are given, or the bound is too small for even the headings.
+            BadInput: one is no whole number, both are given, or the bound is too small for even the headings.
         """
         return render(self, max_tokens, max_chars)

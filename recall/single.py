@@ -23,6 +23,7 @@ from recall import arms, similar
 from recall.arms import Limits, Question
 from recall.brief import Recall
 from recall.kinds import PARTS
+from recall.lateness import says_if_late
 from recall.model import (
     Arm,
     DatedTrackRecord,
@@ -76,6 +77,7 @@ _KINDS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
 _GRAPH: Final = (ResourceType.GRAPH, Action.READ)
 
 
+@says_if_late
 async def part(
     recall: Recall,
     kind: type[A],
@@ -111,9 +113,10 @@ async def part(
         await inquiry.end()
     if not isinstance(arm, kind):
         raise TypeError(f"The arm {name} is no {kind.__name__}.")
-    return arm.model_copy(update={"mode": mode, "late_ms": deadline.late_ms()})
+    return arm.model_copy(update={"mode": mode})
 
 
+@says_if_late
 async def similar_to(
     recall: Recall,
     what: str,
@@ -146,8 +149,7 @@ async def similar_to(
     arm = await recall.gateway.authorize_and_execute(
         Resource(ResourceType.GRAPH, what), Action.READ, answer, deadline=deadline
     )
-    mode = recall.mode(opening, whole=arm.quality is Quality.EXACT)
-    return arm.model_copy(update={"mode": mode, "late_ms": deadline.late_ms()})
+    return arm.model_copy(update={"mode": recall.mode(opening, whole=arm.quality is Quality.EXACT)})
 
 
 def bounded(limit: int) -> int:
@@ -162,6 +164,7 @@ def bounded(limit: int) -> int:
     return limit
 
 
+@says_if_late
 async def agent_records(
     recall: Recall, agent: str, domain: str | None, *, as_of: datetime | None, clock: str, deadline: Deadline
 ) -> TrackRecordsArm:
@@ -192,6 +195,7 @@ MOST_RECORDS: Final = 10_000
 """Track records of one call: agents times domains times moments."""
 
 
+@says_if_late
 async def many_records(
     recall: Recall,
     agents: Sequence[str] | None,
@@ -247,6 +251,7 @@ async def many_records(
     return await gateway.authorize_and_execute(credibility_of(strange), Action.READ, ask, deadline=deadline)
 
 
+@says_if_late
 async def debate(
     recall: Recall, debate_id: str, *, as_of: datetime | None, clock: str, deadline: Deadline
 ) -> DebateOnFile:
@@ -288,6 +293,7 @@ async def debate(
     )
 
 
+@says_if_late
 async def text(
     recall: Recall, kind: str, key: str, *, as_of: datetime | None, clock: str, deadline: Deadline
 ) -> Text | None:
@@ -322,6 +328,7 @@ async def text(
     return await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
 
 
+@says_if_late
 async def named(
     recall: Recall,
     name: str,

@@ -14,6 +14,7 @@ from journal.gateway import Gateway
 from kg import views
 from kg.views import BUILDS, View
 from recall.brief import Recall
+from recall.lateness import says_if_late
 
 _OPENS: Final[Mapping[str, ResourceType]] = MappingProxyType(
     {
@@ -29,6 +30,7 @@ _OF_SUBJECTS: Final = "company_summaries"
 """The view whose keys are subjects."""
 
 
+@says_if_late
 async def row_of(recall: Recall, name: str, key: str, *, deadline: Deadline) -> View | None:
     """
     Return a row of a view as :func:`view`; a subject may be named as a person calls it.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kg.metrics import metric_of, unit_of
 from recall.lead import lead
 from recall.quoting import name, quoted
 
@@ -191,6 +192,67 @@ def counted(count: int, nouns: tuple[str, str]) -> str:
     return f"{count:,} {nouns[0] if count == 1 else nouns[1]}"
 
 
+class Topic(NamedTuple):
+    """
+    What a claim or an outcome is about, beside its subject: two numbers are of one kind where it is the same.
+
+    Attributes:
+        metric: which metric.
+        unit: in which unit: the one stated, else the metric's own.
+        period_start: when the period begins that ends at *target_at*; None where the metric is of a moment.
+        target_at: when it is true; None where that is not told.
+    """
+
+    metric: str
+    unit: str | None = None
+    period_start: datetime | None = None
+    target_at: datetime | None = None
+
+    @property
+    def named(self) -> str:
+        """The metric, with its unit where that tells one number from another."""
+        known = metric_of(self.metric)
+        implied = known is not None and known.kind != "value" and self.unit == known.unit
+        return label(self.metric) if self.unit is None or implied else f"{label(self.metric)} ({label(self.unit)})"
+
+    def at(self, what: str) -> str:
+        """Return *what* with the period or the moment."""
+        if self.target_at is None:
+            return what
+        if self.period_start is not None:
+            return f"{what}, {when(self.period_start)} to {when(self.target_at)}"
+        return f"{what} at {when(self.target_at)}"
+
+    @property
+    def text(self) -> str:
+        """All of it in a few words."""
+        return self.at(self.named)
+
+
+def topic_of(record: Record) -> Topic | None:
+    """Return what a finding or an outcome is about; None where it claims nothing."""
+    core = record.core
+    metric = core.get("metric")
+    if not metric:
+        return None
+    begins = datetime.fromisoformat(core["period_start"]) if core.get("period_start") else None
+    return Topic(metric, unit_of(metric, core.get("unit")), begins, datetime.fromisoformat(core["target_at"]))
+
+
+def came_out(claims: ClaimsSettled) -> str:
+    """Return what the number was that all claims of an analysis are about; nothing where that is not known."""
+    if claims.metric is None or claims.actual is None:
+        return ""
+    # The moment follows from the line's day; a period does not.
+    target_at = claims.target_at if claims.period_start is not None else None
+    return was(Topic(claims.metric, claims.unit, claims.period_start, target_at), claims.actual)
+
+
+def was(topic: Topic, actual: float) -> str:
+    """Return what a number was."""
+    return f"{topic.text}{',' if topic.period_start is not None else ''} was {number(actual)}"
+
+
 def conclusion(record: Record) -> str:
     """Return what an analysis concluded, in a few words."""
     core = record.core
@@ -232,11 +294,11 @@ def came_of(claims: ClaimsSettled | None, at: datetime | None, probability: floa
         over = at is not None and claims.due_at <= at
         return f"open, {'no outcome since' if over else 'due'} {when(claims.due_at)}"
     found = []
-    if claims.metric is not None and claims.actual is not None:
+    if claims.actual is not None and (told := came_out(claims)):
         side = ""
         if probability is not None and claims.actual in {0.0, 1.0} and probability != EVEN:
             side = " (right side)" if (probability > EVEN) == bool(claims.actual) else " (wrong side)"
-        found.append(f"{label(claims.metric)} was {number(claims.actual)}{side}")
+        found.append(f"{told}{side}")
     sided = claims.right + claims.wrong
     found.append(f"{claims.right} of {sided} claims right" if sided else "no claim took a side")
     if claims.settled < claims.claims:

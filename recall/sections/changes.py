@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from recall.sections.base import (
     Block,
     Page,
     Section,
+    Topic,
     came_of,
+    came_out,
     conclusion,
     counted,
     decided,
     label,
-    number,
     said,
     share,
+    topic_of,
     verdict_of,
     when,
 )
@@ -33,6 +36,9 @@ MOST: Final = 5
 
 SUMMARY_CHARS: Final = 70
 """Longest quotation of a summary where an analysis concluded nothing, in characters."""
+
+MONTH_DAYS: Final = 30.44
+SHORTEST_MONTH_DAYS: Final = 28
 
 NAMED: Final = 5
 """Agents named at most as right, and as wrong."""
@@ -73,20 +79,44 @@ def _minds(newest: HistoryItem, before: HistoryItem | None) -> str:
     """Return which agents changed side, the greatest change first."""
     if before is None or not before.findings:
         return ""
-    then = {_who(one.finding): one.finding for one in before.findings}
-    both = [(one.finding, then[_who(one.finding)]) for one in newest.findings if _who(one.finding) in then]
-    moved = [(size, told) for now, old in both if (told := _moved(now, old)) for size in (_size(now, old),)]
+    then = {_voice(one.finding): one.finding for one in before.findings}
+    both = [(one.finding, then[voice]) for one in newest.findings if (voice := _voice(one.finding)) in then]
     if not both:
         return ""
+    heard = Counter(now.core["agent"] for now, _ in both)
+    moved = [
+        (_size(now, old), _moved(now, old, several=heard[now.core["agent"]] > 1), now.core["agent"])
+        for now, old in both
+        if _moved(now, old, several=False)
+    ]
     if not moved:
-        return f"None of the {len(both)} agents heard both times changed side."
+        return f"None of the {len(heard)} agents heard both times changed side."
     moved.sort(key=lambda one: (-one[0], one[1]))
     more = f" and {len(moved) - MOST} more" if len(moved) > MOST else ""
-    return f"{len(moved)} of {len(both)} agents changed: {'; '.join(told for _, told in moved[:MOST])}{more}."
+    told = "; ".join(told for _, told, _ in moved[:MOST])
+    return f"{len({agent for *_, agent in moved})} of {len(heard)} agents changed: {told}{more}."
 
 
-def _who(finding: Record) -> tuple[str, str]:
-    return finding.core["agent"], finding.core["domain"]
+Voice = tuple[str, str, str | None, str | None, int | None]
+
+
+def _voice(finding: Record) -> Voice:
+    """
+    Return who speaks in which domain about which metric, in which unit and over how long a period.
+
+    Two analyses mostly ask about two days. What an agent says of a quarter is compared with what it said of a quarter.
+    """
+    topic = topic_of(finding)
+    about = (topic.metric, topic.unit, _length(topic)) if topic is not None else (None, None, None)
+    return finding.core["agent"], finding.core["domain"], *about
+
+
+def _length(topic: Topic) -> int | None:
+    """Return the length of a period in months, or below one in days as a negative number; None of a moment."""
+    if topic.period_start is None or topic.target_at is None:
+        return None
+    days = (topic.target_at - topic.period_start) / timedelta(days=1)
+    return round(days / MONTH_DAYS) if days >= SHORTEST_MONTH_DAYS else -round(days)
 
 
 def _size(now: Record, old: Record) -> float:
@@ -95,10 +125,11 @@ def _size(now: Record, old: Record) -> float:
     return 1.0
 
 
-def _moved(now: Record, old: Record) -> str:
-    """Return how an agent's view changed, or nothing."""
+def _moved(now: Record, old: Record, *, several: bool) -> str:
+    """Return how an agent's view changed, or nothing; of *several* of its views, on what."""
     new, former = now.core.get("probability"), old.core.get("probability")
-    who = label(now.core["agent"])
+    topic = topic_of(now) if several else None
+    who = f"{label(now.core['agent'])}{f' on {topic.text}' if topic is not None else ''}"
     if new is not None and former is not None:
         return f"{who} {share(former)} → {share(new)}" if abs(new - former) > SHIFT else ""
     if now.core.get("direction") and old.core.get("direction") and now.core["direction"] != old.core["direction"]:
@@ -140,9 +171,8 @@ def _right(page: Page) -> str:
         ]
         on = f" on {label(item.subject_id)}" if item.subject_id != page.own else ""
         sided = ", ".join(who) or "nobody took a side"
-        known = claims.metric is not None and claims.actual is not None
-        was = f", {label(claims.metric)} was {number(claims.actual or 0.0)}" if known else ""
-        return f"Last settled: the analysis of {when(item.analysis.core['date'])}{on}{was}: {sided}."
+        told = f", {was}" if (was := came_out(claims)) else ""
+        return f"Last settled: the analysis of {when(item.analysis.core['date'])}{on}{told}: {sided}."
     return ""
 
 

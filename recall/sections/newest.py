@@ -12,6 +12,7 @@ from recall.sections.base import (
     Block,
     Page,
     Section,
+    Topic,
     calls,
     counted,
     label,
@@ -19,7 +20,9 @@ from recall.sections.base import (
     number,
     said,
     share,
+    topic_of,
     verdict_of,
+    was,
     when,
 )
 
@@ -93,12 +96,13 @@ def in_full(item: HistoryItem, records: Records, for_agent: str | None) -> tuple
         for_agent: who asks, if that is known.
     """
     findings = ordered(item, records)
-    heads = [Block(f"- {line}", CONSENSUS_WORTH) for line in _consensus(findings, item.findings_total, records)]
+    question = _question(findings)
+    consensus = _consensus(findings, item.findings_total, records, question)
+    heads = [Block(f"- {line}", CONSENSUS_WORTH) for line in consensus]
     waits = item.claims is not None and item.claims.settled < item.claims.claims
     heads += [Block(_decision(taken, waits=waits), DECISION_WORTH) for taken in item.decisions]
     if item.analysis.core.get("summary"):
         heads.append(Block(f"- Summary: {said(item.analysis.core['summary'], SUMMARY_CHARS)}", SUMMARY_WORTH))
-    question = _question(findings)
     if question is not None:
         heads.insert(0, Block(f"- {_asked(question)}", CONSENSUS_WORTH))
     settled = any(one.score is not None for one in findings)
@@ -154,8 +158,8 @@ def _baseline(finding: Record, records: Records) -> bool:
 # How far they agree
 
 
-def _consensus(findings: Sequence[SettledFinding], total: int, records: Records) -> list[str]:
-    """Return one line on each thing that was claimed, with the directions in the first."""
+def _consensus(findings: Sequence[SettledFinding], total: int, records: Records, question: Topic | None) -> list[str]:
+    """Return one line on each thing that was claimed, with the directions in the first; *question* was named before."""
     voices = [one.finding for one in findings if not _baseline(one.finding, records)]
     left = len(findings) - len(voices)
     of = f" (the weightiest of {total:,})" if total > len(findings) else ""
@@ -167,23 +171,33 @@ def _consensus(findings: Sequence[SettledFinding], total: int, records: Records)
             f"{directions[side]} {side}" for side in ("positive", "negative", "neutral") if directions[side]
         )
         lines.append(f"{counted(directions.total(), ('direction', 'directions'))}{of}: {told}{without}")
-    for about, values in _grouped(voices, "probability").items():
-        lines.append(f"{len(values)} give a probability{about}{of}: {_spread(values, share)}{without}")
-    for about, values in _grouped(voices, "value").items():
-        lines.append(f"{len(values)} give a value{about}{of}: {_spread(values, number)}{without}")
+    for field, shown in (("probability", share), ("value", number)):
+        for topic, values in _grouped(voices, field).items():
+            about = _about(topic, question)
+            lines.append(f"{len(values)} give a {field}{about}{of}: {_spread(values, shown)}{without}")
     return [f"Consensus: {line}." for line in lines[:3]]
 
 
-def _grouped(voices: Sequence[Record], field: str) -> dict[str, list[float]]:
-    """Return the numbers in *field* by what they are about, in the order in which that is first spoken of."""
-    found: dict[str, list[float]] = {}
+def _grouped(voices: Sequence[Record], field: str) -> dict[Topic | str | None, list[float]]:
+    """
+    Return the numbers in *field* by what they are about, in the order in which that is first spoken of.
+
+    What claims nothing has its unit in place of that, if it has one.
+    """
+    found: dict[Topic | str | None, list[float]] = {}
     for one in voices:
-        if one.core.get(field) is None:
-            continue
-        about = f" of {label(one.core['metric'])} at {when(one.core['target_at'])}" if one.core.get("metric") else ""
-        unit = f" in {label(one.core['unit'])}" if field == "value" and one.core.get("unit") else ""
-        found.setdefault(about + unit, []).append(float(one.core[field]))
+        if one.core.get(field) is not None:
+            unit = one.core.get("unit") if field == "value" else None
+            found.setdefault(topic_of(one) or unit, []).append(float(one.core[field]))
     return found
+
+
+def _about(topic: Topic | str | None, question: Topic | None) -> str:
+    """Return what a line of consensus is about: nothing more where it is about *question*."""
+    if isinstance(topic, Topic):
+        return f" of {topic.text}" if topic != question else ""
+    unit = f" in {label(topic)}" if topic is not None else ""
+    return f"{' without a metric' if question is not None else ''}{unit}"
 
 
 def _spread(values: Sequence[float], shown: Callable[[float], str]) -> str:
@@ -196,27 +210,21 @@ def _spread(values: Sequence[float], shown: Callable[[float], str]) -> str:
 # What they say
 
 
-def _question(findings: Sequence[SettledFinding]) -> tuple[str, str] | None:
+def _question(findings: Sequence[SettledFinding]) -> Topic | None:
     """Return what most claims are about, which the first line says; others say what they are about."""
-    asked = Counter(
-        (one.finding.core["metric"], str(one.finding.core["target_at"])) for one in findings
-        if one.finding.core.get("metric")
-    )  # fmt: skip
-    return min(asked, key=lambda about: (-asked[about], about)) if asked else None
+    asked = Counter(topic for one in findings if (topic := topic_of(one.finding)) is not None)
+    return min(asked, key=lambda topic: (-asked[topic], topic.metric, topic.text)) if asked else None
 
 
-def _asked(question: tuple[str, str]) -> str:
+def _asked(question: Topic) -> str:
     """Return what most claims are about, and what that metric means."""
-    metric, target_at = question
-    known = metric_of(metric)
+    known = metric_of(question.metric)
     meaning = f": {known.meaning}" if known is not None and known.meaning is not None else ""
-    return f"Most claims are about {label(metric)} at {when(target_at)}{meaning}."
+    return f"Most claims are about {question.text}{meaning}."
 
 
-def _finding(
-    one: SettledFinding, marks: tuple[str, ...], question: tuple[str, str] | None, *, first: bool, settled: bool
-) -> str:
-    core = one.finding.core
+def _finding(one: SettledFinding, marks: tuple[str, ...], question: Topic | None, *, first: bool, settled: bool) -> str:
+    core, topic = one.finding.core, topic_of(one.finding)
     who = marked(core["agent"], *marks)
     says = []
     if core.get("probability") is not None:
@@ -224,12 +232,14 @@ def _finding(
     elif core.get("direction"):
         says.append(core["direction"])
     if core.get("value") is not None:
-        says.append(f"{number(core['value'])} {label(core['unit']) if core.get('unit') else ''}".strip())
+        unit = topic.unit if topic is not None else core.get("unit")
+        says.append(f"{number(core['value'])} {label(unit)}" if unit else number(core["value"]))
     if core.get("confidence") is not None:
         says.append(f"confidence {share(core['confidence'])}")
     about = ""
-    if core.get("metric") and (core["metric"], str(core["target_at"])) != question:
-        about = f" on {label(core['metric'])} at {when(core['target_at'])}"
+    if topic is not None and topic != question:
+        # Beside the value its unit stands already.
+        about = f" on {topic.text if core.get('value') is None else topic.at(label(topic.metric))}"
     corrected = " (corrected)" if one.finding.corrected_at is not None else ""
     head = f"{who}: {', '.join(says)}{about}".rstrip(": ")
     text = f"{head}{corrected}{_verdict(one) if settled else ''}"
@@ -264,6 +274,5 @@ def _decision(taken: TakenDecision, *, waits: bool) -> str:
 
 
 def _outcome(record: Record) -> str:
-    core = record.core
-    unit = f" {label(core['unit'])}" if core.get("unit") else ""
-    return f"{label(core['metric'])} at {when(core['target_at'])} was {number(core['actual'])}{unit}"
+    topic = topic_of(record)
+    return was(topic, record.core["actual"]) if topic is not None else ""

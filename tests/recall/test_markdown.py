@@ -280,12 +280,9 @@ def test_consensus_is_one_line() -> None:
     found = part(briefing(analysis(0, *voices, *sides, *values, base), tracks=tracks).to_markdown(), "Newest analysis")
     assert "Consensus: 3 directions: 2 positive, 1 negative, without 1 baseline." in found
     assert (
-        'Consensus: 4 give a probability of "up" at 2026-06-01 12:00: median 0.60, from 0.10 to 0.90, '
-        "equal-weight mean 0.55, without 1 baseline."
+        "Consensus: 4 give a probability: median 0.60, from 0.10 to 0.90, equal-weight mean 0.55, without 1 baseline."
     ) in found
-    assert (
-        '2 give a value of "up" at 2026-06-01 12:00 in "USD": median 25, from 10 to 40, equal-weight mean 25' in found
-    )
+    assert '2 give a value of "up" ("USD") at 2026-06-01 12:00: median 25, from 10 to 40, equal-weight mean 25' in found
 
 
 def test_track_records_say_how_much_evidence_there_is() -> None:

@@ -29,10 +29,14 @@ from imem.pausing import Orders
 from imem.syncing import Syncing
 from imem.working import GuardedMemory, Work
 from journal.arguments import CHECKED_INSIDE, Checks
+from journal.clock import ManualClock
+from journal.deadline import Deadline
 from journal.errors import BadInput
 from journal.settings import Settings
 from kg.model import Company, Finding, Turn
 from recall.arms import Limits
+from recall.markdown import LEAST_TOKENS
+from tests.recall.pages import briefing
 from tests.surface import FUNCTIONS, hints_of, methods_of, public_classes
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -42,6 +46,9 @@ CHECKING = (
     Memory, Conversation, GuardedMemory, WorkingMemory, Session, Orders, Syncing, Work,
     ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, Migrations,
 )  # fmt: skip
+
+LENT = (Deadline, ManualClock)
+"""Values that callers make themselves, and hand over."""
 
 NOWHERE = {
     "IMEM_POSTGRES_URL": "postgresql://u:p@127.0.0.1:1/d",
@@ -57,6 +64,7 @@ WRONG: dict[object, tuple[Any, ...]] = {
     float: ("5", math.nan, True, 10**400, [], NOW),
     bytes: (5, "text", [], {}, NOW),
     bool: (0, 1, "yes", [], NOW),
+    timedelta: ("5", 5, NOW, True),
     datetime: (
         5,
         "2026-06-03",
@@ -89,16 +97,34 @@ def wrong_for(annotation: Any) -> Iterator[Any]:
         yield from WRONG[str]
     elif len(kinds) == 1:
         kind = kinds.pop()
-        for base in (str, bytes, datetime, bool, int, float, tuple, Mapping, Collection):
+        for base in (str, bytes, timedelta, datetime, bool, int, float, tuple, Mapping, Collection):
             if isinstance(kind, type) and issubclass(kind, base):
                 yield from WRONG[base]
                 return
         yield from (5, "x", {}, Finding if issubclass(Company, kind) else Company(ticker="MU"))
 
 
+def _values() -> set[type]:
+    """Those that the methods give, beside settings."""
+    kinds = set(public_classes()) - {Settings}
+    return {kind for kind in kinds if issubclass(kind, BaseModel | Enum | list) or is_dataclass(kind)}
+
+
+def _checked() -> Iterator[tuple[type, Mapping[str, Callable[..., Any]]]]:
+    """
+    Every class whose methods check, with those methods.
+
+    A class method of a value that is given makes it of what a store answered. What is wrong there is damage, and is
+    said as that.
+    """
+    yield from ((kind, methods_of(kind)) for kind in (*CHECKING, *LENT))
+    for kind in sorted(_values() - {*CHECKING, *LENT}, key=lambda one: (one.__module__, one.__qualname__)):
+        yield kind, {name: one for name, one in methods_of(kind).items() if not inspect.ismethod(one)}
+
+
 def _cases() -> Iterator[tuple[type, str, str]]:
-    for kind in CHECKING:
-        for name, method in methods_of(kind).items():
+    for kind, methods in _checked():
+        for name, method in methods.items():
             yield from (
                 (kind, name, one.name)
                 for one in inspect.signature(method).parameters.values()
@@ -142,19 +168,18 @@ async def refuses_wrong_values(function: Callable[..., Any], parameter: str, *ow
 
 
 def test_every_class_of_methods_is_among_them() -> None:
-    """What programs are lent checks, and the twins without ``await`` hand on to it; the rest are values."""
-    values = {kind for kind in public_classes() if issubclass(kind, BaseModel | Enum | list) or is_dataclass(kind)}
+    """What programs are lent checks, and so do values; the twins without ``await`` hand on to them."""
     twins = {kind for kind in public_classes() if kind.__module__.startswith("imem.sync_")}
 
     methodical = {kind for kind in public_classes() if methods_of(kind)}
 
-    assert methodical - values - twins <= {Settings, *CHECKING}
+    assert methodical - _values() - twins <= {Settings, *CHECKING}
 
 
-@pytest.mark.parametrize("kind", CHECKING)
-def test_every_method_checks(kind: type) -> None:
+@pytest.mark.parametrize("methods", [methods for _, methods in _checked()], ids=[_id(kind) for kind, _ in _checked()])
+def test_every_method_checks(methods: Mapping[str, Callable[..., Any]]) -> None:
     """For each parameter of each method it is known what it takes."""
-    for method in methods_of(kind).values():
+    for method in methods.values():
         Checks.of(inspect.unwrap(method))
 
 
@@ -195,6 +220,28 @@ async def test_what_a_caller_reads(memory: Memory, call: Call, sentence: str) ->
     """The argument, what it must be, and what was given."""
     with pytest.raises(BadInput) as raised:
         await call(memory)
+    assert str(raised.value) == sentence
+
+
+VALUES: list[tuple[Callable[[], object], str]] = [
+    (lambda: page(max_tokens="1900"), "max_tokens: must be a whole number, not str."),
+    (lambda: page(max_tokens=1900.0), "max_tokens: must be a whole number, not float."),
+    (lambda: page(max_chars=True), "max_chars: must be a whole number, not bool."),
+    (lambda: page(max_tokens=5), f"max_tokens: must be at least {LEAST_TOKENS:,}: headings and notes alone need that."),
+    (lambda: Deadline.after_ms(cast("Any", "500")), "budget_ms: must be a number, not str."),
+    (lambda: Deadline.never().within_ms(math.nan), "budget_ms: must be a number, not NaN."),
+]
+
+
+def page(**bounds: Any) -> str:
+    return briefing().to_markdown(**bounds)
+
+
+@pytest.mark.parametrize(("call", "sentence"), VALUES, ids=[sentence for _, sentence in VALUES])
+def test_what_a_caller_of_a_value_reads(call: Callable[[], object], sentence: str) -> None:
+    """An answer in hand refuses as the memory does."""
+    with pytest.raises(BadInput) as raised:
+        call()
     assert str(raised.value) == sentence
 
 

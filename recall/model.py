@@ -128,7 +128,8 @@ class ClaimsSettled(Value):
         right_agents, wrong_agents: whose they were.
         metric, unit, period_start, target_at: what all of them are about, where that is one number.
         actual: what it was, where it is known.
-        settled_at: since when the last of the settled ones is settled.
+        made_at: since when the first of them was there, on the clock that was asked by.
+        settled_at: since when the last of the settled ones is settled, on that clock.
         due_at: when the first of the others falls due.
     """
 
@@ -143,6 +144,7 @@ class ClaimsSettled(Value):
     period_start: datetime | None = None
     target_at: datetime | None = None
     actual: float | None = None
+    made_at: datetime | None = None
     settled_at: datetime | None = None
     due_at: datetime | None = None
 

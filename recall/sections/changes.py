@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from recall.sections.base import (
@@ -17,6 +17,7 @@ from recall.sections.base import (
     counted,
     decided,
     label,
+    number,
     said,
     share,
     topic_of,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 WORTH: Final = 1.3
 SHIFT: Final = 0.1
-"""Change of an agent's probability from which on it is told."""
+"""Change of an agent's probability, and the share of a value, above which it is told."""
 
 MOST: Final = 5
 """Agents and endings told at most."""
@@ -79,8 +80,15 @@ def _minds(newest: HistoryItem, before: HistoryItem | None) -> str:
     """Return which agents changed side, the greatest change first."""
     if before is None or not before.findings:
         return ""
-    then = {_voice(one.finding): one.finding for one in before.findings}
-    both = [(one.finding, then[voice]) for one in newest.findings if (voice := _voice(one.finding)) in then]
+    then: dict[Voice, list[Record]] = {}
+    for one in before.findings:
+        then.setdefault(_voice(one.finding), []).append(one.finding)
+    heads = newest.analysis, before.analysis
+    both = [
+        (one.finding, min((_apart(one.finding, old, *heads), old) for old in then[voice])[1])
+        for one in newest.findings
+        if (voice := _voice(one.finding)) in then
+    ]
     if not both:
         return ""
     heard = Counter(now.core["agent"] for now, _ in both)
@@ -119,9 +127,23 @@ def _length(topic: Topic) -> int | None:
     return round(days / MONTH_DAYS) if days >= SHORTEST_MONTH_DAYS else -round(days)
 
 
+def _apart(now: Record, old: Record, newest: Record, before: Record) -> tuple[bool, float, str]:
+    """Order what was said before by how near it is: the same day, else as far ahead of its analysis; then by key."""
+    of, then = topic_of(now), topic_of(old)
+    if of is None or then is None or of.target_at is None or then.target_at is None:
+        return False, 0.0, old.key
+    ahead = (of.target_at - newest.occurred_at) - (then.target_at - before.occurred_at)
+    return of.target_at != then.target_at, abs(ahead / timedelta(days=1)), old.key
+
+
 def _size(now: Record, old: Record) -> float:
-    if now.core.get("probability") is not None and old.core.get("probability") is not None:
-        return abs(float(now.core["probability"]) - float(old.core["probability"]))
+    """Return how far a view moved: of a probability by how much, of a value by which share, at most 1."""
+    new, former = now.core.get("probability"), old.core.get("probability")
+    if new is not None and former is not None:
+        return abs(float(new) - float(former))
+    new, former = now.core.get("value"), old.core.get("value")
+    if new is not None and former is not None and now.core.get("direction") == old.core.get("direction"):
+        return min(abs(float(new) - float(former)) / (abs(float(former)) or 1.0), 1.0)
     return 1.0
 
 
@@ -134,6 +156,9 @@ def _moved(now: Record, old: Record, *, several: bool) -> str:
         return f"{who} {share(former)} → {share(new)}" if abs(new - former) > SHIFT else ""
     if now.core.get("direction") and old.core.get("direction") and now.core["direction"] != old.core["direction"]:
         return f"{who} {old.core['direction']} → {now.core['direction']}"
+    valued = topic_of(now) is not None and now.core.get("value") is not None and old.core.get("value") is not None
+    if valued and _size(now, old) > SHIFT:
+        return f"{who} {number(old.core['value'])} → {number(now.core['value'])}"
     return ""
 
 
@@ -141,7 +166,9 @@ def _settled(page: Page) -> str:
     """Return what was settled after the newest analysis was known."""
     if page.newest is None:
         return ""
-    since, day = page.newest.analysis.known_at, str(page.newest.analysis.core["date"])
+    since, day = _since(page.newest, page.briefing.clock), str(page.newest.analysis.core["date"])
+    if since is None:
+        return ""
     found = []
     for item in page.briefing.history.items:
         claims = item.claims
@@ -156,6 +183,13 @@ def _settled(page: Page) -> str:
         return ""
     more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
     return f"Settled since: {'; '.join(found[:MOST])}{more}."
+
+
+def _since(newest: HistoryItem, clock: str) -> datetime | None:
+    """Return since when the newest analysis was there on the clock of the answer; None where nothing says it."""
+    if newest.claims is not None and newest.claims.made_at is not None:
+        return newest.claims.made_at
+    return newest.analysis.known_at if clock == "known" else None
 
 
 def _right(page: Page) -> str:

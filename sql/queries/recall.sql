@@ -142,14 +142,15 @@ GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 -- claims_of_analyses --
 -- How the claims of the given analyses turned out, as of a moment on a clock: how many findings made one, how many are
 -- settled, right and wrong (the others took no side) and whose, what was found where all speak of one metric at one time or over one
--- period, in which units they do (NULL: not stated), since when the last is settled, and when the next falls due. Parameters: analyses,
--- clock, until (of scores), known_until, recorded_until.
+-- period, in which units they do (NULL: not stated), since when the first was there and the last is settled, and when the next falls
+-- due. Parameters: analyses, clock, until (of scores), known_until, recorded_until.
 WITH claim AS (
     SELECT e.analysis_id, e.record_key AS key, min(e.payload -> 'core' ->> 'agent') AS agent,
         min(e.payload -> 'core' ->> 'metric') AS metric,
         min(e.payload -> 'core' ->> 'unit') AS unit,
         min((e.payload -> 'core' ->> 'period_start')::timestamptz) AS period_start,
-        min((e.payload -> 'core' ->> 'target_at')::timestamptz) AS target_at
+        min((e.payload -> 'core' ->> 'target_at')::timestamptz) AS target_at,
+        min(CASE WHEN %(clock)s = 'known' THEN e.known_at ELSE e.recorded_at END) AS made_at
     FROM event AS e
     WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.kind = 'record.Finding'
       AND e.payload -> 'core' ->> 'metric' IS NOT NULL
@@ -163,7 +164,7 @@ SELECT c.analysis_id, count(*) AS claims, count(o.finding_id) AS settled, count(
     CASE WHEN count(DISTINCT (c.metric, c.period_start, c.target_at)) = 1 THEN min(c.metric) END AS metric,
     min(c.period_start) AS period_start, min(c.target_at) AS target_at, array_agg(DISTINCT c.unit) AS units,
     CASE WHEN min(o.actual) = max(o.actual) THEN min(o.actual) END AS actual,
-    max(CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END) AS settled_at,
+    min(c.made_at) AS made_at, max(CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END) AS settled_at,
     min(c.target_at) FILTER (WHERE o.finding_id IS NULL) AS due_at
 FROM claim AS c
 LEFT JOIN agent_outcome AS o ON o.finding_id = c.key

@@ -22,6 +22,7 @@ from recall.model import (
     Quality,
     Record,
     RecordsArm,
+    SettledFinding,
     SimilarArm,
     SimilarItem,
     Subject,
@@ -232,6 +233,51 @@ def test_what_changed_since_the_last_analysis() -> None:
     assert "With it or since: 1 contradiction (1 HIGH)." in told
     same = part(briefing(now, analysis(3, recommendation="buy", action="Overweight")).to_markdown(), "What changed")
     assert 'buy, decided "Overweight", as on 2026-05-29 12:00.' in same
+
+
+def test_a_view_is_compared_with_the_one_on_the_same_thing() -> None:
+    """By metric and by how far ahead it looks; values by the share by which they moved; agents are counted once."""
+
+    def view(days: float, metric: str, ahead: float, **core: float) -> SettledFinding:
+        target = (AT - timedelta(days=days) + timedelta(days=ahead)).isoformat()
+        made = finding("ann", days, metric=metric, target_at=target, direction="positive", **core)
+        return made.model_copy(
+            update={"finding": made.finding.model_copy(update={"key": f"{metric}/{days:g}/{ahead:g}"})}
+        )
+
+    before = analysis(
+        9, view(9, "up", 7, probability=0.9), view(9, "up", 14, probability=0.2), view(9, "eps", 7, value=100.0)
+    )
+    now = analysis(
+        1, view(1, "up", 14, probability=0.25), view(1, "up", 7, probability=0.5), view(1, "eps", 7, value=200.0)
+    )
+    told = part(briefing(now, before).to_markdown(), "What changed")
+    assert "1 of 1 agents changed: " in told
+    assert "0.90 → 0.50" in told
+    assert "100 → 200" in told
+    assert "0.20" not in told
+    near = analysis(1, view(1, "up", 7, probability=0.85), view(1, "eps", 7, value=105.0))
+    assert "None of the 1 agents heard both times changed side." in briefing(near, before).to_markdown()
+
+
+def test_what_is_settled_since_goes_by_the_clock_of_the_answer() -> None:
+    """What was imported long after it was known, and settled in the same import, is not settled since."""
+    settled = ClaimsSettled(
+        claims=1, settled=1, right=1, wrong=0, right_agents=["ann"], metric="up", actual=1.0, settled_at=AT
+    )
+    before = analysis(9, finding("ann", 9), claims=settled)
+    made = {"claims": 1, "settled": 0, "right": 0, "wrong": 0, "due_at": AT}
+    imported = analysis(1, finding("ann", 1), claims=ClaimsSettled(**made, made_at=AT + timedelta(seconds=1)))
+    earlier = analysis(1, finding("ann", 1), claims=ClaimsSettled(**made, made_at=AT - timedelta(seconds=1)))
+    silent = analysis(1, finding("ann", 1))
+    for newest, clock, since in (
+        (imported, "recorded", False),
+        (earlier, "recorded", True),
+        (silent, "recorded", False),
+        (silent, "known", True),
+    ):
+        found = briefing(newest, before).model_copy(update={"clock": clock}).to_markdown()
+        assert ("Settled since" in found) is since
 
 
 def test_a_line_of_the_history_says_how_it_ended() -> None:

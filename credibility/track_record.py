@@ -187,6 +187,44 @@ async def track_pairs(database: Database, agents: Sequence[str] | None, *, deadl
     return [(row["agent"], row["domain"]) for row in found]
 
 
+async def dated_pairs(
+    database: Database,
+    moments: Sequence[AsOf],
+    *,
+    agents: Sequence[str] | None,
+    domains: Sequence[str] | None,
+    unscored: bool,
+    deadline: Deadline,
+) -> list[tuple[str, str, AsOf]]:
+    """
+    Return (agent, domain, moment) of every record that there was as of each moment, by moment, agent and domain.
+
+    Args:
+        moments: all on one clock.
+        agents, domains: whose, and in which; None for all.
+        unscored: also of those who had made claims that nothing had settled.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
+    """
+    if not moments:
+        return []
+    async with database.connection(deadline) as conn:
+        waiting = (await store.rows(conn, "settled_horizon"))[0]["waiting_since"]
+        untils = [_moments(as_of, waiting) for as_of in moments]
+        given = {
+            "agents": None if agents is None else list(agents),
+            "domains": None if domains is None else list(domains),
+            "known_until": [known for known, _ in untils],
+            "recorded_until": [recorded for _, recorded in untils],
+        }
+        found = await store.rows(conn, "dated_pairs", {**given, "clock": moments[0].clock.value})
+        if unscored:
+            found += await store.rows(conn, "claimed_pairs", given)
+    pairs = sorted({(row["n"], row["agent"], row["domain"]) for row in found})
+    return [(agent, domain, moments[number - 1]) for number, agent, domain in pairs]
+
+
 async def scores_as_of(
     database: Database, findings: Sequence[str], as_of: AsOf, *, deadline: Deadline
 ) -> dict[str, Mapping[str, Any]]:

@@ -295,23 +295,28 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         domains: Sequence[str] | None = None,
         *,
         as_of: Sequence[datetime] | None = None,
+        unscored: bool = False,
         clock: str = "known",
         deadline_ms: float | None = None,
     ) -> TrackRecordsTable:
         """
-        Return the track records of many agents in many domains as of many moments, read in one statement.
+        Return the track records of many agents in many domains as of many moments.
 
         Args:
             agents: whose; None for all.
             domains: in which; None for each in which one of them was scored.
             as_of: as of when, each; None for now.
+            unscored: also of agents whose claims nothing had settled; ``evidence`` says "none" of those.
 
         Raises:
-            BadInput: agents times domains times moments are more than 10,000.
+            BadInput: more than 10,000 records are asked for, by agents and domains or as of several moments; what is
+                known later does not count.
             PermissionDenied: an agent reads its own record alone.
         """
         return self._portal.call(
-            self._memory.track_records(agents, domains, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
+            self._memory.track_records(
+                agents, domains, as_of=as_of, unscored=unscored, clock=clock, deadline_ms=deadline_ms
+            )
         )
 
     def debate(

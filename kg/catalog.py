@@ -343,9 +343,10 @@ REFERENCES: Final[tuple[tuple[str, str, str], ...]] = tuple(
         [
             *((info.label, one.via, one.other) for info in KINDS.values() for one in info.implies),
             *(
-                (info.label, "subject_id", SUBJECT)
+                (info.label, field, label)
+                for field, label in (("subject_id", SUBJECT), ("analysis_id", "Analysis"))
                 for info in KINDS.values()
-                if "subject_id" in info.core.properties and SUBJECT not in info.labels
+                if field in info.core.properties and label not in info.labels
             ),
         ]
     )

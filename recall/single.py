@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 
 import neo4j.time
 
-from credibility.track_record import dated_records, track_pairs, track_records
+from credibility.track_record import dated_pairs, dated_records, track_pairs, track_records
 from journal.actors import Action, Resource, ResourceType
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded
-from kg.asof import Answer, active_among, checked, dated
+from kg.asof import Answer, AsOf, active_among, checked, dated
 from kg.catalog import KINDS
 from kg.enums import PatternStatus
 from kg.queries import arguments, named_queries
@@ -192,7 +192,7 @@ async def agent_records(
 
 
 MOST_RECORDS: Final = 10_000
-"""Track records of one call: agents times domains times moments."""
+"""Track records of one statement, and of one call that names agents and domains, or several moments."""
 
 
 @says_if_late
@@ -202,15 +202,20 @@ async def many_records(
     domains: Sequence[str] | None,
     *,
     as_of: Sequence[datetime] | None,
+    unscored: bool,
     clock: str,
     deadline: Deadline,
 ) -> TrackRecordsTable:
     """
-    Return the track records of many agents in many domains as of many moments, read in one statement.
+    Return the track records of many agents in many domains as of many moments, in pages of one statement each.
+
+    Args:
+        unscored: also those of agents whose claims nothing had settled.
 
     Raises:
-        BadInput: more than :data:`MOST_RECORDS` are asked for.
-        PermissionDenied: an agent reads its own alone.
+        BadInput: more than :data:`MOST_RECORDS` are asked for, by name or as of several moments. What is known later
+            does not count.
+        PermissionDenied: an agent reads its own record alone.
     """
     _, on = checked(None, clock)
     asked = [None] if as_of is None else [checked(one, clock)[0] for one in as_of]
@@ -218,27 +223,41 @@ async def many_records(
     moments = [opening.at(one, on) for one in asked]
     gateway = recall.gateway
     named = None if agents is None else list(dict.fromkeys(agents))
-    # Asked for by name on both sides, an empty record is an answer; else it would say who was there later.
-    by_name = named is not None and domains is not None
+
+    async def wanted() -> list[tuple[str, str, AsOf]]:
+        if named is None or domains is None:
+            return await dated_pairs(
+                gateway.database, moments, agents=named, domains=domains, unscored=unscored, deadline=deadline
+            )
+        # Asked for by name on both sides, an empty record is an answer; else it would say who was there later.
+        areas = list(dict.fromkeys(domains))
+        bound(len(named) * len(areas) * len(moments))
+        return [(agent, domain, moment) for moment in moments for agent in named for domain in areas]
+
+    def bound(count: int) -> None:
+        if count > MOST_RECORDS:
+            raise BadInput("agents", f"times domains times moments must be at most {MOST_RECORDS:,}.")
 
     async def ask() -> TrackRecordsTable:
-        pairs = await track_pairs(gateway.database, named, deadline=deadline)
-        if domains is not None:
-            wanted = named if named is not None else sorted({agent for agent, _ in pairs})
-            pairs = [(agent, domain) for agent in wanted for domain in dict.fromkeys(domains)]
-        if len(pairs) * len(moments) > MOST_RECORDS:
-            raise BadInput("agents", f"times domains times moments must be at most {MOST_RECORDS:,}.")
-        found, waiting = await dated_records(
-            gateway.database,
-            [(*pair, moment) for moment in moments for pair in pairs],
-            halflife_years=recall.halflife_years,
-            deadline=deadline,
-        )
-        shown = [(moment, one) for moment, one in found if one.n or one.abstained or by_name]
+        records = await wanted()
+        if len(moments) > 1:
+            bound(len(records))
+        found, waits = [], []
+        for start in range(0, len(records), MOST_RECORDS):
+            page, waiting = await dated_records(
+                gateway.database,
+                records[start : start + MOST_RECORDS],
+                halflife_years=recall.halflife_years,
+                deadline=deadline,
+            )
+            found += page
+            waits += [waiting] if waiting is not None else []
+        whole = unscored or (named is not None and domains is not None)
+        shown = [(moment, one) for moment, one in found if one.n or one.abstained or whole]
         shown.sort(key=lambda one: (one[0].at, one[1].domain, one[1].baseline, one[1].agent))
         items = [DatedTrackRecord(as_of=moment.at, **arms.track_record(one).model_dump()) for moment, one in shown]
         table = TrackRecordsTable(items=items, total=len(items), mode=recall.mode(opening))
-        if waiting is not None and any(waiting <= moment.recorded_until for moment in moments):
+        if waits and any(min(waits) <= moment.recorded_until for moment in moments):
             return table.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
         return table
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from imem.memory import Memory
     from recall.model import TrackRecordsArm, TrackRecordsTable
 
+EVERYBODY_MS = 30_000
+"""How long the track records of all agents may take, in milliseconds."""
+
 T = TypeVar("T")
 
 FAILURE = 1
@@ -232,14 +235,21 @@ def agents(
     clock: OnClock = "known",
     as_json: Json = False,
 ) -> None:
-    """Show what the word of an agent has been worth, by domain; without a name, that of each, baselines last."""
+    """
+    Show what the word of an agent has been worth, by domain; without a name, that of each, baselines last.
+
+    Agents whose claims nothing has settled yet are listed with "no outcomes yet".
+    """
     options = checked_options(as_of, clock)
 
     async def ask(memory: Memory) -> TrackRecordsArm | TrackRecordsTable:
         if agent is not None:
             return await memory.track_record(agent, domain, **options)
         moments, domains = options.get("as_of"), None if domain is None else [domain]
-        return await memory.track_records(None, domains, as_of=None if moments is None else [moments], clock=clock)
+        asked = None if moments is None else [moments]
+        return await memory.track_records(
+            None, domains, as_of=asked, unscored=True, clock=clock, deadline_ms=EVERYBODY_MS
+        )
 
     answer = run_question(ask)
 

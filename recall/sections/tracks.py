@@ -20,6 +20,9 @@ BASELINE_WORTH: Final = 0.55
 NOTHING_WORTH: Final = 0.15
 """Of a record with nothing in it."""
 
+NOT_ENOUGH: Final = "not enough evidence"
+NO_OUTCOMES: Final = "no outcomes yet"
+
 _KINDS: Final = frozenset({"baseline", "ensemble", "human"})
 """Kinds of agents that are told; the others are models."""
 
@@ -34,12 +37,14 @@ class Form:
         reference: against what every skill is, where that stands in the head.
         skill: whether there is any.
         little: whether little evidence is said row by row; where it holds of all, the head says it.
+        nothing: what is said of a record without an outcome.
     """
 
     domain: bool
     reference: str | None
     skill: bool = True
     little: bool = True
+    nothing: str = NOT_ENOUGH
 
 
 LEGEND: Final = (
@@ -80,7 +85,7 @@ def tracks(page: Page) -> Section:
 
 def track_table(items: Sequence[TrackRecordItem]) -> str:
     """Return track records as a table, or nothing when there are none."""
-    form = replace(_form(items), domain=True, reference=None)
+    form = replace(_form(items), domain=True, reference=None, nothing=NO_OUTCOMES)
     return "\n".join([_head(form), *(_row(item, None, form) for item in items)]) if items else ""
 
 
@@ -115,7 +120,7 @@ def _row(item: TrackRecordItem, for_agent: str | None, form: Form) -> str:
         right += f" (and {item.abstained} took no side)"
     cells = [who, *([label(item.domain)] if form.domain else []), f"{item.n} ({item.rows})", right]
     if item.evidence == "none":
-        cells.append("not enough evidence")
+        cells.append(NOT_ENOUGH if item.abstained else form.nothing)
     else:
         little = ", little evidence" if item.evidence == "little" and form.little else ""
         cells.append(f"{share(item.mean)} [{share(item.lower)}, {share(item.upper)}]{little}")

@@ -326,6 +326,38 @@ SELECT DISTINCT t.agent, t.domain FROM track_step AS t
 WHERE %(agents)s::text[] IS NULL OR t.agent = ANY (%(agents)s::text[])
 ORDER BY t.agent, t.domain
 
+-- dated_pairs --
+-- Which agents had a score in which domain as of each moment, by agent and domain; agents, domains: NULL for all. n: which
+-- moment, from 1.
+SELECT w.n, f.agent, f.domain
+FROM (
+    SELECT t.agent, t.domain, min(t.at) AS at FROM track_step AS t
+    WHERE t.clock = %(clock)s
+      AND (%(agents)s::text[] IS NULL OR t.agent = ANY (%(agents)s::text[]))
+      AND (%(domains)s::text[] IS NULL OR t.domain = ANY (%(domains)s::text[]))
+    GROUP BY t.agent, t.domain
+) AS f
+JOIN unnest(%(known_until)s::timestamptz[], %(recorded_until)s::timestamptz[])
+    WITH ORDINALITY AS w (known_until, recorded_until, n) ON f.at <= least(w.known_until, w.recorded_until)
+ORDER BY w.n, f.agent, f.domain
+
+-- claimed_pairs --
+-- Who had made a claim in which domain as of each moment, scored or not; parameters and columns as dated_pairs.
+SELECT w.n, f.agent, f.domain
+FROM unnest(%(known_until)s::timestamptz[], %(recorded_until)s::timestamptz[])
+    WITH ORDINALITY AS w (known_until, recorded_until, n)
+CROSS JOIN LATERAL (
+    SELECT DISTINCT c.agent, c.domain
+    FROM record_history AS y
+    JOIN event AS e ON e.position = y.position
+    CROSS JOIN LATERAL (SELECT e.payload -> 'core' ->> 'agent', e.payload -> 'core' ->> 'domain') AS c (agent, domain)
+    WHERE y.kind = 'Finding' AND y.grp = 'core' AND y.known_at <= w.known_until AND y.recorded_at <= w.recorded_until
+      AND e.payload -> 'core' ->> 'metric' IS NOT NULL
+      AND (%(agents)s::text[] IS NULL OR c.agent = ANY (%(agents)s::text[]))
+      AND (%(domains)s::text[] IS NULL OR c.domain = ANY (%(domains)s::text[]))
+) AS f
+ORDER BY w.n, f.agent, f.domain
+
 -- scores_as_of --
 -- The scores of findings that stand at a moment on a clock.
 SELECT finding_id, vintage, outcome_id, stated, actual, y, abstained, brier, log_score, reference, known_at, recorded_at

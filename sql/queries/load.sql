@@ -16,12 +16,12 @@ TRUNCATE load_missing
 
 -- note_missing --
 -- Notes what the events of the given actors between two positions refer to and nobody has recorded: subjects, what fields
--- of a record name, ends of links, and records of which only late groups were stated. Parameters: actors (array), first,
--- upto (positions), kinds, fields, labels (arrays of one length: of which kind of event which field of the core names a
--- record of which label).
+-- of a record name, findings that turns of debates cite, ends of links, and records of which only late groups were stated.
+-- Parameters: actors (array), first, upto (positions), kinds, fields, labels (arrays of one length: of which kind of event
+-- which field of the core names a record of which label).
 INSERT INTO load_missing (kind, key)
 WITH stated AS (
-    SELECT e.kind, e.record_key, e.payload FROM event AS e
+    SELECT e.position, e.kind, e.record_key, e.payload FROM event AS e
     WHERE e.position BETWEEN %(first)s AND %(upto)s AND e.actor = ANY(%(actors)s)
 ),
 named AS (
@@ -34,6 +34,12 @@ named AS (
             WHEN 'string' THEN jsonb_build_array(s.payload -> 'core' -> r.field)
             ELSE '[]'::jsonb
         END) AS n (key)
+    UNION ALL
+    SELECT 'Finding', c.key
+    FROM stated AS s
+    JOIN debate_turn AS t ON t.debate_id = s.record_key AND t.position = s.position
+    CROSS JOIN LATERAL unnest(t.cites) AS c (key)
+    WHERE s.kind = 'record.Debate'
     UNION ALL
     SELECT payload ->> 'from_label', payload ->> 'from_key' FROM stated WHERE kind LIKE 'link.%%'
     UNION ALL

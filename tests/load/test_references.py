@@ -58,6 +58,24 @@ def test_what_is_referred_to_in_vain_is_said(desk: Desk) -> None:
     )
 
 
+def test_what_turns_of_a_debate_cite_is_looked_for(desk: Desk) -> None:
+    """So is the analysis that a debate belongs to; a finding that is recorded is not missing."""
+    agents = [{"record": "Agent", "known_at": KNOWN, "core": {"name": name}} for name in ("ann", "bob")]
+    core = {
+        "id": "d", "subject_id": "company:MU", "analysis_id": "nowhere", "topic": "t", "challenger_agent": "bob",
+        "challenged_agent": "ann", "participants": ["ann", "bob"], "timestamp": KNOWN,
+    }  # fmt: skip
+    turns = [
+        {"number": 1, "speaker": "ann", "text": "x", "cites": ["f", "gone"]},
+        {"number": 2, "speaker": "bob", "text": "y", "cites": ["gone"]},
+    ]
+    debate = {"record": "Debate", "known_at": KNOWN, "core": core, "turns": turns}
+    path = desk.file("desk.jsonl", [company("MU"), *agents, analysis("a"), finding("f", analysis_id="a"), debate])
+
+    for _ in range(2):  # What is identical refers to it still.
+        assert found(desk.load(path)) == {"Analysis": (1, ["nowhere"]), "Finding": (1, ["gone"])}
+
+
 def test_what_another_file_has_is_there(desk: Desk) -> None:
     """Files of one load, of earlier ones and calls count alike, whatever their order; then nothing is said."""
     agents = [{"record": "Agent", "known_at": KNOWN, "core": {"name": name}} for name in ("ann", "eve")]

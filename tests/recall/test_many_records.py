@@ -10,7 +10,9 @@ import pytest
 from imem.memory import Memory
 from journal.errors import BadInput, PermissionDenied
 from journal.settings import Role
+from recall import single
 from recall.model import TrackRecordItem
+from recall.sections.tracks import track_table
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day
@@ -52,6 +54,40 @@ async def test_all_agents_as_of_a_day(desk: Desk) -> None:
     assert [(one.as_of, one.agent) for one in table.items] == [(late, "agent0"), (late, "agent1")]
     assert [one.agent for one in (await desk.memory.track_records(None, ["up_or_down"], as_of=[early])).items] == []
     assert [one.agent for one in (await desk.memory.track_records()).items] == ["agent0", "agent1"]
+
+
+async def test_what_is_known_later_does_not_count(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound counts what there was at the moments asked for; everybody as of one moment is read in pages."""
+    await known(desk)
+    monkeypatch.setattr(single, "MOST_RECORDS", 1)
+    early, late = datetime.fromisoformat(day(2)), datetime.fromisoformat(day(9))
+
+    assert (await desk.memory.track_records(as_of=[early, early + timedelta(hours=1)])).items == []
+    assert [one.agent for one in (await desk.memory.track_records(as_of=[late])).items] == ["agent0", "agent1"]
+    with pytest.raises(BadInput, match="agents"):
+        await desk.memory.track_records(as_of=[early, late])
+
+
+async def test_agents_without_an_outcome(desk: Desk) -> None:
+    """They are listed when asked for, from the claim on, with an empty record; a remark claims nothing."""
+    await known(desk)
+    await desk.know([facts.finding("f2", 2, subject_id="company:T9"), facts.remark("f8", 1)])
+    moments = [datetime.fromisoformat(day(number)) for number in (0, 1, 3, 9)]
+
+    table = await desk.memory.track_records(as_of=moments, unscored=True)
+
+    assert [(one.as_of, one.agent, one.evidence) for one in table.items] == [
+        *[(moments[1], agent, "none") for agent in ("agent0", "agent1")],
+        *[(moments[2], agent, "none") for agent in ("agent0", "agent1", "agent2")],
+        *[
+            (moments[3], agent, level)
+            for agent, level in (("agent0", "little"), ("agent1", "little"), ("agent2", "none"))
+        ],
+    ]
+    assert '| "agent2" | "up_or_down" | 0 (0) | – | no outcomes yet | – |' in track_table(table.items)
+    only = await desk.memory.track_records(["agent2"], as_of=moments[-1:], unscored=True)
+    assert [one.agent for one in only.items] == ["agent2"]
+    assert (await desk.memory.track_records(None, ["elsewhere"], unscored=True)).items == []
 
 
 async def test_an_agent_reads_its_own_alone(desk: Desk) -> None:

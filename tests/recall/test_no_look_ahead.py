@@ -175,8 +175,9 @@ async def answers(memory: Memory, clock: str, as_of: datetime) -> dict[str, Any]
             weak = {part: arm["reason"] for part, arm in brief.items() if isinstance(arm, dict) and arm.get("reason")}
             assert brief["mode"] == "normal", weak
             del brief["took_ms"], brief["late_ms"], brief["complete_until"]
-    table = await _in_time(memory.track_records, as_of=[as_of], clock=clock)
-    found["track records of all"] = table.model_dump(mode="json")["items"]
+    for name, unscored in (("track records of all", False), ("and of those without an outcome", True)):
+        table = await _in_time(memory.track_records, as_of=[as_of], unscored=unscored, clock=clock)
+        found[name] = table.model_dump(mode="json")["items"]
     return found
 
 

@@ -389,7 +389,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         clock: str = "known",
         deadline_ms: float | None = None,
     ) -> RecordsArm:
-        """Return where sources disagreed about the data of *subject*."""
+        """Return where sources disagreed about the data of *subject*: open ones first, by priority, then the newest."""
         asked = self._asked(as_of, clock, deadline_ms)
         return await single.part(self._recall, RecordsArm, "contradictions", subject, limit=limit, **asked)
 

@@ -237,7 +237,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         clock: str = "known",
         deadline_ms: float | None = None,
     ) -> RecordsArm:
-        """Return where sources disagreed about the data of *subject*."""
+        """Return where sources disagreed about the data of *subject*: open ones first, by priority, then the newest."""
         return self._portal.call(
             self._memory.contradictions(subject, limit=limit, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
         )

@@ -234,11 +234,15 @@ def _claims(row: dict[str, Any]) -> ClaimsSettled:
 
 async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[dict[str, Any]]:
     """Return rows like those of ``company_history`` for *analyses*, as far as record heads tell."""
-    rows = await ask.database.named(
-        "parts_of_analyses", {"analyses": list(analyses), **ask.at.limits}, deadline=ask.deadline
-    )
-    parts: dict[tuple[str, str], list[str]] = {}
     detailed = set(analyses[: ask.limits.detailed])
+    rows, told = await asyncio.gather(
+        ask.database.named("parts_of_analyses", {"analyses": list(analyses), **ask.at.limits}, deadline=ask.deadline),
+        ask.database.named(
+            "voices_of_analyses", {"analyses": sorted(detailed), **ask.at.limits}, deadline=ask.deadline
+        ),
+    )
+    voices = {row["analysis_id"]: row for row in told}
+    parts: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         parts.setdefault((row["analysis_id"], row["kind"]), []).append(row["key"])
     return [
@@ -247,6 +251,8 @@ async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[
             "own": True,
             "analysis": key,
             "performed_by": [],
+            "makers": voices[key]["makers"] if key in voices else [],
+            "baselines": voices[key]["speakers"] if key in voices else [],
             "findings": parts.get((key, "Finding"), []) if key in detailed else [],
             "findings_total": len(parts.get((key, "Finding"), [])),
             "decisions": [{"decision": decision, "outcomes": []} for decision in parts.get((key, "Decision"), [])],
@@ -261,6 +267,7 @@ def _history_refs(rows: Sequence[dict[str, Any]]) -> list[Ref]:
         refs.append(("Analysis", row["analysis"]))
         refs += [("Finding", key) for key in row["findings"]]
         refs += [_performed(agent, row["analysis"]) for agent in row["performed_by"]]
+        refs += [("Agent", agent) for agent in row["baselines"]]
         for taken in row["decisions"]:
             refs.append(("Decision", taken["decision"]))
             refs += [("Outcome", outcome) for outcome in taken["outcomes"]]
@@ -426,23 +433,22 @@ def track_record(one: TrackRecord) -> TrackRecordItem:
 
 
 async def contradictions(ask: Question) -> RecordsArm:
-    """Return where sources disagreed about the subject's data, newest first."""
+    """Return where sources disagreed about the subject's data: open ones first, by priority, then the newest."""
     rows, total = await _found(ask, "contradictions_of_subject", ask.limits.contradictions)
     return await _contradictions(ask, rows, total)
 
 
 async def contradictions_in_journal(ask: Question) -> RecordsArm:
     """Return the same as far as record heads tell."""
-    keys = await _in_journal(ask, "DataContradiction", ask.limits.contradictions)
-    return _less(await _contradictions(ask, [{"contradiction": key} for key in keys], len(keys)))
+    given = {"subject_id": ask.subject_id, "limit": ask.limits.contradictions, **ask.at.limits}
+    rows = await ask.database.named("contradictions_in_journal", given, deadline=ask.deadline)
+    return _less(await _contradictions(ask, rows, rows[0]["total"] if rows else 0))
 
 
 async def _contradictions(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> RecordsArm:
     found = await ask.dated(("DataContradiction", row["contradiction"]) for row in rows)
-    rows = dating.newest(rows, found, "contradiction", "DataContradiction", "timestamp")
-    items = [
-        record(found.records["DataContradiction", row["contradiction"]]) for row in rows[: ask.limits.contradictions]
-    ]
+    rows = dating.contradictions(rows, found, ask.limits.contradictions)
+    items = [record(found.records["DataContradiction", row["contradiction"]]) for row in rows]
     return RecordsArm(items=items, total=max(total, len(items)))
 
 

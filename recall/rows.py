@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from credibility.track_record import BASELINE
 from journal.database import Database
 from journal.deadline import Deadline
 from kg.asof import Answer, AsOf, Ref, dated
@@ -47,17 +48,50 @@ def history(rows: Iterable[Row], answer: Answer, limit: int, findings_limit: int
     return [
         {
             **row,
-            "findings": weightiest(row["findings"], answer)[:findings_limit] if place < detailed else [],
+            "findings": weightiest(row, answer)[:findings_limit] if place < detailed else [],
             "performed_by": row["performed_by"] if place < detailed else [],
         }
         for place, row in enumerate(kept[:limit])
     ]
 
 
-def weightiest(findings: Iterable[str], answer: Answer) -> list[str]:
-    """Return the findings on file, most important first, then by key."""
-    kept = [key for key in findings if ("Finding", key) in answer.records]
-    return sorted(kept, key=lambda key: (-float(answer.records["Finding", key].get("importance", -1.0)), key))
+def weightiest(row: Row, answer: Answer) -> list[str]:
+    """
+    Return the findings on file of a row of ``company_history``, those first that are worth reading first.
+
+    Baselines are last, whoever ran the analysis or took its decisions is first; then the importance counts that was
+    stated, then claims come before remarks. A reader orders those that were chosen further by what is known of who
+    spoke.
+    """
+    makers = set(row["makers"])
+    baselines = {agent for agent in row["baselines"] if _is_baseline(agent, answer)}
+
+    def rank(key: str) -> tuple[bool, bool, float, bool, str]:
+        core = answer.records["Finding", key].core
+        agent, importance = core["agent"], float(core.get("importance", -1.0))
+        return agent in baselines, agent not in makers, -importance, core.get("metric") is None, key
+
+    return sorted((key for key in row["findings"] if ("Finding", key) in answer.records), key=rank)
+
+
+def _is_baseline(agent: str, answer: Answer) -> bool:
+    known = answer.records.get(("Agent", agent))
+    return known is not None and known.groups.get("profile", {}).get("kind") == BASELINE
+
+
+PRIORITIES: Final = ("CRITICAL", "HIGH", "MEDIUM", "LOW")
+"""Priorities of contradictions, the greatest first."""
+
+
+def contradictions(rows: Iterable[Row], answer: Answer, limit: int) -> list[Row]:
+    """Return rows of ``contradictions_of_subject``: open ones before resolved ones, by priority, the newest first."""
+    kept = newest(rows, answer, "contradiction", "DataContradiction", "timestamp")
+
+    def rank(row: Row) -> tuple[bool, int]:
+        known = answer.records["DataContradiction", row["contradiction"]]
+        return "resolution" in known.groups, PRIORITIES.index(known.core["priority"])
+
+    return sorted(kept, key=rank)[:limit]
 
 
 def lessons(rows: Sequence[Row], answer: Answer, limit: int) -> list[Row]:
@@ -86,9 +120,12 @@ def _ways(row: Row, answer: Answer) -> list[str]:
 
 
 def _history_refs(rows: Iterable[Row]) -> list[Ref]:
-    return [
-        ref for row in rows for ref in [("Analysis", row["analysis"]), *(("Finding", key) for key in row["findings"])]
-    ]
+    refs: list[Ref] = []
+    for row in rows:
+        refs.append(("Analysis", row["analysis"]))
+        refs += [("Finding", key) for key in row["findings"]]
+        refs += [("Agent", agent) for agent in row["baselines"]]
+    return refs
 
 
 def _refs(column: str, kind: str) -> Callable[[Iterable[Row]], list[Ref]]:
@@ -108,9 +145,7 @@ _FINISHED: Final[Mapping[str, tuple[Callable[[Iterable[Row]], list[Ref]], _Finis
     ),
     "contradictions_of_subject": (
         _refs("contradiction", "DataContradiction"),
-        lambda rows, answer, given: newest(rows, answer, "contradiction", "DataContradiction", "timestamp")[
-            : given["limit"]
-        ],
+        lambda rows, answer, given: contradictions(rows, answer, given["limit"]),
     ),
     "lessons_of_subject": (
         _refs("lesson", "Lesson"),

@@ -20,7 +20,9 @@
 // parameters: subject_id (string), detailed (int, analyses whose findings are named), findings_limit (int, findings an analysis),
 //   known_until (datetime), recorded_until (datetime), limit (int, analyses)
 // columns: subject (string: subject_id), own (bool: of this subject, not of its series), analysis (string: id),
-//   performed_by (list of agents; by name, 50 at most), findings (list of ids; by importance, then id),
+//   performed_by (list of agents; by name, 50 at most), makers (list of agents: who ran it or took its decisions),
+//   baselines (list of agents of the named findings that are baselines, or may have been: the journal says what they were),
+//   findings (list of ids; baselines last, those of makers first, then by importance, claims before remarks, id),
 //   findings_total (int), decisions (list of {decision: id, outcomes: list of ids}; by id, 20 at most),
 //   total (int, analyses that count)
 // order: own first, then date descending, then id; those corrected since before all
@@ -51,15 +53,32 @@ UNWIND range(0, size(rows) - 1) AS place
 WITH total, place, place < detailed AS detailed, rows[place] AS row
 WITH total, place, detailed, row.subject AS subject, row.a AS a, row.own AS own
 CALL (a, detailed) {
+    RETURN COLLECT {
+        MATCH (agent:Agent)-[p:PERFORMED]->(a)
+        WHERE detailed AND p.known_at <= $given.known_until AND p.recorded_at <= $given.recorded_until
+        RETURN agent.name
+      UNION
+        MATCH (a)-[l:LED_TO]->(d:Decision)<-[m:MADE]-(agent:Agent)
+        WHERE detailed AND l.known_at <= $given.known_until AND l.recorded_at <= $given.recorded_until
+          AND d.known_at <= $given.known_until AND d.recorded_at <= $given.recorded_until
+          AND m.known_at <= $given.known_until AND m.recorded_at <= $given.recorded_until
+        RETURN agent.name
+    } AS makers
+}
+CALL (a, detailed, makers) {
     MATCH (a)-[h:HAS_FINDING]->(f:Finding)
     WHERE h.known_at <= $given.known_until AND h.recorded_at <= $given.recorded_until
       AND f.known_at <= $given.known_until AND f.recorded_at <= $given.recorded_until
-    WITH f, coalesce(f.correction_known_at > $given.known_until OR f.correction_recorded_at > $given.recorded_until, false) AS later
-    ORDER BY coalesce(f.importance, -1.0) DESC, f.id
-    WITH collect({f: f, later: later}) AS rows
-    RETURN size(rows) AS findings_total,
-           CASE WHEN detailed THEN [row IN rows WHERE row.later] + [row IN rows WHERE NOT row.later][..$given.findings_limit]
-                ELSE [] END AS chosen
+    OPTIONAL MATCH (f)<-[:STATED]-(agent:Agent) WHERE detailed
+    WITH f, makers, coalesce(agent.kind = 'baseline', false) AS baseline,
+         coalesce(agent.profile_known_at > $given.known_until OR agent.profile_recorded_at > $given.recorded_until, false) AS described,
+         coalesce(f.correction_known_at > $given.known_until OR f.correction_recorded_at > $given.recorded_until, false) AS corrected
+    ORDER BY baseline, NOT f.agent IN makers, coalesce(f.importance, -1.0) DESC, f.metric IS NULL, f.id
+    WITH collect({f: f, referee: baseline OR described, later: corrected OR described}) AS rows
+    WITH size(rows) AS findings_total,
+         CASE WHEN detailed THEN [row IN rows WHERE row.later] + [row IN rows WHERE NOT row.later][..$given.findings_limit]
+              ELSE [] END AS chosen
+    RETURN findings_total, chosen
 }
 RETURN subject.subject_id AS subject, own, a.id AS analysis,
     COLLECT {
@@ -68,6 +87,8 @@ RETURN subject.subject_id AS subject, own, a.id AS analysis,
         RETURN agent.name
         ORDER BY agent.name LIMIT 50
     } AS performed_by,
+    makers,
+    [one IN chosen WHERE one.referee | one.f.agent] AS baselines,
     [one IN chosen | one.f.id] AS findings,
     findings_total,
     COLLECT {
@@ -164,15 +185,17 @@ RETURN d.id AS debate, d.challenger_agent AS challenger, d.challenged_agent AS c
 ORDER BY place
 
 // contradictions_of_subject //
-// Where sources disagreed about a subject's data, and which value was taken.
+// Where sources disagreed about a subject's data, and which value was taken: those that nobody has resolved first, by priority.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
 // columns: contradiction (string: id), total (int, contradictions that count)
-// order: timestamp descending, then id; those corrected since before all
+// order: open before resolved, then by priority (CRITICAL first), timestamp descending, id; those corrected or resolved since before all
 // as_of: yes
 MATCH (c:DataContradiction {subject_id: $given.subject_id})
 WHERE c.known_at <= $given.known_until AND c.recorded_at <= $given.recorded_until
-WITH c, coalesce(c.correction_known_at > $given.known_until OR c.correction_recorded_at > $given.recorded_until, false) AS unsettled
-ORDER BY c.timestamp DESC, c.id
+WITH c, coalesce(c.correction_known_at > $given.known_until OR c.correction_recorded_at > $given.recorded_until
+    OR c.resolution_known_at > $given.known_until OR c.resolution_recorded_at > $given.recorded_until, false) AS unsettled
+ORDER BY c.resolution_order IS NOT NULL,
+    CASE c.priority WHEN 'CRITICAL' THEN 0 WHEN 'HIGH' THEN 1 WHEN 'MEDIUM' THEN 2 ELSE 3 END, c.timestamp DESC, c.id
 WITH collect({c: c, unsettled: unsettled}) AS rows
 WITH size(rows) AS total, [row IN rows WHERE row.unsettled] + [row IN rows WHERE NOT row.unsettled][..$given.limit] AS rows
 UNWIND range(0, size(rows) - 1) AS place

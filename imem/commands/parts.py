@@ -48,7 +48,7 @@ def history(
 def contradictions(
     subject: Subject, *, as_of: AsOf = None, clock: OnClock = "known", limit: Limit = None, as_json: Json = False
 ) -> None:
-    """List where sources disagreed about a subject's data, newest first, and how that was resolved."""
+    """List where sources disagreed about a subject's data, open ones first, by priority, and how that was resolved."""
     options = checked_options(as_of, clock)
 
     def text(answer: RecordsArm) -> list[str]:

@@ -53,14 +53,39 @@ WHERE h.subject_id = %(subject_id)s AND h.kind = ANY (%(kinds)s::text[]) AND h.g
       AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s)
 ORDER BY h.occurred_at DESC, h.kind, h.key LIMIT %(limit)s
 
+-- contradictions_in_journal --
+-- The contradictions about a subject, as they stood: open ones before resolved ones, by priority, the newest first, and how many there
+-- are: what is asked when the graph is away. Parameters: subject_id, known_until, recorded_until, limit.
+SELECT h.key AS contradiction, count(*) OVER () AS total FROM record_head AS h
+CROSS JOIN LATERAL (
+    SELECT e.payload -> 'core' AS core FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE y.kind = h.kind AND y.key = h.key AND y.grp IN ('core', 'correction')
+      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    ORDER BY y.grp = 'correction' DESC, CASE WHEN y.grp = 'correction' THEN y.order_key END DESC, y.order_key LIMIT 1
+) AS stood
+WHERE h.subject_id = %(subject_id)s AND h.kind = 'DataContradiction' AND h.grp = 'core' AND EXISTS (
+    SELECT 1 FROM record_history AS y WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'core'
+      AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s)
+ORDER BY EXISTS (
+        SELECT 1 FROM record_history AS y WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'resolution'
+          AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s),
+    array_position(ARRAY['CRITICAL', 'HIGH', 'MEDIUM', 'LOW'], stood.core ->> 'priority'),
+    stood.core ->> 'timestamp' COLLATE "C" DESC, h.key COLLATE "C"
+LIMIT %(limit)s
+
 -- speakers_in_journal --
 -- Who made statements about a subject, and in which domain: what is asked when the graph is away; half: of about every other
--- statement, by a hash of its key, so that it is the same one wherever and in whatever order it was loaded.
-SELECT e.payload -> 'core' ->> 'agent' AS agent, e.payload -> 'core' ->> 'domain' AS domain, count(*) AS findings,
-    count(h.metric) AS claims
-FROM record_head AS h JOIN event AS e ON e.position = h.position
+-- statement, by a hash of its key, so that it is the same one wherever and in whatever order it was loaded. Parameters: subject_id,
+-- known_until, recorded_until, limit, half.
+SELECT stood.core ->> 'agent' AS agent, stood.core ->> 'domain' AS domain, count(*) AS findings, count(h.metric) AS claims
+FROM record_head AS h
+CROSS JOIN LATERAL (
+    -- Not the head's own statement, which may be one that was recorded since.
+    SELECT e.payload -> 'core' AS core FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'core' AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    ORDER BY y.order_key LIMIT 1
+) AS stood
 WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
-  AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
   AND (NOT %(half)s::boolean OR get_byte(sha256(convert_to(h.key, 'UTF8')), 0) %% 2 = 0)
 GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(limit)s
 
@@ -138,6 +163,18 @@ SELECT e.analysis_id, split_part(e.kind, '.', 2) AS kind, e.record_key AS key FR
 WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.kind IN ('record.Finding', 'record.Decision')
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+
+-- voices_of_analyses --
+-- Who spoke in each of the given analyses, and who took its decisions, from the journal alone: what is asked when the graph is away.
+SELECT e.analysis_id,
+    coalesce(array_agg(DISTINCT e.payload -> 'core' ->> 'agent') FILTER (WHERE e.kind = 'record.Finding'), '{}') AS speakers,
+    coalesce(array_agg(DISTINCT m.name) FILTER (WHERE m.name IS NOT NULL), '{}') AS makers
+FROM event AS e
+LEFT JOIN LATERAL jsonb_array_elements_text(
+    CASE WHEN e.kind = 'record.Decision' THEN e.payload -> 'core' -> 'agents_involved' END) AS m (name) ON true
+WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.kind IN ('record.Finding', 'record.Decision')
+  AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+GROUP BY e.analysis_id
 
 -- claims_of_analyses --
 -- How the claims of the given analyses turned out, as of a moment on a clock: how many findings made one, how many are
@@ -228,13 +265,26 @@ WHERE coalesce(a.core ->> 'agent_id', a.core ->> 'agent') IS NOT NULL
 -- when the graph is away. Of corrected ones the first statement decides. Parameters: subject_id, known_until,
 -- recorded_until, limit, half (of all, about every other one, by a hash of its key).
 WITH domains AS (
-    SELECT DISTINCT e.payload -> 'core' ->> 'domain' AS domain FROM record_head AS h JOIN event AS e ON e.position = h.position
+    SELECT DISTINCT stood.domain FROM record_head AS h
+    CROSS JOIN LATERAL (
+        SELECT e.payload -> 'core' ->> 'domain' AS domain FROM record_history AS y JOIN event AS e ON e.position = y.position
+        WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'core'
+          AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+        ORDER BY y.order_key LIMIT 1
+    ) AS stood
     WHERE h.subject_id = %(subject_id)s AND h.kind = 'Finding' AND h.grp = 'core'
-      AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
 )
-SELECT h.key, count(*) OVER () AS total FROM record_head AS h JOIN event AS e ON e.position = h.position
-WHERE h.kind = 'Lesson' AND h.grp = 'core' AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
+SELECT h.key, count(*) OVER () AS total FROM record_head AS h
+CROSS JOIN LATERAL (
+    -- Since when it was known; on the recorded clock its first place in the journal counts, which no later statement moves.
+    SELECT y.known_at, y.position, e.payload -> 'core' -> 'affected_domains' AS domains,
+        min(y.position) OVER () AS first_position
+    FROM record_history AS y JOIN event AS e ON e.position = y.position
+    WHERE y.kind = h.kind AND y.key = h.key AND y.grp = 'core' AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s
+    ORDER BY y.order_key LIMIT 1
+) AS stood
+WHERE h.kind = 'Lesson' AND h.grp = 'core'
   AND (NOT %(half)s::boolean OR get_byte(sha256(convert_to(h.key, 'UTF8')), 0) %% 2 = 0)
-  AND EXISTS (SELECT FROM domains AS d WHERE e.payload -> 'core' -> 'affected_domains' ? d.domain)
-ORDER BY CASE WHEN %(recorded_until)s::timestamptz < '9999-01-01' THEN h.position END DESC, e.known_at DESC, h.key
+  AND EXISTS (SELECT FROM domains AS d WHERE stood.domains ? d.domain)
+ORDER BY CASE WHEN %(recorded_until)s::timestamptz < '9999-01-01' THEN stood.first_position END DESC, stood.known_at DESC, h.key
 LIMIT %(limit)s

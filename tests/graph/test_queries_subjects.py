@@ -93,7 +93,8 @@ def test_history_has_the_newest_first_with_all_that_belongs_to_each(micron: neo4
     assert first["subject"] == "company:MU"
     assert first["own"] is True
     assert first["performed_by"] == ["bull"], "keys alone: roles and scores change, and the journal dates them"
-    assert first["findings"] == ["f2", "f1", "f3"], "most important first, then by id"
+    assert first["findings"] == ["f1", "f2", "f3"], "of who ran it first, then by importance, then by id"
+    assert (first["makers"], first["baselines"]) == (["bull"], [])
     assert first["findings_total"] == 3
     assert first["decisions"] == [{"decision": "buy", "outcomes": ["o-review"]}]
     assert second["decisions"] == []
@@ -118,8 +119,18 @@ def test_history_is_bounded_and_says_how_much_there_is(micron: neo4j.Driver) -> 
     (row,) = history(micron, limit=1, findings_limit=1)
     assert (row["analysis"], row["total"]) == ("second", 2)
     _, first = history(micron, findings_limit=1)
-    assert first["findings"] == ["f2"]
+    assert first["findings"] == ["f1"]
     assert first["findings_total"] == 3
+
+
+def test_baselines_are_last_and_an_agent_that_is_described_later_comes_in_addition(micron: neo4j.Driver) -> None:
+    """What it was before, the graph does not know: the journal says so, for whoever may have been one."""
+    described = Agent.Profile(specialization="anything", kind="baseline")
+    Story().late(Agent, "bear", known=at("06-02"), profile=described).write(micron)
+    _, first = history(micron, findings_limit=2)
+    assert (first["findings"], first["baselines"]) == (["f1", "f2"], ["bear"])
+    (first,) = history(micron, day="06-01", findings_limit=1)
+    assert (first["findings"], first["baselines"]) == (["f2", "f3", "f1"], ["bear", "bear"])
 
 
 def test_history_on_the_recorded_clock_hides_what_was_recorded_later(driver: neo4j.Driver) -> None:
@@ -288,6 +299,23 @@ def test_contradictions_of_a_subject_newest_first(driver: neo4j.Driver) -> None:
     assert [(row["contradiction"], row["total"]) for row in rows] == [("c2", 3), ("c3", 3)]
     rows = ask(driver, "contradictions_of_subject", subject_id="company:MU", limit=1, **as_of("06-02"))
     assert [(row["contradiction"], row["total"]) for row in rows] == [("c1", 2), ("c3", 2)]
+
+
+def test_open_contradictions_stand_before_resolved_ones_by_priority(driver: neo4j.Driver) -> None:
+    """One that was resolved later was perhaps open: it comes in addition."""
+    story = Story()
+    for name, day, priority in (("c1", "06-01", "CRITICAL"), ("c2", "06-02", "LOW"), ("c3", "06-03", "HIGH")):
+        story.tell(contradiction(name, day, priority=priority), known=at(day))
+    settled = DataContradiction.Resolution(final_value=1.0, provisional=False, reviewed_at_gate3=False)
+    story.late(DataContradiction, "c3", known=at("06-05"), resolution=settled).write(driver)
+
+    def shown(day: str | None, limit: int) -> list[str]:
+        rows = ask(driver, "contradictions_of_subject", subject_id="company:MU", limit=limit, **as_of(day))
+        return [row["contradiction"] for row in rows]
+
+    assert shown(None, 5) == ["c1", "c2", "c3"]
+    assert shown(None, 1) == ["c1"]
+    assert shown("06-04", 1) == ["c3", "c1"]
 
 
 def lesson(name: str, *domains: str, **more: Any) -> Lesson:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.graph_proofs.world import NEVER, Journal, Line
+from tests.graph_proofs.world import NEVER, Journal, Line, importer
 from tests.lanes.conftest import paper
 from tests.recall import facts
 from tests.recall.facts import day
@@ -22,6 +22,8 @@ ASKED: dict[str, dict[str, Any]] = {
     "parts_of_analyses": {"analyses": ["a0"]},
     "speakers_in_journal": {"subject_id": "company:T0", "half": False, "limit": 50},
     "resolutions_of_debate": {"debate_id": "b0"},
+    "contradictions_in_journal": {"subject_id": "company:T0", "limit": 50},
+    "voices_of_analyses": {"analyses": ["a0"]},
     "lessons_in_journal": {"subject_id": "company:T0", "half": False, "limit": 50},
     "record_values_at": {"kinds": ["Debate"], "keys": ["b0"]},
     "body_of": {"kind": "Analysis", "key": "a0"},
@@ -48,15 +50,22 @@ def body(text: str, at: float) -> Line:
 FIRST: tuple[Line, ...] = (
     facts.company("T0", 0), body("As it was.", 1), facts.finding("f0", 1), facts.decision("d0", 1),
     facts.debate("b0", 1), facts.debate_state("b0", 1), resolution("r0", 1), lesson("l0", 1), facts.identified("p0", 1),
-    {**facts.identified("p1", 1), "from": {"Analysis": "a0"}},
+    {**facts.identified("p1", 1), "from": {"Analysis": "a0"}}, facts.contradiction("c0", 1), lesson("l2", 2),
     *(facts.pattern(key, 0) for key in ("p0", "p1")), facts.pattern_status("p0", 1, "active"),
 )  # fmt: skip
 
 LATER: tuple[Line, ...] = (
     body("As it became.", 6), facts.analysis("a2", 6), facts.finding("f8", 6), facts.finding("f4", 6),
     facts.decision("d4", 6), facts.debate("b2", 6), facts.debate_state("b0", 6), resolution("r1", 6), lesson("l1", 6),
-    facts.pattern_status("p1", 6, "active"),
+    facts.pattern_status("p1", 6, "active"), facts.contradiction("c2", 6),
 )  # fmt: skip
+
+EARLIER: tuple[Line, ...] = (
+    facts.company("T0", -1), facts.analysis("a0", 0), facts.finding("f0", 0), facts.decision("d0", 0),
+    facts.debate("b0", 0), resolution("r0", 0), lesson("l0", 0), lesson("l2", -1), facts.contradiction("c0", 0),
+    facts.pattern("p0", -1), facts.identified("p0", 0),
+)  # fmt: skip
+"""The same records as at first, by somebody who says that they could be known earlier."""
 
 
 async def answers(journal: Journal, **until: datetime) -> dict[str, list[Any]]:
@@ -90,3 +99,23 @@ async def test_what_comes_later_changes_the_answer_of_no_statement(paper: Journa
         assert await answers(paper, **until) == found
     now = await answers(paper)
     assert {name for name, rows in now.items() if rows == before[0][name]} == set()
+
+
+@pytest.mark.spec("GR-10")
+async def test_a_later_statement_that_knew_it_earlier_moves_nothing_that_was_on_file(paper: Journal) -> None:
+    """It is what the record's head names from then on; as recorded by an earlier moment, it is not there."""
+    then = await said(paper, FIRST)
+    before = await answers(paper, recorded_until=then)
+    assert all(before.values())
+    assert [row["key"] for row in before["lessons_in_journal"]] == ["l2", "l0"]
+
+    receipts = await paper.say(*EARLIER, actor=importer("other"))
+    assert not any(receipt.verdict.refused for receipt in receipts), receipts
+    moved = await paper.rows(
+        "SELECT DISTINCT h.kind FROM record_head AS h JOIN event AS e ON e.position = h.position"
+        " WHERE h.grp = 'core' AND e.recorded_at > %s",
+        then,
+    )
+    assert {row["kind"] for row in moved} >= {"Finding", "Lesson", "Analysis", "DataContradiction"}
+
+    assert await answers(paper, recorded_until=then) == before

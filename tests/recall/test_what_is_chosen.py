@@ -1,0 +1,146 @@
+"""What is left out where there is more than fits: never what matters most, on either path and as of any day."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from imem.memory import Memory
+from recall.arms import Limits
+from tests.recall import facts
+from tests.recall.conftest import Desk
+from tests.recall.facts import Line, day
+from tests.recall.test_budget import FAILS, troubled
+
+MANY = 25
+"""More contradictions than a briefing takes by default."""
+
+LIMITS = Limits()
+
+
+def at(number: float) -> datetime:
+    return datetime.fromisoformat(day(number))
+
+
+def contradiction(key: str, on: float, priority: str, known: float | None = None) -> Line:
+    line = facts.contradiction(key, on if known is None else known)
+    return {**line, "core": {**line["core"], "subject_id": "company:T0", "timestamp": day(on), "priority": priority}}
+
+
+def resolved(key: str, known: float) -> Line:
+    resolution = {
+        "resolution_level": "2_credibility",
+        "final_value": 1.0,
+        "provisional": False,
+        "reviewed_at_gate3": False,
+    }
+    return {"record": "DataContradiction", "known_at": day(known), "key": key, "groups": {"resolution": resolution}}
+
+
+@asynccontextmanager
+async def paths(desk: Desk, query: str) -> AsyncIterator[tuple[Memory, Memory]]:
+    """Lend two memories: one asks the graph, of the other one the query fails, so that the journal stands in."""
+    async with troubled(desk, query, FAILS, deadline_ms=2000) as without:
+        yield desk.memory, without
+
+
+async def _disputed(desk: Desk) -> None:
+    low = [contradiction(f"c{nth}", 2 + nth / 10, "LOW") for nth in range(MANY)]
+    await desk.know(
+        [
+            facts.company("T0", 0), contradiction("critical", 1, "CRITICAL"), *low, contradiction("settled", 5, "HIGH"),
+            resolved("settled", 5), contradiction("raised", 1.5, "LOW"),
+            facts.corrected(contradiction("raised", 1.5, "LOW"), 7, priority="HIGH"),
+            contradiction("late", 1.2, "HIGH"), resolved("late", 8),
+        ]
+    )  # fmt: skip
+
+
+async def test_an_open_critical_contradiction_is_never_pushed_out_by_newer_ones(desk: Desk) -> None:
+    """Open before resolved, by priority, then the newest; the number of all is told."""
+    await _disputed(desk)
+    async with paths(desk, "contradictions_of_subject") as memories:
+        for memory in memories:
+            arm = await memory.contradictions("T0")
+            shown = [one.key for one in arm.items]
+            assert shown == ["critical", "raised", *(f"c{MANY - nth}" for nth in range(1, LIMITS.contradictions - 1))]
+            assert arm.total == MANY + 4
+            assert [one.key for one in (await memory.contradictions("T0", limit=1)).items] == ["critical"]
+            assert "CRITICAL 2026-01-02 12:00" in (await memory.brief("T0")).to_markdown()
+    rows = await desk.memory.query("contradictions_of_subject", {"subject_id": "company:T0", "limit": 2})
+    assert [row["contradiction"] for row in rows] == ["critical", "raised"]
+
+
+@pytest.mark.spec("GR-10")
+async def test_what_was_corrected_or_resolved_later_is_judged_by_the_moment(desk: Desk) -> None:
+    """Before the correction it was LOW, before the resolution it was open."""
+    await _disputed(desk)
+    async with paths(desk, "contradictions_of_subject") as memories:
+        for memory in memories:
+            first = [one.key for one in (await memory.contradictions("T0", as_of=at(6), limit=3)).items]
+            assert first == ["critical", "late", f"c{MANY - 1}"]
+            whole = [one.key for one in (await memory.contradictions("T0", as_of=at(6), limit=50)).items]
+            assert whole[-2:] == ["raised", "settled"]
+            after = [one.key for one in (await memory.contradictions("T0", as_of=at(7), limit=3)).items]
+            assert after == ["critical", "raised", "late"]
+
+
+FINDINGS = 45
+BASELINES = tuple(f"baseline{nth}" for nth in range(3))
+
+
+def _finding(key: str, agent: str, **core: Any) -> Line:
+    line = facts.remark(key, 1)
+    told = {name: value for name, value in line["core"].items() if name != "importance"}
+    named = {"id": key, "analysis_id": "a0", "subject_id": "company:T0", "agent": agent}
+    return {**line, "core": {**told, **named, **core}}
+
+
+async def _spoken(desk: Desk) -> None:
+    """Forty-five findings without importance: baselines are first by id, who decides and who ran it last."""
+    decided = facts.decision("d0", 2)
+    await desk.know(
+        [
+            facts.company("T0", 0), facts.analysis("a0", 1),
+            *(facts.agent(agent, 1, "baseline") for agent in BASELINES),
+            *(_finding(f"a-{agent}", agent) for agent in BASELINES),
+            *(_finding(f"f{nth:02}", f"agent{nth:02}") for nth in range(FINDINGS - 5)),
+            _finding("y", "runs"), _finding("z", "decides"), facts.agent("agent07", 6, "baseline"),
+            {**decided, "core": {**decided["core"], "agents_involved": ["decides"]}},
+            {"link": "PERFORMED", "known_at": day(1), "from": {"Agent": "runs"}, "to": {"Analysis": "a0"}},
+        ]
+    )  # fmt: skip
+
+
+async def test_of_too_many_findings_the_decision_makers_stay_and_baselines_go(desk: Desk) -> None:
+    await _spoken(desk)
+    others = [f"f{nth:02}" for nth in range(FINDINGS - 5)]
+    described = [key for key in others if key != "f07"]
+    async with paths(desk, "company_history") as (exact, journal):
+        for as_of, among in ((None, described), (at(7), described), (at(5), others)):
+            (item,) = (await exact.history("T0", as_of=as_of)).items
+            shown = {one.finding.key for one in item.findings}
+            assert shown == {"y", "z", *among[: LIMITS.findings - 2]}
+            assert item.findings_total == FINDINGS
+            (item,) = (await journal.history("T0", as_of=as_of)).items
+            shown = {one.finding.key for one in item.findings}
+            assert shown == ({"z", *[*among, "y"][: LIMITS.findings - 1]})
+        few = (await exact.brief("T0", limits=Limits(findings=2))).history.items[0]
+        assert {one.finding.key for one in few.findings} == {"y", "z"}
+        told = (await exact.brief("T0")).to_markdown()
+    assert "decides" in told
+    assert "baseline" not in told.partition("## Track records")[0].replace("baselines", "")
+
+
+async def test_of_a_query_the_findings_are_chosen_alike(desk: Desk) -> None:
+    """What the query names by itself, as of a day before an agent was described as a baseline and after it."""
+    await _spoken(desk)
+    given = {"subject_id": "company:T0", "limit": 5, "findings_limit": 10, "detailed": 1}
+    for as_of, eighth in ((None, "f08"), (at(5), "f07")):
+        (row,) = await desk.memory.query("company_history", given, as_of=as_of)
+        assert row["findings"] == ["y", "z", *(f"f{nth:02}" for nth in range(7)), eighth]
+        assert sorted(row["makers"]) == ["decides", "runs"]

@@ -20,7 +20,7 @@ from cachetools import LRUCache
 from journal.connection import Connection, Row
 from kg.asof import END_OF_TIME
 from kg.embedding import do, rows
-from kg.similarity import CANDIDATES, RULES, Features, Neighbour, ranked, reranked, score
+from kg.similarity import CANDIDATES, RULES, TIES, Features, Neighbour, asks, comparable, ranked, reranked, score
 
 EVERYTHING: Final = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
 """The limits of a comparison that hides nothing: what is stored answers for the present alone."""
@@ -71,6 +71,7 @@ def features_of(row: Row, active: frozenset[str]) -> Features:
         row["size"],
         frozenset(row["metrics"]),
         frozenset(row["patterns"]) & active,
+        asks(row["question"], row["series_id"]),
     )
 
 
@@ -101,7 +102,7 @@ Distances = dict[str, dict[str, float]]
 
 async def nearest(conn: Connection, model: int, keys: Sequence[str]) -> Distances:
     """Return, of each of *keys*, the nearest by the index with their distances."""
-    given = {"model": model, "keys": list(keys), "limit": CANDIDATES, **EVERYTHING}
+    given = {"model": model, "keys": list(keys), "limit": CANDIDATES, "ties": TIES, **EVERYTHING}
     found: Distances = {key: {} for key in keys}
     for row in await rows(conn, "nearest", given):
         found[row["key"]][row["candidate"]] = row["distance"]
@@ -143,15 +144,11 @@ def _offer(lists: Lists, other: str, key: str, distance: float | None, features:
     """Give *key* its place in the list of *other*; return whether it fell back there, or out."""
     standing = next((one.score for one in lists[other] if one.key == key), None)
     rest = [one for one in lists[other] if one.key != key]
-    if distance is not None and _may(features[other], features[key]):
+    if distance is not None and comparable(features[other], features[key]):
         rest.append(Neighbour(score(1.0 - distance, features[other], features[key]), key))
     lists[other] = ranked(rest)
     now = next((one.score for one in lists[other] if one.key == key), 0.0)
     return standing is not None and now < standing
-
-
-def _may(one: Features, other: Features) -> bool:
-    return one.subject_id is None or one.subject_id != other.subject_id
 
 
 async def _lists(conn: Connection, build: Build, keys: Iterable[str]) -> Lists:

@@ -30,7 +30,7 @@ from kg.embedders import Embedder
 from kg.embedding import Model, do, embed, model_of, models, patient, rows
 from kg.neighbours import Build, Known, place
 from kg.project import Event
-from kg.similarity import RULES
+from kg.similarity import RULES, hashed, words_of
 
 log = structlog.get_logger()
 
@@ -39,6 +39,9 @@ DUE_ROWS: Final = 400
 
 PAGE: Final = 40
 """Analyses in one transaction: some 0.2 s of work, for which nobody else can change neighbours."""
+
+NOTED: Final = 1_000
+"""Questions noted in one statement."""
 
 EMBEDDED: Final = 128
 """Analyses whose vectors are made in one go."""
@@ -56,8 +59,8 @@ REBUILD_REST: Final = 3.0
 PROFILED: Final = "record.Company"
 """The kind of event that says what sector and size a company is of."""
 
-ASKED: Final = "record.Market"
-"""The kind of event that says what a market asks."""
+ASKED: Final = frozenset({"record.Market", "correct.Market"})
+"""The kinds of events that say what a market asks."""
 
 
 class Busy(PostgresUnavailable):
@@ -191,6 +194,7 @@ async def _update_page(database: Database, embedder: Embedder, model: Model) -> 
     keys = list(dict.fromkeys(row["key"] for row in due))[:PAGE]
     done = [row for row in due if row["key"] in set(keys)]
     made = await embed(database, embedder, model, keys)
+    await note_questions(database, keys)
     # Read for this page alone: what is due says that something of it has changed.
     known = Known()
     changed: set[str] = set()
@@ -201,6 +205,30 @@ async def _update_page(database: Database, embedder: Embedder, model: Model) -> 
         parameters = {"positions": [row["position"] for row in done], "keys": [row["key"] for row in done]}
         await do(conn, "similarity_done", parameters)
     return Updated(len(keys), made, len(changed), more=len(due) == DUE_ROWS)
+
+
+async def note_questions(database: Database, keys: Sequence[str] | None = None) -> None:
+    """
+    Note by what questions are known again: of the markets of the given analyses, or of all.
+
+    Raises:
+        PostgresUnavailable: not all are noted; retryable.
+    """
+    while True:
+        given = {"keys": None if keys is None else sorted(set(keys)), "limit": NOTED}
+        found = await database.named("questions_to_note", given, deadline=patient())
+        if found:
+            await database.do(
+                "note_questions",
+                {
+                    "positions": [row["position"] for row in found],
+                    "words": [hashed(words_of(row["question"])) for row in found],
+                    "series": [None if row["series_id"] is None else hashed(row["series_id"]) for row in found],
+                },
+                deadline=patient(),
+            )
+        if len(found) < NOTED:
+            return
 
 
 async def live_builds(conn: Connection) -> list[Build]:
@@ -229,12 +257,12 @@ async def resubjected(database: Database, events: Sequence[Event]) -> None:
     Have the analyses compared anew of whose subjects *events* say what they are compared by.
 
     That is a company that they put into another sector, or give another size, and a market whose question is stated
-    after analyses of it. The journal cannot say so itself without looking at every statement of a subject; the applier
-    does, which tells of each event at least once. What is lost with a Postgres that is away, the weekly building makes
-    good for companies.
+    or corrected after analyses of it. The journal cannot say so itself without looking at every statement of a subject;
+    the applier does, which tells of each event at least once. What is lost with a Postgres that is away, the weekly
+    building makes good for companies.
     """
     profiles = [one.position for one in events if one.kind == PROFILED and "profile" in one.payload.get("groups", {})]
-    questions = [one.position for one in events if one.kind == ASKED and "core" in one.payload]
+    questions = [one.position for one in events if one.kind in ASKED and "core" in one.payload]
     for name, positions in (("due_of_profiles", profiles), ("due_of_markets", questions)):
         if not positions:
             continue
@@ -266,6 +294,7 @@ async def _rebuild(database: Database, embedder: Embedder, pace: Pace) -> Update
     total = Updated(vectors=await embed_missing(database, embedder, model, pace=pace))
     if pace.over():
         return total + Updated(more=True)
+    await note_questions(database)
     try:
         build = await _begun(database, model)
         known = Known()

@@ -5,6 +5,9 @@ The nearness of the texts decides most; what the analyses are about decides the 
 weight of the others is shared out, so that an institution that notes no sizes is not punished for it. The score of two
 is the same from either side.
 
+Two on one subject, or on the same question, are history and not alike: the same words with other numbers are one
+question at another time or horizon, and so are the questions of one series.
+
 ============  ======  ==========================================================================
 part          weight  what it is
 ============  ======  ==========================================================================
@@ -18,6 +21,8 @@ patterns      0.10    active patterns seen in both, as a share of those seen in 
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -25,7 +30,7 @@ from typing import Final, NamedTuple
 
 from kg.enums import SizeClass
 
-RULES: Final = "1"
+RULES: Final = "2"
 """Version of what is said above; scores of two versions are never mixed."""
 
 WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
@@ -35,11 +40,16 @@ WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
 CANDIDATES: Final = 50
 """How many of the nearest by text are looked at."""
 
+TIES: Final = 500
+"""How many are looked at where many are as near as the last of them: texts that say the same."""
+
 NEIGHBOURS: Final = 10
 """How many of them are kept."""
 
 SERVED: Final = 0.8
 """Score from which on a neighbour is shown, where the question does not say."""
+
+_NO_WORDS: Final = re.compile(r"[\W\d_]+")
 
 _SIZES: Final = {size.value: place for place, size in enumerate(SizeClass)}
 
@@ -56,6 +66,7 @@ class Features:
         size: of the company, a word of :class:`kg.enums.SizeClass`.
         metrics: about which it makes claims.
         patterns: active ones that it identified.
+        asks: by what its question is known again, of an analysis of a market.
     """
 
     key: str
@@ -64,6 +75,7 @@ class Features:
     size: str | None = None
     metrics: frozenset[str] = field(default_factory=frozenset)
     patterns: frozenset[str] = field(default_factory=frozenset)
+    asks: frozenset[str] = field(default_factory=frozenset)
 
 
 class Neighbour(NamedTuple):
@@ -71,6 +83,33 @@ class Neighbour(NamedTuple):
 
     score: float
     key: str
+
+
+def asks(question: str | None, series_id: str | None) -> frozenset[str]:
+    """Return by what a question is known again: its words without numbers, and its series."""
+    found = set()
+    if question is not None:
+        found.add(f"asks {words_of(question)}")
+    if series_id is not None:
+        found.add(f"series {series_id}")
+    return frozenset(found)
+
+
+def words_of(question: str) -> str:
+    """Return the words of a question without numbers, in small letters."""
+    return " ".join(_NO_WORDS.sub(" ", question.lower()).split())
+
+
+def hashed(text: str) -> int:
+    """Return a number of 64 bits, with its sign, for a text."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), signed=True)
+
+
+def comparable(one: Features, other: Features) -> bool:
+    """Return whether the two are on different subjects, and on different questions."""
+    if one.subject_id is not None and one.subject_id == other.subject_id:
+        return False
+    return one.asks.isdisjoint(other.asks)
 
 
 def score(cosine: float, one: Features, other: Features) -> float:
@@ -111,12 +150,12 @@ def reranked(
     """
     Return the best of the candidates, which are given as key and distance by text (1 minus cosine).
 
-    Who is on the same subject, or of whom nothing is known, is left out.
+    Who is on the same subject or question, or of whom nothing is known, is left out.
     """
     found = []
     for key, distance in candidates:
         other = features.get(key)
-        if other is None or key == own.key or (own.subject_id is not None and other.subject_id == own.subject_id):
+        if other is None or key == own.key or not comparable(own, other):
             continue
         found.append(Neighbour(score(1.0 - distance, own, other), key))
     return ranked(found, most)

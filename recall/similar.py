@@ -10,7 +10,6 @@ many does the index help, which looks at part of them; the answer then says so.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,7 +17,7 @@ from typing import Final
 from kg.asof import Clock, Dated, active_among
 from kg.catalog import subject_ref
 from kg.neighbours import features_of, model_version
-from kg.similarity import CANDIDATES, NEIGHBOURS, SERVED, reranked
+from kg.similarity import CANDIDATES, NEIGHBOURS, SERVED, TIES, asks, reranked
 from recall.arms import Question, claims_settled, record
 from recall.model import Completeness, Quality, SimilarArm, SimilarItem, TakenDecision
 
@@ -32,7 +31,6 @@ FRESH_S: Final = 60.0
 """How long a new analysis may take until it is found, in seconds."""
 
 _MARKET: Final = "market:"
-_NUMBERS: Final = re.compile(r"[\W\d_]+")
 
 COUNTED: Final = 10_000
 """Statements that wait to be compared are counted up to here."""
@@ -130,7 +128,7 @@ async def _stored(ask: Question, keys: Sequence[str] | None, newest: int, min_sc
 async def _searched(ask: Question, keys: Sequence[str] | None, newest: int, min_score: float) -> _Looked:
     given = {
         "keys": keys, "subject_id": ask.subject_id, "newest": newest, "most": MOST_EXACT, "limit": CANDIDATES,
-        "recorded": ask.at.clock is Clock.RECORDED, **ask.at.limits,
+        "ties": TIES, "recorded": ask.at.clock is Clock.RECORDED, **ask.at.limits,
     }  # fmt: skip
     rows = await ask.database.named("similar_as_of", given, deadline=ask.deadline)
     own = list(dict.fromkeys(row["key"] for row in rows))
@@ -140,7 +138,7 @@ async def _searched(ask: Question, keys: Sequence[str] | None, newest: int, min_
         return _Looked(own, reason="no analysis was compared yet")
     space, reason = rows[0], None
     if space["known"] > MOST_EXACT:
-        near = {"model": space["model"], "keys": own, "limit": CANDIDATES, **ask.at.limits}
+        near = {"model": space["model"], "keys": own, "limit": CANDIDATES, "ties": TIES, **ask.at.limits}
         rows = await ask.database.named("nearest", near, deadline=ask.deadline)
         reason = f"more than {MOST_EXACT:,} analyses were known: the nearest were looked for by an index"
     candidates: dict[str, list[tuple[str, float]]] = {key: [] for key in own}
@@ -207,9 +205,9 @@ async def _items(ask: Question, found: Sequence[_Found]) -> tuple[list[SimilarIt
 
 async def _of_other_questions(ask: Question, alike: list[tuple[_Found, Dated]]) -> list[tuple[_Found, Dated]]:
     """
-    Return those whose question is another one than the subject's.
+    Return those whose question is another one than the subject's, by what it says now or said then.
 
-    The same words with other numbers are one question at another time or horizon, and its series is its history.
+    The index knows what questions said when it last looked (kg.similarity.comparable); one may have been corrected.
     """
     subjects = {str(analysis.core["subject_id"]) for _, analysis in alike} | {ask.subject_id}
     refs = {subject_id: subject_ref(subject_id) for subject_id in subjects if subject_id.startswith(_MARKET)}
@@ -225,12 +223,10 @@ async def _of_other_questions(ask: Question, alike: list[tuple[_Found, Dated]]) 
 
 
 def _asks(market: Dated | None) -> frozenset[str]:
-    """Return by what a question is known again: its words without numbers, and its series."""
+    """Return by what a question is known again."""
     if market is None:
         return frozenset()
-    series = market.get("series_id")
-    words = " ".join(_NUMBERS.sub(" ", str(market.core["question"]).lower()).split())
-    return frozenset({f"asks {words}", *([f"series {series}"] if series is not None else ())})
+    return asks(market.core["question"], market.get("series_id"))
 
 
 async def _decided(ask: Question, analyses: Sequence[str]) -> dict[str, list[TakenDecision]]:

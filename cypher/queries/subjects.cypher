@@ -299,7 +299,8 @@ ORDER BY rank, a.id
 // order: score descending, then subject_id
 // as_of: no (a name gives nothing away but itself)
 WITH $given.search AS search WHERE search <> ''
-CALL db.index.fulltext.queryNodes('subject_names', search, {limit: 200}) YIELD node, score
+// The index gives those of one score in the order in which they were stored: all of them are sorted, not the first few.
+CALL db.index.fulltext.queryNodes('subject_names', search, {limit: 5000}) YIELD node, score
 RETURN node.subject_id AS subject_id, coalesce(node.name, node.question) AS name, score
 ORDER BY score DESC, subject_id
 LIMIT $given.limit

@@ -55,7 +55,7 @@ SETTLING: Final = frozenset(
 COMPARING: Final = frozenset(
     {
         *("record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern"),
-        *(PROFILED, ASKED),
+        *(PROFILED, *ASKED),
     },
 )
 """Events after which there may be something to compare."""

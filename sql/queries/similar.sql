@@ -153,16 +153,34 @@ LEFT JOIN similarity_build AS b ON b.state = 'current'
 LEFT JOIN embedding_model AS m ON m.model = b.model
 
 -- nearest --
--- Of each of the given analyses, those on other subjects that are nearest by the index, as far as they were known.
+-- Of each of the given analyses, those on other subjects and of other questions that are nearest by the index, as far as they were
+-- known, with those that are as near as the last. Parameters: model, keys, limit, ties (most with these), known_until, recorded_until.
 SELECT key, candidate, distance
-FROM imem_nearest_v1(%(model)s::smallint, %(keys)s::text[], %(limit)s, %(known_until)s, %(recorded_until)s)
+FROM imem_nearest_v2(%(model)s::smallint, %(keys)s::text[], %(limit)s, %(ties)s, %(known_until)s, %(recorded_until)s)
+
+-- questions_to_note --
+-- Statements and corrections of questions that are not noted yet, of the markets of the given analyses or of all. Parameters: keys
+-- (NULL: all), limit.
+SELECT y.position, e.payload -> 'core' ->> 'question' AS question, e.payload -> 'core' ->> 'series_id' AS series_id
+FROM record_history AS y JOIN event AS e ON e.position = y.position
+WHERE y.kind = 'Market' AND y.grp IN ('core', 'correction') AND e.payload -> 'core' ->> 'question' IS NOT NULL
+  AND (%(keys)s::text[] IS NULL OR y.key IN (
+      SELECT substr(h.subject_id, length('market:') + 1) FROM record_head AS h
+      WHERE h.kind = 'Analysis' AND h.key = ANY (%(keys)s::text[]) AND h.grp = 'core' AND h.subject_id LIKE 'market:%%'))
+  AND NOT EXISTS (SELECT FROM market_question AS q WHERE q.subject_id = 'market:' || y.key AND q.position = y.position)
+ORDER BY y.position LIMIT %(limit)s
+
+-- note_questions --
+-- Notes by what questions are known again; see kg.similarity.asks. Parameters: positions (of statements), words, series (hashes).
+SELECT imem_note_questions_v1(%(positions)s::bigint[], %(words)s::bigint[], %(series)s::bigint[])
 
 -- similar_as_of --
--- Those on other subjects that are nearest to the newest analyses of a subject, or to given ones, of at most three, as of a moment. A
--- row for each pair; of one that is near to none a row without. Every vector that stood then is looked at, so that none known later moves
+-- Those on other subjects and of other questions that are nearest to the newest analyses of a subject, or to given ones of one subject, of
+-- at most three, as of a moment, with those that are as near as the last. A row for each pair; of one that is near to none a row
+-- without. Every vector that stood then is looked at, so that none known later moves
 -- another; once for all three, since reading it takes longer than comparing it. Where very many were known there are no pairs.
 -- Parameters: keys (NULL: the newest of subject_id), subject_id, newest (how many), recorded (whether what was on file by then counts
--- alone), most (vectors to look at), limit, known_until, recorded_until.
+-- alone), most (vectors to look at), limit, ties (most with these), known_until, recorded_until.
 WITH space AS MATERIALIZED (
     SELECT m.model, m.model_id, m.dimension, CASE
     -- By far not as many: nobody has to count. An estimate that is too old costs time, and leaves nothing out.
@@ -202,6 +220,10 @@ asked AS MATERIALIZED (
       AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
       AND (e.sole OR (e.key, e.position, e.question) IN (SELECT v.key, v.position, v.question FROM several AS v))
 ),
+same AS MATERIALIZED (
+    SELECT s.subject_id FROM (SELECT DISTINCT a.subject_id FROM asked AS a) AS o
+    CROSS JOIN LATERAL imem_same_question_v1(o.subject_id, %(known_until)s, %(recorded_until)s) AS s (subject_id)
+),
 compared AS MATERIALIZED (
     SELECT e.key, e.subject_id, e.vector <=> (SELECT a.vector FROM asked AS a WHERE a.n = 1) AS first,
         e.vector <=> (SELECT a.vector FROM asked AS a WHERE a.n = 2) AS second,
@@ -210,13 +232,17 @@ compared AS MATERIALIZED (
     WHERE (SELECT s.known <= %(most)s FROM space AS s) AND e.model = (SELECT s.model FROM space AS s) AND e.kind = 'Analysis'
       AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
       AND (e.sole OR (e.key, e.position, e.question) IN (SELECT v.key, v.position, v.question FROM several AS v))
+      AND (e.subject_id IN (SELECT s.subject_id FROM same AS s)) IS NOT TRUE
 ),
 near AS MATERIALIZED (
     SELECT a.key, n.candidate, n.distance FROM asked AS a
     CROSS JOIN LATERAL (
-        SELECT c.key AS candidate, CASE a.n WHEN 1 THEN c.first WHEN 2 THEN c.second WHEN 3 THEN c.third END AS distance FROM compared AS c
-        WHERE c.subject_id IS DISTINCT FROM a.subject_id
-        ORDER BY distance, c.key LIMIT %(limit)s
+        SELECT t.candidate, t.distance FROM (
+            SELECT c.key AS candidate, CASE a.n WHEN 1 THEN c.first WHEN 2 THEN c.second WHEN 3 THEN c.third END AS distance
+            FROM compared AS c WHERE c.subject_id IS DISTINCT FROM a.subject_id
+            ORDER BY distance FETCH FIRST (%(limit)s) ROWS WITH TIES
+        ) AS t
+        ORDER BY t.distance, t.candidate LIMIT %(ties)s
     ) AS n
 )
 SELECT s.model, s.model_id, s.dimension, s.known, o.key, n.candidate, n.distance
@@ -232,7 +258,7 @@ JOIN embedding AS b ON b.model = %(model)s::smallint AND b.kind = 'Analysis' AND
 
 -- similar_features --
 -- What analyses are compared by beside their text, as of a moment.
-SELECT w.key, c.subject_id, coalesce(p.sector, m.sector) AS sector, p.size_class AS size,
+SELECT w.key, c.subject_id, coalesce(p.sector, m.sector) AS sector, p.size_class AS size, m.question, m.series_id,
     ARRAY(
         SELECT DISTINCT f.payload -> 'core' ->> 'metric' FROM event AS f
         WHERE f.analysis_id = w.key AND f.kind = 'record.Finding' AND f.payload -> 'core' ->> 'metric' IS NOT NULL
@@ -253,7 +279,8 @@ LEFT JOIN LATERAL (
     ORDER BY y.order_key DESC LIMIT 1
 ) AS p ON true
 LEFT JOIN LATERAL (
-    SELECT e.payload -> 'core' ->> 'sector' AS sector
+    SELECT e.payload -> 'core' ->> 'sector' AS sector, e.payload -> 'core' ->> 'question' AS question,
+        e.payload -> 'core' ->> 'series_id' AS series_id
     FROM record_history AS y JOIN event AS e ON e.position = y.position
     WHERE c.subject_id LIKE 'market:%%' AND y.kind = 'Market' AND y.key = substr(c.subject_id, length('market:') + 1)
       AND y.grp IN ('core', 'correction') AND y.known_at <= %(known_until)s AND y.recorded_at <= %(recorded_until)s

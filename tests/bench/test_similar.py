@@ -123,11 +123,19 @@ async def test_lookup(compared: Compared, table: Table) -> None:
 
     def nearest(name: str, limit: int) -> Callable[[str], Awaitable[Any]]:
         return lambda key: compared.database.named(
-            name, {"model": model["model"], "keys": [key], "limit": limit, **NOW}, deadline=NEVER
+            name, {"model": model["model"], "keys": [key], "limit": limit, "ties": limit, **NOW}, deadline=NEVER
         )
 
     async def exactly(key: str, limit: int) -> list[dict[str, Any]]:
-        given = {"keys": [key], "subject_id": "", "newest": 1, "recorded": False, "most": MOST_EXACT, "limit": limit}
+        given = {
+            "keys": [key],
+            "subject_id": "",
+            "newest": 1,
+            "recorded": False,
+            "most": MOST_EXACT,
+            "limit": limit,
+            "ties": limit,
+        }
         return await compared.database.named("similar_as_of", {**given, **NOW}, deadline=NEVER)
 
     bare = await timed(

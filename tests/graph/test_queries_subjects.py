@@ -466,6 +466,16 @@ def test_nearest_names_forgive_misspelling(names: neo4j.Driver, typed: str, best
     assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
 
 
+def test_of_very_many_equal_names_the_first_by_id_are_chosen(driver: neo4j.Driver) -> None:
+    """Whatever the order in which they were stored: the last stored are the first by id."""
+    story = Story()
+    for nth in reversed(range(600)):
+        story.tell(Company(ticker=f"Z{nth:03}", profile=Company.Profile(name="Equal Holding")))
+    story.write(driver)
+    rows = ask(driver, "nearest_names", search=names_search("Equal Holding"), limit=3)
+    assert [row["subject_id"] for row in rows] == ["company:Z000", "company:Z001", "company:Z002"]
+
+
 def test_nearest_names_say_the_name_and_put_the_exact_one_first(names: neo4j.Driver) -> None:
     row, *_ = ask(names, "nearest_names", search=names_search("microsoft"), limit=3)
     assert (row["subject_id"], row["name"]) == ("company:MSFT", "Microsoft")

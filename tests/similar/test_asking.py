@@ -71,7 +71,7 @@ async def test_neighbours_with_what_was_decided(house: House, memory: Memory) ->
     assert by_subject.quality is Quality.EXACT
     assert set(keys(by_subject)) == {"b1", "c1"}
     assert by_subject.model_dump() == by_analysis.model_dump()
-    assert by_subject.model_version == "directions/64/1"
+    assert by_subject.model_version == "directions/64/2"
     found = {item.analysis.key: item for item in by_subject.items}
     assert [one.decision.key for one in found["b1"].decisions] == ["b1/decision"]
     assert (found["b1"].subject_id, found["b1"].like) == ("company:B", "a1")
@@ -107,6 +107,64 @@ async def test_the_same_question_at_another_time_is_not_similar(house: House, me
         # The words of the others' question lead the test's vectors elsewhere: whatever the score.
         arm = await memory.similar("market:tx-1", as_of=moment, min_score=0.0)
         assert (keys(arm), arm.total) == (["newer", "older"], 2)
+
+
+async def tell(house: House, *lines: dict[str, Any]) -> None:
+    """State facts, and do what the applier does with them."""
+    await house.apply(await house.say(*lines))
+    await apply(house)
+
+
+SERIES = 60
+"""More questions of one series than candidates are looked at, and far more than neighbours are kept."""
+
+
+async def test_a_long_series_has_neighbours_of_other_questions(house: House, memory: Memory) -> None:
+    """Its own questions are all nearer by text, and not alike; they take no place, now or as of a day."""
+    states = {"tx": "Texas", "ca": "California", "ny": "New York"}
+    many = {"tx": SERIES, "ca": 3, "ny": 3}
+    lines = [
+        line
+        for state, name in states.items()
+        for nth in range(many[state])
+        for line in (
+            market(f"{state}-{nth}", f"Will flu rise in {name} within week {nth} of 2025?", state if nth % 2 else None),
+            analysis(f"{state}{nth:02}", f"market:{state}-{nth}", "near flu", day(1)),
+        )
+    ]
+    await tell(house, *lines)
+    await house.update()
+    others = {f"{state}{nth:02}" for state in ("ca", "ny") for nth in range(3)}
+    lists = await house.lists()
+    assert all({key for key, _ in lists[f"tx{nth:02}"]} <= others for nth in range(SERIES))
+    assert {key[:2] for key, _ in lists["ca00"]} <= {"tx", "ny"}
+    arm = await memory.similar("market:tx-5", min_score=0.0)
+    assert arm.total == len(arm.items) > 0
+    assert set(keys(arm)) <= others
+
+    # Who was placed before them is looked at once more when the index is built anew.
+    await house.rebuild()
+    assert all(
+        {key for key, _ in near} == others for key, near in (await house.lists()).items() if key.startswith("tx")
+    )
+    for moment in (None, day(4)):
+        arm = await memory.similar("market:tx-5", as_of=moment, min_score=0.0, limit=10)
+        assert (set(keys(arm)), arm.total) == (others, len(others))
+
+
+async def test_a_question_whose_words_are_corrected_is_compared_as_what_it_asks(house: House, memory: Memory) -> None:
+    """What it asked before is that question's history all the same: neither is a neighbour of the other."""
+    first, second = market("q1", "Will it rain in week 1?"), market("q2", "Will it snow in week 2?")
+    lines = (analysis("one", "market:q1", "near rain", day(1)), analysis("two", "market:q2", "near rain", day(1)))
+    await tell(house, first, second, *lines)
+    await house.update()
+    lists = await house.lists()
+    assert {key: [one for one, _ in near] for key, near in lists.items()} == {"one": ["two"], "two": ["one"]}
+    await tell(house, corrected(second, day(3), question="Will it rain in week 2?"))
+    await house.update()
+    assert await house.lists() == {}
+    assert keys(await memory.similar("market:q1", as_of=day(2), min_score=0.0)) == ["two"]
+    assert keys(await memory.similar("market:q1", as_of=day(4), min_score=0.0)) == []
 
 
 async def test_briefings_show_them(house: House, memory: Memory) -> None:

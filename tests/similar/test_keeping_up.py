@@ -38,7 +38,7 @@ async def shown(house: House) -> list[float | None]:
 
 async def test_what_waits_too_long_and_another_model_are_found(house: House, light_stack: Any) -> None:
     settings: Settings = light_stack.settings
-    here = f"{Local().model_id}/{LOCAL_DIMENSION}/1"
+    here = f"{Local().model_id}/{LOCAL_DIMENSION}/2"
     assert said(house, settings) == [(Level.FINE, f"analyses are compared by {here}")]
     house.embedder = Directions(Local().model_id, LOCAL_DIMENSION)
     await house.say(analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"))
@@ -60,6 +60,6 @@ async def test_what_waits_too_long_and_another_model_are_found(house: House, lig
     named = {"embedding_url": url, "embedding_model": "small", "embedding_dimension": 64}
     [(level, text)] = said(house, settings.model_copy(update=named))
     assert level is Level.WEAK
-    assert f"compared by {here}, and endpoint:small/64/1 is what is set" in text
+    assert f"compared by {here}, and endpoint:small/64/2 is what is set" in text
     [(level, text)] = said(house, settings.model_copy(update={**named, "embedding_model": None}))
     assert (level, "IMEM_EMBEDDING_MODEL is not" in text) == (Level.BROKEN, True)

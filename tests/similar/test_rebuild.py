@@ -107,7 +107,7 @@ async def test_a_new_model_comes_into_use_when_it_is_whole(house: House) -> None
     lists = await house.lists()
     assert agree(lists, await exact(house)) >= 0.95
     assert {row["model_version"] for row in await house.rows("SELECT model_version FROM similar_analysis")} == {
-        "others/32/1"
+        "others/32/2"
     }
     assert await house.rows("SELECT 1 FROM embedding AS e JOIN embedding_model AS m ON m.model = e.model"
                             " WHERE m.model_id = 'directions'") == []  # fmt: skip

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kg.enums import SizeClass
-from kg.similarity import NEIGHBOURS, WEIGHTS, Features, Neighbour, ranked, reranked, score
+from kg.similarity import NEIGHBOURS, WEIGHTS, Features, Neighbour, asks, comparable, ranked, reranked, score
 
 NAMES = st.frozensets(st.sampled_from("abcd"), max_size=3)
 FEATURES = st.builds(
@@ -54,6 +54,26 @@ def test_the_best_come_first_and_none_twice() -> None:
     given = [Neighbour(0.5, "b"), Neighbour(0.9, "a"), Neighbour(0.5, "a"), Neighbour(0.5, "c")]
     assert ranked(given) == [Neighbour(0.9, "a"), Neighbour(0.5, "b"), Neighbour(0.5, "c")]
     assert len(ranked(Neighbour(0.1, str(n)) for n in range(30))) == NEIGHBOURS
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        (("Will it rise by week 3 of 2025?", None), ("will it rise, by week 12 of 2026", None), True),
+        (("Will it rise?", "weekly"), ("Will it fall?", "weekly"), True),
+        (("Will it rise?", "weekly"), ("Will it fall?", "daily"), False),
+        (("Wird es in Köln regnen?", None), ("Wird es in Bonn regnen?", None), False),
+        (("会下雨吗 3", None), ("会下雨吗 4", None), True),
+        ((None, None), (None, None), False),
+    ],
+)
+def test_a_question_is_known_again_by_its_words_without_figures_and_by_its_series(
+    one: tuple[str | None, str | None],
+    other: tuple[str | None, str | None],
+    alike: bool,  # noqa: FBT001 - a parameter of the table
+) -> None:
+    features = [Features(key, f"market:{key}", asks=asks(*said)) for key, said in (("a", one), ("b", other))]
+    assert comparable(*features) is not alike
 
 
 def test_candidates_on_the_same_subject_and_unknown_ones_are_left_out() -> None:

@@ -9,8 +9,10 @@ from imem.memory import Memory
 from journal.database import Database
 from journal.gateway import Gateway
 from kg.embedders import Local
+from kg.neighbours import EVERYTHING
+from kg.similarity import TIES
 from tests.servers import cloned
-from tests.similar.conftest import IMPORTER, House, analysis, day, without_a_graph
+from tests.similar.conftest import IMPORTER, NEVER, House, analysis, day, without_a_graph
 
 _SAID = (
     "Demand for memory chips is strong and margins rise.",
@@ -38,6 +40,12 @@ LINES = [
 """Those about a market among them, whose question comes before or after them, by the order."""
 
 
+EQUALS: list[dict[str, Any]] = [
+    analysis(f"e{nth:03}", f"company:E{nth}", _SAID[0], day(nth / 100), confidence=nth / 100) for nth in range(75)
+]
+"""More that say the same than candidates are looked at."""
+
+
 async def told(house: House, order: list[dict[str, Any]], size: int) -> None:
     """State lines in an order, and compare them in batches of a size."""
     for start in range(0, len(order), size):
@@ -63,6 +71,31 @@ async def test_two_homes_hold_the_same_vectors_and_answer_alike(light_stack: Any
     assert vectors[0] == vectors[1]
     assert answers[0] == answers[1]
     assert any(answers[0].values())
+
+
+async def test_of_many_equal_vectors_two_homes_choose_the_same(light_stack: Any, light_template: str) -> None:
+    """Which of them the index meets first depends on the order in which they were stored; who is chosen does not."""
+    lists, found = [], []
+    for order, size in ((EQUALS, 75), (EQUALS[::-1], 6), (EQUALS[30:] + EQUALS[:30], 20)):
+        with cloned(light_stack.settings, light_template) as (url, admin_url):
+            database = Database(url, size=4)
+            house = House(url, admin_url, database, Gateway(database, IMPORTER), Local())
+            try:
+                await told(house, order, size)
+                lists.append(await house.lists())
+                given = {"model": 1, "keys": ["e040"], "limit": 50, "ties": TIES, **EVERYTHING}
+                rows = await database.named("nearest", given, deadline=NEVER)
+                found.append([row["candidate"] for row in rows])
+                async with Memory.open(without_a_graph(light_stack.settings, house)) as memory:
+                    arm = await memory.similar("E40", as_of=day(1), min_score=0.0, deadline_ms=2000)
+                # The newest of equals is shown first, of those that are kept: the first by name.
+                assert {item.analysis.key for item in arm.items} <= {key for key, _ in lists[-1]["e040"]}
+            finally:
+                await database.close()
+    assert found[0] == [line["core"]["id"] for line in EQUALS if line["core"]["id"] != "e040"]
+    assert found[1:] == [found[0]] * 2
+    assert lists[1:] == [lists[0]] * 2
+    assert [key for key, _ in lists[0]["e070"]] == [f"e{nth:03}" for nth in range(10)]
 
 
 async def _similar(settings: Any) -> dict[str, list[tuple[str, float]]]:

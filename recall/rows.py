@@ -46,25 +46,28 @@ def history(rows: Iterable[Row], answer: Answer, limit: int, findings_limit: int
     kept = newest(rows, answer, "analysis", "Analysis", "date")
     kept.sort(key=lambda row: not row["own"])
     return [
-        {
-            **row,
-            "findings": weightiest(row, answer)[:findings_limit] if place < detailed else [],
-            "performed_by": row["performed_by"] if place < detailed else [],
-        }
+        _detailed(row, answer, findings_limit)
+        if place < detailed
+        else {**row, "findings": [], "performed_by": [], "makers": [], "baselines": []}
         for place, row in enumerate(kept[:limit])
     ]
 
 
+def _detailed(row: Row, answer: Answer, findings_limit: int) -> Row:
+    """Return a row with its findings in order, and the baselines of that moment among those who made them."""
+    baselines = sorted({agent for agent in row["baselines"] if _is_baseline(agent, answer)})
+    findings = weightiest({**row, "baselines": baselines}, answer)[:findings_limit]
+    return {**row, "makers": sorted(row["makers"]), "baselines": baselines, "findings": findings}
+
+
 def weightiest(row: Row, answer: Answer) -> list[str]:
     """
-    Return the findings on file of a row of ``company_history``, those first that are worth reading first.
+    Return the recorded findings of a row of ``company_history``, in the order in which they are worth reading.
 
-    Baselines are last, whoever ran the analysis or took its decisions is first; then the importance counts that was
-    stated, then claims come before remarks. A reader orders those that were chosen further by what is known of who
-    spoke.
+    Findings of baselines come last and those of agents that ran the analysis or took its decisions first; then by
+    recorded importance, then claims before remarks. The briefing orders the chosen ones further by track record.
     """
-    makers = set(row["makers"])
-    baselines = {agent for agent in row["baselines"] if _is_baseline(agent, answer)}
+    makers, baselines = set(row["makers"]), set(row["baselines"])
 
     def rank(key: str) -> tuple[bool, bool, float, bool, str]:
         core = answer.records["Finding", key].core

@@ -14,6 +14,7 @@ from credibility.track_record import dated_pairs, dated_records, track_pairs, tr
 from journal.actors import Action, Resource, ResourceType
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded
+from journal.gateway import Gateway
 from kg.asof import Answer, AsOf, active_among, checked, dated
 from kg.catalog import KINDS
 from kg.enums import PatternStatus
@@ -261,13 +262,15 @@ async def many_records(
             return table.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
         return table
 
-    def credibility_of(agent: str | None) -> Resource:
-        return Resource(ResourceType.CREDIBILITY, agent, owner=agent)
+    resource = _records_resource(gateway, named)
+    return await gateway.authorize_and_execute(resource, Action.READ, ask, deadline=deadline)
 
-    # What may not be read is what is denied, and audited by its name; of all that may be, one check is as good as many.
-    owners: list[str | None] = [None] if named is None else [*named] or [gateway.actor.id]
-    strange = next((one for one in owners if not gateway.may(credibility_of(one), Action.READ)), owners[0])
-    return await gateway.authorize_and_execute(credibility_of(strange), Action.READ, ask, deadline=deadline)
+
+def _records_resource(gateway: Gateway, agents: Sequence[str] | None) -> Resource:
+    """Return the track record whose authorization decides for *agents*: the first that may not be read."""
+    owners: list[str | None] = [None] if agents is None else [*agents] or [gateway.actor.id]
+    resources = [Resource(ResourceType.CREDIBILITY, one, owner=one) for one in owners]
+    return next((one for one in resources if not gateway.may(one, Action.READ)), resources[0])
 
 
 @says_if_late

@@ -24,19 +24,7 @@ from checkpoints import transitions
 from checkpoints.batches import CONCURRENCY, LARGEST, BatchStatus, Member, Waiting, ordered, room, status_of
 from checkpoints.incidents import member_of
 from checkpoints.lifecycle import AUTO_RESUMES, Status, Trigger
-from checkpoints.pause_rows import (
-    Pause,
-    audit,
-    checked_reason,
-    checked_uuid,
-    do,
-    hold,
-    new_id,
-    open_pause,
-    pause_of,
-    rows,
-    who,
-)
+from checkpoints.pause_rows import Pause, audit, checked_reason, checked_uuid, hold, open_pause, pause_of, who
 from checkpoints.pauses import Driver, Pauses
 from checkpoints.plan import Graph
 from checkpoints.transitions import Cause
@@ -45,6 +33,7 @@ from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
+from journal.rows import execute, new_id, rows
 from journal.settings import Role
 
 log = structlog.get_logger()
@@ -328,7 +317,7 @@ class Batches:
         tried = waiting[0] if free and not short else None
         states = [_states([one])[0] if one is not tried else Member.RUNNING for one in members]
         # Counted before, as if it had gone well: the order ends with an alert. The next round counts what it was.
-        await do(conn, "batch_count", {"id": batch_id, "held_back": short, "status": status_of(states).value})
+        await execute(conn, "batch_count", {"id": batch_id, "held_back": short, "status": status_of(states).value})
         return tried is not None and await self._launch(conn, batch, tried)
 
     async def _taken_in(self, conn: Connection, batch: Row, members: Sequence[Row]) -> None:
@@ -430,7 +419,7 @@ async def _set(
     conn: Connection, one: Row, state: Member, *, trouble: str | None = None, pause_id: UUID | None = None
 ) -> None:
     values = {"batch_id": one["batch_id"], "analysis_id": one["analysis_id"]}
-    await do(conn, "batch_member_set", {**values, "state": state.value, "trouble": trouble, "pause_id": pause_id})
+    await execute(conn, "batch_member_set", {**values, "state": state.value, "trouble": trouble, "pause_id": pause_id})
 
 
 async def _written(
@@ -454,8 +443,8 @@ async def _written(
         "automatic": by is None,
         "created_by": who(by),
     }
-    await do(conn, "batch_insert", values)
-    await do(
+    await execute(conn, "batch_insert", values)
+    await execute(
         conn,
         "batch_members_insert",
         {

@@ -18,10 +18,10 @@ from prometheus_client import Counter
 
 from checkpoints.alerts import NewAlert, Severity, raise_alert, storable
 from checkpoints.metrics import name_of
-from checkpoints.pause_rows import do, id_of, new_id, rows
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, ImemError, OutcomeUnknown, StoreUnavailable
+from journal.rows import execute, id_of, new_id, rows
 
 log = structlog.get_logger()
 
@@ -101,7 +101,7 @@ class ErrorWatch:
         values = {"name": name, "store": store, "count": risen.count, "reason": risen.reason}
         async with self._database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
             # Whoever counts the same cause waits here, and then sees the alert.
-            await do(conn, "error_counted", values)
+            await execute(conn, "error_counted", values)
             if await rows(conn, "alert_open", {"about": about}):
                 return
             await raise_alert(

@@ -25,12 +25,13 @@ import structlog
 from cache.snapshots import SnapshotStore
 from cache.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Mode
 from cache.store import WorkingStore
-from checkpoints.pause_rows import claim, do, open_pause, rows
+from checkpoints.pause_rows import claim, open_pause
 from journal.clock import Clock
 from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, ImemError, OutcomeUnknown, StoreUnavailable
+from journal.rows import execute, rows
 
 log = structlog.get_logger()
 
@@ -88,7 +89,7 @@ class Gates:
             if analysis.outcome is not None:
                 waiting = []
             about_to = "gate_memories_about_to_wait" if waiting else "gate_memories_about_to_leave"
-            if not await do(conn, about_to, {"analysis_id": analysis_id}):
+            if not await execute(conn, about_to, {"analysis_id": analysis_id}):
                 if waiting:
                     until = self.lives_until(waiting)
                     return await self._wait(conn, analysis_id, until, copies=copies, deadline=deadline)
@@ -123,7 +124,7 @@ class Gates:
             if copies:
                 copies = await self._copy_kept(agent_id, until, deadline)
             values = {"agent_id": agent_id, "epoch": agent["epoch"], "until": until}
-            await do(conn, "gate_memory_kept", values)
+            await execute(conn, "gate_memory_kept", values)
         return copies
 
     async def _copy_kept(self, agent_id: str, until: datetime, deadline: Deadline) -> bool:
@@ -144,4 +145,4 @@ class Gates:
             except ImemError as error:
                 # It keeps the gate's expiry, which only lasts longer.
                 log.warning("memory_not_active", agent_id=memory["agent_id"], error=error.message)
-        await do(conn, "gate_memories_left", {"analysis_id": analysis_id})
+        await execute(conn, "gate_memories_left", {"analysis_id": analysis_id})

@@ -21,20 +21,7 @@ from checkpoints.batches import Member
 from checkpoints.correlation import LEAST, WINDOW, Occurrence, correlated
 from checkpoints.failures import ATTEMPTS, LONGEST_MESSAGE, Failure, Kind, class_of, wait_s
 from checkpoints.lifecycle import FailureClass, Trigger
-from checkpoints.pause_rows import (
-    SYSTEM,
-    Analysis,
-    alert,
-    audit,
-    checked_id,
-    do,
-    failure_values,
-    hold,
-    id_of,
-    new_id,
-    rows,
-    who,
-)
+from checkpoints.pause_rows import SYSTEM, Analysis, alert, audit, checked_id, failure_values, hold, who
 from checkpoints.plain import object_text
 from checkpoints.transitions import Cause, said, stand
 from journal.actors import Actor
@@ -42,6 +29,7 @@ from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput
+from journal.rows import execute, id_of, new_id, rows
 
 LONGEST_ENDPOINT: Final = 200
 """Characters of what was asked that are kept."""
@@ -190,7 +178,7 @@ class Incidents:
                     "signature", f"{found[0]['pattern']!r} is no cause from outside.", mend="A person resumes those."
                 )
             values = {"signature": found[0]["signature"], "by": who(by)}
-            await do(conn, "cause_resolve", values)
+            await execute(conn, "cause_resolve", values)
             for row in await rows(conn, "correlation_resolve", {"signature": found[0]["signature"]}):
                 await close_alerts(conn, row["id"])
             await audit(conn, by, "resolve", found[0]["signature"], found[0]["pattern"])
@@ -229,7 +217,7 @@ async def _effect(conn: Connection, analysis: Analysis, failure: Row, *, announc
         return
     does = FailureClass(failure["class"])
     if does is FailureClass.RETRY or analysis.outcome is not None:
-        await do(conn, "failure_settled", {"id": failure["id"], "pause_id": None})
+        await execute(conn, "failure_settled", {"id": failure["id"], "pause_id": None})
         if does is not FailureClass.RETRY:
             # Announced while a gate waited: the pause that it would have led to does not come any more.
             await close_alerts(conn, _pause_of(failure))
@@ -284,7 +272,7 @@ async def _correlate(conn: Connection, found: Sequence[Row]) -> UUID:
     first = found[0]
     correlation_id, batch_id = new_id(), new_id()
     newest = {row["analysis_id"]: row for row in found}
-    await do(
+    await execute(
         conn,
         "batch_insert",
         {
@@ -298,7 +286,7 @@ async def _correlate(conn: Connection, found: Sequence[Row]) -> UUID:
             "created_by": SYSTEM,
         },
     )
-    await do(
+    await execute(
         conn,
         "batch_members_insert",
         {
@@ -310,8 +298,8 @@ async def _correlate(conn: Connection, found: Sequence[Row]) -> UUID:
         },
     )
     values = {"signature": first["signature"], "pattern": first["pattern"], "external": first["external"]}
-    await do(conn, "correlation_insert", {"id": correlation_id, "batch_id": batch_id, **values})
-    await do(conn, "correlation_joined", {"id": correlation_id, "failures": [row["id"] for row in found]})
+    await execute(conn, "correlation_insert", {"id": correlation_id, "batch_id": batch_id, **values})
+    await execute(conn, "correlation_joined", {"id": correlation_id, "failures": [row["id"] for row in found]})
     await _adopt(conn, batch_id, found)
     analysis = Analysis(first["analysis_id"], first["stock_id"], None)
     await alert(
@@ -326,13 +314,13 @@ async def _join(conn: Connection, correlation: Row, found: Sequence[Row]) -> UUI
     batch_id: UUID | None = correlation["batch_id"]
     late = [row for row in found if row["correlation_id"] is None]
     if late:
-        await do(conn, "correlation_joined", {"id": correlation["id"], "failures": [row["id"] for row in late]})
+        await execute(conn, "correlation_joined", {"id": correlation["id"], "failures": [row["id"] for row in late]})
     if batch_id is None:
         return None
     for row in late:
         values = {"analysis_id": row["analysis_id"], "stock_id": row["stock_id"], "pause_id": row["open_pause"]}
         state = member_of(row["pause_status"]).value
-        await do(conn, "batch_join", {"batch_id": batch_id, "state": state, **values})
+        await execute(conn, "batch_join", {"batch_id": batch_id, "state": state, **values})
     await _adopt(conn, batch_id, late)
     return batch_id
 
@@ -341,7 +329,7 @@ async def _adopt(conn: Connection, batch_id: UUID, found: Sequence[Row]) -> None
     """Put the pauses that are open into the batch."""
     ids = sorted({row["open_pause"] for row in found if row["open_pause"] is not None})
     if ids:
-        await do(conn, "pause_adopt", {"batch_id": batch_id, "ids": ids})
+        await execute(conn, "pause_adopt", {"batch_id": batch_id, "ids": ids})
 
 
 def member_of(status: str | None) -> Member:

@@ -24,7 +24,7 @@ from checkpoints.failures import Failure, Kind
 from checkpoints.gates import Gates
 from checkpoints.incidents import Incidents
 from checkpoints.lifecycle import Gate, Status, Trigger
-from checkpoints.pause_rows import Pause, alert, archived, claim, do, id_of, open_pause, pause_of, rows
+from checkpoints.pause_rows import Pause, alert, archived, claim, open_pause, pause_of
 from checkpoints.pauses import fenced
 from checkpoints.reruns import LOOK_AGAIN, Reruns
 from checkpoints.saga import Saga
@@ -34,6 +34,7 @@ from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, ImemError, StoreUnavailable
+from journal.rows import execute, id_of, rows
 
 log = structlog.get_logger()
 
@@ -204,9 +205,9 @@ class Manager:
             values = {"analysis_id": analysis_id, "gate": gate}
             state = Gate(found[0]["state"])
             if state is Gate.WAITING_FOR_HUMAN:
-                await do(conn, "gate_timed_out", values)
+                await execute(conn, "gate_timed_out", values)
                 state = Gate.TIMED_OUT
-            await do(conn, "gate_settled", values)
+            await execute(conn, "gate_settled", values)
             reason = found[0]["reason"] or f"Gate {gate} {_GATE_WORDS[state]}."
             if analysis.outcome is not None:
                 return
@@ -241,8 +242,8 @@ class Manager:
                 return
             now = (await rows(conn, "pause_now"))[0]["now"]
             if kind in SEVERITY and pause.status in {Status.PAUSED, Status.STALE}:
-                await do(conn, "timer_fired", values)
-                await do(conn, "pause_noticed", {"id": pause_id, "kind": kind.value})
+                await execute(conn, "timer_fired", values)
+                await execute(conn, "pause_noticed", {"id": pause_id, "kind": kind.value})
                 await alert(
                     conn, id_of(kind.value, pause_id), KINDS[kind], SEVERITY[kind], pause=pause, analysis=analysis,
                     reason=pause.reason, day=(now - pause.paused_at).days, stale_at=pause.stale_at.isoformat(),

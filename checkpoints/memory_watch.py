@@ -16,11 +16,11 @@ from prometheus_client import Gauge
 from redis.exceptions import RedisError
 
 from checkpoints.alerts import NewAlert, Severity, close_alerts, raise_alert
-from checkpoints.pause_rows import id_of, new_id, rows
 from journal.bell import client_of
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.memory_use import FULL, HIGH, MemoryUse
+from journal.rows import id_of, new_id, rows
 
 log = structlog.get_logger()
 

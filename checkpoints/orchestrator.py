@@ -21,13 +21,14 @@ import structlog
 
 from checkpoints.batches import startable
 from checkpoints.definitions import Definitions
-from checkpoints.pause_rows import audit, checked_id, do, hold, rows
+from checkpoints.pause_rows import audit, checked_id, hold
 from checkpoints.plan import Begin, Graph, Plan, ready, restricted
 from journal.actors import Actor
 from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, StoreUnavailable, TransitionRefused
+from journal.rows import execute, rows
 
 log = structlog.get_logger()
 
@@ -168,7 +169,7 @@ class CeleryOrchestrator:
             if taken:
                 raise BadInput("agents", f"{taken[0]['agent_id']!r} works in {taken[0]['analysis_id']!r}.")
             values = {"analysis_id": analysis_id, "agent_types": names, "agent_ids": ids}
-            if await do(conn, "tasks_insert", values):
+            if await execute(conn, "tasks_insert", values):
                 await audit(conn, by, "start", analysis_id, "Ordered.", stock_id=stock_id, agents=dict(agents))
         await self.start_ready(deadline=deadline)
         return await self.get_workflow_state(analysis_id, deadline=deadline)
@@ -192,7 +193,7 @@ class CeleryOrchestrator:
 
     async def _change(self, name: str, values: Mapping[str, Any], deadline: Deadline, conn: Connection | None) -> None:
         if conn is not None:
-            await do(conn, name, values)
+            await execute(conn, name, values)
         else:
             await self._database.do(name, values, deadline=deadline)
 

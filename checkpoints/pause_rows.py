@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import UUID
 
 import orjson
-from uuid_utils.compat import uuid7
 
 from checkpoints import timers
 from checkpoints.alerts import NewAlert, Severity, raise_alert
@@ -25,9 +24,9 @@ from checkpoints.model import LONGEST_ID, checked_text
 from checkpoints.plan import Plan, plan_of
 from journal.actors import Actor
 from journal.audit import context_of
-from journal.connection import Connection, Parameters, Row
+from journal.connection import Connection, Row
 from journal.errors import BadInput
-from journal.statements import sql
+from journal.rows import execute, id_of, rows
 
 SYSTEM: Final = "SYSTEM"
 """Who ordered what nobody did."""
@@ -37,28 +36,6 @@ DRAIN: Final = timedelta(seconds=60)
 
 LONGEST_REASON: Final = 2_000
 """Characters of a reason."""
-
-_NAMES: Final = uuid5(NAMESPACE_URL, "imem:workflow")
-
-
-async def rows(conn: Connection, name: str, parameters: Parameters | None = None) -> list[Row]:
-    """Run the named statement in the connection's transaction and return its rows."""
-    return await (await conn.execute(sql(name), parameters)).fetchall()
-
-
-async def do(conn: Connection, name: str, parameters: Parameters | None = None) -> int:
-    """Run the named statement in the connection's transaction and return how many rows it changed."""
-    return (await conn.execute(sql(name), parameters)).rowcount
-
-
-def new_id() -> UUID:
-    """Return an id that sorts by when it was made."""
-    return uuid7()
-
-
-def id_of(*parts: object) -> UUID:
-    """Return the id of what the parts name, always the same one: what is done twice under it is done once."""
-    return uuid5(_NAMES, "|".join(map(str, parts)))
 
 
 def lacking(analysis_id: str) -> UUID:
@@ -275,7 +252,7 @@ async def moved(conn: Connection, pause: Pause, status: Status, step: int) -> Pa
 
 async def archived(conn: Connection, pause: Pause, outcome: str) -> None:
     """Move a pause into the history: RESUMED, EXPIRED or FAILED."""
-    await do(conn, "pause_archive", {"id": pause.id, "outcome": outcome})
+    await execute(conn, "pause_archive", {"id": pause.id, "outcome": outcome})
 
 
 # What people are told

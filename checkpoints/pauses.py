@@ -30,7 +30,6 @@ from checkpoints.pause_rows import (
     open_pause,
     past_of,
     pause_of,
-    rows,
 )
 from checkpoints.plan import Graph, Plan, plan_of
 from checkpoints.transitions import Cause
@@ -39,6 +38,7 @@ from journal.connection import Connection
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
+from journal.rows import rows
 
 _GATES: Final = {Trigger.GATE_TIMEOUT: Gate.TIMED_OUT, Trigger.GATE_REJECTION: Gate.SOFT_REJECTED}
 

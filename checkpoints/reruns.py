@@ -18,9 +18,10 @@ from checkpoints.alerts import close_alerts
 from checkpoints.cleanup import Missing
 from checkpoints.failures import ATTEMPTS, Failure, Kind
 from checkpoints.incidents import Incidents
-from checkpoints.pause_rows import alert, claim, do, id_of, lacking, rows
+from checkpoints.pause_rows import alert, claim, lacking
 from journal.database import Database
 from journal.deadline import Deadline
+from journal.rows import execute, id_of, rows
 
 MOST: Final = 3
 """How often an agent that has completed is started again for results that are lost, before its analysis is paused."""
@@ -60,8 +61,8 @@ class Reruns:
             if found:
                 worn = found[0]
             else:
-                await do(conn, "tasks_checked", whose)
-                await do(conn, "tasks_rerun", whose)
+                await execute(conn, "tasks_checked", whose)
+                await execute(conn, "tasks_rerun", whose)
             await alert(
                 conn, lacking(analysis_id), "RESULTS_MISSING", "HIGH", pause=None, analysis=analysis,
                 about=lacking(analysis_id), missing=[_named(one) for one in missing[:SHOWN]],

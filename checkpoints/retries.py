@@ -17,9 +17,9 @@ from checkpoints.failures import Failure, Kind, class_of, failure_of
 from checkpoints.incidents import Earlier, Incidents
 from checkpoints.lifecycle import FailureClass
 from checkpoints.orchestrator import Started
-from checkpoints.pause_rows import id_of
 from journal.deadline import Deadline
 from journal.errors import BudgetExceeded, OutcomeUnknown, StoreUnavailable
+from journal.rows import id_of
 
 log = structlog.get_logger()
 

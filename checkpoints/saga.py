@@ -40,20 +40,7 @@ from checkpoints.model import Checkpoint, Lease
 from checkpoints.model import Kind as CheckpointKind
 from checkpoints.orchestrator import Orchestrator
 from checkpoints.paid_calls import Owner, calls_in, joined
-from checkpoints.pause_rows import (
-    Analysis,
-    Pause,
-    alert,
-    claim,
-    do,
-    failure_values,
-    id_of,
-    json,
-    moved,
-    new_id,
-    open_pause,
-    rows,
-)
+from checkpoints.pause_rows import Analysis, Pause, alert, claim, failure_values, json, moved, open_pause
 from checkpoints.plain import json_text
 from checkpoints.plan import Begin, Restart
 from checkpoints.recovery import NothingLeft
@@ -74,6 +61,7 @@ from journal.errors import (
     StaleEpoch,
     StoreUnavailable,
 )
+from journal.rows import execute, id_of, new_id, rows
 
 log = structlog.get_logger()
 
@@ -268,7 +256,7 @@ class Saga:
         patience = deadline.within_ms(MEMORY_MS)
         for lease in await self._s.leases.raise_epoch(analysis.analysis_id, deadline=deadline, conn=conn):
             agent = {"agent_type": lease.agent_type, "agent_id": lease.agent_id, "epoch": lease.epoch}
-            await do(conn, "pause_agent_fenced", {"pause_id": pause.id, **agent})
+            await execute(conn, "pause_agent_fenced", {"pause_id": pause.id, **agent})
             try:
                 await self._s.working.fence(lease.agent_id, lease.epoch, deadline=patience)
             except (*PASSING, LeaseLost) as error:
@@ -317,7 +305,7 @@ class Saga:
         saved = (await rows(conn, "save_checkpoint", values))[0]
         if saved["status"] not in {"saved", "repeated"}:
             raise StaleEpoch(f"The pause's checkpoint of {agent['agent_type']} was refused: {saved['status']}.")
-        await do(
+        await execute(
             conn,
             "pause_agent_saved",
             {
@@ -380,7 +368,7 @@ class Saga:
             raise ConsistencyError(f"The snapshot of {agent['agent_id']} is not what was put there.")
         if agent["source"] == "working":
             await self._mark(agent, kept, deadline)
-        await do(conn, "pause_agent_verified", {"pause_id": pause.id, "agent_type": agent["agent_type"]})
+        await execute(conn, "pause_agent_verified", {"pause_id": pause.id, "agent_type": agent["agent_type"]})
 
     async def _mark(self, agent: Row, kept: Checkpoint, deadline: Deadline) -> None:
         """Let the working memory know that the pause's checkpoint is what it holds: the first tier of a recovery."""
@@ -417,7 +405,7 @@ class Saga:
                 kept = False
                 log.warning("memory_not_kept", agent_id=agent["agent_id"], error=error.message)
             values = {"pause_id": pause.id, "agent_type": agent["agent_type"], "kept": kept}
-            await do(conn, "pause_agent_kept", values)
+            await execute(conn, "pause_agent_kept", values)
 
     def _lives_until(self, pause: Pause) -> datetime:
         """Return until when a paused memory lives: as long as the pause; one paused anew, a day at least."""
@@ -502,7 +490,7 @@ class Saga:
                 await _failed_by_itself(conn, analysis, now, error)
                 await transitions.again(conn, analysis, now, trouble=error.message)
                 return Went.ON
-            await do(conn, "pause_trouble", {"id": now.id, "was": now.status.value, "trouble": error.message})
+            await execute(conn, "pause_trouble", {"id": now.id, "was": now.status.value, "trouble": error.message})
             if now.troubles + 1 == STUCK_AFTER:
                 await alert(
                     conn, id_of("stuck", now.id), "PAUSE_STUCK", "CRITICAL", pause=now, analysis=analysis,
@@ -522,7 +510,7 @@ async def _failed_by_itself(conn: Connection, analysis: Analysis, pause: Pause, 
         "details": "{}",
     }
     row = (await rows(conn, "failure_insert", values))[0]
-    await do(conn, "failure_settled", {"id": row["id"], "pause_id": pause.id})
+    await execute(conn, "failure_settled", {"id": row["id"], "pause_id": pause.id})
 
 
 def _lease(analysis: Analysis, agent: Row) -> Lease:

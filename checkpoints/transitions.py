@@ -23,22 +23,19 @@ from checkpoints.pause_rows import (
     alert,
     archived,
     audit,
-    do,
-    id_of,
     json,
     lacking,
     moved,
-    new_id,
     open_pause,
     pause_of,
     role_of,
-    rows,
     who,
 )
 from checkpoints.plan import AgentState, Graph, Plan, Progress, checked, plan
 from journal.actors import Actor
 from journal.connection import Connection, Row
 from journal.errors import BadInput, TransitionRefused
+from journal.rows import execute, id_of, new_id, rows
 
 SEVERITY: Final[Mapping[Trigger, str]] = {
     Trigger.AUTO_TIER2: "HIGH",
@@ -117,9 +114,9 @@ async def begin(conn: Connection, analysis: Analysis, cause: Cause) -> tuple[Pau
     }
     pause = pause_of((await rows(conn, "pause_insert", values))[0])
     # From now on the expiry of its memories is the pause's business.
-    await do(conn, "gate_memories_left", {"analysis_id": analysis.analysis_id})
+    await execute(conn, "gate_memories_left", {"analysis_id": analysis.analysis_id})
     if failure is not None:
-        await do(conn, "failure_settled", {"id": failure["id"], "pause_id": pause.id})
+        await execute(conn, "failure_settled", {"id": failure["id"], "pause_id": pause.id})
     await audit(
         conn, cause.by, "pause", analysis.analysis_id, cause.reason, pause_id=str(pause.id), trigger=cause.trigger.value
     )
@@ -143,9 +140,9 @@ async def _append(conn: Connection, pause: Pause, cause: Cause) -> None:
     if cause.failure is not None:
         if pause.status is Status.PAUSING:
             check(pause.status, Status.PAUSING, Facts(by=By.SYSTEM, failed=True))
-        await do(conn, "failure_settled", {"id": cause.failure["id"], "pause_id": pause.id})
+        await execute(conn, "failure_settled", {"id": cause.failure["id"], "pause_id": pause.id})
         # Announced while a gate waited, it speaks of a pause of its own, which nothing would ever end.
-        await do(conn, "alert_about", {"alert_id": id_of("failure", cause.failure["id"]), "about": pause.id})
+        await execute(conn, "alert_about", {"alert_id": id_of("failure", cause.failure["id"]), "about": pause.id})
         return
     if pause.status is not Status.PAUSING and pause.id != cause.pause_id:
         check(pause.status, Status.PAUSING, Facts(by=role_of(cause.by)))
@@ -225,7 +222,7 @@ async def settle(conn: Connection, pause: Pause) -> Pause:
     running = await rows(conn, "pause_running", {"analysis_id": pause.analysis_id})
     unproven = await rows(conn, "pause_unproven", {"id": pause.id})
     check(pause.status, Status.PAUSED, Facts(by=By.SYSTEM, stopped=not running, verified=not unproven))
-    await do(conn, "pause_refers_to", {"id": pause.id})
+    await execute(conn, "pause_refers_to", {"id": pause.id})
     pause = await moved(conn, pause, Status.PAUSED, 6)
     await set_timers(conn, pause, "timers_set")
     await _batches(conn, pause, "pause", "DONE")
@@ -236,12 +233,12 @@ async def set_timers(conn: Connection, pause: Pause, statement: str) -> None:
     """Set, or put off, the timers of a pause by the named statement."""
     due = timers.due(pause.paused_at, pause.extended_until)
     values = {"pause_id": pause.id, "kinds": [timer.value for timer in due], "due": list(due.values())}
-    await do(conn, statement, values)
+    await execute(conn, statement, values)
 
 
 async def _batches(conn: Connection, pause: Pause, operation: str, state: str, trouble: str | None = None) -> None:
     values = {"pause_id": pause.id, "operation": operation, "state": state, "trouble": trouble}
-    await do(conn, "batch_pause_ended", values)
+    await execute(conn, "batch_pause_ended", values)
 
 
 # Resuming
@@ -281,7 +278,7 @@ async def order_resume(
         "plan": json(document),
     }
     pause = pause_of((await rows(conn, "pause_resume", values))[0])
-    await do(
+    await execute(
         conn,
         "plan_insert",
         {
@@ -330,8 +327,8 @@ async def finish(conn: Connection, analysis: Analysis, pause: Pause) -> Pause:
     """
     check(pause.status, Status.RESUMED, Facts(by=By.SYSTEM, recovered=True, scheduled=True))
     pause = await moved(conn, pause, Status.RESUMED, 6)
-    await do(conn, "plan_end", {"pause_id": pause.id, "status": "COMPLETED", "trouble": None})
-    await do(conn, "timers_forget", {"pause_id": pause.id})
+    await execute(conn, "plan_end", {"pause_id": pause.id, "status": "COMPLETED", "trouble": None})
+    await execute(conn, "timers_forget", {"pause_id": pause.id})
     await _batches(conn, pause, "resume", "DONE")
     await close_alerts(conn, pause.id)
     if pause.notify or pause.automatic:
@@ -356,7 +353,7 @@ async def again(
     automatic = pause.automatic
     values = {"id": pause.id, "trouble": trouble[:500], "drain": DRAIN, "failed_agent": agent_type}
     pause = pause_of((await rows(conn, "pause_again", values))[0])
-    await do(conn, "plan_end", {"pause_id": pause.id, "status": "FAILED", "trouble": trouble[:500]})
+    await execute(conn, "plan_end", {"pause_id": pause.id, "status": "FAILED", "trouble": trouble[:500]})
     await _batches(conn, pause, "resume", "FAILED", trouble)
     plan_id = found[0]["id"] if found else pause.id
     await alert(
@@ -379,7 +376,7 @@ async def go_stale(conn: Connection, analysis: Analysis, pause: Pause, now: date
     """
     check(pause.status, Status.STALE, Facts(by=By.SYSTEM, now=now, stale_at=pause.stale_at))
     pause = await moved(conn, pause, Status.STALE, 6)
-    await do(conn, "timer_fired", {"pause_id": pause.id, "kind": "stale"})
+    await execute(conn, "timer_fired", {"pause_id": pause.id, "kind": "stale"})
     await alert(
         conn, id_of("stale", pause.id), "PAUSE_STALE", "HIGH", pause=pause, analysis=analysis, reason=pause.reason,
         day=(now - pause.paused_at).days, expires_at=pause.expires_at.isoformat(),
@@ -401,7 +398,7 @@ async def expire(
     check(pause.status, Status.EXPIRED, Facts(by=role_of(by), now=now, expires_at=pause.expires_at))
     pause = await moved(conn, pause, Status.EXPIRED, 6)
     await rows(conn, "analysis_end", {"analysis_id": pause.analysis_id, "reason": reason})
-    await do(conn, "tasks_end", {"analysis_id": pause.analysis_id})
+    await execute(conn, "tasks_end", {"analysis_id": pause.analysis_id})
     await archived(conn, pause, "EXPIRED")
     await close_alerts(conn, pause.id)
     await close_alerts(conn, lacking(pause.analysis_id))
@@ -432,13 +429,13 @@ async def fail(
     pause = await open_pause(conn, analysis.analysis_id)
     if failure is not None:
         values = {"id": failure["id"], "pause_id": pause.id if pause is not None else None}
-        await do(conn, "failure_settled", values)
+        await execute(conn, "failure_settled", values)
     if analysis.outcome is not None:
         return None
     await rows(conn, "analysis_end", {"analysis_id": analysis.analysis_id, "reason": reason})
-    await do(conn, "tasks_end", {"analysis_id": analysis.analysis_id})
+    await execute(conn, "tasks_end", {"analysis_id": analysis.analysis_id})
     if pause is not None:
-        await do(conn, "plan_end", {"pause_id": pause.id, "status": "FAILED", "trouble": reason[:500]})
+        await execute(conn, "plan_end", {"pause_id": pause.id, "status": "FAILED", "trouble": reason[:500]})
         for operation in ("pause", "resume"):
             await _batches(conn, pause, operation, "FAILED", reason)
         await archived(conn, pause, "FAILED")

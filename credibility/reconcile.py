@@ -18,7 +18,6 @@ import orjson
 import structlog
 
 from checkpoints.alerts import NewAlert, Severity, Situation, raise_alert
-from checkpoints.pause_rows import id_of, new_id
 from credibility import store
 from credibility.history import Key
 from credibility.settle import BATCH_BUDGET_MS, UNSETTLEABLE, alone, judge_decisions, rescore, retrack, settle_due
@@ -27,6 +26,7 @@ from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.gateway import Gateway
+from journal.rows import id_of, new_id, rows
 
 log = structlog.get_logger()
 
@@ -88,7 +88,7 @@ async def reconcile(database: Database, gateway: Gateway, *, halflife_years: flo
     await database.do("try_again", deadline=Deadline.never())
     await settle_due(database, gateway, halflife_years=halflife_years, until=Deadline.never())
     async with alone(database, wait=True) as conn:
-        started_at = (await store.rows(conn, "database_now"))[0]["now"]
+        started_at = (await rows(conn, "database_now"))[0]["now"]
     report = Report()
     await _questions(database, report)
     await _tracks(database, report, halflife_years)
@@ -148,7 +148,7 @@ async def _questions(database: Database, report: Report) -> None:
         # Asked after the facts were read: whatever was said while we looked is due by now.
         due = {
             Key(row["subject_id"], row["metric"], row["target_at"])
-            for row in await store.rows(conn, "due_of_questions", store.columns_of(keys))
+            for row in await rows(conn, "due_of_questions", store.columns_of(keys))
         }
         await difference.write(conn, None)
         report.questions += len(keys)
@@ -165,7 +165,7 @@ async def _tracks(database: Database, report: Report, halflife_years: float) -> 
     async def mend(conn: Connection, page: Sequence[Row]) -> None:
         pairs = [Pair(row["agent"], row["domain"]) for row in page]
         wanted = {"agents": [pair.agent for pair in pairs], "domains": [pair.domain for pair in pairs]}
-        due = {Pair(row["agent"], row["domain"]) for row in await store.rows(conn, "due_among_tracks", wanted)}
+        due = {Pair(row["agent"], row["domain"]) for row in await rows(conn, "due_among_tracks", wanted)}
         for pair in pairs:
             differing = await retrack(conn, pair, halflife_years)
             report.track_records += 1
@@ -180,7 +180,7 @@ async def _decisions(database: Database, gateway: Gateway, report: Report) -> No
     async def mend(conn: Connection, page: Sequence[Row]) -> None:
         keys = [row["key"] for row in page]
         stated = await judge_decisions(conn, gateway, keys)
-        due = {row["key"] for row in await store.rows(conn, "due_among", {"kind": "Decision", "keys": keys})}
+        due = {row["key"] for row in await rows(conn, "due_among", {"kind": "Decision", "keys": keys})}
         report.decisions += len(keys)
         report.verdicts |= stated.keys() - due
 
@@ -196,7 +196,7 @@ async def _pages(
     """Give *mend* page after page of the named statement, each in a transaction under the settler's lock."""
     while True:
         async with alone(database, wait=True) as conn:
-            page = await store.rows(conn, name, {**after, "limit": PAGE})
+            page = await rows(conn, name, {**after, "limit": PAGE})
         if not page:
             return
         try:

@@ -32,6 +32,7 @@ from journal.deadline import Deadline
 from journal.entry import Entry
 from journal.errors import ImemError, PostgresUnavailable, StatementRejected
 from journal.gateway import Gateway
+from journal.rows import execute, rows
 from journal.settings import Role
 from kg.asof import END_OF_TIME, Clock
 from kg.entries import entry_of
@@ -121,10 +122,10 @@ async def alone(database: Database, *, wait: bool = False) -> AsyncIterator[Conn
     """
     async with database.transaction(Deadline.after_ms(BATCH_BUDGET_MS)) as conn:
         if wait:
-            await store.rows(conn, "settle_lock_wait")
-        elif not (await store.rows(conn, "settle_lock"))[0]["held"]:
+            await rows(conn, "settle_lock_wait")
+        elif not (await rows(conn, "settle_lock"))[0]["held"]:
             raise Busy("Another process is settling.")
-        await store.rows(conn, "settle_plans")
+        await rows(conn, "settle_plans")
         yield conn
 
 
@@ -207,7 +208,7 @@ async def settle_questions(database: Database, *, questions: int = QUESTIONS) ->
 async def _set_questions_aside(database: Database, error: Exception) -> Settled:
     async with alone(database) as conn:
         keys = await _due_questions(conn, 1)
-        due = store.due_of(await store.rows(conn, "due_of_questions", store.columns_of(keys)))
+        due = store.due_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
         return await _set_aside(conn, due, error)
 
 
@@ -219,7 +220,7 @@ async def _set_aside(conn: Connection, due: Sequence[Due], error: Exception) -> 
 
 
 async def _due_questions(conn: Connection, questions: int) -> list[Key]:
-    found = await store.rows(conn, "due_questions", {"rows": DUE_ROWS, "questions": questions})
+    found = await rows(conn, "due_questions", {"rows": DUE_ROWS, "questions": questions})
     return [Key(row["subject_id"], row["metric"], row["target_at"]) for row in found]
 
 
@@ -227,11 +228,11 @@ async def _settle_questions(database: Database, questions: int) -> Settled:
     async with alone(database) as conn:
         keys = await _due_questions(conn, questions)
         if not keys:
-            due = store.due_of(await store.rows(conn, "due_orphans", {"rows": DUE_ROWS}))
+            due = store.due_of(await rows(conn, "due_orphans", {"rows": DUE_ROWS}))
             await store.forget(conn, due)
             return Settled(due=len(due))
         # Versions before facts: what is said after this line comes back by itself.
-        due = store.due_of(await store.rows(conn, "due_of_questions", store.columns_of(keys)))
+        due = store.due_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
         difference = await rescore(conn, keys)
         await difference.write(conn, min((one.created_at for one in due), default=None))
         await store.forget(conn, due)
@@ -261,11 +262,11 @@ class Difference:
             return
         await store.write_scores(conn, self.written, self.removed)
         findings = {"findings": sorted({row[0] for row in self.touched})}
-        await store.do(conn, "derive_settled", findings)
-        await store.do(conn, "due_citing", findings)
+        await execute(conn, "derive_settled", findings)
+        await execute(conn, "due_citing", findings)
         changed = self.changed_from()
         pairs = sorted(changed)
-        await store.do(
+        await execute(
             conn,
             "due_tracks",
             {
@@ -273,7 +274,7 @@ class Difference:
                 "domains": [pair.domain for pair in pairs],
                 "known_from": [changed[pair][Clock.KNOWN] for pair in pairs],
                 "recorded_from": [changed[pair][Clock.RECORDED] for pair in pairs],
-                "since": since or (await store.rows(conn, "database_now"))[0]["now"],
+                "since": since or (await rows(conn, "database_now"))[0]["now"],
             },
         )
 
@@ -283,9 +284,9 @@ class Difference:
         versions: dict[ScoreId, list[ScoreRow]] = {}
         for row in self.touched:
             versions.setdefault(row[:3], []).append(row)
-        for rows in versions.values():
-            for clock, first in _first_changes(rows).items():
-                for pair in {Pair(row[_AGENT], row[_DOMAIN]) for row in rows}:
+        for written in versions.values():
+            for clock, first in _first_changes(written).items():
+                for pair in {Pair(row[_AGENT], row[_DOMAIN]) for row in written}:
                     moments = found.setdefault(pair, dict.fromkeys(Clock, END_OF_TIME))
                     moments[clock] = min(moments[clock], first)
         return found
@@ -361,14 +362,14 @@ async def settle_agents(database: Database) -> Settled:
         Busy: another process is settling.
     """
     async with alone(database) as conn:
-        found = await store.rows(conn, "due_of_kind", {"kind": "Agent", "rows": DUE_ROWS})
+        found = await rows(conn, "due_of_kind", {"kind": "Agent", "rows": DUE_ROWS})
         due = store.due_of(found)
         if due:
-            profiles = await store.rows(conn, "baseline_profiles", {"agents": sorted(one.key for one in due)})
+            profiles = await rows(conn, "baseline_profiles", {"agents": sorted(one.key for one in due)})
             agents = sorted({row["agent"] for row in profiles})
             if agents:
                 since = min(one.created_at for one in due)
-                await store.do(conn, "due_questions_of_agents", {"agents": agents, "since": since})
+                await execute(conn, "due_questions_of_agents", {"agents": agents, "since": since})
             await store.forget(conn, due)
         return Settled(due=len(due))
 
@@ -384,13 +385,13 @@ async def settle_tracks(database: Database, *, halflife_years: float, limit: int
         Busy: another process is settling.
     """
     async with alone(database) as conn:
-        due = await store.rows(conn, "claim_tracks", {"limit": limit})
+        due = await rows(conn, "claim_tracks", {"limit": limit})
         for row in due:
             since = {Clock.KNOWN: row["known_from"], Clock.RECORDED: row["recorded_from"]}
             await retrack(conn, Pair(row["agent"], row["domain"]), halflife_years, since=since)
         if due:
             ordered = sorted(due, key=lambda row: (row["agent"], row["domain"]))
-            await store.do(
+            await execute(
                 conn,
                 "delete_track_due",
                 {
@@ -447,13 +448,13 @@ async def settle_decisions(database: Database, gateway: Gateway, *, limit: int =
         if limit > 1:
             return await settle_decisions(database, gateway, limit=limit // 2)
         async with alone(database) as conn:
-            due = store.due_of(await store.rows(conn, "due_of_kind", {"kind": "Decision", "rows": 1}))
+            due = store.due_of(await rows(conn, "due_of_kind", {"kind": "Decision", "rows": 1}))
             return await _set_aside(conn, due, error)
 
 
 async def _settle_decisions(database: Database, gateway: Gateway, limit: int) -> Settled:
     async with alone(database) as conn:
-        due = store.due_of(await store.rows(conn, "due_of_kind", {"kind": "Decision", "rows": limit}))
+        due = store.due_of(await rows(conn, "due_of_kind", {"kind": "Decision", "rows": limit}))
         stated = await judge_decisions(conn, gateway, [one.key for one in due]) if due else {}
         await store.forget(conn, due)
         return Settled(due=len(due), verdicts=sum(len(found) for found in stated.values()))

@@ -20,8 +20,8 @@ from credibility.history import Answer, Content, Key, Question, Said, Score, Spa
 from credibility.settlement import Scope
 from credibility.tracks import Member, Scored, Start, Step, span_of
 from credibility.verdicts import Citation, movement
-from journal.connection import Connection, Parameters, Row
-from journal.statements import sql
+from journal.connection import Connection, Row
+from journal.rows import execute, rows
 from kg.asof import Clock
 from kg.metrics import metric_of
 
@@ -50,16 +50,6 @@ class Due:
     created_at: datetime
 
 
-async def rows(conn: Connection, name: str, parameters: Parameters | None = None) -> list[Row]:
-    """Run the named statement in the connection's transaction and return its rows."""
-    return await (await conn.execute(sql(name), parameters)).fetchall()
-
-
-async def do(conn: Connection, name: str, parameters: Parameters | None = None) -> int:
-    """Run the named statement in the connection's transaction and return how many rows it changed."""
-    return (await conn.execute(sql(name), parameters)).rowcount
-
-
 # What is due
 
 
@@ -71,13 +61,13 @@ def due_of(found: Iterable[Row]) -> list[Due]:
 async def forget(conn: Connection, due: Collection[Due]) -> None:
     """Delete due rows that were settled, but for those that came anew."""
     if due:
-        await do(conn, "delete_due", _columns(due))
+        await execute(conn, "delete_due", _columns(due))
 
 
 async def set_aside(conn: Connection, due: Collection[Due], reason: str) -> None:
     """Mark due rows that cannot be settled, but for those that came anew."""
     if due:
-        await do(conn, "set_aside", {**_columns(due), "reason": reason})
+        await execute(conn, "set_aside", {**_columns(due), "reason": reason})
 
 
 def _columns(due: Collection[Due]) -> dict[str, Any]:
@@ -182,9 +172,9 @@ async def write_scores(conn: Connection, written: Sequence[ScoreRow], removed: S
     if removed:
         finding_id, vintage, revision = zip(*sorted(removed), strict=True)
         gone = {"finding_id": list(finding_id), "vintage": list(vintage), "revision": list(revision)}
-        await do(conn, "delete_scores", gone)
+        await execute(conn, "delete_scores", gone)
     if written:
-        await do(conn, "write_scores", {"rows": _json(SCORE_COLUMNS, sorted(written, key=_id))})
+        await execute(conn, "write_scores", {"rows": _json(SCORE_COLUMNS, sorted(written, key=_id))})
 
 
 def _id(row: Sequence[Any]) -> ScoreId:
@@ -308,10 +298,10 @@ async def write_steps(
         same += 1
     where = {**pair._asdict(), "clock": clock.value}
     if len(stored) > same:
-        await do(conn, "delete_steps", {**where, "since": stored[same][0].at})
+        await execute(conn, "delete_steps", {**where, "since": stored[same][0].at})
     if len(steps) > same:
         values = [(*where.values(), halflife_years, *step) for step in steps[same:]]
-        await do(conn, "write_steps", {"steps": _json((*where, "halflife_years", *STEP_COLUMNS), values)})
+        await execute(conn, "write_steps", {"steps": _json((*where, "halflife_years", *STEP_COLUMNS), values)})
     return Differing(
         max(len(stored), len(steps)) - same, _deviation([old for old, _ in stored[same:]], list(steps[same:]))
     )

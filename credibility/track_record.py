@@ -25,6 +25,7 @@ from credibility.tracks import Step, steps_of
 from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
+from journal.rows import rows
 from kg.asof import AsOf, Clock
 
 ENOUGH = 15
@@ -154,9 +155,9 @@ async def dated_records(
         return [], None
     clock = asked[0][2].clock
     async with database.connection(deadline) as conn:
-        waiting = (await store.rows(conn, "settled_horizon"))[0]["waiting_since"]
+        waiting = (await rows(conn, "settled_horizon"))[0]["waiting_since"]
         moments = [_moments(as_of, waiting) for _, _, as_of in asked]
-        found = await store.rows(
+        found = await rows(
             conn,
             "track_records",
             {
@@ -210,7 +211,7 @@ async def dated_pairs(
     if not moments:
         return []
     async with database.connection(deadline) as conn:
-        waiting = (await store.rows(conn, "settled_horizon"))[0]["waiting_since"]
+        waiting = (await rows(conn, "settled_horizon"))[0]["waiting_since"]
         untils = [_moments(as_of, waiting) for as_of in moments]
         given = {
             "agents": None if agents is None else list(agents),
@@ -218,9 +219,9 @@ async def dated_pairs(
             "known_until": [known for known, _ in untils],
             "recorded_until": [recorded for _, recorded in untils],
         }
-        found = await store.rows(conn, "dated_pairs", {**given, "clock": moments[0].clock.value})
+        found = await rows(conn, "dated_pairs", {**given, "clock": moments[0].clock.value})
         if unscored:
-            found += await store.rows(conn, "claimed_pairs", given)
+            found += await rows(conn, "claimed_pairs", given)
     pairs = sorted({(row["n"], row["agent"], row["domain"]) for row in found})
     return [(agent, domain, moments[number - 1]) for number, agent, domain in pairs]
 
@@ -239,7 +240,7 @@ async def scores_as_of(
     """
     async with database.connection(deadline) as conn:
         given = {"findings": list(findings), "clock": as_of.clock.value, "until": await _scores_until(conn, as_of)}
-        found = await store.rows(conn, "scores_as_of", given)
+        found = await rows(conn, "scores_as_of", given)
     return {row.pop("finding_id"): row for row in found}
 
 
@@ -259,7 +260,7 @@ async def scores_until(database: Database, as_of: AsOf, *, deadline: Deadline) -
 async def _scores_until(conn: Connection, as_of: AsOf) -> datetime:
     if as_of.clock is Clock.KNOWN:
         return min(as_of.known_until, as_of.recorded_until)
-    return min(_moments(as_of, (await store.rows(conn, "settled_horizon"))[0]["waiting_since"]))
+    return min(_moments(as_of, (await rows(conn, "settled_horizon"))[0]["waiting_since"]))
 
 
 def _moments(as_of: AsOf, waiting: datetime | None) -> tuple[datetime, datetime]:

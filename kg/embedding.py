@@ -20,11 +20,11 @@ import orjson
 import structlog
 from numpy.typing import NDArray
 
-from journal.connection import Connection, Row
+from journal.connection import Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import StatementRejected
-from journal.statements import sql
+from journal.rows import execute
 from kg.embedders import TEXT_CHARS, Embedder
 
 log = structlog.get_logger()
@@ -68,16 +68,6 @@ class Model:
 def patient() -> Deadline:
     """Return the deadline of one batch in Postgres."""
     return Deadline.after_ms(STORE_BUDGET_MS)
-
-
-async def rows(conn: Connection, name: str, parameters: Mapping[str, Any] | None = None) -> list[Row]:
-    """Run the named statement in the connection's transaction and return its rows."""
-    return await (await conn.execute(sql(name), parameters)).fetchall()
-
-
-async def do(conn: Connection, name: str, parameters: Mapping[str, Any] | None = None) -> int:
-    """Run the named statement in the connection's transaction and return how many rows it changed."""
-    return (await conn.execute(sql(name), parameters)).rowcount
 
 
 async def model_of(database: Database, embedder: Embedder) -> Model:
@@ -145,8 +135,8 @@ async def embed(database: Database, embedder: Embedder, model: Model, keys: Sequ
             [found[nth] for nth in taken], [texts[nth] for nth in taken], [vectors[nth] for nth in taken]
         )
         async with database.transaction(patient()) as conn:
-            await do(conn, "add_embeddings", {"model": model.number, **columns})
-            await do(conn, "mark_standing", {"model": model.number, "keys": sorted({row["key"] for row in found})})
+            await execute(conn, "add_embeddings", {"model": model.number, **columns})
+            await execute(conn, "mark_standing", {"model": model.number, "keys": sorted({row["key"] for row in found})})
     return len(taken)
 
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 from cachetools import LRUCache
 
 from journal.connection import Connection, Row
+from journal.rows import execute, rows
 from kg.asof import END_OF_TIME
-from kg.embedding import do, rows
 from kg.similarity import CANDIDATES, RULES, TIES, Features, Neighbour, asks, comparable, ranked, reranked, score
 
 EVERYTHING: Final = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
@@ -182,10 +182,10 @@ async def _made_anew(conn: Connection, build: Build, keys: Sequence[str], lists:
 async def _write(conn: Connection, build: Build, keys: Sequence[str], lists: Lists) -> None:
     if not keys:
         return
-    await do(conn, "delete_lists", {"version": build.version, "keys": list(keys)})
+    await execute(conn, "delete_lists", {"version": build.version, "keys": list(keys)})
     given: dict[str, Any] = {"version": build.version, "model_version": build.model_version}
     ordered = [(key, one, rank) for key in keys for rank, one in enumerate(lists[key], 1)]
-    await do(
+    await execute(
         conn,
         "write_lists",
         {
@@ -197,4 +197,4 @@ async def _write(conn: Connection, build: Build, keys: Sequence[str], lists: Lis
         },
     )
     if build.current:
-        await do(conn, "derive_similar", {"keys": list(keys)})
+        await execute(conn, "derive_similar", {"keys": list(keys)})

@@ -26,8 +26,9 @@ from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import ImemError, PostgresUnavailable
+from journal.rows import execute, rows
 from kg.embedders import Embedder
-from kg.embedding import Model, do, embed, model_of, models, patient, rows
+from kg.embedding import Model, embed, model_of, models, patient
 from kg.neighbours import Build, Known, place
 from kg.project import Event
 from kg.similarity import RULES, hashed, words_of
@@ -203,7 +204,7 @@ async def _update_page(database: Database, embedder: Embedder, model: Model) -> 
             if build.rules == RULES:
                 changed |= await place(conn, build, keys, known)
         parameters = {"positions": [row["position"] for row in done], "keys": [row["key"] for row in done]}
-        await do(conn, "similarity_done", parameters)
+        await execute(conn, "similarity_done", parameters)
     return Updated(len(keys), made, len(changed), more=len(due) == DUE_ROWS)
 
 
@@ -332,7 +333,7 @@ async def _begun(database: Database, model: Model) -> Build:
             if not build.current and build.model == model.number and build.rules == RULES:
                 return build
             if not build.current:
-                await do(conn, "abandon_build", {"version": build.version})
+                await execute(conn, "abandon_build", {"version": build.version})
         await rows(conn, "begin_build", {"model": model.number, "rules": RULES, "state": "building"})
         return next(build for build in await live_builds(conn) if not build.current)
 
@@ -349,7 +350,7 @@ async def _build_page(database: Database, build: Build, known: Known) -> Updated
         if not keys:
             return None
         changed = await place(conn, here, keys, known)
-        await do(conn, "advance_build", {"version": here.version, "upto": keys[-1], "count": len(keys)})
+        await execute(conn, "advance_build", {"version": here.version, "upto": keys[-1], "count": len(keys)})
         return Updated(len(keys), 0, len(changed))
 
 
@@ -357,12 +358,12 @@ async def _swap(database: Database, build: Build) -> None:
     """Put a version in the place of the current one, with its model, and have differing links drawn again."""
     async with alone(database) as conn:
         before = next((one.version for one in await live_builds(conn) if one.current), None)
-        await do(conn, "swap_build")
-        if await do(conn, "swap_build_in", {"version": build.version}) != 1:
+        await execute(conn, "swap_build")
+        if await execute(conn, "swap_build_in", {"version": build.version}) != 1:
             raise Busy("Another process has swapped the index.")
-        await do(conn, "swap_model", {"model": build.model})
-        await do(conn, "swap_model_in", {"model": build.model})
-        links = await do(conn, "derive_swapped", {"version": build.version, "before": before})
+        await execute(conn, "swap_model", {"model": build.model})
+        await execute(conn, "swap_model_in", {"model": build.model})
+        links = await execute(conn, "derive_swapped", {"version": build.version, "before": before})
     log.info("similar.swapped", version=build.version, model=build.model_version, links_of=links)
 
 

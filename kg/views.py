@@ -32,8 +32,8 @@ from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, ImemError
 from journal.modes import Mode
+from journal.rows import execute, rows
 from kg.asof import active_among
-from kg.embedding import do, rows
 
 log = structlog.get_logger()
 
@@ -118,9 +118,9 @@ async def build(database: Database, name: str, *, deadline: Deadline) -> int | N
             return None
         version = (await rows(conn, "view_begin", {"name": name}))[0]["version"]
         given = {"name": name, "version": version}
-        count = await do(conn, BUILDS[name], given)
-        await do(conn, "view_swap", given)
-        await do(conn, "view_prune", {"name": name})
+        count = await execute(conn, BUILDS[name], given)
+        await execute(conn, "view_swap", given)
+        await execute(conn, "view_prune", {"name": name})
     return count
 
 

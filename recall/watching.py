@@ -18,10 +18,10 @@ from typing import Final
 import structlog
 
 from checkpoints.alerts import NewAlert, Severity, raise_alert
-from checkpoints.pause_rows import id_of, new_id, rows
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import ImemError
+from journal.rows import id_of, new_id, rows
 from recall.metrics import DEPTH, OUTCOMES, TIMEOUT_RATE, TIMEOUTS
 
 log = structlog.get_logger()

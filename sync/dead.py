@@ -14,7 +14,6 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from checkpoints.alerts import NewAlert, Severity, raise_alert, storable
-from checkpoints.pause_rows import id_of, new_id, rows
 from journal.actors import Action, Resource, ResourceType
 from journal.audit import context_of
 from journal.connection import Connection, Row
@@ -23,6 +22,7 @@ from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import BadInput, TransitionRefused
 from journal.gateway import Gateway
+from journal.rows import id_of, new_id, rows
 from kg.applier import Death
 from sync.metrics import DELIVERY, DROPPED
 

@@ -18,11 +18,12 @@ from uuid import UUID
 import orjson
 import structlog
 
-from checkpoints.pause_rows import json, new_id
+from checkpoints.pause_rows import json
 from journal.connection import Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.errors import BadInput, ImemError
+from journal.rows import new_id
 from sync.agents import Member, checked_ms, gate_name, gate_of, members_of, owners_of
 from sync.operations import FORCE_MS, Synchronized, Synchronizer, SyncState
 

@@ -19,13 +19,13 @@ import structlog
 
 from cache.keys import checked_analysis_id
 from cache.store import WorkingStore
-from checkpoints.pause_rows import do, rows
 from journal.canonical import canonical_json
 from journal.connection import Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import BadInput, ImemError, NotOpen
+from journal.rows import execute, rows
 from kg.catalog import KINDS
 from sync.agents import Member, checked_tier, is_whole
 from sync.notices import Notices
@@ -240,7 +240,7 @@ class Pulling:
             if by_sender:
                 senders = sorted(by_sender)
                 counts = [by_sender[sender] for sender in senders]
-                await do(conn, "usage_pulled", {"agent_id": agent_id, "senders": senders, "counts": counts})
+                await execute(conn, "usage_pulled", {"agent_id": agent_id, "senders": senders, "counts": counts})
 
     async def _drop(self, agent_id: str, deadline: Deadline) -> None:
         """Take the notices of what was pulled out of the queue; one that stays says too much for a while."""

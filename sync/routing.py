@@ -21,13 +21,13 @@ from typing import Any, Final
 import structlog
 
 from checkpoints.alerts import NewAlert, Severity, close_alerts, raise_alert
-from checkpoints.pause_rows import do, new_id, rows
 from journal.cancelling import heed_cancellation
 from journal.connection import Connection, Row
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.entry import Tier
 from journal.errors import ImemError
+from journal.rows import execute, new_id, rows
 from kg.applier import Bell
 from kg.leading import lead
 from kg.lease import Lease
@@ -98,8 +98,8 @@ class Router:
             critical = [row for row in due if row["tier"] == Tier.SYSTEM_CRITICAL]
             if critical:
                 reason = f"{critical[0]['kind'].partition('.')[2]} {critical[0]['record_key']}"
-                await do(conn, "snapshots_overtaken", {"reason": reason})
-            await do(conn, "notices_routed", {"positions": [message.position for message in messages]})
+                await execute(conn, "snapshots_overtaken", {"reason": reason})
+            await execute(conn, "notices_routed", {"positions": [message.position for message in messages]})
         notice_metrics.ROUTED.inc(len(due))
         return len(due)
 
@@ -161,7 +161,7 @@ class Router:
         reason = f"{depth} notices wait for {agent_id}; it does not pull."
         async with self._database.transaction(deadline) as conn:
             member = (await rows(conn, "members", {"agent_ids": [agent_id]}))[0]
-            await do(conn, "inbox_alerted", {"agent_id": agent_id, "alert_id": alert_id})
+            await execute(conn, "inbox_alerted", {"agent_id": agent_id, "alert_id": alert_id})
             alert = NewAlert(
                 alert_id=alert_id,
                 kind=KIND,
@@ -241,11 +241,11 @@ async def _add(conn: Connection, scores: Sequence[tuple[Message, Score]]) -> Non
         columns["parts"].append(_array(one.parts))
         columns["whys"].append(one.why.value)
     if columns:
-        await do(conn, "recipients_add", columns)
+        await execute(conn, "recipients_add", columns)
     told = Counter((one.agent_id, message.sender) for message, one in scores if one.told)
     if told:
         pairs = sorted(told)
-        await do(
+        await execute(
             conn,
             "usage_told",
             {

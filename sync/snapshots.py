@@ -27,7 +27,7 @@ from cache import keys
 from cache.client import Client
 from cache.scripts import script
 from checkpoints.model import LONGEST_ID, checked_text
-from checkpoints.pause_rows import do, json, new_id, rows
+from checkpoints.pause_rows import json
 from journal.connection import Row
 from journal.database import Database
 from journal.deadline import Deadline
@@ -41,6 +41,7 @@ from journal.errors import (
     TooLarge,
     TransitionRefused,
 )
+from journal.rows import execute, new_id, rows
 from sync.agents import Member, checked_ms, members, owners_of
 from sync.freezing import KINDS, Excluded, Frozen, freeze
 from sync.locks import LASTS, Locked, WriteLocks, check
@@ -300,7 +301,7 @@ class Snapshots:
         snapshot_id, debate_id = new_id(), debate["debate_id"]
         left_out = {one.agent_id for one in excluded}
         async with self._database.transaction(due) as conn:
-            await do(conn, "repeatable_read")
+            await execute(conn, "repeatable_read")
             await check(conn, locked)
             moment = (await rows(conn, "snapshot_moment"))[0]
             asked = {"analysis_id": debate["analysis_id"], "debate_id": debate_id, "kinds": list(KINDS)}
@@ -320,7 +321,7 @@ class Snapshots:
                 citations=cited,
                 lags=lags,
             )
-            await do(
+            await execute(
                 conn,
                 "snapshot_insert",
                 {
@@ -337,7 +338,7 @@ class Snapshots:
                 },
             )
             given = {"snapshot_id": snapshot_id, "debate_id": debate_id, "before": debate["snapshot_id"]}
-            if not await do(conn, "debate_snapshotted", {**given, "degraded": frozen.degraded}):
+            if not await execute(conn, "debate_snapshotted", {**given, "degraded": frozen.degraded}):
                 raise LeaseLost("Somebody else has taken this debate's snapshot meanwhile, or closed it.")
         return snapshot_id, frozen
 

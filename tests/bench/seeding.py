@@ -41,11 +41,12 @@ from imem.local.supervisor import LocalStack
 from journal.database import Database
 from journal.deadline import Deadline
 from journal.gateway import Gateway
+from journal.rows import rows
 from journal.settings import Settings
 from journal.statements import load
 from kg.catalog import KINDS, subject_id_of
 from kg.embedders import LOCAL_DIMENSION, Local, Vectors, unit
-from kg.embedding import embed, model_of, rows
+from kg.embedding import embed, model_of
 from kg.entries import entry_of
 from kg.lines import parse_line
 from kg.neighbours import model_version

@@ -17,10 +17,9 @@ import redis.exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from cache.scripts import Script
-from journal.connection import BACKGROUND_TIMEOUT_S
-from journal.deadline import Deadline
-from journal.errors import (
+from imem.cache.scripts import Script
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
     BudgetExceeded,
     ImemError,
     OutcomeUnknown,
@@ -28,6 +27,7 @@ from journal.errors import (
     StatementRejected,
     ValkeyUnavailable,
 )
+from imem.journal.postgres.connection import BACKGROUND_TIMEOUT_S
 
 Argument = bytes | str | int
 

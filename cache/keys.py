@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
-from journal.errors import BadInput, ConsistencyError
+from imem.journal.errors import BadInput, ConsistencyError
 
 LONGEST_KEY: Final = 200
 """Characters of a user's key, at most."""

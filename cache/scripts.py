@@ -16,7 +16,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from journal.statements import load, root_of
+from imem.journal.statements import load, root_of
 
 _SHEBANG: Final = re.compile(r"#!lua(?: flags=([a-z,-]+))?")
 _WITH: Final = re.compile(r"-- with: ([a-z_, ]+)")

@@ -16,15 +16,13 @@ from itertools import groupby
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from checkpoints.calls import call
-from checkpoints.definitions import Definitions, Location
-from checkpoints.deliverables import DeliverableCheck, Deliverables, lost, undelivered
-from checkpoints.model import LONGEST_ID, Outcome, Summary, checked_text
-from checkpoints.store import Checkpoints
-from journal.connection import Connection, Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import (
+from imem.checkpoints.deliverables import DeliverableCheck, Deliverables, lost, undelivered
+from imem.checkpoints.model import LONGEST_ID, Outcome, Summary, checked_text
+from imem.checkpoints.orchestration.definitions import Definitions, Location
+from imem.checkpoints.statements import call
+from imem.checkpoints.store import Checkpoints
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
     BadInput,
     BudgetExceeded,
     ConsistencyError,
@@ -34,6 +32,8 @@ from journal.errors import (
     StoreUnavailable,
     TransitionRefused,
 )
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
 
 KEEP_FAILED: Final = timedelta(days=30)
 """How long the checkpoints of an analysis that failed are kept."""
@@ -48,7 +48,7 @@ _TROUBLE: Final = (
 
 
 class Durable(Protocol):
-    """What the durable Valkey holds of an agent; :class:`cache.snapshots.SnapshotStore`."""
+    """What the durable Valkey holds of an agent; :class:`imem.cache.working.snapshots.SnapshotStore`."""
 
     async def drop_checkpoint(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> bool:
         """Remove the copy of a checkpoint."""
@@ -58,7 +58,7 @@ class Durable(Protocol):
 
 
 class Working(Protocol):
-    """What the working Valkey holds of an agent; :class:`cache.store.WorkingStore`."""
+    """What the working Valkey holds of an agent; :class:`imem.cache.working.store.WorkingStore`."""
 
     async def clear(self, agent_id: str, epoch: int, *, deadline: Deadline) -> int:
         """Remove its working memory."""
@@ -119,7 +119,7 @@ class Cleanup:
     Ends analyses and removes what they leave.
 
     Args:
-        checks: how each store is asked whether a result is there (:func:`checkpoints.deliverables.checks`).
+        checks: how each store is asked whether a result is there (:func:`imem.checkpoints.deliverables.checks`).
         durable, working: the Valkeys that hold something of agents; what is not given is not looked at.
         archive: keep a copy of every row that goes, in ``agent_checkpoints_archive``.
     """

@@ -15,15 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from cache.client import Client
-from cache.scripts import script
-from checkpoints.calls import call
-from checkpoints.definitions import AgentDefinition, Definitions, Location
-from checkpoints.model import LONGEST_ID, LONGEST_NAME, Deliverable, Lease, checked_digest, checked_text
-from checkpoints.plain import json_text
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import BadInput, StaleEpoch
+from imem.cache.client import Client
+from imem.cache.scripts import script
+from imem.checkpoints.json_text import json_text
+from imem.checkpoints.model import LONGEST_ID, LONGEST_NAME, Deliverable, Lease, checked_digest, checked_text
+from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location
+from imem.checkpoints.statements import call
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, StaleEpoch
+from imem.journal.postgres.database import Database
 
 LONGEST_REFERENCE: Final = 1000
 """Characters of a reference, at most."""

@@ -6,7 +6,7 @@ others take over, which raises the epoch, and whoever bears a lower one is refus
 jumps, a broker that delivers a task twice, or a process that wakes from a long sleep costs work at most, never state.
 
 A crash leaves the lease to run out. Each method is one transaction, and repeating it is harmless; after an
-:class:`~journal.errors.OutcomeUnknown` it should be repeated.
+:class:`~imem.journal.errors.OutcomeUnknown` it should be repeated.
 """
 
 from __future__ import annotations
@@ -20,16 +20,13 @@ from typing import Any, Final
 
 from uuid_utils.compat import uuid7
 
-from cache.keys import checked_agent_id, checked_agent_type
-from checkpoints.calls import call, identity_of
-from checkpoints.definitions import Definitions
-from checkpoints.model import LONGEST_ID, Instance, Lease, checked_text
-from checkpoints.plain import object_text
-from journal.cancelling import heed_cancellation
-from journal.connection import Connection
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import (
+from imem.cache.keys import checked_agent_id, checked_agent_type
+from imem.checkpoints.json_text import object_text
+from imem.checkpoints.model import LONGEST_ID, Instance, Lease, checked_text
+from imem.checkpoints.orchestration.definitions import Definitions
+from imem.checkpoints.statements import call, identity_of
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
     BadInput,
     BudgetExceeded,
     ImemError,
@@ -40,6 +37,9 @@ from journal.errors import (
     StoreUnavailable,
     TransitionRefused,
 )
+from imem.journal.postgres.cancellation import heed_cancellation
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
 
 LASTS: Final = timedelta(seconds=30)
 """How long a lease lasts without a sign of life."""

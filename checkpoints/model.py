@@ -14,9 +14,9 @@ from uuid import UUID
 
 import orjson
 
-from checkpoints.definitions import Location
-from checkpoints.plain import json_text
-from journal.errors import BadInput, ConsistencyError
+from imem.checkpoints.json_text import json_text
+from imem.checkpoints.orchestration.definitions import Location
+from imem.journal.errors import BadInput, ConsistencyError
 
 LONGEST_ID: Final = 200
 """Characters of the id of an analysis, a subject, a workflow, an owner or a holder, at most."""

@@ -18,15 +18,15 @@ from typing import Any, Final, cast
 
 import structlog
 
-from cache.document import CAP_BYTES, KEY_BYTES, Contents, Entry, Pairs, Type, size_of
-from cache.keys import LONGEST_KEY, suffix_of
-from cache.memory import WorkingMemory
-from cache.snapshots import SnapshotStore
-from cache.state import Identity
-from cache.store import WorkingStore
-from checkpoints.model import checked_text
-from journal.deadline import Deadline
-from journal.errors import ConsistencyError, NotOpen, StatementRejected, TooLarge, UnsupportedType
+from imem.cache.keys import LONGEST_KEY, suffix_of
+from imem.cache.working.document import CAP_BYTES, KEY_BYTES, Contents, Entry, Pairs, Type, size_of
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.state import Identity
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.model import checked_text
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ConsistencyError, NotOpen, StatementRejected, TooLarge, UnsupportedType
 
 log = structlog.get_logger()
 
@@ -225,7 +225,7 @@ class PaidCalls:
         durable: SnapshotStore | None,
         deadline: Deadline | None,
     ) -> Any:
-        """Return the answer of *call*; see :meth:`checkpoints.session.Session.once`."""
+        """Return the answer of *call*; see :meth:`imem.checkpoints.session.Session.once`."""
         key = key_of(call)
         async with self._locks.setdefault(key, asyncio.Lock()):
             found = await memory.get(key, raw=True, deadline=deadline)

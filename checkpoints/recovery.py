@@ -15,7 +15,7 @@ and neither is an empty one, except by an agent that has completed nothing.
 A checkpoint that was saved in the middle of a subtask (a failure, or a pause that could not wait) also holds what that
 subtask had written. Where it may not be entered twice, the memory goes back to the end of the subtask before.
 
-Whatever is brought back, the answers of calls that this run has paid for stay (:mod:`checkpoints.paid_calls`).
+Whatever is brought back, the answers of calls that this run has paid for stay (:mod:`imem.checkpoints.paid_calls`).
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from cache.document import Contents, Entry, contents_of, digest, same
-from cache.snapshots import SnapshotStore
-from cache.state import Identity, Meta, State
-from cache.store import WorkingStore
-from checkpoints.definitions import Definitions
-from checkpoints.metrics import METRICS, Metrics
-from checkpoints.model import Checkpoint, Kind, Lease
-from checkpoints.paid_calls import Owner, calls_in, joined, live_calls, without_calls
-from checkpoints.store import Checkpoints
-from checkpoints.versions import MIGRATIONS, Migrations, resumable
-from journal.connection import Connection
-from journal.deadline import Deadline
-from journal.errors import (
+from imem.cache.working.document import Contents, Entry, contents_of, digest, same
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.state import Identity, Meta, State
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.metrics import METRICS, Metrics
+from imem.checkpoints.model import Checkpoint, Kind, Lease
+from imem.checkpoints.orchestration.definitions import Definitions
+from imem.checkpoints.paid_calls import Owner, calls_in, joined, live_calls, without_calls
+from imem.checkpoints.store import Checkpoints
+from imem.checkpoints.versions import MIGRATIONS, Migrations, resumable
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
     BudgetExceeded,
     ConsistencyError,
     NotOpen,
@@ -51,6 +50,7 @@ from journal.errors import (
     StatementRejected,
     ValkeyUnavailable,
 )
+from imem.journal.postgres.connection import Connection
 
 log = structlog.get_logger()
 
@@ -108,14 +108,14 @@ class Recovered:
 
 
 class Results(Protocol):
-    """Who knows whether what completed subtasks delivered is still there; see :mod:`checkpoints.delivering`."""
+    """Who knows whether what completed subtasks delivered is still there; see :mod:`imem.checkpoints.delivery`."""
 
     async def again(self, checkpoint: Checkpoint, epoch: int, *, deadline: Deadline) -> tuple[str, ...]:
         """Return the completed subtasks whose results are lost, so that they have to be run again."""
 
 
 class Alarm(Protocol):
-    """Who is told when nothing can be recovered; see :mod:`checkpoints.alarm`."""
+    """Who is told when nothing can be recovered; see :mod:`imem.checkpoints.incidents.recovery_alerts`."""
 
     async def unrecoverable(
         self,

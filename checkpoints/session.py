@@ -28,27 +28,25 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from cache.client import Client
-from cache.document import digest, document_of
-from cache.memory import WorkingMemory
-from cache.snapshots import SnapshotMeta, SnapshotStore
-from cache.state import Identity, Meta
-from cache.store import WorkingStore
-from checkpoints.alarm import AlertAlarm
-from checkpoints.definitions import Definitions, Location
-from checkpoints.delivering import NOTHING, Delivery, Word
-from checkpoints.leases import Leases
-from checkpoints.metrics import METRICS, Metrics
-from checkpoints.model import Checkpoint, Deliverable, Failure, Kind, Lease
-from checkpoints.paid_calls import Owner, PaidCalls
-from checkpoints.recovery import Recovered, Recovery
-from checkpoints.store import Checkpoints
-from journal.arguments import checks_arguments
-from journal.cancelling import heed_cancellation
-from journal.clock import Clock
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import (
+from imem.cache.client import Client
+from imem.cache.working.document import digest, document_of
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
+from imem.cache.working.state import Identity, Meta
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.delivery import NOTHING, Delivery, Word
+from imem.checkpoints.incidents.recovery_alerts import AlertAlarm
+from imem.checkpoints.leases import Leases
+from imem.checkpoints.metrics import METRICS, Metrics
+from imem.checkpoints.model import Checkpoint, Deliverable, Failure, Kind, Lease
+from imem.checkpoints.orchestration.definitions import Definitions, Location
+from imem.checkpoints.paid_calls import Owner, PaidCalls
+from imem.checkpoints.recovery import Recovered, Recovery
+from imem.checkpoints.store import Checkpoints
+from imem.journal.arguments import checks_arguments
+from imem.journal.clock import Clock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
     BadInput,
     BudgetExceeded,
     ConsistencyError,
@@ -60,6 +58,8 @@ from journal.errors import (
     StatementRejected,
     StoreUnavailable,
 )
+from imem.journal.postgres.cancellation import heed_cancellation
+from imem.journal.postgres.database import Database
 
 log = structlog.get_logger()
 
@@ -166,7 +166,7 @@ class Desk:
             LeaseHeld: another process runs the agent, and still did when *wait* was over; retryable.
             NotResumable: nothing that is stored is what it was; an alert was raised and nothing was started.
             LeaseLost: another process has taken over; the block was cancelled at its next wait.
-            BadInput, TransitionRefused: see :meth:`checkpoints.leases.Leases.acquire`.
+            BadInput, TransitionRefused: see :meth:`imem.checkpoints.leases.Leases.acquire`.
         """
         async with self.leased(
             analysis_id=analysis_id,
@@ -234,7 +234,7 @@ class Desk:
         Recover the agent that holds *lease*, and return it at work; the caller keeps the lease alive.
 
         Raises:
-            NotResumable: see :meth:`checkpoints.recovery.Recovery.recover`.
+            NotResumable: see :meth:`imem.checkpoints.recovery.Recovery.recover`.
         """
         recovered = await self.recovery.recover(lease, deadline=deadline)
         return Session(self, lease, recovered)
@@ -279,7 +279,7 @@ class Session:
 
         Raises:
             LeaseLost: another process has taken over meanwhile.
-            NotResumable: see :meth:`checkpoints.recovery.Recovery.recover`.
+            NotResumable: see :meth:`imem.checkpoints.recovery.Recovery.recover`.
         """
         await self._desk.leases.renew(self.lease, deadline=deadline or Deadline.after_ms(BUDGET_MS))
         self._take(await self._desk.recovery.recover(self.lease, deadline=deadline))
@@ -322,7 +322,7 @@ class Session:
         Deliver what *subtask* was run for, before it is completed; a rerun replaces it, and the same again is the same.
 
         Each store that the subtask's definition names wants its result, or ``NOTHING``
-        (:data:`checkpoints.delivering.NOTHING`); to others one may be delivered as well. What is not said leaves a
+        (:data:`imem.checkpoints.delivery.NOTHING`); to others one may be delivered as well. What is not said leaves a
         store alone, so that several calls add up.
 
         Args:

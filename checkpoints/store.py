@@ -17,17 +17,15 @@ from time import perf_counter
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from cache.snapshots import CheckpointCopy
-from checkpoints.calls import call, identity_of, look
-from checkpoints.definitions import Definitions
-from checkpoints.error_watch import ErrorWatch
-from checkpoints.metrics import METRICS, Metrics, Timed
-from checkpoints.model import LONGEST_ID, Analysis, Checkpoint, Failure, Kind, Lease, Summary, checked_text
-from checkpoints.saving import Save
-from journal.connection import Connection, Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import (
+from imem.cache.working.snapshots import CheckpointCopy
+from imem.checkpoints.incidents.error_watch import ErrorWatch
+from imem.checkpoints.metrics import METRICS, Metrics, Timed
+from imem.checkpoints.model import LONGEST_ID, Analysis, Checkpoint, Failure, Kind, Lease, Summary, checked_text
+from imem.checkpoints.orchestration.definitions import Definitions
+from imem.checkpoints.save import Save
+from imem.checkpoints.statements import call, identity_of, look
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
     BudgetExceeded,
     ConsistencyError,
     ImemError,
@@ -35,6 +33,8 @@ from journal.errors import (
     StatementRejected,
     StoreUnavailable,
 )
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
 
 COPY_BUDGET_MS: Final = 250.0
 """How long a save or a load waits for the copy at most, in milliseconds: it is a convenience, not what decides."""
@@ -47,7 +47,7 @@ _COPY_TROUBLE: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, Statem
 
 
 class Copies(Protocol):
-    """Where copies of the latest checkpoints are; :class:`cache.snapshots.SnapshotStore` on the durable Valkey."""
+    """Copies of the latest checkpoints: :class:`imem.cache.working.snapshots.SnapshotStore` on the durable Valkey."""
 
     async def put_checkpoint(
         self, analysis_id: str, agent_type: str, *, epoch: int, seq: int, body: bytes, deadline: Deadline
@@ -121,7 +121,7 @@ class Checkpoints:
             interim_results: findings that are not in the graph yet, and deliverables that a cache may lose.
             failure: of a failure, why.
             base: the checkpoint that the run was resumed from, where it had to be migrated
-                (:func:`checkpoints.versions.resumable`): its lists count, rather than the stored ones.
+                (:func:`imem.checkpoints.versions.resumable`): its lists count, rather than the stored ones.
 
         Raises:
             StaleEpoch: somebody else has taken over; neither store was changed.

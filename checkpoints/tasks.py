@@ -11,20 +11,20 @@ from typing import Protocol
 
 from celery import shared_task
 
-import journal.runtime
-from checkpoints.cleanup import Cleanup
-from checkpoints.workflows import Workflows
-from journal.deadline import Deadline
-from journal.errors import StoreUnavailable
-from journal.runtime import Lent
+import imem.jobs.runtime
+from imem.checkpoints.cleanup import Cleanup
+from imem.checkpoints.orchestration.workflows import Workflows
+from imem.jobs.runtime import Lent
+from imem.journal.deadline import Deadline
+from imem.journal.errors import StoreUnavailable
 
-CLEANUP = "checkpoints.cleanup"
+CLEANUP = "imem.checkpoints.cleanup"
 
 CLEANUP_BUDGET_MS = 10 * 60_000
 """How long the clean-up may take, in milliseconds; what is left then waits for the next day."""
 
 
-class Runtime(journal.runtime.Runtime, Protocol):
+class Runtime(imem.jobs.runtime.Runtime, Protocol):
     """What the clean-up needs beside the journal."""
 
     cleanup: Cleanup

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from cache.document import contents_of, digest
-from checkpoints.definitions import AgentDefinition, Definitions
-from checkpoints.model import Checkpoint
-from journal.arguments import checks_arguments
-from journal.errors import BadInput, NotResumable
+from imem.cache.working.document import contents_of, digest
+from imem.checkpoints.model import Checkpoint
+from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions
+from imem.journal.arguments import checks_arguments
+from imem.journal.errors import BadInput, NotResumable
 
 Migration = Callable[[Checkpoint], Checkpoint]
 """Makes the lists, the configuration and the memory of the next version; must not change anything else."""

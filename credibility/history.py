@@ -2,12 +2,12 @@
 From what the journal holds about one question to the scores of its claims, on both clocks. Pure.
 
 A question is what an outcome answers: subject, metric, ``target_at``, and of which period and in which unit
-(:class:`credibility.settlement.Scope`). Those of one subject, metric and ``target_at`` are looked at together, since a
-correction may move a statement from one to another. Everything stated about it is a *statement*
-with the two moments from which it counts. On the known clock the state as of T follows from the statements known by
-then, on the recorded clock from those recorded by then (they were known earlier still). Each function below takes the
-statements of one clock in order and says what stood after each; what stands as of T is what followed from statements
-up to T, so that no later one can change it.
+(:class:`imem.credibility.settlement.Scope`). Those of one subject, metric and ``target_at`` are looked at together,
+since a correction may move a statement from one to another. Everything stated about it is a *statement* with the two
+moments from which it counts. On the known clock the state as of T follows from the statements known by then, on the
+recorded clock from those recorded by then (they were known earlier still). Each function below takes the statements of
+one clock in order and says what stood after each; what stands as of T is what followed from statements up to T, so that
+no later one can change it.
 
 - An outcome is the earliest statement of its core, or the last correction; statements of agents without the import
   right count for nothing. Of several outcomes the highest vintage stands, of those of one vintage what was said last.
@@ -27,9 +27,9 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import Generic, NamedTuple, TypeVar
 
-from credibility.settlement import NO_SCOPE, Claim, Scope, judge
-from kg.asof import Clock
-from kg.metrics import Metric
+from imem.credibility.settlement import NO_SCOPE, Claim, Scope, judge
+from imem.kg.asof import Clock
+from imem.kg.kinds.metrics import Metric
 
 V = TypeVar("V")
 S = TypeVar("S")
@@ -71,7 +71,7 @@ class Answer(NamedTuple):
 
 
 class Said(NamedTuple):
-    """The part of a finding that is a claim; see :class:`credibility.settlement.Claim`."""
+    """The part of a finding that is a claim; see :class:`imem.credibility.settlement.Claim`."""
 
     agent: str
     domain: str

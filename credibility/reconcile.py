@@ -17,16 +17,24 @@ from typing import Any
 import orjson
 import structlog
 
-from checkpoints.alerts import NewAlert, Severity, Situation, raise_alert
-from credibility import store
-from credibility.history import Key
-from credibility.settle import BATCH_BUDGET_MS, UNSETTLEABLE, alone, judge_decisions, rescore, retrack, settle_due
-from credibility.store import SCORE_COLUMNS, Pair
-from journal.connection import Connection, Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.gateway import Gateway
-from journal.rows import id_of, new_id, rows
+from imem.alerts.store import NewAlert, Severity, Situation, raise_alert
+from imem.credibility import store
+from imem.credibility.history import Key
+from imem.credibility.settling import (
+    BATCH_BUDGET_MS,
+    UNSETTLEABLE,
+    alone,
+    judge_decisions,
+    rescore,
+    retrack,
+    settle_due,
+)
+from imem.credibility.store import SCORE_COLUMNS, Pair
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import id_of, new_id, rows
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ import math
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from kg.metrics import Metric
+from imem.kg.kinds.metrics import Metric
 
 TOLERANCE = 1e-9
 """Float noise never decides a boundary (credibility-and-contradictions, section 0)."""

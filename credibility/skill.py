@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from scipy.special import stdtrit
 
-from credibility.posterior import INTERVAL
-from credibility.settlement import TOLERANCE
+from imem.credibility.posterior import INTERVAL
+from imem.credibility.settlement import TOLERANCE
 
 LEAST_OBSERVATIONS = 1.5
 """Effective observations below which there is no spread to estimate: one, or one that outweighs all others."""

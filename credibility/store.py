@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from credibility.history import Answer, Content, Key, Question, Said, Score, Span, Statement
-from credibility.settlement import Scope
-from credibility.tracks import Member, Scored, Start, Step, span_of
-from credibility.verdicts import Citation, movement
-from journal.connection import Connection, Row
-from journal.rows import execute, rows
-from kg.asof import Clock
-from kg.metrics import metric_of
+from imem.credibility.history import Answer, Content, Key, Question, Said, Score, Span, Statement
+from imem.credibility.settlement import Scope
+from imem.credibility.track_steps import Member, Scored, Start, Step, span_of
+from imem.credibility.verdicts import Citation, movement
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.rows import execute, rows
+from imem.kg.asof import Clock
+from imem.kg.kinds.metrics import metric_of
 
 
 class Pair(NamedTuple):

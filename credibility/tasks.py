@@ -12,22 +12,22 @@ from typing import Any, Protocol
 
 from celery import shared_task
 
-import journal.runtime
-from credibility import reconcile as reconciling
-from credibility.settle import settle_due
-from journal.deadline import Deadline
-from journal.errors import StoreUnavailable
-from journal.gateway import Gateway
-from journal.runtime import Lent
+import imem.jobs.runtime
+from imem.credibility import reconcile as reconciling
+from imem.credibility.settling import settle_due
+from imem.jobs.runtime import Lent
+from imem.journal.deadline import Deadline
+from imem.journal.errors import StoreUnavailable
+from imem.journal.gateway import Gateway
 
-SETTLE = "credibility.settle"
-RECONCILE = "credibility.reconcile"
+SETTLE = "imem.credibility.settling"
+RECONCILE = "imem.credibility.reconcile"
 
 SETTLE_BUDGET_MS = 60_000
 """After that a settle task ends and asks for another one, so that no task outlives the broker's patience."""
 
 
-class Runtime(journal.runtime.Runtime, Protocol):
+class Runtime(imem.jobs.runtime.Runtime, Protocol):
     """What the pipeline needs beside the journal: the way in for its verdicts, and what agents' records leave open."""
 
     gateway: Gateway

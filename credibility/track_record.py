@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from credibility import store
-from credibility.posterior import Evidence, Posterior, decay, posteriors, years_between
-from credibility.skill import Comparison, Skill, skill
-from credibility.store import Pair
-from credibility.tracks import Step, steps_of
-from journal.connection import Connection, Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.rows import rows
-from kg.asof import AsOf, Clock
+from imem.credibility import store
+from imem.credibility.posterior import Evidence, Posterior, decay, posteriors, years_between
+from imem.credibility.skill import Comparison, Skill, skill
+from imem.credibility.store import Pair
+from imem.credibility.track_steps import Step, steps_of
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import rows
+from imem.kg.asof import AsOf, Clock
 
 ENOUGH = 15
 """Observations below which there is little evidence (credibility-and-contradictions, section 2)."""

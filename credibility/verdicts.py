@@ -25,10 +25,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from credibility.history import Span, Statement, Steps, latest, standing, unfold
-from credibility.settlement import TOLERANCE
-from kg.asof import Clock
-from kg.metrics import Metric
+from imem.credibility.history import Span, Statement, Steps, latest, standing, unfold
+from imem.credibility.settlement import TOLERANCE
+from imem.kg.asof import Clock
+from imem.kg.kinds.metrics import Metric
 
 SUCCESS, FAILURE, PENDING = "success", "failure", "pending"
 

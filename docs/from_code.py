@@ -16,12 +16,12 @@ from typing import Any, Final
 import typer.main
 
 from imem.cli import app
-from journal.actors import AUTHORIZATION, Action, ResourceType, Scope
-from journal.settings import PREFIX, Role, Settings
-from journal.statements import Statement, load, root_of
-from kg.catalog import KINDS, KindInfo, PropertySet, link_props
-from kg.links import LINK_KINDS, LinkKind
-from kg.metrics import metrics
+from imem.journal.actors import AUTHORIZATION, Action, ResourceType, Scope
+from imem.journal.settings import PREFIX, Role, Settings
+from imem.journal.statements import Statement, load, root_of
+from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet, link_props
+from imem.kg.kinds.links import LINK_KINDS, LinkKind
+from imem.kg.kinds.metrics import metrics
 
 GENERATED: Final = Path(__file__).resolve().parent / "reference" / "generated"
 

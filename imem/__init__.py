@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from imem.journal.telemetry.correlation import correlated
     from imem.memory import Memory
-    from journal.correlation import correlated
 
 __all__ = ["Memory", "correlated"]
 
@@ -16,7 +16,7 @@ def __getattr__(name: str) -> Any:
 
         return Memory
     if name == "correlated":
-        from journal.correlation import correlated  # noqa: PLC0415 - see above
+        from imem.journal.telemetry.correlation import correlated  # noqa: PLC0415 - see above
 
         return correlated
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

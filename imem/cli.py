@@ -17,8 +17,9 @@ from typing import Annotated
 import typer
 
 import imem.commands
-from imem.commands import alerts, analyses, ask, data, demo, graph, output, parts, pauses, stack, sync, syncing, work
-from journal.errors import ImemError, SettingsError
+from imem.commands import alerts, analyses, ask, data, demo, graph, pauses, sections, snapshots, stack, sync, work
+from imem.journal.errors import ImemError, SettingsError
+from imem.terminal import output
 
 USAGE = 2
 
@@ -34,7 +35,7 @@ app = typer.Typer(
 app.add_typer(stack.app)
 app.add_typer(data.app)
 app.add_typer(ask.app)
-app.add_typer(parts.app)
+app.add_typer(sections.app)
 app.add_typer(demo.app)
 app.add_typer(graph.app)
 app.add_typer(work.app)
@@ -42,7 +43,7 @@ app.add_typer(alerts.app)
 app.add_typer(analyses.app)
 app.add_typer(pauses.app)
 app.add_typer(sync.app)
-app.add_typer(syncing.app)
+app.add_typer(snapshots.app)
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of a Typer callback

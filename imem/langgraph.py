@@ -21,20 +21,20 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from imem.journal.arguments import checks_arguments
+from imem.journal.errors import BadInput, SettingsError
+from imem.journal.postgres.migrations import applied_migrations, migrate, migrations_in, pending
+from imem.journal.settings import Settings
+from imem.journal.statements import root_of
 from imem.local.state import with_local_endpoints
-from imem.stores import secret
-from journal.arguments import checks_arguments
-from journal.errors import BadInput, SettingsError
-from journal.migrations import applied_migrations, migrate, migrations_in, pending
-from journal.settings import Settings
-from journal.statements import root_of
+from imem.services.stores import secret
 
 try:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from checkpoints.langgraph.saver import Saver
-    from checkpoints.langgraph.serializer import Allow, TypeName, types_of
-    from checkpoints.langgraph.waiting import Tasks, Threads
+    from imem.checkpoints.langgraph.executors import Tasks, Threads
+    from imem.checkpoints.langgraph.saver import Saver
+    from imem.checkpoints.langgraph.serializer import Allow, TypeName, types_of
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"langgraph", "langchain_core"}:
         raise
@@ -50,7 +50,7 @@ S = TypeVar("S", bound="ImemSaver")
 @checks_arguments
 class ImemSaver(Saver):
     """
-    LangGraph's checkpointer on the Postgres of the stack; see :class:`checkpoints.langgraph.saver.Saver`.
+    LangGraph's checkpointer on the Postgres of the stack; see :class:`imem.checkpoints.langgraph.saver.Saver`.
 
     Made by :meth:`open`, by :meth:`from_conn_string`, or from pools of psycopg's.
     """

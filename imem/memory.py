@@ -19,31 +19,14 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
 
-from imem.answering import recall_over, while_warming
-from imem.asking import (
-    LEAST_BUDGET_MS,
-    MOST_BUDGET_MS,
-    MOST_WRITE_BUDGET_MS,
-    budget_ms,
-    share,
-)
-from imem.asking import (
-    parameters as checked,
-)
-from imem.exchanging import Exchanging
-from imem.lending import lent
-from imem.pause_orders import PauseOrders
-from imem.stating import Stating
-from imem.stores import Stores
-from journal.arguments import checks_arguments, checks_call
-from journal.deadline import Deadline
-from journal.errors import BadInput
-from journal.settings import Settings
-from kg.similarity import SERVED
-from kg.views import View
-from recall import single, views
-from recall.arms import Limits
-from recall.model import (
+from imem.journal.arguments import checks_arguments, checks_call
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput
+from imem.journal.settings import Settings
+from imem.kg.similarity.scoring import SERVED
+from imem.kg.views import View
+from imem.recall import single_reads, views
+from imem.recall.model import (
     Briefing,
     DebateOnFile,
     DebatesArm,
@@ -55,13 +38,22 @@ from recall.model import (
     TrackRecordsArm,
     TrackRecordsTable,
 )
+from imem.recall.retrievers import Limits
+from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms, share
+from imem.services.arguments import parameters as checked
+from imem.services.delegation import lent
+from imem.services.pause_api import PauseOrders
+from imem.services.recall import recall_over, while_warming
+from imem.services.record_writer import Stating
+from imem.services.stores import Stores
+from imem.services.sync_api import Exchanging
 
 if TYPE_CHECKING:
-    from checkpoints.conversation import Conversations
-    from checkpoints.session import Session
-    from imem.conversing import Conversation
-    from imem.sync_memory import SyncMemory
-    from imem.working import GuardedMemory, Work
+    from imem.blocking.memory import SyncMemory
+    from imem.checkpoints.conversations.store import Conversations
+    from imem.checkpoints.session import Session
+    from imem.services.conversations import Conversation
+    from imem.services.working import GuardedMemory, Work
 
 WARM_MS: Final = 2_000
 """How long loading in advance may take, in milliseconds, where the call does not say."""
@@ -102,11 +94,12 @@ class Memory(Stating, PauseOrders, Exchanging):
     event. The same content again is ``identical`` and writes nothing, so that a call whose answer was lost may be
     repeated. They raise:
 
-    * :class:`~journal.errors.BadInput`: something is wrong with the content; names the field; nothing was written.
-    * :class:`~journal.errors.CoreConflict`: the record is on file with another core; :meth:`correct` replaces it.
-    * :class:`~journal.errors.PermissionDenied`: the actor's role does not allow it; a denial row was written.
-    * :class:`~journal.errors.PostgresUnavailable`, :class:`~journal.errors.BudgetExceeded`: nothing was written; retry.
-    * :class:`~journal.errors.OutcomeUnknown`: the connection broke while committing; repeating the call is safe.
+    * :class:`~imem.journal.errors.BadInput`: something is wrong with the content; names the field; nothing was written.
+    * :class:`~imem.journal.errors.CoreConflict`: the record is on file with another core; :meth:`correct` replaces it.
+    * :class:`~imem.journal.errors.PermissionDenied`: the actor's role does not allow it; a denial row was written.
+    * :class:`~imem.journal.errors.PostgresUnavailable`, :class:`~imem.journal.errors.BudgetExceeded`: nothing was
+      written; retry.
+    * :class:`~imem.journal.errors.OutcomeUnknown`: the connection broke while committing; repeating the call is safe.
 
     **What every asking method takes** beside its question:
 
@@ -118,10 +111,10 @@ class Memory(Stating, PauseOrders, Exchanging):
     **What every asking method promises.** It ends by its deadline; an answer that comes later all the same, from a
     machine with too much to do, says by how much in ``late_ms``. They raise:
 
-    * :class:`~journal.errors.BadInput`: something is wrong with the question; names the argument.
-    * :class:`~journal.errors.PermissionDenied`: the actor's role does not allow it; a denial row was written.
-    * :class:`~journal.errors.StoreUnavailable`, :class:`~journal.errors.BudgetExceeded`: it could not be asked in time
-      (a briefing says so in its arms instead); retry.
+    * :class:`~imem.journal.errors.BadInput`: something is wrong with the question; names the argument.
+    * :class:`~imem.journal.errors.PermissionDenied`: the actor's role does not allow it; a denial row was written.
+    * :class:`~imem.journal.errors.StoreUnavailable`, :class:`~imem.journal.errors.BudgetExceeded`: it could not be
+      asked in time (a briefing says so in its arms instead); retry.
 
     A crash of the caller leaves either the whole write or nothing. A graph that is away delays visibility alone.
 
@@ -195,7 +188,7 @@ class Memory(Stating, PauseOrders, Exchanging):
     @checks_call
     def sync(settings: Settings | None = None) -> AbstractContextManager[SyncMemory]:
         """Open the memory for callers without an event loop: the same methods without ``await``; see :meth:`open`."""
-        from imem.sync_memory import SyncMemory  # noqa: PLC0415 - generated from this module, which it imports
+        from imem.blocking.memory import SyncMemory  # noqa: PLC0415 - generated from this module, which it imports
 
         return SyncMemory.open(settings)
 
@@ -205,7 +198,7 @@ class Memory(Stating, PauseOrders, Exchanging):
     def work(self) -> Work:
         """What agents under way need: sessions, working memories, checkpoints; made on first use."""
         if self._work is None:
-            from imem.working import Work  # noqa: PLC0415 - who only asks needs none of it
+            from imem.services.working import Work  # noqa: PLC0415 - who only asks needs none of it
 
             self._work = Work(self._stores)
         return self._work
@@ -288,11 +281,11 @@ class Memory(Stating, PauseOrders, Exchanging):
             BadInput: an id is wrong.
             SettingsError: the settings name an endpoint for summaries, and no model.
         """
-        from imem.conversing import Conversation  # noqa: PLC0415 - what makes summaries takes long to import
+        from imem.services.conversations import Conversation  # noqa: PLC0415 - what makes summaries takes long to import
 
         if self._conversations is None:
-            from checkpoints.conversation import Conversations  # noqa: PLC0415 - as above
-            from checkpoints.summaries import summariser_of  # noqa: PLC0415 - as above
+            from imem.checkpoints.conversations.store import Conversations  # noqa: PLC0415 - as above
+            from imem.checkpoints.conversations.summaries import summariser_of  # noqa: PLC0415 - as above
 
             self._conversations = Conversations(self._stores.database, summariser_of(self._stores.settings))
         return Conversation(self._stores.gateway, self._conversations, workflow_id, thread_id)
@@ -335,7 +328,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         deadline_ms: float | None = None,
     ) -> HistoryArm:
         """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
-        return await single.part(
+        return await single_reads.part(
             self._recall, HistoryArm, "history", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
         )
 
@@ -364,7 +357,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         """
         share("min_score", min_score)
         asked = self._asked(as_of, clock, deadline_ms)
-        return await single.similar_to(self._recall, what, limit=limit, min_score=min_score, **asked)
+        return await single_reads.similar_to(self._recall, what, limit=limit, min_score=min_score, **asked)
 
     async def debates(
         self,
@@ -376,7 +369,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         deadline_ms: float | None = None,
     ) -> DebatesArm:
         """Return the newest debates on *subject* and how they ended."""
-        return await single.part(
+        return await single_reads.part(
             self._recall, DebatesArm, "debates", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
         )
 
@@ -391,7 +384,7 @@ class Memory(Stating, PauseOrders, Exchanging):
     ) -> RecordsArm:
         """Return where sources disagreed about the data of *subject*: open ones first, by priority, then the newest."""
         asked = self._asked(as_of, clock, deadline_ms)
-        return await single.part(self._recall, RecordsArm, "contradictions", subject, limit=limit, **asked)
+        return await single_reads.part(self._recall, RecordsArm, "contradictions", subject, limit=limit, **asked)
 
     async def patterns(
         self,
@@ -403,7 +396,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         deadline_ms: float | None = None,
     ) -> RecordsArm:
         """Return the patterns that were active then, of the sector of *subject* or of none."""
-        return await single.part(
+        return await single_reads.part(
             self._recall, RecordsArm, "patterns", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
         )
 
@@ -417,7 +410,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         deadline_ms: float | None = None,
     ) -> RecordsArm:
         """Return the lessons that bear on *subject*."""
-        return await single.part(
+        return await single_reads.part(
             self._recall, RecordsArm, "lessons", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
         )
 
@@ -436,7 +429,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         Raises:
             PermissionDenied: an agent reads its own record alone; others' stand in briefings, beside what they said.
         """
-        return await single.agent_records(self._recall, agent, domain, **self._asked(as_of, clock, deadline_ms))
+        return await single_reads.agent_records(self._recall, agent, domain, **self._asked(as_of, clock, deadline_ms))
 
     async def track_records(
         self,
@@ -462,7 +455,7 @@ class Memory(Stating, PauseOrders, Exchanging):
                 known later does not count.
             PermissionDenied: an agent reads its own record alone.
         """
-        return await single.many_records(
+        return await single_reads.many_records(
             self._recall,
             agents,
             domains,
@@ -486,7 +479,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         Raises:
             BadInput: there was no such debate.
         """
-        return await single.debate(self._recall, debate_id, **self._asked(as_of, clock, deadline_ms))
+        return await single_reads.debate(self._recall, debate_id, **self._asked(as_of, clock, deadline_ms))
 
     async def text(
         self,
@@ -502,7 +495,7 @@ class Memory(Stating, PauseOrders, Exchanging):
 
         Of patterns an agent reads those alone that were active; another is as good as none.
         """
-        return await single.text(self._recall, kind, key, **self._asked(as_of, clock, deadline_ms))
+        return await single_reads.text(self._recall, kind, key, **self._asked(as_of, clock, deadline_ms))
 
     async def view(self, name: str, key: str, *, deadline_ms: float | None = None) -> View | None:
         """
@@ -552,7 +545,7 @@ class Memory(Stating, PauseOrders, Exchanging):
             BadInput: there is no such query, or a parameter is missing, unknown or of another type.
         """
         given = checked(name, parameters or {})
-        return await single.named(self._recall, name, given, **self._asked(as_of, clock, deadline_ms))
+        return await single_reads.named(self._recall, name, given, **self._asked(as_of, clock, deadline_ms))
 
     def _asked(self, as_of: datetime | None, clock: str, deadline_ms: float | None) -> _Asked:
         return {"as_of": as_of, "clock": clock, "deadline": self._due(deadline_ms)}

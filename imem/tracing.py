@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from opentelemetry import trace
 
-from journal.errors import SettingsError
-from journal.settings import PREFIX, Settings
+from imem.journal.errors import SettingsError
+from imem.journal.settings import PREFIX, Settings
 
 _NAME = f"{PREFIX}OTLP_ENDPOINT"
 

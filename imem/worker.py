@@ -13,12 +13,12 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from imem.journal.errors import ImemError
+from imem.journal.settings import Settings
 from imem.local.state import with_local_endpoints
 from imem.logs import configure
 from imem.metrics import count_in_files
 from imem.tracing import send_traces
-from journal.errors import ImemError
-from journal.settings import Settings
 
 ROLES = ("applier", "celery", "beat", "agents")
 

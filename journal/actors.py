@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from journal.errors import PermissionDenied
-from journal.settings import Role, Settings
+from imem.journal.errors import PermissionDenied
+from imem.journal.settings import Role, Settings
 
 
 @dataclass(frozen=True, slots=True)

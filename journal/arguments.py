@@ -2,8 +2,8 @@
 Checks what callers hand to public methods against the signatures, before anything is asked or written.
 
 The signature is the only declaration: a parameter annotated ``datetime | None`` takes an aware datetime or None, and
-everything else is :class:`~journal.errors.BadInput` that names the parameter. What a type cannot say (a bound, a key
-that must exist) is checked where it is used.
+everything else is :class:`~imem.journal.errors.BadInput` that names the parameter. What a type cannot say (a bound, a
+key that must exist) is checked where it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from types import EllipsisType, FunctionType, NoneType
 from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from journal.errors import BadInput
+from imem.journal.errors import BadInput
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from journal.actors import Actor
-from journal.correlation import correlation
+from imem.journal.actors import Actor
+from imem.journal.telemetry.correlation import correlation
 
 
 def context_of(actor: Actor | None, **more: Any) -> str:

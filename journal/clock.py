@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Protocol
 
-from journal.arguments import checks_arguments
+from imem.journal.arguments import checks_arguments
 
 LATEST_ZONE = timezone(timedelta(hours=-12))
 """The zone in which a local time comes last (UTC-12)."""

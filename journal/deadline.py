@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from journal.arguments import checks_arguments
-from journal.errors import BudgetExceeded
+from imem.journal.arguments import checks_arguments
+from imem.journal.errors import BudgetExceeded
 
 
 @checks_arguments

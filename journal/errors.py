@@ -220,7 +220,7 @@ class NotOpen(ImemError):
     """
     The working memory cannot be used as it is: never opened, being restored, or behind what was acknowledged.
 
-    Recovery (:mod:`checkpoints.recovery`) opens it again with what is proven, or refuses.
+    Recovery (:mod:`imem.checkpoints.recovery`) opens it again with what is proven, or refuses.
     """
 
 

@@ -18,17 +18,17 @@ from uuid import UUID
 import uuid_utils
 from opentelemetry.trace import SpanKind
 
-from journal.actors import Action, Actor, Resource, ResourceType, allowed, denial
-from journal.audit import context_of
-from journal.bell import cycle_s
-from journal.correlation import correlated, correlation
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.entry import Entry, Receipt, Tier, Verdict
-from journal.errors import ImemError, PostgresUnavailable
-from journal.grouping import BATCH_LINES, Grouping, touched
-from journal.statements import sql
-from journal.tracing import TRACER, traceparent
+from imem.journal.actors import Action, Actor, Resource, ResourceType, allowed, denial
+from imem.journal.audit import context_of
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError, PostgresUnavailable
+from imem.journal.events.entry import Entry, Receipt, Tier, Verdict
+from imem.journal.events.write_grouping import BATCH_LINES, Grouping, touched
+from imem.journal.notifications.wakeups import cycle_s
+from imem.journal.postgres.database import Database
+from imem.journal.statements import sql
+from imem.journal.telemetry.correlation import correlated, correlation
+from imem.journal.telemetry.tracing import TRACER, traceparent
 
 T = TypeVar("T")
 

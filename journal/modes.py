@@ -37,7 +37,7 @@ class Health:
     What answered when it was last asked.
 
     Attributes:
-        postgres: whether there is no evidence that it is away (:mod:`journal.failure_detector`).
+        postgres: whether there is no evidence that it is away (:mod:`imem.journal.postgres.failure_detector`).
         graph, working, durable, cache: whether that store did. The cache is missed by nobody but the clock.
         full: which of them refuse writes, because their memory is used up.
         behind_s: how long the oldest event waits for the graph, in seconds; None where nobody could say.

@@ -18,8 +18,8 @@ from typing import Any, Self
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from journal import addresses
-from journal.errors import SettingsError
+from imem.journal.endpoints import urls
+from imem.journal.errors import SettingsError
 
 PREFIX = "IMEM_"
 
@@ -98,7 +98,8 @@ class Settings(BaseSettings):
     credibility_halflife_years: float = Field(2.0, gt=0, description="Age at which an observation weighs half.")
     agents: Path | None = Field(None, description="JSON file that defines agents of your own, beside the shipped ones.")
     agent_programs: str | None = Field(
-        None, description="Python module that registers the programs of agents (`checkpoints.programs.program`)."
+        None,
+        description="Module that registers agents' programs (`imem.checkpoints.orchestration.programs.program`).",
     )
     agent_processes: int = Field(4, ge=1, le=64, description="Agents that one machine runs at a time.")
     archive_checkpoints: bool = Field(
@@ -109,7 +110,7 @@ class Settings(BaseSettings):
         description="TOML file of metrics of your own, tried before ours: so it sets other tolerances and units, too.",
     )
     metrics: str | None = Field(
-        None, description="Python module that registers metrics of your own (`kg.metrics.register`)."
+        None, description="Python module that registers metrics of your own (`imem.kg.kinds.metrics.register`)."
     )
 
     summary_url: SecretStr | None = Field(
@@ -163,11 +164,11 @@ class Settings(BaseSettings):
     def _absolute(cls, path: Path | None) -> Path | None:
         return path.expanduser().absolute() if path is not None else None
 
-    @field_validator(*addresses.CHECKS)
+    @field_validator(*urls.CHECKS)
     @classmethod
     def _address(cls, value: SecretStr | str | None, info: ValidationInfo) -> SecretStr | str | None:
         """Refuse an address that nothing can use here, where its text is hidden; a driver's own error would show it."""
-        check = addresses.CHECKS[str(info.field_name)]
+        check = urls.CHECKS[str(info.field_name)]
         if isinstance(value, SecretStr):
             return SecretStr(check(value.get_secret_value()))
         return check(value) if value is not None else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.statements import sql
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
+from imem.journal.statements import sql
 
 
 async def make_audit_partitions(database: Database, *, deadline: Deadline) -> int:

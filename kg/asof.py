@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import orjson
 
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import BadInput
-from kg.catalog import CORE, KINDS
-from kg.entries import BODY, CORRECTION, PROPS, TURNS
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.kg.kinds.catalog import CORE, KINDS
+from imem.kg.load_format.entries import BODY, CORRECTION, PROPS, TURNS
 
 END_OF_TIME: Final = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 

@@ -31,11 +31,11 @@ from neo4j.exceptions import (
 from opentelemetry.trace import SpanKind
 from prometheus_client import Gauge
 
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, GraphUnavailable, ImemError, OutcomeUnknown, StatementRejected
-from journal.slow import SlowLog
-from journal.statements import cypher
-from journal.tracing import TRACER
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, GraphUnavailable, ImemError, OutcomeUnknown, StatementRejected
+from imem.journal.statements import cypher
+from imem.journal.telemetry.slow_queries import SlowLog
+from imem.journal.telemetry.tracing import TRACER
 
 T = TypeVar("T")
 Record = dict[str, Any]

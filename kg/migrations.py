@@ -19,10 +19,10 @@ from typing import Final, LiteralString, cast
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError, TransientError
 
-from journal.errors import GraphUnavailable, SchemaError, StatementRejected
-from journal.migrations import Migration, migrations_in, pending
-from journal.statements import cypher, root_of
-from kg.engine import DATABASE, given, translated
+from imem.journal.errors import GraphUnavailable, SchemaError, StatementRejected
+from imem.journal.postgres.migrations import Migration, migrations_in, pending
+from imem.journal.statements import cypher, root_of
+from imem.kg.engine import DATABASE, given, translated
 
 _INDEXES_TIMEOUT_S: Final = 300
 """Longest wait for the indexes to be filled, in seconds: minutes on a graph of millions, instant on an empty one."""

@@ -3,14 +3,15 @@ The models that users handle: one per kind of node, and the words that their fie
 
 ::
 
-    from kg.model import Analysis, Company, Recommendation
+    from imem.kg.model import Analysis, Company, Recommendation
 
     Company(ticker="MU", profile=Company.Profile(name="Micron Technology"))
     Analysis(id="desk:MU-1", subject_id="company:MU", date=now, kind="equity_research",
              recommendation=Recommendation.BUY)
 """
 
-from kg.enums import (
+from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.enums import (
     AgentKind,
     ArchiveContent,
     ContradictionPriority,
@@ -34,13 +35,12 @@ from kg.enums import (
     TrendDirection,
     ValidationType,
 )
-from kg.fields import JsonObject
-from kg.kinds.base import Group, Kind
-from kg.kinds.learning import FailureAnalysis, HumanInsight, Lesson, PostMortem, SuccessValidation
-from kg.kinds.patterns import ArchiveDirectory, DataFile, Pattern, PatternValidation, ShadowAnalysis
-from kg.kinds.subjects import Agent, Company, Domain, Human, Market
-from kg.kinds.trust import AgentCredibility, DataContradiction, Debate, DebateResolution, SourceCredibility, Turn
-from kg.kinds.work import Analysis, Decision, Finding, Outcome
+from imem.kg.kinds.fields import JsonObject
+from imem.kg.kinds.learning import FailureAnalysis, HumanInsight, Lesson, PostMortem, SuccessValidation
+from imem.kg.kinds.patterns import ArchiveDirectory, DataFile, Pattern, PatternValidation, ShadowAnalysis
+from imem.kg.kinds.subjects import Agent, Company, Domain, Human, Market
+from imem.kg.kinds.trust import AgentCredibility, DataContradiction, Debate, DebateResolution, SourceCredibility, Turn
+from imem.kg.kinds.work import Analysis, Decision, Finding, Outcome
 
 __all__ = [
     "Agent",

@@ -24,7 +24,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from journal.statements import Statement, load, root_of
+from imem.journal.statements import Statement, load, root_of
 
 AREAS: Final = ("subjects", "agents", "patterns", "debates", "learning", "evidence", "contradictions")
 """The files of ``cypher/queries`` that hold named queries; the others hold what migrations and the applier run."""

@@ -12,15 +12,16 @@ from typing import Any, Protocol
 
 from celery import shared_task
 
-import journal.runtime
-from journal.deadline import Deadline
-from journal.errors import StoreUnavailable
-from journal.runtime import Lent
-from kg import similar, views
-from kg.embedders import Embedder
-from kg.similar import REBUILD_REST, Pace
+import imem.jobs.runtime
+from imem.jobs.runtime import Lent
+from imem.journal.deadline import Deadline
+from imem.journal.errors import StoreUnavailable
+from imem.kg import views
+from imem.kg.similarity import index
+from imem.kg.similarity.embedders import Embedder
+from imem.kg.similarity.index import REBUILD_REST, Pace
 
-SIMILAR = "kg.similar"
+SIMILAR = "imem.kg.similarity.index"
 REBUILD_SIMILAR = "kg.rebuild_similar"
 REBUILD_VIEWS = "kg.rebuild_views"
 
@@ -28,7 +29,7 @@ BUDGET_MS = 60_000
 """After that a task ends and asks for another one, so that no task outlives the broker's patience."""
 
 
-class Runtime(journal.runtime.Runtime, Protocol):
+class Runtime(imem.jobs.runtime.Runtime, Protocol):
     """What the tasks need beside the journal."""
 
     embedder: Embedder
@@ -45,7 +46,7 @@ lent: Lent[Runtime] = Lent()
 def find_similar() -> dict[str, Any]:
     """Compare new analyses with the others; where more is left at the end of the budget, ask for another run."""
     runtime = lent.get()
-    done = runtime.run(lambda: similar.update(runtime.database, runtime.embedder, until=Deadline.after_ms(BUDGET_MS)))
+    done = runtime.run(lambda: index.update(runtime.database, runtime.embedder, until=Deadline.after_ms(BUDGET_MS)))
     if done.more:
         find_similar.delay()
     return asdict(done)
@@ -58,7 +59,7 @@ def rebuild_similar() -> dict[str, Any]:
     """Go on with building the index of similar analyses anew; where more is left, ask for another run."""
     runtime = lent.get()
     pace = Pace(Deadline.after_ms(BUDGET_MS), REBUILD_REST)
-    done = runtime.run(lambda: similar.rebuild(runtime.database, runtime.embedder, pace=pace))
+    done = runtime.run(lambda: index.rebuild(runtime.database, runtime.embedder, pace=pace))
     if done.more:
         rebuild_similar.delay()
     return asdict(done)

@@ -28,12 +28,12 @@ from typing import Any, Final
 
 import structlog
 
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import BadInput, ImemError
-from journal.modes import Mode
-from journal.rows import execute, rows
-from kg.asof import active_among
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, ImemError
+from imem.journal.modes import Mode
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, rows
+from imem.kg.asof import active_among
 
 log = structlog.get_logger()
 

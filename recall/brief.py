@@ -13,33 +13,28 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from cache import tagging
-from cache.entry import Entry, State
-from cache.epochs import Standing
-from cache.tiered import Loaded, Query, key_of
-from journal.actors import Action, Resource, ResourceType
-from journal.clock import Clock, SystemClock
-from journal.correlation import correlated
-from journal.deadline import Deadline
-from journal.errors import (
-    BudgetExceeded,
-    ImemError,
-    PermissionDenied,
-    PostgresUnavailable,
-)
-from journal.gateway import Gateway
-from journal.modes import Health, Mode
-from journal.tracing import TRACER
-from kg.asof import AsOf, checked
-from kg.asof import Clock as On
-from kg.engine import Graph
-from recall.arms import Limits
-from recall.kinds import ARMS, SUBJECT, ArmKind
-from recall.lateness import says_if_late
-from recall.model import Arm, Briefing, Quality, Subject, SubjectArm
-from recall.opening import Opening, open_question
-from recall.subjects import LONGEST_NAME, PREFIXES, PRESENT, SubjectFinder, candidates, checked_candidates
-from recall.through import Inquiry, Sources, unavailable
+from imem.cache.tiers import tags
+from imem.cache.tiers.cached_result import Entry, State
+from imem.cache.tiers.tag_versions import Standing
+from imem.cache.tiers.tiered import Loaded, Query, key_of
+from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.clock import Clock, SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, ImemError, PermissionDenied, PostgresUnavailable
+from imem.journal.gateway import Gateway
+from imem.journal.modes import Health, Mode
+from imem.journal.telemetry.correlation import correlated
+from imem.journal.telemetry.tracing import TRACER
+from imem.kg.asof import AsOf, checked
+from imem.kg.asof import Clock as On
+from imem.kg.engine import Graph
+from imem.recall.model import Arm, Briefing, Quality, Subject, SubjectArm
+from imem.recall.read_horizon import Opening, open_question
+from imem.recall.requests import Inquiry, Sources, unavailable
+from imem.recall.retrievers import Limits
+from imem.recall.section_registry import ARMS, SUBJECT, ArmKind
+from imem.recall.subjects import LONGEST_NAME, PREFIXES, PRESENT, SubjectFinder, candidates, checked_candidates
+from imem.recall.timing.lateness import says_if_late
 
 A = TypeVar("A", bound=Arm)
 
@@ -234,7 +229,7 @@ class Recall:
     def _remember(self, name: Query[str], subject: str, subject_id: str, standing: Standing) -> None:
         """Keep what a name means, as of when *standing* was asked."""
         if self.sources.tiers is not None:
-            tags = frozenset(tagging.subject(one) for one in candidates(subject))
+            tags = frozenset(tags.subject(one) for one in candidates(subject))
             self.sources.tiers.keep_here(name, Loaded(subject_id, self.clock.now(), tags), standing.bookmark)
 
     async def _answers(self, inquiry: Inquiry) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 What a briefing is made of.
 
 Times are UTC; probabilities, confidences and shares are fractions 0–1. Texts are verbatim, as they were stored: data,
-never instructions. :mod:`recall.markdown` quotes them.
+never instructions. :mod:`imem.recall.rendering.markdown` quotes them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from journal.arguments import checks_arguments
-from journal.modes import Mode
-from recall.markdown import render
+from imem.journal.arguments import checks_arguments
+from imem.journal.modes import Mode
+from imem.recall.rendering.markdown import render
 
 
 class Value(BaseModel):
@@ -176,7 +176,7 @@ class SimilarItem(Value):
     Attributes:
         subject_id: what it is about.
         like: key of the analysis that it is like.
-        score: how alike they are, 0 to 1 (:mod:`kg.similarity`).
+        score: how alike they are, 0 to 1 (:mod:`imem.kg.similarity.scoring`).
         decisions: what was decided after it, with the verdict that stood.
         claims: how its claims turned out; none without any.
     """
@@ -458,8 +458,8 @@ class Briefing(Value):
         What is worth most is shown; what is left out is told at the end, with the calls that get it.
 
         Args:
-            max_tokens: tokens at most, by the estimate of :func:`recall.markdown.tokens`; 1,900 where none is given.
-            max_chars: characters at most, instead.
+            max_tokens: tokens at most, by the estimate of :func:`imem.recall.rendering.markdown.tokens`; 1,900 where
+            none is given. max_chars: characters at most, instead.
 
         Raises:
             BadInput: one is no whole number, both are given, or the bound is too small for even the headings.

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from journal.actors import Action, Resource, ResourceType
-from journal.deadline import Deadline
-from journal.errors import AmbiguousSubject, BadInput, ImemError, PermissionDenied, Searched, UnknownSubject
-from journal.gateway import Gateway
-from kg.asof import END_OF_TIME, AsOf, Clock
-from kg.catalog import subject_ref
-from kg.engine import Graph
-from kg.queries import names_search
-from recall import arms
+from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.deadline import Deadline
+from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, PermissionDenied, Searched, UnknownSubject
+from imem.journal.gateway import Gateway
+from imem.kg.asof import END_OF_TIME, AsOf, Clock
+from imem.kg.engine import Graph
+from imem.kg.kinds.catalog import subject_ref
+from imem.kg.queries import names_search
+from imem.recall import retrievers
 
 PRESENT: Final = AsOf(END_OF_TIME)
 """The moment by which everything that is on file was known."""
@@ -98,7 +98,7 @@ class SubjectFinder:
         """Return ids of subjects that look like *subject*, and whether anybody could look for them."""
 
         async def ask() -> list[str]:
-            share = deadline.within_ms(deadline.left_ms() * arms.GRAPH_SHARE)
+            share = deadline.within_ms(deadline.left_ms() * retrievers.GRAPH_SHARE)
             rows = await self.graph.read(
                 "nearest_names", {"search": names_search(subject), "limit": NAMES}, deadline=share
             )

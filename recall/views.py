@@ -7,14 +7,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from journal.actors import Action, Resource, ResourceType
-from journal.deadline import Deadline
-from journal.errors import BadInput
-from journal.gateway import Gateway
-from kg import views
-from kg.views import BUILDS, View
-from recall.brief import Recall
-from recall.lateness import says_if_late
+from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput
+from imem.journal.gateway import Gateway
+from imem.kg import views
+from imem.kg.views import BUILDS, View
+from imem.recall.brief import Recall
+from imem.recall.timing.lateness import says_if_late
 
 _OPENS: Final[Mapping[str, ResourceType]] = MappingProxyType(
     {

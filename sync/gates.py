@@ -18,14 +18,14 @@ from uuid import UUID
 import orjson
 import structlog
 
-from checkpoints.pause_rows import json
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import BadInput, ImemError
-from journal.rows import new_id
-from sync.agents import Member, checked_ms, gate_name, gate_of, members_of, owners_of
-from sync.operations import FORCE_MS, Synchronized, Synchronizer, SyncState
+from imem.checkpoints.pauses.rows import json
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, ImemError
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import new_id
+from imem.sync.members import Member, checked_ms, gate_name, gate_of, members_of, owners_of
+from imem.sync.synchronizer import FORCE_MS, Synchronized, Synchronizer, SyncState
 
 log = structlog.get_logger()
 

@@ -17,11 +17,11 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from journal.connection import Connection
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import ImemError, LeaseHeld, LeaseLost, OutcomeUnknown
-from journal.statements import sql
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError, LeaseHeld, LeaseLost, OutcomeUnknown
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
+from imem.journal.statements import sql
 
 LASTS: Final = timedelta(seconds=5)
 """How long a lock lasts: longer than everything that is done under it."""

@@ -23,15 +23,13 @@ from uuid import UUID
 import orjson
 import structlog
 
-from cache import keys
-from cache.client import Client
-from cache.scripts import script
-from checkpoints.model import LONGEST_ID, checked_text
-from checkpoints.pause_rows import json
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import (
+from imem.cache import keys
+from imem.cache.client import Client
+from imem.cache.scripts import script
+from imem.checkpoints.model import LONGEST_ID, checked_text
+from imem.checkpoints.pauses.rows import json
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
     BadInput,
     BudgetExceeded,
     ConsistencyError,
@@ -41,11 +39,13 @@ from journal.errors import (
     TooLarge,
     TransitionRefused,
 )
-from journal.rows import execute, new_id, rows
-from sync.agents import Member, checked_ms, members, owners_of
-from sync.freezing import KINDS, Excluded, Frozen, freeze
-from sync.locks import LASTS, Locked, WriteLocks, check
-from sync.operations import FORCE_MS, Synchronized, Synchronizer, SyncState
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, new_id, rows
+from imem.sync.locks import LASTS, Locked, WriteLocks, check
+from imem.sync.members import Member, checked_ms, members, owners_of
+from imem.sync.snapshot_contents import KINDS, Excluded, Frozen, freeze
+from imem.sync.synchronizer import FORCE_MS, Synchronized, Synchronizer, SyncState
 
 log = structlog.get_logger()
 

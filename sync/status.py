@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.entry import Tier
-from journal.errors import ImemError
-from journal.modes import BEHIND_S
-from kg.engine import Graph
-from kg.projection import compare
-from sync.metrics import BACKPRESSURE_ACTIVE, DELIVERY, QUEUE_DEPTH
-from sync.notice_metrics import DEEPEST
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError
+from imem.journal.events.entry import Tier
+from imem.journal.modes import BEHIND_S
+from imem.journal.postgres.database import Database
+from imem.kg.engine import Graph
+from imem.kg.projection.verification import compare
+from imem.sync.delivery.metrics import DEEPEST
+from imem.sync.metrics import BACKPRESSURE_ACTIVE, DELIVERY, QUEUE_DEPTH
 
 AT_WORK_S: Final = 10.0
 """An applier that marked something so short a time ago, in seconds, is catching up."""

@@ -12,16 +12,16 @@ from typing import Protocol
 import structlog
 from celery import shared_task
 
-import journal.runtime
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, StoreUnavailable
-from journal.runtime import Lent
-from sync.gates import GateSync
-from sync.operations import Synchronizer
+import imem.jobs.runtime
+from imem.jobs.runtime import Lent
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, StoreUnavailable
+from imem.sync.gates import GateSync
+from imem.sync.synchronizer import Synchronizer
 
 log = structlog.get_logger()
 
-SYNC_GATES = "sync.gates"
+SYNC_GATES = "imem.sync.gates"
 
 SYNC_GATES_EVERY_S = 60.0
 """How often beat asks for a round, in seconds: a gate's agents are synchronised half an hour before, to the minute."""
@@ -39,7 +39,7 @@ FLUSH_BUDGET_MS = 20_000
 """How long such a round may take, in milliseconds; the rest waits for the next."""
 
 
-class Runtime(journal.runtime.Runtime, Protocol):
+class Runtime(imem.jobs.runtime.Runtime, Protocol):
     """What gates need beside the journal; nothing where this process knows of no Valkey."""
 
     gate_sync: GateSync | None

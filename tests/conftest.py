@@ -28,9 +28,9 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from imem.local import neo4j, valkey
+from imem.journal.settings import TEST_VARIABLES, Settings
+from imem.local.servers import neo4j, valkey
 from imem.local.supervisor import ALL, LocalStack
-from journal.settings import TEST_VARIABLES, Settings
 from tests.servers import migrated_template
 
 OPTIONAL = frozenset({"summary_url", "embedding_url", "webhook_url"})

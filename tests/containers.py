@@ -13,10 +13,10 @@ from pydantic import SecretStr
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from imem.local.postgres import APPLICATION, DATABASE, OWNER
-from imem.local.valkey import ROLES
-from journal.settings import Settings
-from journal.statements import sql
+from imem.journal.settings import Settings
+from imem.journal.statements import sql
+from imem.local.servers.postgres import APPLICATION, DATABASE, OWNER
+from imem.local.servers.valkey import ROLES
 
 POSTGRES = "pgvector/pgvector:0.8.1-pg15"
 NEO4J = "neo4j:{}-community"

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from journal.entry import Entry, Verdict
-from kg.catalog import CORE, KINDS, LINKS, implied_links, link_props
+from imem.journal.events.entry import Entry, Verdict
+from imem.kg.kinds.catalog import CORE, KINDS, LINKS, implied_links, link_props
 
 Value = Any
 Order = tuple[datetime, str, int]

@@ -11,8 +11,8 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql as composed
 
-from journal.migrations import migrate
-from journal.settings import Settings
+from imem.journal.postgres.migrations import migrate
+from imem.journal.settings import Settings
 
 EMPTYING: Final = (
     "MATCH ()-[r]->() CALL (r) { DELETE r } IN TRANSACTIONS OF 10000 ROWS",

@@ -13,12 +13,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kg import fields
-from kg.catalog import KINDS, PropertySet, link_props, read_properties
-from kg.fields import PropertyType
-from kg.kinds.trust import Turn
-from kg.links import LINK_KINDS, LinkKind
-from kg.metrics import metric_of
+from imem.kg.kinds import fields
+from imem.kg.kinds.catalog import KINDS, PropertySet, link_props, read_properties
+from imem.kg.kinds.fields import PropertyType
+from imem.kg.kinds.links import LINK_KINDS, LinkKind
+from imem.kg.kinds.metrics import metric_of
+from imem.kg.kinds.trust import Turn
 
 Values = dict[str, Any]
 

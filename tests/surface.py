@@ -12,15 +12,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from checkpoints.notifiers import verify
-from checkpoints.programs import program
-from checkpoints.versions import Migrations
+from imem.alerts.notifiers import verify
+from imem.blocking.memory import SyncMemory
+from imem.checkpoints.orchestration.programs import program
+from imem.checkpoints.versions import Migrations
+from imem.journal.settings import Settings
+from imem.journal.telemetry.correlation import correlated
+from imem.kg.kinds.metrics import Metric, register
 from imem.langgraph import ImemSaver
 from imem.memory import Memory
-from imem.sync_memory import SyncMemory
-from journal.correlation import correlated
-from journal.settings import Settings
-from kg.metrics import Metric, register
 
 ROOTS = (Memory, SyncMemory, Settings, ImemSaver, Migrations)
 CONSTRUCTED = (ImemSaver, Migrations, Metric)

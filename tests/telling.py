@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cache.invalidation import Teller
+from imem.cache.tiers.invalidation import Teller
 
 
 @asynccontextmanager

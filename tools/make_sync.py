@@ -22,7 +22,6 @@ from textwrap import indent
 from typing import Final
 
 TOP: Final = Path(__file__).resolve().parent.parent
-OURS: Final = ("imem", "journal", "kg", "cache", "checkpoints", "sync", "recall", "credibility")
 
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 Imports = dict[str, set[str]]
@@ -30,7 +29,7 @@ Imports = dict[str, set[str]]
 
 
 def _module(path: str) -> str:
-    return path.removesuffix(".py").replace("/", ".")
+    return "imem." + path.removesuffix(".py").replace("/", ".").removeprefix("imem.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +74,9 @@ class Source:
 # The memory itself
 
 PARTS: Final = {
-    "imem/sync_stating.py": ("SyncStating", Source("imem/stating.py", "Stating")),
-    "imem/sync_pause_orders.py": ("SyncPauseOrders", Source("imem/pause_orders.py", "PauseOrders")),
-    "imem/sync_exchanging.py": ("SyncExchanging", Source("imem/exchanging.py", "Exchanging")),
+    "imem/blocking/record_writer.py": ("SyncStating", Source("imem/services/record_writer.py", "Stating")),
+    "imem/blocking/pause_api.py": ("SyncPauseOrders", Source("imem/services/pause_api.py", "PauseOrders")),
+    "imem/blocking/sync_api.py": ("SyncExchanging", Source("imem/services/sync_api.py", "Exchanging")),
 }
 """The classes of which the memory is made: generated file → twin, original."""
 
@@ -96,14 +95,14 @@ from __future__ import annotations
 
 
 class {name}:
-    """A part of :class:`imem.sync_memory.SyncMemory`."""
+    """A part of :class:`imem.blocking.memory.SyncMemory`."""
 
     def __init__(self, portal: Portal, memory: Memory) -> None:
         self._portal = portal
         self._memory = memory
 '''
 
-PART_IMPORTS: Final = {"imem.portal": {"Portal"}}
+PART_IMPORTS: Final = {"imem.blocking.portal": {"Portal"}}
 
 MEMORY_HEAD: Final = '''"""
 The methods of :class:`imem.memory.Memory` without ``await``.
@@ -146,8 +145,8 @@ MEMORY_IMPORTS: Final = {
     "contextlib": {"contextmanager"},
     "typing": {"Self", "TYPE_CHECKING"},
     "imem.memory": {"Memory"},
-    "imem.portal": {"Portal"},
-    "journal.settings": {"Settings"},
+    "imem.blocking.portal": {"Portal"},
+    "imem.journal.settings": {"Settings"},
 }
 """What the generated module needs besides what the signatures name."""
 
@@ -162,17 +161,17 @@ LENT: Final = {
 
 CALLS: Final = {
     "MemoryCalls": Source(
-        "cache/memory.py",
+        "cache/working/memory.py",
         "WorkingMemory",
         frozenset({"keys", "items", "update", "pop", "setdefault", "list", "hash", "members", "sorted"}),
     ),
-    "HandleCalls": Source("cache/handles.py", "Handle"),
-    "ListCalls": Source("cache/handles.py", "ListHandle"),
-    "HashCalls": Source("cache/handles.py", "HashHandle"),
-    "MembersCalls": Source("cache/handles.py", "MembersHandle"),
-    "SortedCalls": Source("cache/handles.py", "SortedHandle"),
+    "HandleCalls": Source("cache/working/handles.py", "Handle"),
+    "ListCalls": Source("cache/working/handles.py", "ListHandle"),
+    "HashCalls": Source("cache/working/handles.py", "HashHandle"),
+    "MembersCalls": Source("cache/working/handles.py", "MembersHandle"),
+    "SortedCalls": Source("cache/working/handles.py", "SortedHandle"),
     "SessionCalls": Source("checkpoints/session.py", "Session", frozenset({"again", "once"})),
-    "ConversationCalls": Source("imem/conversing.py", "Conversation"),
+    "ConversationCalls": Source("imem/services/conversations.py", "Conversation"),
 }
 """The generated classes."""
 
@@ -192,7 +191,7 @@ if TYPE_CHECKING:
 {imports}
 '''
 
-CALLS_IMPORTS: Final = {"imem.portal": {"Caller"}}
+CALLS_IMPORTS: Final = {"imem.blocking.portal": {"Caller"}}
 
 CALLS_CLASS: Final = '''
 
@@ -210,7 +209,7 @@ CALLS_INIT: Final = """
 
 
 def sync_memory() -> str:
-    """Return the text of ``imem/sync_memory.py``."""
+    """Return the text of ``imem/blocking/memory.py``."""
     methods = MEMORY.methods()
     text = "".join(f"\n{_memory_method(MEMORY, method)}" for method in methods)
     twins = {LENT[lent][0] for method in methods if (lent := _lent(method)) is not None}
@@ -218,7 +217,7 @@ def sync_memory() -> str:
     annotations = _for_annotations(MEMORY)
     own = MEMORY_IMPORTS | {_module(target): {name} for target, (name, _) in PARTS.items()}
     imports = _imported([(MEMORY, names - annotations)], own)
-    lent = indent(_imported([(MEMORY, names & annotations)], {"imem.sync_working": twins}), "    ")
+    lent = indent(_imported([(MEMORY, names & annotations)], {"imem.blocking.working": twins}), "    ")
     bases = ", ".join(name for name, _ in PARTS.values())
     return MEMORY_HEAD.format(imports=imports, lent=lent, bases=bases) + text
 
@@ -237,7 +236,7 @@ def sync_part(target: str) -> str:
 
 
 def sync_calls() -> str:
-    """Return the text of ``imem/sync_calls.py``."""
+    """Return the text of ``imem/blocking/calls.py``."""
     parts, used = [], []
     for name, source in CALLS.items():
         methods = [method for method in source.methods() if isinstance(method, ast.AsyncFunctionDef)]
@@ -258,8 +257,8 @@ def sync_calls() -> str:
 
 TARGETS: Final[Mapping[str, Callable[[], str]]] = {
     **{target: partial(sync_part, target) for target in PARTS},
-    "imem/sync_memory.py": sync_memory,
-    "imem/sync_calls.py": sync_calls,
+    "imem/blocking/memory.py": sync_memory,
+    "imem/blocking/calls.py": sync_calls,
 }
 """The generated files."""
 
@@ -286,7 +285,7 @@ def _memory_method(source: Source, method: Method) -> str:
     return "\n".join(
         [
             *opening,
-            f"        from imem.sync_working import {twin}  # noqa: PLC0415 - who only asks needs none of it",
+            f"        from imem.blocking.working import {twin}  # noqa: PLC0415 - who only asks needs none of it",
             "",
             f"        return {twin}.of(self._portal, lambda: {call})",
             "",
@@ -352,7 +351,7 @@ def _imported(sources: Sequence[tuple[Source, set[str]]], own: Mapping[str, set[
     blocks: list[list[str]] = [[], [], []]
     for module in sorted(wanted):
         top = module.partition(".")[0]
-        block = 2 if top in OURS else 1 if top == "pydantic" else 0
+        block = 2 if top == "imem" else 1 if top == "pydantic" else 0
         blocks[block].append(_import(module, sorted(wanted[module], key=_import_order)))
     return "\n\n".join("\n".join(block) for block in blocks if block)
 

@@ -1,5 +1,5 @@
 -- Answers that processes share, on the *cache* server, which evicts and forgets. Keys, built by cache/keys.py:
---   answer:{kind}:{schema}:{scope}:{digest}   string: one entry (cache/entry.py), at most 1 MB
+--   answer:{kind}:{schema}:{scope}:{digest}   string: one entry (cache/tiers/cached_result.py), at most 1 MB
 --   answer:{kind}:{schema}:{scope}:{digest}:loading   string: the token of the process that loads it
 -- Expiry: of an entry, milliseconds from the caller (until it is too old even as a stale one); of a lease, 600 ms.
 

@@ -113,7 +113,7 @@ local function over(scratch, at)
 end
 
 -- leaves --
--- What a key holds, and what that counts for (cache/document.py counts the same).
+-- What a key holds, and what that counts for (cache/working/document.py counts the same).
 local KEY_BYTES, ITEM_BYTES, SCORE_BYTES = 64, 16, 8
 
 local function kind_of(key)

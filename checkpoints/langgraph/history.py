@@ -14,11 +14,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from checkpoints.langgraph.names import read as read_name
-from checkpoints.langgraph.names import written
-from checkpoints.langgraph.places import Place
-from checkpoints.langgraph.work import Call, Rows, Work
-from journal.connection import Row
+from imem.checkpoints.langgraph.names import read as read_name
+from imem.checkpoints.langgraph.names import written
+from imem.checkpoints.langgraph.operations import Call, Rows, Work
+from imem.checkpoints.langgraph.places import Place
+from imem.journal.postgres.connection import Row
 
 
 def read(

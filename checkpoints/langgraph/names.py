@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from journal.arguments import CHECKED_INSIDE
-from journal.errors import BadInput, TooLarge, UnsupportedType
+from imem.journal.arguments import CHECKED_INSIDE
+from imem.journal.errors import BadInput, TooLarge, UnsupportedType
 
 Name = Annotated[str, CHECKED_INSIDE]
 """A name of any characters; what is no text is taken by its text, as LangGraph does."""

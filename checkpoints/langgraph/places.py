@@ -9,8 +9,8 @@ from typing import Any, Final
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
 
-from checkpoints.langgraph.names import read, written
-from journal.errors import BadInput
+from imem.checkpoints.langgraph.names import read, written
+from imem.journal.errors import BadInput
 
 EPOCH: Final = "imem_epoch"
 """Key in ``configurable``: the epoch that the caller writes under; without it, nothing is fenced."""

@@ -1,4 +1,4 @@
-"""The checkpointer that LangGraph sees: both halves of every operation of :mod:`checkpoints.langgraph.work`."""
+"""LangGraph's checkpointer: both halves of every operation of :mod:`imem.checkpoints.langgraph.operations`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from checkpoints.langgraph import history, work
-from checkpoints.langgraph.names import Name
-from checkpoints.langgraph.serializer import Allow, Serializer, types_of
-from checkpoints.langgraph.waiting import Tasks, Threads
-from checkpoints.langgraph.work import Call, Rows, Work
-from journal.arguments import CHECKED_INSIDE, checks_arguments
-from journal.errors import BadInput
+from imem.checkpoints.langgraph import history, operations
+from imem.checkpoints.langgraph.executors import Tasks, Threads
+from imem.checkpoints.langgraph.names import Name
+from imem.checkpoints.langgraph.operations import Call, Rows, Work
+from imem.checkpoints.langgraph.serializer import Allow, Serializer, types_of
+from imem.journal.arguments import CHECKED_INSIDE, checks_arguments
+from imem.journal.errors import BadInput
 
 T = TypeVar("T")
 
@@ -43,11 +43,11 @@ class Saver(BaseCheckpointSaver[str]):
     in a thread.
 
     A put and a task's writes are stored whole or not at all, and repeating one is harmless. Writes are refused, with
-    :class:`~journal.errors.StaleEpoch`, only where the config carries an epoch (``imem_epoch``, and ``imem_lease`` to
-    name the lease that gave it) and somebody has a later one.
+    :class:`~imem.journal.errors.StaleEpoch`, only where the config carries an epoch (``imem_epoch``, and ``imem_lease``
+    to name the lease that gave it) and somebody has a later one.
 
-    Raises of every method: :class:`~journal.errors.PostgresUnavailable` (nothing was written),
-    :class:`~journal.errors.OutcomeUnknown` (repeat the call), :class:`~journal.errors.BadInput`.
+    Raises of every method: :class:`~imem.journal.errors.PostgresUnavailable` (nothing was written),
+    :class:`~imem.journal.errors.OutcomeUnknown` (repeat the call), :class:`~imem.journal.errors.BadInput`.
 
     Args:
         pool: connections of threads, or of one loop; opened and closed by whoever made them.
@@ -129,7 +129,7 @@ class Saver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that *config* names, or the newest of its thread and namespace, or None."""
-        return self._do(work.get_tuple(self.serde, config))
+        return self._do(operations.get_tuple(self.serde, config))
 
     def list(
         self,
@@ -148,9 +148,9 @@ class Saver(BaseCheckpointSaver[str]):
             before: only those older than the checkpoint that this names.
             limit: at most so many.
         """
-        listing = work.Listing(self.serde, config, wanted=filter, before=before, limit=limit)
+        listing = operations.Listing(self.serde, config, wanted=filter, before=before, limit=limit)
         while found := self._do(listing.keys()):
-            yield from self._do(work.page(self.serde, found))
+            yield from self._do(operations.page(self.serde, found))
 
     def put(
         self,
@@ -160,7 +160,7 @@ class Saver(BaseCheckpointSaver[str]):
         new_versions: Mapping[Name, Any],
     ) -> RunnableConfig:
         """Store a checkpoint whose parent *config* names, and return the config that names it."""
-        return self._do(work.put(self.serde, config, checkpoint, metadata, new_versions))
+        return self._do(operations.put(self.serde, config, checkpoint, metadata, new_versions))
 
     def put_writes(self, config: RunnableConfig, writes: Sequence[Write], task_id: Name, task_path: Name = "") -> None:
         """
@@ -168,19 +168,19 @@ class Saver(BaseCheckpointSaver[str]):
 
         A repeat keeps the first value; of errors, interrupts and the like the last counts.
         """
-        self._do(work.put_writes(self.serde, config, writes, task_id, task_path))
+        self._do(operations.put_writes(self.serde, config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: Name) -> None:
         """Remove everything that is stored of a thread."""
-        self._do(work.delete_thread(thread_id))
+        self._do(operations.delete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[Name]) -> None:
         """Remove what these runs put, unless later checkpoints are made of it (delta channels): then BadInput."""
-        self._do(work.delete_for_runs(run_ids))
+        self._do(operations.delete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: Name) -> None:
         """Copy everything that is stored of a thread; what the target has already stays."""
-        self._do(work.copy_thread(source_thread_id, target_thread_id))
+        self._do(operations.copy_thread(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[Name], *, strategy: str = "keep_latest") -> None:
         """
@@ -190,7 +190,7 @@ class Saver(BaseCheckpointSaver[str]):
             strategy: ``keep_latest`` leaves the newest of each namespace (and what its delta channels are made of),
                 ``delete`` leaves nothing.
         """
-        self._do(work.prune(thread_ids, strategy))
+        self._do(operations.prune(thread_ids, strategy))
 
     def prune_older(self, age: timedelta, *, keep_latest: bool = True) -> int:
         """
@@ -200,7 +200,7 @@ class Saver(BaseCheckpointSaver[str]):
             keep_latest: the newest checkpoint of each namespace stays, however old. Otherwise threads that put nothing
                 since go as wholes, and others stay as they are.
         """
-        return self._do(work.prune_older(age, keep_latest=keep_latest))
+        return self._do(operations.prune_older(age, keep_latest=keep_latest))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[Name]
@@ -212,7 +212,7 @@ class Saver(BaseCheckpointSaver[str]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return what :meth:`get_tuple` does."""
-        return await self._ado(work.get_tuple(self.serde, config))
+        return await self._ado(operations.get_tuple(self.serde, config))
 
     async def alist(
         self,
@@ -223,9 +223,9 @@ class Saver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Yield what :meth:`list` does."""
-        listing = work.Listing(self.serde, config, wanted=filter, before=before, limit=limit)
+        listing = operations.Listing(self.serde, config, wanted=filter, before=before, limit=limit)
         while found := await self._ado(listing.keys()):
-            for one in await self._ado(work.page(self.serde, found)):
+            for one in await self._ado(operations.page(self.serde, found)):
                 yield one
 
     async def aput(
@@ -236,33 +236,33 @@ class Saver(BaseCheckpointSaver[str]):
         new_versions: Mapping[Name, Any],
     ) -> RunnableConfig:
         """Store a checkpoint; see :meth:`put`."""
-        return await self._ado(work.put(self.serde, config, checkpoint, metadata, new_versions))
+        return await self._ado(operations.put(self.serde, config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[Write], task_id: Name, task_path: Name = ""
     ) -> None:
         """Store what a task wrote; see :meth:`put_writes`."""
-        await self._ado(work.put_writes(self.serde, config, writes, task_id, task_path))
+        await self._ado(operations.put_writes(self.serde, config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: Name) -> None:
         """Remove everything that is stored of a thread."""
-        await self._ado(work.delete_thread(thread_id))
+        await self._ado(operations.delete_thread(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[Name]) -> None:
         """Remove what these runs put; see :meth:`delete_for_runs`."""
-        await self._ado(work.delete_for_runs(run_ids))
+        await self._ado(operations.delete_for_runs(run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: Name) -> None:
         """Copy a thread; see :meth:`copy_thread`."""
-        await self._ado(work.copy_thread(source_thread_id, target_thread_id))
+        await self._ado(operations.copy_thread(source_thread_id, target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[Name], *, strategy: str = "keep_latest") -> None:
         """Remove checkpoints of these threads; see :meth:`prune`."""
-        await self._ado(work.prune(thread_ids, strategy))
+        await self._ado(operations.prune(thread_ids, strategy))
 
     async def aprune_older(self, age: timedelta, *, keep_latest: bool = True) -> int:
         """Remove what was put longer than *age* ago; see :meth:`prune_older`."""
-        return await self._ado(work.prune_older(age, keep_latest=keep_latest))
+        return await self._ado(operations.prune_older(age, keep_latest=keep_latest))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[Name]

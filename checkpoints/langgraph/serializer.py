@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final
 import ormsgpack
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from journal.arguments import CHECKED_INSIDE
-from journal.errors import BadInput, UnsupportedType, shown
+from imem.journal.arguments import CHECKED_INSIDE
+from imem.journal.errors import BadInput, UnsupportedType, shown
 
 TypeName = tuple[str, ...]
 """Module and name of a type."""

@@ -1,5 +1,5 @@
 // similar_debates //
-// Debates on a topic, optionally of some resolution levels; `search` is made by kg.queries.topic_search. A debate is similar when
+// Debates on a topic, optionally of some resolution levels; `search` is made by imem.kg.queries.topic_search. A debate is similar when
 // it matches at least half as well as the best.
 // parameters: search (string, full-text expression, empty finds nothing), levels (list of strings, or null for any), limit (int)
 // columns: debate (map), resolutions (list of maps; earliest known first, then by id, 20 at most), score (float, higher is nearer)

@@ -7,7 +7,7 @@
 // are null, so it does not count. The subject itself is a reference and is not asked.
 //
 // Where rows are chosen or sorted by a fact that a correction may change, those corrected after the moment come first and *in
-// addition* to the limit: the caller sorts and cuts again once all are dated (recall.rows), as Memory.query does too. So nothing
+// addition* to the limit: the caller sorts and cuts again once all are dated (imem.recall.dated_rows), as Memory.query does too. So nothing
 // known later can push out a row that belongs to the answer.
 //
 // A series is what its questions say of themselves: both cores must count, the one asked for included. A correction cannot move a
@@ -292,7 +292,7 @@ RETURN properties(a) AS analysis,
 ORDER BY rank, a.id
 
 // nearest_names //
-// Subjects whose ticker, name, id or question looks like what was asked for; `search` is made by kg.queries.names_search, which
+// Subjects whose ticker, name, id or question looks like what was asked for; `search` is made by imem.kg.queries.names_search, which
 // allows for misspellings and beginnings of words.
 // parameters: search (string, full-text expression, empty finds nothing), limit (int)
 // columns: subject_id (string), name (string or null: the company's name, or the question), score (float, higher is nearer)

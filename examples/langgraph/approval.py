@@ -21,8 +21,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, interrupt
 
+from imem.journal.clock import Clock, ManualClock, SystemClock
 from imem.langgraph import ImemSaver
-from journal.clock import Clock, ManualClock, SystemClock
 
 LATER: Final = timedelta(days=4)
 """A long weekend."""

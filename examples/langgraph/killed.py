@@ -28,11 +28,11 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from checkpoints.model import Lease
 from imem import Memory
+from imem.blocking.working import SyncSession
+from imem.checkpoints.model import Lease
+from imem.journal.settings import Role, Settings
 from imem.langgraph import ImemSaver
-from imem.sync_working import SyncSession
-from journal.settings import Role, Settings
 
 NODES: Final = ("plan", "prices", "filings", "verdict")
 

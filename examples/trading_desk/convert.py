@@ -43,7 +43,7 @@ if __name__ == "__main__":  # a script finds its own folder only; the shared mod
 from examples import lines
 from examples.lines import Line, cut, link, present, record
 from examples.trading_desk import contradictions, desk, exchange, sessions
-from recall.lead import sentences_of, telling
+from imem.recall.rendering.lead import sentences_of, telling
 
 HERE = Path(__file__).resolve().parent
 CLAIM = "return_1s"

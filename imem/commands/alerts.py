@@ -10,11 +10,11 @@ from uuid import UUID
 
 import typer
 
-from journal.errors import BadInput, shown
-from journal.settings import Settings
+from imem.journal.errors import BadInput, shown
+from imem.journal.settings import Settings
 
 if TYPE_CHECKING:
-    from checkpoints.alerts import Alert, Board, Card
+    from imem.alerts.store import Alert, Board, Card
 
 BUDGET_MS = 5000
 """How long the answer may take, in milliseconds."""
@@ -56,10 +56,10 @@ def ack(
 
 
 async def _board() -> Board:
-    from checkpoints.alerts import Alerts  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.stores import Stores  # noqa: PLC0415 - as above
-    from journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.alerts.store import Alerts  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
     async with Stores.open(Settings.read()) as stores:
         deadline = Deadline.after_ms(BUDGET_MS)
@@ -72,10 +72,10 @@ async def _board() -> Board:
 
 
 async def _acknowledge(alert: UUID) -> tuple[Alert, bool]:
-    from checkpoints.alerts import Alerts  # noqa: PLC0415 - as above
-    from imem.stores import Stores  # noqa: PLC0415 - as above
-    from journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.alerts.store import Alerts  # noqa: PLC0415 - as above
+    from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
     async with Stores.open(Settings.read()) as stores:
         deadline = Deadline.after_ms(BUDGET_MS)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from journal.errors import BadInput, shown
-from journal.settings import Settings
+from imem.journal.errors import BadInput, shown
+from imem.journal.settings import Settings
 
 if TYPE_CHECKING:
-    from checkpoints.human_gates import HumanGate
-    from imem.pausing import Orders
-    from journal.deadline import Deadline
+    from imem.checkpoints.pauses.human_gates import HumanGate
+    from imem.journal.deadline import Deadline
+    from imem.services.pauses import Orders
 
 T = TypeVar("T")
 
@@ -110,9 +110,9 @@ def answer_gate(
 
 def _run(work: Callable[[Orders, Deadline], Awaitable[T]]) -> T:
     """Run *work* with what orders analyses; what is wrong with the question ends with exit code 2."""
-    from imem.pausing import opened  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.stores import Stores  # noqa: PLC0415 - as above
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.services.pauses import opened  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
     async def run() -> T:
         async with Stores.open(Settings.read()) as stores, opened(stores) as orders:
@@ -132,7 +132,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _gate(text: str) -> tuple[str, int]:
-    from sync.agents import gate_of  # noqa: PLC0415 - as above
+    from imem.sync.members import gate_of  # noqa: PLC0415 - as above
 
     return gate_of(text)
 

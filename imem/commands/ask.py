@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import typer
 
-from journal.errors import BadInput, ImemError, UnknownSubject
-from journal.settings import Settings
-from kg.similarity import SERVED
+from imem.journal.errors import BadInput, ImemError, UnknownSubject
+from imem.journal.settings import Settings
+from imem.kg.similarity.scoring import SERVED
 
 if TYPE_CHECKING:
     from imem.memory import Memory
-    from recall.model import TrackRecordsArm, TrackRecordsTable
+    from imem.recall.model import TrackRecordsArm, TrackRecordsTable
 
 EVERYBODY_MS = 30_000
 """How long the track records of all agents may take, in milliseconds."""
@@ -157,7 +157,7 @@ def similar(
     answer = run_question(lambda memory: memory.similar(what, limit=limit, min_score=min_score, **options))
 
     def text() -> str:
-        from recall.sections.similar import similar_text  # noqa: PLC0415 - as above
+        from imem.recall.sections.similar import similar_text  # noqa: PLC0415 - as above
 
         return "\n".join(similar_text(item) for item in answer.items) or "None is similar enough."
 
@@ -199,7 +199,7 @@ def debates(
     answer = run_question(lambda memory: memory.debates(subject, limit=limit, **options))
 
     def text() -> str:
-        from recall.sections.debates import debate_text  # noqa: PLC0415 - as above
+        from imem.recall.sections.debates import debate_text  # noqa: PLC0415 - as above
 
         return "\n".join(debate_text(item) for item in answer.items) or "No debate is known."
 
@@ -219,7 +219,7 @@ def debate(
     answer = run_question(lambda memory: memory.debate(debate_id, **options))
 
     def text() -> str:
-        from recall.sections.debates import debate_text, turn_text  # noqa: PLC0415 - as above
+        from imem.recall.sections.debates import debate_text, turn_text  # noqa: PLC0415 - as above
 
         return "\n".join([debate_text(answer.debate), "", *(turn_text(turn) for turn in answer.turns)])
 
@@ -254,7 +254,7 @@ def agents(
     answer = run_question(ask)
 
     def text() -> str:
-        from recall.sections.tracks import track_table  # noqa: PLC0415 - as above
+        from imem.recall.sections.tracks import track_table  # noqa: PLC0415 - as above
 
         return track_table(answer.items) or f"Nothing that {agent or 'anybody'} said was ever settled."
 

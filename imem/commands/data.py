@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from journal.errors import BadInput
-from journal.settings import Settings
+from imem.journal.errors import BadInput
+from imem.journal.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -56,9 +56,9 @@ def load(
     interrupted continues when it is repeated. Exit code 0: everything is loaded; 1: a line was refused, or the load
     stopped; 3: loaded, but the graph does not hold it yet.
     """
-    from imem.commands import load_run  # noqa: PLC0415 - as below
-    from imem.mapping import read_map  # noqa: PLC0415 - as below
-    from imem.reading import sources_of  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.commands import load  # noqa: PLC0415 - as below
+    from imem.ingest.line_reader import sources_of  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.ingest.table_map import read_map  # noqa: PLC0415 - as below
 
     try:
         sources = sources_of(paths, source, read_map(map_file) if map_file is not None else None)
@@ -67,9 +67,9 @@ def load(
         reason = f"{error.reason} {error.mend}".strip()
         raise typer.BadParameter(f"{error.field} {reason}" if named else reason) from error
     if dry_run:
-        code = load_run.dry_run(sources, report=report, as_json=as_json)
+        code = load.dry_run(sources, report=report, as_json=as_json)
         raise typer.Exit(code)
-    code = asyncio.run(load_run.run(Settings.read(), sources, strict=strict, wait=wait, report=report, as_json=as_json))
+    code = asyncio.run(load.run(Settings.read(), sources, strict=strict, wait=wait, report=report, as_json=as_json))
     if code:
         raise typer.Exit(code)
 
@@ -81,7 +81,7 @@ def schema(
     as_json: Json = False,  # noqa: ARG001 - it is JSON anyhow; every command takes the option
 ) -> None:
     """Print the JSON Schema of the lines that may be loaded: of one kind or link, or of all."""
-    from kg.json_schema import line_schema  # noqa: PLC0415 - as above
+    from imem.kg.load_format.json_schema import line_schema  # noqa: PLC0415 - as above
 
     try:
         found = line_schema(name)

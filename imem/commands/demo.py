@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
-from imem.commands import output
-from imem.local import show, state
+from imem.journal.errors import StackError
+from imem.journal.settings import Settings
+from imem.journal.statements import root_of
+from imem.local import state, status_view
 from imem.local.folders import Folders
-from journal.errors import StackError
-from journal.settings import Settings
-from journal.statements import root_of
+from imem.terminal import output
 
 if TYPE_CHECKING:
-    from imem.stores import Stores
-    from journal.connection import Row
-    from recall.model import Briefing
+    from imem.journal.postgres.connection import Row
+    from imem.recall.model import Briefing
+    from imem.services.stores import Stores
 
 app = typer.Typer()
 
@@ -125,7 +125,7 @@ def demo(
 def _start(settings: Settings, console: Console) -> None:
     from imem.commands.stack import start_detached  # noqa: PLC0415 - a command imports what it needs
 
-    with show.watching(console) as report:
+    with status_view.watching(console) as report:
         start_detached(settings, report)
 
 
@@ -139,10 +139,10 @@ def _stop(settings: Settings) -> None:
 
 async def _show(settings: Settings, console: Console, *, as_json: bool) -> int:
     """Load, wait, ask and print; return how many briefings could not ask everything."""
-    from imem.asking import MOST_BUDGET_MS  # noqa: PLC0415 - as above
+    from imem.kg.projection.plan_warming import warm  # noqa: PLC0415
     from imem.memory import Memory  # noqa: PLC0415
-    from imem.stores import Stores  # noqa: PLC0415
-    from kg.warm import warm  # noqa: PLC0415
+    from imem.services.arguments import MOST_BUDGET_MS  # noqa: PLC0415 - as above
+    from imem.services.stores import Stores  # noqa: PLC0415
 
     async with Stores.open(settings) as stores:
         await _only_examples(stores)
@@ -173,7 +173,7 @@ async def _only_examples(stores: Stores) -> None:
     Raises:
         StackError: the journal holds more than the examples.
     """
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
 
     # What the product itself writes is nobody's data: scores, and notices of workflows, which no briefing shows.
     ours = [*(f"import:{name}" for name in EXAMPLES), "credibility", "service:workflow"]
@@ -192,8 +192,8 @@ async def _load(settings: Settings) -> None:
     Raises:
         StackError: a line was refused, or the graph did not follow.
     """
-    from imem.commands.load_run import run  # noqa: PLC0415 - as above
-    from imem.reading import sources_of  # noqa: PLC0415
+    from imem.commands.load import run  # noqa: PLC0415 - as above
+    from imem.ingest.line_reader import sources_of  # noqa: PLC0415
 
     folder = root_of("imem", "examples")
     sources = sources_of([str(folder / name / f"{name}.jsonl.gz") for name in EXAMPLES])
@@ -209,7 +209,7 @@ async def _scored(stores: Stores, console: Console) -> None:
     Raises:
         StackError: nothing moved for :data:`STALLED_S`.
     """
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
 
     async def look() -> Row:
         return (await stores.database.named("pipelines_due", deadline=Deadline.after_ms(10_000)))[0]

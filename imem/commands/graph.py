@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import typer
 
-from journal.errors import BadInput
-from journal.settings import Settings
+from imem.journal.errors import BadInput
+from imem.journal.settings import Settings
 
 if TYPE_CHECKING:
-    from imem.rebuilding import Result
-    from kg.engine import Graph
-    from kg.hash import GraphHash
-    from kg.rebuild import Report
+    from imem.kg.engine import Graph
+    from imem.kg.projection.hash import GraphHash
+    from imem.kg.projection.rebuild import Report
+    from imem.services.graph_rebuild import Result
 
 FAILURE = 1
 
@@ -44,8 +44,8 @@ def graph_hash(*, as_json: Json = False) -> None:
     Equal facts have equal hashes, whatever the order in which they arrived. While events are being applied the hash
     is that of no single moment.
     """
-    from imem.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from kg import hash as hashing  # noqa: PLC0415 - as above
+    from imem.kg.projection import hash as hashing  # noqa: PLC0415 - as above
+    from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
     async def ask() -> GraphHash:
         async with Stores.open(Settings.read()) as stores:
@@ -104,24 +104,24 @@ def rebuild_graph(
 
 
 async def _run(settings: Settings, url: str | None, *, in_place: bool, quiet: bool) -> Result:
-    from imem import rebuilding  # noqa: PLC0415 - as above
-    from imem.stores import Stores  # noqa: PLC0415 - as above
+    from imem.services import graph_rebuild  # noqa: PLC0415 - as above
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
     async with Stores.open(settings) as stores:
         with _progress(quiet=quiet) as report:
             if in_place:
-                return await rebuilding.in_place(stores, report)
+                return await graph_rebuild.in_place(stores, report)
             if url is None:
-                return await rebuilding.beside(stores, report)
+                return await graph_rebuild.beside(stores, report)
             async with _target(settings, url) as target:
-                return await rebuilding.into(stores, target, report)
+                return await graph_rebuild.into(stores, target, report)
 
 
 @asynccontextmanager
 async def _target(settings: Settings, url: str) -> AsyncIterator[Graph]:
     """Lend the graph of another server, with the newest schema."""
-    from kg import migrations  # noqa: PLC0415 - as above
-    from kg.engine import Graph  # noqa: PLC0415 - as above
+    from imem.kg import migrations  # noqa: PLC0415 - as above
+    from imem.kg.engine import Graph  # noqa: PLC0415 - as above
 
     if urlsplit(url).password is not None or "@" in url:
         raise BadInput("into", "may not hold a user or a password: other people on this machine could read it.")
@@ -141,7 +141,7 @@ async def _target(settings: Settings, url: str) -> AsyncIterator[Graph]:
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Report]:
     """Show a bar on a terminal, and a line now and then elsewhere."""
-    from imem.commands.progress import events_bar  # noqa: PLC0415 - as above
+    from imem.terminal.progress import events_bar  # noqa: PLC0415 - as above
 
     with events_bar("Replaying the journal", quiet=quiet) as report:
         yield report

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from journal.errors import BadInput, shown
-from journal.settings import Settings
+from imem.journal.errors import BadInput, shown
+from imem.journal.settings import Settings
 
 if TYPE_CHECKING:
-    from checkpoints.batch_runs import BatchState
-    from checkpoints.pause_rows import Pause
-    from imem.pausing import Orders
-    from journal.deadline import Deadline
+    from imem.checkpoints.pauses.batch_runs import BatchState
+    from imem.checkpoints.pauses.rows import Pause
+    from imem.journal.deadline import Deadline
+    from imem.services.pauses import Orders
 
 T = TypeVar("T")
 
@@ -213,9 +213,9 @@ def batches(
 
 def _run(work: Callable[[Orders, Deadline], Awaitable[T]], budget_ms: float) -> T:
     """Run *work* on opened stores; what is wrong with what was asked ends with exit code 2."""
-    from imem.pausing import opened  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.stores import Stores  # noqa: PLC0415 - as above
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.services.pauses import opened  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
     async def run() -> T:
         async with Stores.open(Settings.read()) as stores, opened(stores) as orders:
@@ -239,8 +239,8 @@ def _batch(
     title: str, order: Callable[[Orders, Deadline], Awaitable[BatchState]], wait_s: int, *, as_json: bool
 ) -> None:
     """Order a batch, show how it goes, and end with the exit code that says how it went."""
-    from imem.commands.progress import events_bar  # noqa: PLC0415 - as above
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.terminal.progress import events_bar  # noqa: PLC0415 - as above
 
     async def work(orders: Orders, deadline: Deadline) -> BatchState:
         with events_bar(title, quiet=as_json, what="analyses") as report:

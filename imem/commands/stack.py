@@ -18,15 +18,15 @@ from typing import Annotated, TextIO
 import typer
 from rich.console import Console
 
-from imem.commands import output
-from imem.local import show, state
+from imem.journal.errors import SettingsError, StackError
+from imem.journal.modes import Health, Mode
+from imem.journal.settings import PREFIX, Settings
+from imem.local import state, status_view
 from imem.local.folders import Folders, open_log
 from imem.local.process import Identity
 from imem.local.workers import TOP
 from imem.logs import configure
-from journal.errors import SettingsError, StackError
-from journal.modes import Health, Mode
-from journal.settings import PREFIX, Settings
+from imem.terminal import output
 
 FAILURE = 1
 DEGRADED = 3
@@ -51,7 +51,7 @@ def up(
     """
     settings = Settings.read()
     console = output.console(stderr=True)
-    with show.watching(console, quiet=as_json) as report:
+    with status_view.watching(console, quiet=as_json) as report:
         if detach:
             now = start_detached(settings, report)
         else:
@@ -89,7 +89,7 @@ def _announcing(
         if now.ready and not told:
             told = True
             if as_json:
-                typer.echo(json.dumps(show.to_json(now)))
+                typer.echo(json.dumps(status_view.to_json(now)))
             else:
                 word = not_ready(now) if now.lacking else "Ready."
                 console.print(f"{word} Ctrl-C stops the stack.", highlight=False, soft_wrap=True)
@@ -202,7 +202,7 @@ def status(*, as_json: Json = False) -> None:
     settings = Settings.read()
     now, health = state.running(Folders(settings.home)), None
     if now is not None:
-        now = show.as_seen(now)
+        now = status_view.as_seen(now)
         health = asyncio.run(_health(settings)) if now.ready else None
     _print_state(now, health, as_json=as_json)
     if now is None:
@@ -213,8 +213,8 @@ def status(*, as_json: Json = False) -> None:
 
 async def _health(settings: Settings) -> Health | None:
     """Return what answers; None for a part of a stack."""
-    from imem.health import look  # noqa: PLC0415 - a command imports only what it needs
-    from imem.stores import Stores  # noqa: PLC0415
+    from imem.services.health import look  # noqa: PLC0415 - a command imports only what it needs
+    from imem.services.stores import Stores  # noqa: PLC0415
 
     try:
         async with Stores.open(settings) as stores:
@@ -225,13 +225,15 @@ async def _health(settings: Settings) -> Health | None:
 
 def _print_state(now: state.State | None, health: Health | None = None, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(show.to_json(now) | (show.health_json(health) if health is not None else {})))
+        typer.echo(
+            json.dumps(status_view.to_json(now) | (status_view.health_json(health) if health is not None else {}))
+        )
     elif now is None:
         typer.echo("No stack runs here. `imem up` starts one.")
     else:
-        output.console().print(show.table(now))
+        output.console().print(status_view.table(now))
         if health is not None:
-            typer.echo(show.mode_line(health))
+            typer.echo(status_view.mode_line(health))
 
 
 @app.command()
@@ -305,7 +307,7 @@ def doctor(
     if settings:
         _print_settings(as_json=as_json)
         return
-    from imem.local import doctor as examination  # noqa: PLC0415 - a command imports only what it needs
+    from imem.local.doctor import checks as examination  # noqa: PLC0415 - a command imports only what it needs
 
     findings = examination.examine(os.environ)
     if as_json:
@@ -321,7 +323,7 @@ def doctor(
 
 def _print_settings(*, as_json: bool) -> None:
     """List the settings; a variable that names none is no reason to hide those that are known."""
-    from imem.local.doctor import settings_table  # noqa: PLC0415 - a command imports only what it needs
+    from imem.local.doctor.checks import settings_table  # noqa: PLC0415 - a command imports only what it needs
 
     known = {
         name: text

@@ -11,13 +11,13 @@ from uuid import UUID
 
 import typer
 
-from journal.errors import BadInput, shown
-from journal.settings import Settings
+from imem.journal.errors import BadInput, shown
+from imem.journal.settings import Settings
 
 if TYPE_CHECKING:
-    from journal.modes import Mode
-    from sync.dead import DeadLetters
-    from sync.status import Status
+    from imem.journal.modes import Mode
+    from imem.sync.dead_letters import DeadLetters
+    from imem.sync.status import Status
 
 T = TypeVar("T")
 
@@ -116,11 +116,11 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _status() -> tuple[Status, Mode, bool]:
-    from imem.health import look  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.stores import Stores  # noqa: PLC0415 - as above
-    from journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from sync import status as sync_status  # noqa: PLC0415 - as above
+    from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.services.health import look  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
+    from imem.sync import status as sync_status  # noqa: PLC0415 - as above
 
     async with Stores.open(Settings.read()) as stores:
         deadline = Deadline.after_ms(BUDGET_MS)
@@ -136,10 +136,10 @@ async def _status() -> tuple[Status, Mode, bool]:
 
 
 async def _dead() -> DeadLetters:
-    from imem.stores import Stores  # noqa: PLC0415 - as above
-    from journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from sync.dead import dead_letters  # noqa: PLC0415 - as above
+    from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
+    from imem.sync.dead_letters import dead_letters  # noqa: PLC0415 - as above
 
     async with Stores.open(Settings.read()) as stores:
         deadline = Deadline.after_ms(BUDGET_MS)
@@ -152,9 +152,9 @@ async def _dead() -> DeadLetters:
 
 
 async def _replay(events: Sequence[str]) -> list[int]:
-    from imem.stores import Stores  # noqa: PLC0415 - as above
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from sync import dead as letters  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
+    from imem.sync import dead_letters as letters  # noqa: PLC0415 - as above
 
     which = [_named(text) for text in events]
     async with Stores.open(Settings.read()) as stores:

@@ -12,13 +12,13 @@ from uuid import UUID
 
 import typer
 
-from journal.errors import BadInput, shown
-from journal.settings import Settings
+from imem.journal.errors import BadInput, shown
+from imem.journal.settings import Settings
 
 if TYPE_CHECKING:
-    from cache.document import Contents, Entry
-    from checkpoints.model import Checkpoint, Summary
-    from imem.working import Work
+    from imem.cache.working.document import Contents, Entry
+    from imem.checkpoints.model import Checkpoint, Summary
+    from imem.services.working import Work
 
 T = TypeVar("T")
 
@@ -38,8 +38,8 @@ app.add_typer(checkpoints_app, name="checkpoints")
 
 @asynccontextmanager
 async def _work() -> AsyncIterator[Work]:
-    from imem.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.working import Work  # noqa: PLC0415 - as above
+    from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.working import Work  # noqa: PLC0415 - as above
 
     async with Stores.open(Settings.read()) as stores:
         work = Work(stores)
@@ -70,7 +70,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the checkpoints of an analysis, oldest first; of very many the newest."""
-    from checkpoints.store import LONGEST_LIST  # noqa: PLC0415 - as above
+    from imem.checkpoints.store import LONGEST_LIST  # noqa: PLC0415 - as above
 
     found = _run(_history(analysis, agent_type))
     if len(found) == LONGEST_LIST:
@@ -84,7 +84,7 @@ def list_(
 
 
 async def _history(analysis: str, agent_type: str | None) -> list[Summary]:
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
 
     async with _work() as work:
         return await work.history(analysis, agent_type, deadline=Deadline.after_ms(BUDGET_MS))
@@ -117,7 +117,7 @@ async def _checkpoint(*checkpoints: UUID) -> Checkpoint:
 
 
 async def _checkpoints_of(*checkpoints: UUID) -> list[Checkpoint]:
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
 
     async with _work() as work:
         return [await work.checkpoint(one, deadline=Deadline.after_ms(BUDGET_MS)) for one in checkpoints]
@@ -135,7 +135,7 @@ def _show(found: Checkpoint) -> Iterator[str]:
 
 
 def _contents(found: Checkpoint) -> Contents:
-    from cache.document import contents_of  # noqa: PLC0415 - as above
+    from imem.cache.working.document import contents_of  # noqa: PLC0415 - as above
 
     return contents_of(found.working_memory)
 
@@ -183,7 +183,7 @@ _SIGNS = (("+", "added"), ("-", "removed"), ("~", "changed"))
 
 
 def _changes(first: Checkpoint, second: Checkpoint) -> dict[str, list[str]]:
-    from cache.document import digest  # noqa: PLC0415 - as above
+    from imem.cache.working.document import digest  # noqa: PLC0415 - as above
 
     old, new = _contents(first), _contents(second)
     differing = [key for key in old.keys() & new.keys() if digest({key: old[key]}) != digest({key: new[key]})]
@@ -228,8 +228,8 @@ def _value(one: Mapping[str, Any]) -> str:
 
 
 async def _working(agent: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    from journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from journal.errors import NotOpen  # noqa: PLC0415 - as above
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.journal.errors import NotOpen  # noqa: PLC0415 - as above
 
     async with _work() as work:
         found = await work.look(agent, deadline=Deadline.after_ms(BUDGET_MS))

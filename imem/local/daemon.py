@@ -19,12 +19,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from imem.journal.errors import ImemError
+from imem.journal.settings import Settings
 from imem.local.state import State
 from imem.local.supervisor import Supervisor
 from imem.local.workers import standard
 from imem.logs import configure
-from journal.errors import ImemError
-from journal.settings import Settings
 
 
 async def supervise(settings: Settings, report: Callable[[State], None]) -> None:

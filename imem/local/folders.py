@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from journal.errors import StackError
+from imem.journal.errors import StackError
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -84,7 +84,7 @@ class Folders:
         Make the home and the folders in it, private.
 
         For root a home that is there already keeps its mode: it may be a folder of the system's. Where
-        Postgres' user cannot pass through it, its data lies elsewhere (:mod:`imem.local.postgres`).
+        Postgres' user cannot pass through it, its data lies elsewhere (:mod:`imem.local.servers.postgres`).
 
         Raises:
             StackError: the folder cannot be made or written, or belongs to somebody else.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import unquote, urlsplit
 
-import journal.migrations
-import kg.migrations
-from journal.errors import SettingsError
-from journal.settings import Settings
+import imem.journal.postgres.migrations
+import imem.kg.migrations
+from imem.journal.errors import SettingsError
+from imem.journal.settings import Settings
 
 
 def migrate(settings: Settings) -> list[str]:
@@ -25,10 +25,10 @@ def migrate(settings: Settings) -> list[str]:
         )
     role = unquote(urlsplit(settings.postgres_url.get_secret_value()).username or "")
     owner = unquote(urlsplit(settings.postgres_admin_url.get_secret_value()).username or "")
-    done = journal.migrations.migrate(
+    done = imem.journal.postgres.migrations.migrate(
         settings.postgres_admin_url.get_secret_value(), application_role=role if role and role != owner else None
     )
     if settings.neo4j_url is not None:
         password = settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else ""
-        done += kg.migrations.migrate(settings.neo4j_url, settings.neo4j_user, password)
+        done += imem.kg.migrations.migrate(settings.neo4j_url, settings.neo4j_user, password)
     return done

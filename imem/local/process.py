@@ -20,8 +20,8 @@ from types import MappingProxyType
 
 import psutil
 
+from imem.journal.errors import StackError
 from imem.local.folders import open_log
-from journal.errors import StackError
 
 LAUNCHER = Path(__file__).with_name("launch.py")
 MARK = "INSTITUTIONAL_MEMORY_STACK"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from imem.local.folders import Folders, explained, read_json
-from imem.local.postgres import SHARED_FOR_ROOT
+from imem.local.servers.postgres import SHARED_FOR_ROOT
 from imem.local.supervisor import lock, unlock
 
 OWNED = (

@@ -15,10 +15,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from imem.journal.errors import StackError, StackStarting
+from imem.journal.settings import Settings
 from imem.local.folders import Folders, read_json, write_private
 from imem.local.process import Identity
-from journal.errors import StackError, StackStarting
-from journal.settings import Settings
 
 VERSION = 1
 SERVERS: Mapping[str, tuple[str, ...]] = {

@@ -23,22 +23,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from imem.journal.endpoints.urls import without_secrets
+from imem.journal.errors import ImemError, StackError
+from imem.journal.settings import Settings
 from imem.local import state as states
-from imem.local import takeover
 from imem.local.folders import Folders, Secrets, explained, trim_log
-from imem.local.neo4j import Neo4j
-from imem.local.postgres import Postgres
 from imem.local.process import Child, Command, Identity, clear, marked, start
-from imem.local.server import GivenUp, Server, TryAgain, free_port, is_free, tail_of
+from imem.local.readiness import Listener
+from imem.local.servers import takeover
+from imem.local.servers.neo4j import Neo4j
+from imem.local.servers.postgres import Postgres
+from imem.local.servers.server import GivenUp, Server, TryAgain, free_port, is_free, tail_of
+from imem.local.servers.valkey import ROLES, Valkey
 from imem.local.startup import StartProgress
 from imem.local.state import ChildState, State
-from imem.local.valkey import ROLES, Valkey
 from imem.local.workers import Worker, standard
 from imem.metrics import begin_anew
-from imem.notify import Listener
-from journal.addresses import without_secrets
-from journal.errors import ImemError, StackError
-from journal.settings import Settings
 
 ALL = frozenset({"postgres", "neo4j", "valkey"})
 POLL_S = 0.05

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from imem.journal.settings import PREFIX, Settings
 from imem.local.process import Command
-from imem.notify import VARIABLE
-from journal.settings import PREFIX, Settings
+from imem.local.readiness import VARIABLE
 
 ROLES = ("applier", "celery", "beat")
 
@@ -32,7 +32,7 @@ class Worker:
     Attributes:
         name: as the status table and ``imem logs`` call it.
         argv: program and arguments.
-        tells: whether it says when it is ready (:mod:`imem.notify`); otherwise it is once it runs.
+        tells: whether it says when it is ready (:mod:`imem.local.readiness`); otherwise it is once it runs.
     """
 
     name: str

@@ -6,10 +6,10 @@ It has a queue of its own, since an agent may run for hours. It is started where
 
 from __future__ import annotations
 
-from checkpoints import programs
-from imem.celery_app import AGENTS_QUEUE
+from imem.checkpoints.orchestration import programs
+from imem.journal.settings import Settings
 from imem.workers import celery
-from journal.settings import Settings
+from imem.workers.celery_app import AGENTS_QUEUE
 
 
 def run(settings: Settings) -> int:

@@ -18,32 +18,32 @@ import kombu.exceptions
 import structlog
 from celery import Celery
 
-from cache.client import Client
-from cache.invalidation import Teller, Told
-from credibility.derive import SettledBy
-from credibility.tasks import SETTLE
-from imem.celery_app import SETTLE_EVERY_S, SIMILAR_EVERY_S, make_app
+from imem.cache.client import Client
+from imem.cache.tiers.invalidation import Teller, Told
+from imem.credibility.settled_links import SettledBy
+from imem.credibility.tasks import SETTLE
+from imem.jobs.lease import Lease
+from imem.journal.errors import SettingsError
+from imem.journal.notifications.visibility import Speaker
+from imem.journal.notifications.wakeups import Cycle, StreamBell
+from imem.journal.settings import Settings
+from imem.kg.engine import Graph
+from imem.kg.projection.applier import Applier
+from imem.kg.projection.plan_warming import AWAITED, warm, warm_writing, worth_warming
+from imem.kg.projection.rows import Event
+from imem.kg.projection.verification import ensure
+from imem.kg.similarity.embedders import embedder_of
+from imem.kg.similarity.index import ASKED, PROFILED, SimilarTo, resubjected
+from imem.kg.similarity.lag_watch import watch_similar
+from imem.kg.tasks import SIMILAR
+from imem.local.readiness import tell_ready
 from imem.metrics import keep_serving
-from imem.notify import tell_ready
-from imem.rebuilding import REDERIVED
-from imem.stores import Stores, secret
+from imem.services.graph_rebuild import REDERIVED
+from imem.services.stores import Stores, secret
+from imem.sync.dead_letters import DeadAlerts
+from imem.sync.status import watch_queue
+from imem.workers.celery_app import SETTLE_EVERY_S, SIMILAR_EVERY_S, make_app
 from imem.workers.router import routing
-from journal.bell import Cycle, StreamBell
-from journal.echo import Speaker
-from journal.errors import SettingsError
-from journal.settings import Settings
-from kg.applier import Applier
-from kg.embedders import embedder_of
-from kg.engine import Graph
-from kg.keeping_up import watch_similar
-from kg.lease import Lease
-from kg.project import Event
-from kg.projection import ensure
-from kg.similar import ASKED, PROFILED, SimilarTo, resubjected
-from kg.tasks import SIMILAR
-from kg.warm import AWAITED, warm, warm_writing, worth_warming
-from sync.dead import DeadAlerts
-from sync.status import watch_queue
 
 log = structlog.get_logger()
 

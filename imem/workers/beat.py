@@ -6,10 +6,10 @@ from typing import Any
 
 from celery import signals
 
-from imem.celery_app import make_app
+from imem.journal.settings import Settings
+from imem.local.readiness import tell_ready
 from imem.logs import configure
-from imem.notify import tell_ready
-from journal.settings import Settings
+from imem.workers.celery_app import make_app
 
 
 def run(settings: Settings) -> int:

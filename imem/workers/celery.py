@@ -17,42 +17,42 @@ from typing import Any, Final, TypeVar
 from celery import signals
 from pydantic import SecretStr
 
-import checkpoints.alert_tasks
-import checkpoints.pause_tasks
-import checkpoints.tasks
-import credibility.tasks
-import journal.tasks
-import kg.tasks
-import sync.tasks
-from cache.client import Client
-from cache.snapshots import SnapshotStore
-from cache.store import WorkingStore
-from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S, WATCH_MEMORY, WATCH_MEMORY_EVERY_S
-from checkpoints.assembly import Pausing, assemble
-from checkpoints.cleanup import Cleanup
-from checkpoints.definitions import Definitions
-from checkpoints.deliverables import checks
-from checkpoints.notifiers import notifiers_of
-from checkpoints.pause_tasks import MANAGE, MANAGE_EVERY_S
-from credibility.settle import ACTOR
-from imem.celery_app import QUEUE, make_app
+import imem.checkpoints.pauses.tasks
+import imem.checkpoints.tasks
+import imem.credibility.tasks
+import imem.jobs.alert_tasks
+import imem.jobs.journal_tasks
+import imem.kg.tasks
+import imem.sync.tasks
+from imem.alerts.notifiers import notifiers_of
+from imem.cache.client import Client
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.cleanup import Cleanup
+from imem.checkpoints.deliverables import checks
+from imem.checkpoints.orchestration.definitions import Definitions
+from imem.checkpoints.pauses.assembly import Pausing, assemble
+from imem.checkpoints.pauses.tasks import MANAGE, MANAGE_EVERY_S
+from imem.credibility.settling import ACTOR
+from imem.ingest.recorder import Recorder
+from imem.jobs.alert_tasks import SEND_ALERTS, SEND_EVERY_S, WATCH_MEMORY, WATCH_MEMORY_EVERY_S
+from imem.jobs.runtime import Lent
+from imem.journal.clock import SystemClock
+from imem.journal.gateway import Gateway
+from imem.journal.notifications.wakeups import CYCLE_S, Ringer
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Settings
+from imem.kg.similarity.embedders import embedder_of
+from imem.local.readiness import tell_ready
 from imem.logs import configure
-from imem.notify import tell_ready
-from imem.pausing import sender
-from imem.recording import Recorder
-from imem.stores import know_metrics, valkeys_of
+from imem.services.pauses import sender
+from imem.services.stores import know_metrics, valkeys_of
+from imem.sync.delivery.notices import Notices
+from imem.sync.gates import GateSync
+from imem.sync.synchronizer import Synchronizer
+from imem.sync.tasks import FLUSH, FLUSH_EVERY_S, SYNC_GATES, SYNC_GATES_EVERY_S
+from imem.workers.celery_app import QUEUE, make_app
 from imem.workers.rounds import Regular, Watch, noting
-from journal.bell import CYCLE_S, Ringer
-from journal.clock import SystemClock
-from journal.database import Database
-from journal.gateway import Gateway
-from journal.runtime import Lent
-from journal.settings import Settings
-from kg.embedders import embedder_of
-from sync.gates import GateSync
-from sync.notices import Notices
-from sync.operations import Synchronizer
-from sync.tasks import FLUSH, FLUSH_EVERY_S, SYNC_GATES, SYNC_GATES_EVERY_S
 
 T = TypeVar("T")
 
@@ -67,13 +67,13 @@ POOL_SIZE = 8
 
 
 LENT: Final[tuple[Lent[Any], ...]] = (
-    checkpoints.tasks.lent,
-    checkpoints.alert_tasks.lent,
-    checkpoints.pause_tasks.lent,
-    credibility.tasks.lent,
-    journal.tasks.lent,
-    kg.tasks.lent,
-    sync.tasks.lent,
+    imem.checkpoints.tasks.lent,
+    imem.jobs.alert_tasks.lent,
+    imem.checkpoints.pauses.tasks.lent,
+    imem.credibility.tasks.lent,
+    imem.jobs.journal_tasks.lent,
+    imem.kg.tasks.lent,
+    imem.sync.tasks.lent,
 )
 """Where the tasks of each module find what they run on."""
 
@@ -230,10 +230,10 @@ def regular_rounds(settings: Settings) -> tuple[Regular, ...]:
     """Return the rounds that must not wait for a broker that is away."""
     flush_every_s = FLUSH_EVERY_S if settings.sync_priority else CYCLE_S
     return (
-        Regular(FLUSH, flush_every_s, sync.tasks.flush_once),
-        Regular(SYNC_GATES, SYNC_GATES_EVERY_S, sync.tasks.attend_once),
-        Regular(MANAGE, MANAGE_EVERY_S, checkpoints.pause_tasks.manage_once),
-        Regular(SEND_ALERTS, SEND_EVERY_S, checkpoints.alert_tasks.send_once),
+        Regular(FLUSH, flush_every_s, imem.sync.tasks.flush_once),
+        Regular(SYNC_GATES, SYNC_GATES_EVERY_S, imem.sync.tasks.attend_once),
+        Regular(MANAGE, MANAGE_EVERY_S, imem.checkpoints.pauses.tasks.manage_once),
+        Regular(SEND_ALERTS, SEND_EVERY_S, imem.jobs.alert_tasks.send_once),
         # A broker that is full is the one that matters most.
-        Regular(WATCH_MEMORY, WATCH_MEMORY_EVERY_S, checkpoints.alert_tasks.watch_memory_once),
+        Regular(WATCH_MEMORY, WATCH_MEMORY_EVERY_S, imem.jobs.alert_tasks.watch_memory_once),
     )

@@ -11,12 +11,12 @@ from contextlib import suppress
 
 import structlog
 
-from cache.client import Client
-from imem.stores import Stores, secret
-from journal.bell import Cycle, StreamBell
-from journal.errors import ImemError
-from sync.notices import Notices
-from sync.routing import Router
+from imem.cache.client import Client
+from imem.journal.errors import ImemError
+from imem.journal.notifications.wakeups import Cycle, StreamBell
+from imem.services.stores import Stores, secret
+from imem.sync.delivery.notices import Notices
+from imem.sync.delivery.routing import Router
 
 log = structlog.get_logger()
 

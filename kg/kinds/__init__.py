@@ -1,1 +1,1 @@
-"""The kinds of nodes, by area; users import them from :mod:`kg.model`."""
+"""The kinds of nodes, by area; users import them from :mod:`imem.kg.model`."""

@@ -6,7 +6,7 @@ inside it with an attribute of the same name in small letters, None when it is n
 
     Company(ticker="MU", profile=Company.Profile(name="Micron Technology"))
 
-The class body is the whole definition; :mod:`kg.catalog` reads the closed lists from it.
+The class body is the whole definition; :mod:`imem.kg.kinds.catalog` reads the closed lists from it.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kg.refusals import refusal
+from imem.kg.load_format.refusals import refusal
 
 
 class Frozen(BaseModel):

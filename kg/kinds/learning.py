@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from kg.enums import LessonPriority, LessonSource, PostmortemStatus, RootCause, SuccessClass
-from kg.fields import Flag, Integer, Key, LongText, Moment, Names, Number, Prob, ShortText, Strings, Text
-from kg.kinds.base import Group, Kind
+from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.enums import LessonPriority, LessonSource, PostmortemStatus, RootCause, SuccessClass
+from imem.kg.kinds.fields import Flag, Integer, Key, LongText, Moment, Names, Number, Prob, ShortText, Strings, Text
 
 
 class PostMortem(Kind, governed="postmortem"):

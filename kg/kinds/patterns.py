@@ -4,8 +4,9 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from kg.enums import PatternStatus, StorageTier, ValidationType
-from kg.fields import (
+from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.enums import PatternStatus, StorageTier, ValidationType
+from imem.kg.kinds.fields import (
     ArchiveContents,
     Flag,
     Integer,
@@ -19,7 +20,6 @@ from kg.fields import (
     Text,
     refuse,
 )
-from kg.kinds.base import Group, Kind
 
 
 class Pattern(Kind, key="pattern_id", labels_when={"ActivePattern": ("status", "status", PatternStatus.ACTIVE.value)}):

@@ -4,9 +4,9 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from kg.enums import AgentKind, GrowthStage, SizeClass
-from kg.fields import Integer, Json, Key, Moment, Name, Names, ShortText, SubjectId, SubjectKey, Text, refuse
-from kg.kinds.base import Group, Kind
+from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.enums import AgentKind, GrowthStage, SizeClass
+from imem.kg.kinds.fields import Integer, Json, Key, Moment, Name, Names, ShortText, SubjectId, SubjectKey, Text, refuse
 
 
 def _subject_id(prefix: str, key: str) -> Any:

@@ -4,7 +4,8 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from kg.enums import (
+from imem.kg.kinds.base import Frozen, Group, Kind
+from imem.kg.kinds.enums import (
     ContradictionPriority,
     DebatePriority,
     ResolutionLevelData,
@@ -12,7 +13,7 @@ from kg.enums import (
     ResolutionMethod,
     TrendDirection,
 )
-from kg.fields import (
+from imem.kg.kinds.fields import (
     Flag,
     Integer,
     Json,
@@ -31,7 +32,6 @@ from kg.fields import (
     Text,
     refuse,
 )
-from kg.kinds.base import Frozen, Group, Kind
 
 
 def _credibility_id(data: dict[str, Any]) -> str:

@@ -5,8 +5,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from kg.enums import DecisionOutcome, Direction, Recommendation, Regime, Stance
-from kg.fields import (
+from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.enums import DecisionOutcome, Direction, Recommendation, Regime, Stance
+from imem.kg.kinds.fields import (
     Count,
     Integer,
     Json,
@@ -22,8 +23,7 @@ from kg.fields import (
     Text,
     refuse,
 )
-from kg.kinds.base import Group, Kind
-from kg.metrics import ASKS, Metric, metric_of
+from imem.kg.kinds.metrics import ASKS, Metric, metric_of
 
 
 class Analysis(Kind):

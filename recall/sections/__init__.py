@@ -1,1 +1,1 @@
-"""The sections of a rendered briefing, one module each; :mod:`recall.markdown` fits them into the room there is."""
+"""The sections of a briefing, one module each; :mod:`imem.recall.rendering.markdown` fits them into the room."""

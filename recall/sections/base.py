@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kg.metrics import metric_of, unit_of
-from recall.lead import lead
-from recall.quoting import name, quoted
+from imem.kg.kinds.metrics import metric_of, unit_of
+from imem.recall.rendering.lead import lead
+from imem.recall.rendering.quoting import name, quoted
 
 if TYPE_CHECKING:
-    from recall.model import Arm, Briefing, ClaimsSettled, HistoryItem, Record, TakenDecision, TrackRecordItem
+    from imem.recall.model import Arm, Briefing, ClaimsSettled, HistoryItem, Record, TakenDecision, TrackRecordItem
 
 SHORT_NAME: Final = 48
 """Longest name inside a line, in characters."""

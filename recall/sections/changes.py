@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from recall.sections.base import (
+from imem.recall.sections.base import (
     Block,
     Page,
     Section,
@@ -26,7 +26,7 @@ from recall.sections.base import (
 )
 
 if TYPE_CHECKING:
-    from recall.model import HistoryItem, Record
+    from imem.recall.model import HistoryItem, Record
 
 WORTH: Final = 1.3
 SHIFT: Final = 0.1

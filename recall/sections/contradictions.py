@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from recall.sections.base import Block, Page, Section, calls, label, number, section, when
+from imem.recall.sections.base import Block, Page, Section, calls, label, number, section, when
 
 if TYPE_CHECKING:
-    from recall.model import Record
+    from imem.recall.model import Record
 
 WORTH: Final = {"CRITICAL": 1.22, "HIGH": 1.0, "MEDIUM": 0.7, "LOW": 0.12}
 FADING: Final = 0.8

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from recall.quoting import name, quoted
-from recall.sections.base import Block, Page, Section, calls, label, said, section, when
+from imem.recall.rendering.quoting import name, quoted
+from imem.recall.sections.base import Block, Page, Section, calls, label, said, section, when
 
 if TYPE_CHECKING:
-    from recall.model import DebateItem, DebateTurn
+    from imem.recall.model import DebateItem, DebateTurn
 
 WORTH: Final = 0.94
 FADING: Final = 0.7

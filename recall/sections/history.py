@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from recall.sections.base import (
+from imem.recall.sections.base import (
     Block,
     Page,
     Section,
@@ -21,7 +21,7 @@ from recall.sections.base import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from recall.model import HistoryItem
+    from imem.recall.model import HistoryItem
 
 WORTH: Final = 1.0
 FADING: Final = 0.97

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from recall.sections.base import Block, Page, Section, calls, label, said, section, share, when
+from imem.recall.sections.base import Block, Page, Section, calls, label, said, section, share, when
 
 if TYPE_CHECKING:
-    from recall.model import Record
+    from imem.recall.model import Record
 
 PATTERN_WORTH, LESSON_WORTH = 0.75, 0.85
 FADING: Final = 0.8

@@ -6,8 +6,8 @@ from collections import Counter
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
-from kg.metrics import metric_of
-from recall.sections.base import (
+from imem.kg.kinds.metrics import metric_of
+from imem.recall.sections.base import (
     EVIDENCE,
     Block,
     Page,
@@ -29,7 +29,7 @@ from recall.sections.base import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from recall.model import HistoryItem, Record, SettledFinding, TakenDecision, TrackRecordItem
+    from imem.recall.model import HistoryItem, Record, SettledFinding, TakenDecision, TrackRecordItem
 
     Records = Mapping[tuple[str, str], TrackRecordItem]
 

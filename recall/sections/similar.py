@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from recall.sections.base import (
+from imem.recall.sections.base import (
     Block,
     Page,
     Section,
@@ -22,7 +22,7 @@ from recall.sections.base import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from recall.model import SimilarItem
+    from imem.recall.model import SimilarItem
 
 WORTH: Final = 0.8
 FADING: Final = 0.75

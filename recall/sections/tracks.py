@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from recall.sections.base import EVIDENCE, Block, Call, Page, Section, calls, label, marked, section, share
+from imem.recall.sections.base import EVIDENCE, Block, Call, Page, Section, calls, label, marked, section, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recall.model import TrackRecordItem
+    from imem.recall.model import TrackRecordItem
 
 WORTH: Final = 0.97
 FADING: Final = 0.92

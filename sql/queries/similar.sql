@@ -171,7 +171,7 @@ WHERE y.kind = 'Market' AND y.grp IN ('core', 'correction') AND e.payload -> 'co
 ORDER BY y.position LIMIT %(limit)s
 
 -- note_questions --
--- Notes by what questions are known again; see kg.similarity.asks. Parameters: positions (of statements), words, series (hashes).
+-- Notes by what questions are known again; see imem.kg.similarity.scoring.asks. Parameters: positions (of statements), words, series (hashes).
 SELECT imem_note_questions_v1(%(positions)s::bigint[], %(words)s::bigint[], %(series)s::bigint[])
 
 -- similar_as_of --

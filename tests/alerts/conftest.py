@@ -11,14 +11,14 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest_asyncio
 
-from checkpoints.alert_sending import Sent, send_due
-from checkpoints.alerts import AGENT_FAILURE, Alerts, NewAlert, Severity, Situation, raise_alert
-from checkpoints.notifiers import Attempt, Notice, Notifier, Verdict
-from journal.actors import Actor
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.settings import Role
+from imem.alerts.notifiers import Attempt, Notice, Notifier, Verdict
+from imem.alerts.sending import Sent, send_due
+from imem.alerts.store import AGENT_FAILURE, Alerts, NewAlert, Severity, Situation, raise_alert
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
 from tests.servers import cloned
 
 NEVER = Deadline.never()

@@ -20,11 +20,11 @@ from uuid import uuid4, uuid5
 
 import psycopg
 
-from checkpoints.alert_sending import CLAIM_S, send_due
-from checkpoints.alerts import raise_alert
-from checkpoints.notifiers import Attempt, Notice, WebhookNotifier
-from journal.database import Database
-from journal.deadline import Deadline
+from imem.alerts.notifiers import Attempt, Notice, WebhookNotifier
+from imem.alerts.sending import CLAIM_S, send_due
+from imem.alerts.store import raise_alert
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
 from tests.alerts.conftest import failure
 
 SECRET = "a secret of the tests"  # noqa: S105

@@ -11,10 +11,10 @@ import pytest
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from checkpoints.alerts import Severity, close_alerts
+from imem.alerts.store import Severity, close_alerts
 from imem.cli import app
-from journal.actors import Action, Actor, Resource, ResourceType, allowed
-from journal.settings import Role, Settings
+from imem.journal.actors import Action, Actor, Resource, ResourceType, allowed
+from imem.journal.settings import Role, Settings
 
 from .conftest import NEVER, PERSON, Collecting, Desk, failure
 

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoints.alert_sending import LISTED, LONGEST_BACKOFF_S, LONGEST_RETRY_AFTER_S, send_due, wait_s
-from checkpoints.alerts import Severity, close_alerts
-from checkpoints.notifiers import Attempt, Verdict
+from imem.alerts.notifiers import Attempt, Verdict
+from imem.alerts.sending import LISTED, LONGEST_BACKOFF_S, LONGEST_RETRY_AFTER_S, send_due, wait_s
+from imem.alerts.store import Severity, close_alerts
 
 from .conftest import NEVER, PERSON, Collecting, Desk, failure
 
@@ -143,7 +143,7 @@ async def test_beyond_ten_in_five_minutes_come_summaries(desk: Desk) -> None:
     assert len((await desk.alerts.cards(deadline=NEVER)).cards) == 30
 
     async with desk.after(6) as later, later.transaction(NEVER) as conn:
-        from checkpoints.alerts import raise_alert
+        from imem.alerts.store import raise_alert
 
         await raise_alert(conn, failure("company:later"))
     await desk.send({"one": channel}, 6.1)
@@ -167,7 +167,7 @@ async def test_summaries_come_at_most_every_ten_seconds(desk: Desk) -> None:
 async def test_a_summary_names_so_many_and_counts_all(desk: Desk) -> None:
     """A thousand alerts at once: ten messages, and summaries of at most five hundred each."""
     async with desk.database.transaction(NEVER) as conn:
-        from checkpoints.alerts import raise_alert
+        from imem.alerts.store import raise_alert
 
         for number in range(1000):
             await raise_alert(conn, failure(f"company:{number}"))
@@ -260,7 +260,7 @@ def test_waits_grow_and_are_bounded() -> None:
 
 
 async def test_an_unknown_alert_is_named(desk: Desk) -> None:
-    from journal.errors import BadInput
+    from imem.journal.errors import BadInput
 
     with pytest.raises(BadInput) as caught:
         await desk.alerts.acknowledge(uuid4(), PERSON, deadline=NEVER)

@@ -11,17 +11,17 @@ import pytest_asyncio
 import redis
 from pydantic import SecretStr
 
-from checkpoints.alert_tasks import WATCH_MEMORY, WATCH_MEMORY_EVERY_S
-from checkpoints.memory_watch import watch_memory
-from imem.celery_app import make_app
-from imem.health import look
-from imem.local import doctor_servers
-from imem.local.finding import Level
-from imem.stores import Stores, valkeys_of
+from imem.alerts.memory_watch import watch_memory
+from imem.jobs.alert_tasks import WATCH_MEMORY, WATCH_MEMORY_EVERY_S
+from imem.journal.clock import SystemClock
+from imem.journal.modes import Health, Mode
+from imem.journal.valkey_memory import MemoryUse
+from imem.local.doctor import servers
+from imem.local.doctor.finding import Level
+from imem.services.health import look
+from imem.services.stores import Stores, valkeys_of
 from imem.workers.celery import regular_rounds
-from journal.clock import SystemClock
-from journal.memory_use import MemoryUse
-from journal.modes import Health, Mode
+from imem.workers.celery_app import make_app
 
 from .conftest import NEVER, Desk
 
@@ -111,7 +111,7 @@ async def test_a_full_valkey_is_no_normal_mode_and_broken_for_the_doctor(
     settings = light_stack.settings.model_copy(
         update={"postgres_url": SecretStr(desk.url), "neo4j_url": "bolt://127.0.0.1:1", "neo4j_password": None}
     )
-    role = next(role for role in doctor_servers.ROLES if role.name == "durable")
+    role = next(role for role in servers.ROLES if role.name == "durable")
     said = {}
     for share in (0.5, 0.9, 1.0):
         durable.up_to(share)
@@ -119,7 +119,7 @@ async def test_a_full_valkey_is_no_normal_mode_and_broken_for_the_doctor(
             health = await look(stores)
         assert health.durable
         assert health.full == (("durable",) if share == 1.0 else ())
-        findings = doctor_servers.valkey(settings, role, SystemClock())
+        findings = servers.valkey(settings, role, SystemClock())
         said[share] = [one.level for one in findings if "full" in one.text]
     assert said == {0.5: [], 0.9: [Level.WEAK], 1.0: [Level.BROKEN]}
     assert Health(full=("durable",)).mode is Mode.DEGRADED_WRITE

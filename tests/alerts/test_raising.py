@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from checkpoints.alerts import Severity, close_alerts, raise_alert
-from journal.errors import StatementRejected
+from imem.alerts.store import Severity, close_alerts, raise_alert
+from imem.journal.errors import StatementRejected
 
 from .conftest import NEVER, Desk, failure
 

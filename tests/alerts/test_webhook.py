@@ -20,9 +20,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints import alert_sending
-from checkpoints.alert_sending import send_due
-from checkpoints.notifiers import (
+from imem.alerts import sending
+from imem.alerts.notifiers import (
     TOLERANCE_S,
     LogNotifier,
     Notice,
@@ -33,10 +32,11 @@ from checkpoints.notifiers import (
     signed,
     verify,
 )
-from journal.clock import ManualClock
-from journal.deadline import Deadline
-from journal.errors import BadInput, SettingsError
-from journal.settings import Settings
+from imem.alerts.sending import send_due
+from imem.journal.clock import ManualClock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, SettingsError
+from imem.journal.settings import Settings
 from tests.http_server import Answer, Asked, serving
 
 from .conftest import NEVER, Collecting, Desk, failure
@@ -169,7 +169,7 @@ async def test_a_silent_receiver_does_not_keep_others_from_being_told(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight messages that nobody takes wait beside each other, not one after the other."""
-    monkeypatch.setattr(alert_sending, "SEND_BUDGET_MS", 1000)
+    monkeypatch.setattr(sending, "SEND_BUDGET_MS", 1000)
     await desk.say(*(failure(f"company:{number}") for number in range(8)))
     collecting = Collecting()
     with serving(lambda _: Answer(silent=True)) as server:

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from checkpoints.alert_tasks import SEND_ALERTS, SEND_EVERY_S
-from checkpoints.notifiers import verify
-from imem.celery_app import make_app
+from imem.alerts.notifiers import verify
+from imem.jobs.alert_tasks import SEND_ALERTS, SEND_EVERY_S
+from imem.journal.settings import Settings
 from imem.local import state
 from imem.local.process import Identity
-from journal.settings import Settings
+from imem.workers.celery_app import make_app
 from tests.http_server import serving
 
 from .conftest import Desk, failure

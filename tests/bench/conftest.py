@@ -17,9 +17,9 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
+from imem.journal.statements import root_of
 from imem.memory import Memory
-from imem.stores import Stores
-from journal.statements import root_of
+from imem.services.stores import Stores
 from tests.bench.generate import write
 from tests.bench.table import Table
 from tests.bench.worlds import World

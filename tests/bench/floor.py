@@ -21,13 +21,13 @@ import psycopg
 import uuid_utils
 from psycopg_pool import AsyncConnectionPool
 
-from imem.reading import opened as open_lines
-from imem.reading import sources_of
-from journal.settings import Settings
-from journal.statements import load
-from kg.catalog import CORE, KINDS, implied_links
-from kg.lines import LinkLine, RecordLine
-from kg.project import TERMS
+from imem.ingest.line_reader import opened as open_lines
+from imem.ingest.line_reader import sources_of
+from imem.journal.settings import Settings
+from imem.journal.statements import load
+from imem.kg.kinds.catalog import CORE, KINDS, implied_links
+from imem.kg.load_format.lines import LinkLine, RecordLine
+from imem.kg.projection.rows import TERMS
 
 AHEAD: Final = 4
 """Batches that Postgres may be ahead of the graph."""

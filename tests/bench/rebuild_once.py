@@ -12,9 +12,9 @@ import json
 import time
 from pathlib import Path
 
-from imem.rebuilding import beside
-from imem.stores import Stores
-from journal.settings import Settings
+from imem.journal.settings import Settings
+from imem.services.graph_rebuild import beside
+from imem.services.stores import Stores
 
 
 async def main() -> dict[str, float]:

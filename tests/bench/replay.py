@@ -12,13 +12,13 @@ from typing import Any
 import neo4j
 from psycopg_pool import AsyncConnectionPool
 
-from imem.stores import Stores, secret
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.gateway import Gateway
-from journal.settings import Settings
-from journal.statements import sql
-from kg.engine import Graph, given
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Settings
+from imem.journal.statements import sql
+from imem.kg.engine import Graph, given
+from imem.services.stores import Stores, secret
 from tests.bench.floor import driver
 
 _FIRST = frozenset({"opening", "find_subject"})

@@ -31,27 +31,27 @@ import numpy as np
 import orjson
 import psycopg
 
-from credibility.derive import SettledBy
-from credibility.settle import settle_due
+from imem.credibility.settled_links import SettledBy
+from imem.credibility.settling import settle_due
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import rows
+from imem.journal.settings import Settings
+from imem.journal.statements import load
+from imem.kg.kinds.catalog import KINDS, subject_id_of
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.projection.rows import Event, Projection
+from imem.kg.similarity.embedders import LOCAL_DIMENSION, Local, Vectors, unit
+from imem.kg.similarity.neighbours import model_version
+from imem.kg.similarity.scoring import NEIGHBOURS, RULES
+from imem.kg.similarity.vectors import embed, model_of
 from imem.local.folders import Folders, Secrets
 from imem.local.migrate import migrate
-from imem.local.neo4j import _OPENED, Neo4j
 from imem.local.process import Command
+from imem.local.servers.neo4j import _OPENED, Neo4j
 from imem.local.supervisor import LocalStack
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.gateway import Gateway
-from journal.rows import rows
-from journal.settings import Settings
-from journal.statements import load
-from kg.catalog import KINDS, subject_id_of
-from kg.embedders import LOCAL_DIMENSION, Local, Vectors, unit
-from kg.embedding import embed, model_of
-from kg.entries import entry_of
-from kg.lines import parse_line
-from kg.neighbours import model_version
-from kg.project import Event, Projection
-from kg.similarity import NEIGHBOURS, RULES
 from tests.bench import floor
 from tests.bench.generate import History
 from tests.bench.worlds import IMPORTER, all_done, state_patterns

@@ -17,19 +17,19 @@ import psycopg
 import pytest
 from redis.asyncio import Redis
 
-from cache.keys import ALIVE, CHANGES
-from cache.metrics import REQUESTS
-from cache.scripts import script
+from imem.cache.keys import ALIVE, CHANGES
+from imem.cache.metrics import REQUESTS
+from imem.cache.scripts import script
+from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import _audit_row
+from imem.journal.statements import sql
+from imem.kg.kinds.work import Analysis, Finding
 from imem.local.folders import Folders
 from imem.local.state import running
 from imem.memory import Memory
-from imem.stores import Stores
-from journal.actors import Action, Resource, ResourceType
-from journal.deadline import Deadline
-from journal.gateway import _audit_row
-from journal.statements import sql
-from kg.kinds.work import Analysis, Finding
-from recall.model import Quality
+from imem.recall.model import Quality
+from imem.services.stores import Stores
 from tests.bench import floor
 from tests.bench.replay import Bare
 from tests.bench.table import MB, Figure, Table, percentile

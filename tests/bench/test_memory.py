@@ -12,15 +12,15 @@ from typing import Any, Final
 import neo4j
 import pytest
 
-from imem.answering import recall_over
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded
+from imem.journal.statements import cypher
+from imem.kg.asof import END_OF_TIME
+from imem.kg.kinds.work import Finding
 from imem.memory import Memory
-from imem.stores import Stores
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded
-from journal.statements import cypher
-from kg.asof import END_OF_TIME
-from kg.kinds.work import Finding
-from recall.model import Briefing
+from imem.recall.model import Briefing
+from imem.services.recall import recall_over
+from imem.services.stores import Stores
 from tests.bench import floor
 from tests.bench.replay import Bare, noting
 from tests.bench.table import MB, Figure, Table, percentile

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from checkpoints.recovery import Tier
+from imem.checkpoints.recovery import Tier
 from tests.bench.table import Figure, Table, percentile
 from tests.checkpoints.conftest import World, opened, soon
 from tests.checkpoints.recovering import READERS, desk_of, names

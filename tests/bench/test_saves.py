@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from cache.document import Contents, Entry, Type, digest, document_of
-from checkpoints.definitions import AgentDefinition, Definitions, Subtask
-from checkpoints.leases import Leases
-from checkpoints.model import Kind
-from checkpoints.store import Checkpoints
-from journal.database import Database
+from imem.cache.working.document import Contents, Entry, Type, digest, document_of
+from imem.checkpoints.leases import Leases
+from imem.checkpoints.model import Kind
+from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Subtask
+from imem.checkpoints.store import Checkpoints
+from imem.journal.postgres.database import Database
 from tests.bench.peers import Runner, peer_on, words
 from tests.bench.table import Figure, Table, percentile
 from tests.checkpoints.conftest import soon

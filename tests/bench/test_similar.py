@@ -16,21 +16,21 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from imem.celery_app import make_app
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.kg.asof import END_OF_TIME
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.similarity.embedders import Local
+from imem.kg.similarity.index import update
+from imem.kg.tasks import REBUILD_SIMILAR
 from imem.memory import Memory
-from imem.stores import Stores
-from journal.actors import Actor
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.asof import END_OF_TIME
-from kg.embedders import Local
-from kg.entries import entry_of
-from kg.lines import parse_line
-from kg.similar import update
-from kg.tasks import REBUILD_SIMILAR
-from recall.similar import MOST_EXACT
+from imem.recall.similar_analyses import MOST_EXACT
+from imem.services.stores import Stores
+from imem.workers.celery_app import make_app
 from tests.bench.conftest import SCALES, _scale
 from tests.bench.generate import START, History
 from tests.bench.table import Figure, Table, percentile

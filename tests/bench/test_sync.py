@@ -11,15 +11,15 @@ from typing import Any, Final
 import orjson
 import pytest
 
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
+from imem.kg.kinds.work import Finding
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
 from imem.memory import Memory
-from imem.stores import Stores
-from journal.actors import Actor
-from journal.deadline import Deadline
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.entries import entry_of
-from kg.kinds.work import Finding
-from kg.lines import parse_line
+from imem.services.stores import Stores
 from tests.bench import floor
 from tests.bench.table import Figure, Table, percentile
 from tests.bench.worlds import World

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from imem.stores import Stores
-from journal.deadline import Deadline
-from kg.asof import END_OF_TIME
-from recall.model import Briefing, Quality
+from imem.journal.deadline import Deadline
+from imem.kg.asof import END_OF_TIME
+from imem.recall.model import Briefing, Quality
+from imem.services.stores import Stores
 from tests.bench.conftest import HEAP_MB, PATTERNS, SCALES
 from tests.bench.seeding import Seeded, seeded
 from tests.bench.table import Figure, Table, percentile

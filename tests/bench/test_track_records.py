@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from credibility.settle import settle_tracks
-from credibility.track_record import track_pairs, track_records
-from journal.deadline import Deadline
-from kg.asof import AsOf, Clock
+from imem.credibility.settling import settle_tracks
+from imem.credibility.track_record import track_pairs, track_records
+from imem.journal.deadline import Deadline
+from imem.kg.asof import AsOf, Clock
 from tests.bench.table import Figure, Table, percentile
 from tests.credibility.conftest import HALFLIFE, World, world
 

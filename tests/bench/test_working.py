@@ -15,17 +15,17 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from cache.client import Client
-from cache.document import CAP_BYTES, Contents, contents_of, digest, document_of, size_of
-from cache.memory import WorkingMemory
-from cache.snapshots import SnapshotMeta, SnapshotStore
-from cache.state import Identity
-from cache.store import WorkingStore
-from cache.values import SortedSet, entry_of
+from imem.cache.client import Client
+from imem.cache.working.document import CAP_BYTES, Contents, contents_of, digest, document_of, size_of
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
+from imem.cache.working.state import Identity
+from imem.cache.working.store import WorkingStore
+from imem.cache.working.values import SortedSet, entry_of
+from imem.journal.clock import SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.settings import Settings
 from imem.local.supervisor import LocalStack
-from journal.clock import SystemClock
-from journal.deadline import Deadline
-from journal.settings import Settings
 from tests.bench.table import Figure, Table, percentile
 from tests.conftest import settings_for, temporary_home
 

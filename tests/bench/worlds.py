@@ -19,17 +19,17 @@ import orjson
 import psutil
 import psycopg
 
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role, Settings
+from imem.journal.statements import sql
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
 from imem.local.migrate import migrate
 from imem.local.supervisor import LocalStack
 from imem.local.workers import environment
-from journal.actors import Actor
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.gateway import Gateway
-from journal.settings import Role, Settings
-from journal.statements import sql
-from kg.entries import entry_of
-from kg.lines import parse_line
 from tests.bench import floor
 from tests.bench.generate import patterns as made_up
 

@@ -12,22 +12,22 @@ from uuid import uuid4
 import psycopg
 import pytest_asyncio
 
-from cache.client import Client
-from cache.document import Entry, Type, digest, document_of
-from cache.snapshots import SnapshotStore
-from cache.store import WorkingStore
-from checkpoints.cleanup import Cleanup
-from checkpoints.definitions import AgentDefinition, Definitions, Location, Subtask
-from checkpoints.deliverables import Deliverables, checks
-from checkpoints.leases import Leases
-from checkpoints.metrics import Metrics
-from checkpoints.model import Checkpoint, Kind, Lease
-from checkpoints.store import Checkpoints
-from checkpoints.workflows import Workflows
-from journal.clock import SystemClock
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
+from imem.cache.client import Client
+from imem.cache.working.document import Entry, Type, digest, document_of
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.cleanup import Cleanup
+from imem.checkpoints.deliverables import Deliverables, checks
+from imem.checkpoints.leases import Leases
+from imem.checkpoints.metrics import Metrics
+from imem.checkpoints.model import Checkpoint, Kind, Lease
+from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location, Subtask
+from imem.checkpoints.orchestration.workflows import Workflows
+from imem.checkpoints.store import Checkpoints
+from imem.journal.clock import SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
 from tests.servers import cloned
 
 SOON_MS = 20_000

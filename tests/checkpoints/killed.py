@@ -22,13 +22,14 @@ from psycopg import waiting
 from pydantic import SecretStr
 from redis.asyncio.connection import AbstractConnection
 
-from cache.snapshots import SnapshotStore
-from checkpoints import cleanup, deliverables, leases, store, workflows
-from checkpoints.versions import resumable
-from journal.connection import Connection
-from journal.database import Database
-from journal.settings import Settings
-from journal.statements import sql
+from imem.cache.working.snapshots import SnapshotStore
+from imem.checkpoints import cleanup, deliverables, leases, store
+from imem.checkpoints.orchestration import workflows
+from imem.checkpoints.versions import resumable
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Settings
+from imem.journal.statements import sql
 
 from .conftest import DEFINITIONS, World, memory, opened, soon
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import httpx
 
-from cache.client import Client
-from checkpoints.session import Desk
-from journal.clock import SystemClock
-from journal.database import Database
+from imem.cache.client import Client
+from imem.checkpoints.session import Desk
+from imem.journal.clock import SystemClock
+from imem.journal.postgres.database import Database
 from tests.checkpoints.recovering import READERS, WHO
 
 

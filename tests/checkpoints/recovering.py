@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cache.document import digest
-from cache.state import Identity
-from checkpoints.definitions import AgentDefinition, Definitions, Subtask
-from checkpoints.delivering import Delivery
-from checkpoints.model import Checkpoint
-from checkpoints.recovery import Recovery, Tier
-from checkpoints.session import Desk, Session
-from checkpoints.versions import MIGRATIONS, Migrations
-from journal.clock import SystemClock
-from journal.connection import Connection
-from journal.deadline import Deadline
+from imem.cache.working.document import digest
+from imem.cache.working.state import Identity
+from imem.checkpoints.delivery import Delivery
+from imem.checkpoints.model import Checkpoint
+from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Subtask
+from imem.checkpoints.recovery import Recovery, Tier
+from imem.checkpoints.session import Desk, Session
+from imem.checkpoints.versions import MIGRATIONS, Migrations
+from imem.journal.clock import SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Connection
 from tests.checkpoints.conftest import World, soon
 
 READER = AgentDefinition(

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from checkpoints.definitions import Location
-from checkpoints.model import Kind
-from journal.database import Database
-from journal.errors import OutcomeUnknown
+from imem.checkpoints.model import Kind
+from imem.checkpoints.orchestration.definitions import Location
+from imem.journal.errors import OutcomeUnknown
+from imem.journal.postgres.database import Database
 from tests.counting import total
 from tests.graph_proofs.proxy import Proxy, proxied
 

@@ -12,23 +12,23 @@ import pytest
 import redis.asyncio
 from pydantic import SecretStr
 
-import checkpoints.tasks
-from cache import keys
-from cache.client import Client
-from cache.snapshots import SnapshotMeta
-from cache.state import Identity
-from checkpoints.cleanup import Cleanup, Missing
-from checkpoints.definitions import Location
-from checkpoints.deliverables import checks
-from checkpoints.model import Failure, Kind, Lease, Outcome
+import imem.checkpoints.tasks
+from imem.cache import keys
+from imem.cache.client import Client
+from imem.cache.working.snapshots import SnapshotMeta
+from imem.cache.working.state import Identity
+from imem.checkpoints.cleanup import Cleanup, Missing
+from imem.checkpoints.deliverables import checks
+from imem.checkpoints.model import Failure, Kind, Lease, Outcome
+from imem.checkpoints.orchestration.definitions import Location
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, StaleEpoch, TransitionRefused, ValkeyUnavailable
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
 from imem.workers.celery import LoopThread
-from journal.actors import Actor
-from journal.deadline import Deadline
-from journal.errors import BadInput, StaleEpoch, TransitionRefused, ValkeyUnavailable
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.entries import entry_of
-from kg.lines import parse_line
 
 from .conftest import DEFINITIONS, World, memory, soon
 
@@ -444,11 +444,11 @@ async def test_the_daily_task_sweeps_agents_and_workflows(world: World) -> None:
     world.owner("UPDATE workflow.workflow_thread SET failed_at = failed_at - interval '31 days'")
     runtime = LoopThread(world.settings.model_copy(update={"postgres_url": SecretStr(world.url)}))
     runtime.start()
-    checkpoints.tasks.lent.install(runtime)
+    imem.checkpoints.tasks.lent.install(runtime)
     try:
-        did = await asyncio.to_thread(checkpoints.tasks.cleanup)
+        did = await asyncio.to_thread(imem.checkpoints.tasks.cleanup)
     finally:
-        checkpoints.tasks.lent.install(None)
+        imem.checkpoints.tasks.lent.install(None)
         await asyncio.to_thread(runtime.stop)
 
     assert did == {"analyses": 1, "deleted": 1, "cleared": 1, "waiting": 0, "threads": 1}

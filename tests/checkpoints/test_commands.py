@@ -17,10 +17,10 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from imem.stores import Stores
-from imem.working import Work
-from journal.errors import BadInput, NotOpen, PermissionDenied, StaleEpoch
-from journal.settings import Role, Settings
+from imem.journal.errors import BadInput, NotOpen, PermissionDenied, StaleEpoch
+from imem.journal.settings import Role, Settings
+from imem.services.stores import Stores
+from imem.services.working import Work
 from tests.checkpoints.conftest import World, soon
 from tests.checkpoints.recovering import READERS, desk_of, names, work
 

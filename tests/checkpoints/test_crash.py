@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoints.store import Checkpoints
+from imem.checkpoints.store import Checkpoints
 
 from .conftest import DEFINITIONS, World, memory, soon
 from .killed import POINTS

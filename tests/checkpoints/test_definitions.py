@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from checkpoints.definitions import Definitions, Location, agents_in
-from journal.errors import BadInput, SettingsError
-from journal.settings import Settings
+from imem.checkpoints.orchestration.definitions import Definitions, Location, agents_in
+from imem.journal.errors import BadInput, SettingsError
+from imem.journal.settings import Settings
 
 SHIPPED = {
     "screening": [

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from checkpoints.definitions import Location
-from journal.errors import BadInput, StaleEpoch
+from imem.checkpoints.orchestration.definitions import Location
+from imem.journal.errors import BadInput, StaleEpoch
 
 from .conftest import World, soon
 

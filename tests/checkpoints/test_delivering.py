@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
-from cache import keys
-from cache.client import Client
-from cache.results import ResultStore
-from checkpoints.definitions import AgentDefinition, Definitions, Location, Subtask
-from checkpoints.delivering import NOTHING, Delivery
-from checkpoints.session import Desk, Session
-from journal.clock import SystemClock
-from journal.errors import BadInput, NotDelivered
+from imem.cache import keys
+from imem.cache.client import Client
+from imem.cache.subtask_results import ResultStore
+from imem.checkpoints.delivery import NOTHING, Delivery
+from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location, Subtask
+from imem.checkpoints.session import Desk, Session
+from imem.journal.clock import SystemClock
+from imem.journal.errors import BadInput, NotDelivered
 
 from .conftest import World, soon
 from .recovering import desk_of

@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 import redis.asyncio
 
-from cache.client import Client
-from cache.snapshots import SnapshotStore
-from checkpoints.alerts import Alerts
-from checkpoints.error_watch import ErrorWatch
-from checkpoints.metrics import Metrics
-from checkpoints.model import Kind
-from checkpoints.store import Checkpoints
-from journal.actors import Actor
-from journal.clock import SystemClock
-from journal.database import Database
-from journal.errors import ConsistencyError, PostgresUnavailable, ValkeyUnavailable
-from journal.settings import Role
+from imem.alerts.store import Alerts
+from imem.cache.client import Client
+from imem.cache.working.snapshots import SnapshotStore
+from imem.checkpoints.incidents.error_watch import ErrorWatch
+from imem.checkpoints.metrics import Metrics
+from imem.checkpoints.model import Kind
+from imem.checkpoints.store import Checkpoints
+from imem.journal.actors import Actor
+from imem.journal.clock import SystemClock
+from imem.journal.errors import ConsistencyError, PostgresUnavailable, ValkeyUnavailable
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
 from tests.checkpoints.conftest import DEFINITIONS, World, memory, soon
 from tests.checkpoints.recovering import READERS, desk_of, names, work
 from tests.counting import total

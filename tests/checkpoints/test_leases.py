@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from checkpoints.leases import LASTS
-from checkpoints.model import Kind
-from journal.errors import BadInput, LeaseHeld, LeaseLost, StaleEpoch, TransitionRefused
+from imem.checkpoints.leases import LASTS
+from imem.checkpoints.model import Kind
+from imem.journal.errors import BadInput, LeaseHeld, LeaseLost, StaleEpoch, TransitionRefused
 
 from .conftest import World, memory, soon
 

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from cache.snapshots import SnapshotStore
-from checkpoints.definitions import Definitions
-from checkpoints.leases import Leases
-from checkpoints.model import Checkpoint, Failure, Kind, Lease
-from checkpoints.store import Checkpoints
-from journal.database import Database
-from journal.errors import BadInput, LeaseHeld, StaleEpoch
+from imem.cache.working.snapshots import SnapshotStore
+from imem.checkpoints.leases import Leases
+from imem.checkpoints.model import Checkpoint, Failure, Kind, Lease
+from imem.checkpoints.orchestration.definitions import Definitions
+from imem.checkpoints.store import Checkpoints
+from imem.journal.errors import BadInput, LeaseHeld, StaleEpoch
+from imem.journal.postgres.database import Database
 
 from .conftest import CLERK, FILER, World, memory, soon
 

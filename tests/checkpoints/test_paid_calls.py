@@ -18,12 +18,12 @@ import redis.asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.document import Entry, Type, digest
-from cache.state import Identity
-from checkpoints.model import Kind
-from checkpoints.paid_calls import LONGEST_CALL, Owner, answer_in, calls_in, joined, kept, key_of, without_calls
-from checkpoints.session import Session
-from journal.errors import BadInput, ConsistencyError, UnsupportedType
+from imem.cache.working.document import Entry, Type, digest
+from imem.cache.working.state import Identity
+from imem.checkpoints.model import Kind
+from imem.checkpoints.paid_calls import LONGEST_CALL, Owner, answer_in, calls_in, joined, kept, key_of, without_calls
+from imem.checkpoints.session import Session
+from imem.journal.errors import BadInput, ConsistencyError, UnsupportedType
 from tests.checkpoints.conftest import World, soon
 from tests.checkpoints.recovering import READERS, desk_of, identity, names
 from tests.http_server import Answer, serving

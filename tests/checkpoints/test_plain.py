@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.plain import DEEPEST, MOST_BYTES, json_text, object_text, value_of
-from journal.errors import BadInput, TooLarge
+from imem.checkpoints.json_text import DEEPEST, MOST_BYTES, json_text, object_text, value_of
+from imem.journal.errors import BadInput, TooLarge
 
 from .conftest import World
 

@@ -14,16 +14,16 @@ import pytest_asyncio
 import redis.asyncio
 from psycopg.types.json import Jsonb
 
-from cache import keys
-from cache.changes import put
-from cache.state import Identity, ms_of
-from cache.store import WorkingStore
-from checkpoints.definitions import Definitions
-from checkpoints.model import Failure, Kind
-from checkpoints.recovery import Tier
-from checkpoints.session import Session
-from journal.clock import SystemClock
-from journal.errors import BadInput, NotResumable, StaleEpoch
+from imem.cache import keys
+from imem.cache.working.changes import put
+from imem.cache.working.state import Identity, ms_of
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.model import Failure, Kind
+from imem.checkpoints.orchestration.definitions import Definitions
+from imem.checkpoints.recovery import Tier
+from imem.checkpoints.session import Session
+from imem.journal.clock import SystemClock
+from imem.journal.errors import BadInput, NotResumable, StaleEpoch
 from tests.checkpoints.conftest import World, memory, soon
 from tests.checkpoints.recovering import READER, READERS, Alarms, desk_of, identity, known, names, work
 from tests.counting import total

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 
-from checkpoints.recovery import Tier
-from checkpoints.session import Session
+from imem.checkpoints.recovery import Tier
+from imem.checkpoints.session import Session
+from imem.journal.errors import BudgetExceeded, ImemError, NotOpen, OutcomeUnknown, ValkeyUnavailable
+from imem.journal.postgres.migrations import migrate
 from imem.local import supervisor
 from imem.local.supervisor import LocalStack
-from journal.errors import BudgetExceeded, ImemError, NotOpen, OutcomeUnknown, ValkeyUnavailable
-from journal.migrations import migrate
 from tests.checkpoints.conftest import World, opened, soon
 from tests.checkpoints.recovering import READERS, desk_of, names, work
 from tests.conftest import settings_for, temporary_home

@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from journal.errors import StatementRejected
+from imem.journal.errors import StatementRejected
 
 from .conftest import World, soon
 

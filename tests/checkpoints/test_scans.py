@@ -15,10 +15,10 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from checkpoints.correlation import LEAST, WINDOW
-from checkpoints.manager import GRACE, ROWS
-from checkpoints.orchestrator import LOST_AFTER
-from journal.statements import sql
+from imem.checkpoints.incidents.correlation import LEAST, WINDOW
+from imem.checkpoints.orchestration.orchestrator import LOST_AFTER
+from imem.checkpoints.pauses.manager import GRACE, ROWS
+from imem.journal.statements import sql
 from tests.servers import cloned
 
 HISTORY: Final = 50_000

@@ -11,14 +11,14 @@ from uuid import uuid4
 
 import pytest
 
-from cache.snapshots import SnapshotStore
-from checkpoints.metrics import Metrics
-from checkpoints.model import Checkpoint, Failure, Kind
-from checkpoints.store import Checkpoints
-from journal.clock import SystemClock
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import BadInput, PostgresUnavailable, StaleEpoch, TooLarge
+from imem.cache.working.snapshots import SnapshotStore
+from imem.checkpoints.metrics import Metrics
+from imem.checkpoints.model import Checkpoint, Failure, Kind
+from imem.checkpoints.store import Checkpoints
+from imem.journal.clock import SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, PostgresUnavailable, StaleEpoch, TooLarge
+from imem.journal.postgres.database import Database
 from tests.counting import total
 
 from .conftest import DEFINITIONS, World, memory, soon

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cache.document import contents_of, digest
-from checkpoints.definitions import AgentDefinition, Definitions, Subtask
-from checkpoints.model import Checkpoint
-from checkpoints.recovery import Tier
-from checkpoints.versions import Migrations, resumable
-from journal.errors import BadInput, ConsistencyError, NotResumable
+from imem.cache.working.document import contents_of, digest
+from imem.checkpoints.model import Checkpoint
+from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Subtask
+from imem.checkpoints.recovery import Tier
+from imem.checkpoints.versions import Migrations, resumable
+from imem.journal.errors import BadInput, ConsistencyError, NotResumable
 
 from .conftest import World, memory, soon
 from .recovering import desk_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from checkpoints.workflows import Workflows, iteration
-from journal.errors import BadInput, NotResumable, StaleEpoch
+from imem.checkpoints.orchestration.workflows import Workflows, iteration
+from imem.journal.errors import BadInput, NotResumable, StaleEpoch
 
 from .conftest import World, soon
 

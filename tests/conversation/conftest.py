@@ -10,12 +10,12 @@ from typing import Any
 import psycopg
 import pytest_asyncio
 
-from checkpoints.conversation import Conversations
-from checkpoints.messages import Message, Stored
-from checkpoints.summaries import Summariser
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
+from imem.checkpoints.conversations.messages import Message, Stored
+from imem.checkpoints.conversations.store import Conversations
+from imem.checkpoints.conversations.summaries import Summariser
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
 from tests.servers import cloned
 
 LATER = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,11 +15,11 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from checkpoints.conversation import Conversations
-from checkpoints.messages import Message, Stored
-from journal.connection import Connection
-from journal.database import Database
-from journal.deadline import Deadline
+from imem.checkpoints.conversations.messages import Message, Stored
+from imem.checkpoints.conversations.store import Conversations
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
 
 POINTS = 45
 """How many points a talker passes, about: some of adding, some of summarising."""

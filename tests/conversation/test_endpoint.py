@@ -14,10 +14,10 @@ import orjson
 import pytest
 import structlog
 
-from checkpoints.messages import PREFIX, Message
-from checkpoints.summaries import REPLY_BYTES, SUMMARY_CHARS, Endpoint
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, ImemError, StatementRejected, StoreUnavailable
+from imem.checkpoints.conversations.messages import PREFIX, Message
+from imem.checkpoints.conversations.summaries import REPLY_BYTES, SUMMARY_CHARS, Endpoint
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, ImemError, StatementRejected, StoreUnavailable
 from tests.http_server import Answer, Asked, HttpServer, serving
 
 from .conftest import Talk, stored

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.messages import (
+from imem.checkpoints.conversations.messages import (
     CONTENT_BYTES,
     MOST_CALLS,
     WINDOW,
@@ -18,7 +18,7 @@ from checkpoints.messages import (
     cut,
     without_orphans,
 )
-from journal.errors import BadInput, TooLarge
+from imem.journal.errors import BadInput, TooLarge
 from tests.conversation.conftest import stored
 
 

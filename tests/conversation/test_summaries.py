@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoints.messages import PREFIX
-from checkpoints.summaries import (
+from imem.checkpoints.conversations.messages import PREFIX
+from imem.checkpoints.conversations.summaries import (
     EXTRACT_CHARS,
     QUOTED_CHARS,
     SUMMARY_CHARS,
@@ -23,9 +23,9 @@ from checkpoints.summaries import (
     summariser_of,
     transcript,
 )
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, SettingsError, StatementRejected
-from journal.settings import Settings
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, SettingsError, StatementRejected
+from imem.journal.settings import Settings
 
 from .conftest import stored
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import psycopg
 import pytest
 
-from checkpoints.conversation import Conversations, Summarised
-from checkpoints.messages import WINDOW, Message, Stored
-from journal.database import Database
-from journal.deadline import Deadline
+from imem.checkpoints.conversations.messages import WINDOW, Message, Stored
+from imem.checkpoints.conversations.store import Conversations, Summarised
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
 
 from .conftest import Counting, Talk
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from checkpoints.conversation import Conversations, Summarised
-from checkpoints.messages import MOST_PINNED, PREFIX, SUMMARY, WINDOW, Message, Stored
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import BadInput, BudgetExceeded, PostgresUnavailable, StoreUnavailable
+from imem.checkpoints.conversations.messages import MOST_PINNED, PREFIX, SUMMARY, WINDOW, Message, Stored
+from imem.checkpoints.conversations.store import Conversations, Summarised
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, BudgetExceeded, PostgresUnavailable, StoreUnavailable
+from imem.journal.postgres.database import Database
 
 from .conftest import Counting, Talk, calling, result
 

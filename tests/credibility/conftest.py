@@ -11,16 +11,16 @@ import orjson
 import psycopg
 import pytest_asyncio
 
-from credibility.settle import Settled, settle_due
-from journal.actors import Actor
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.entry import Receipt
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.entries import entry_of
-from kg.lines import parse_line
+from imem.credibility.settling import Settled, settle_due
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Receipt
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
 from tests.servers import cloned
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from credibility import settle, store
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.gateway import Gateway
+from imem.credibility import settling, store
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
 from tests.lives import deadly, until_one_ends
 
 QUESTIONS = 3
@@ -25,9 +25,9 @@ async def _settle(url: str, after: int) -> None:
     for owner, name in ((store, "rows"), (store, "do"), (Gateway, "_append_batch")):
         setattr(owner, name, deadly(counter, getattr(owner, name)))
     database = Database(url)
-    gateway = Gateway(database, settle.ACTOR)
+    gateway = Gateway(database, settling.ACTOR)
     while True:
-        done = await settle.settle_due(
+        done = await settling.settle_due(
             database, gateway, halflife_years=HALFLIFE, until=Deadline.never(), questions=QUESTIONS
         )
         # The server may not have noticed yet that the one before is dead.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from credibility.reconcile import reconcile
+from imem.credibility.reconcile import reconcile
 
 from .conftest import HALFLIFE, World
 from .load import day, lines

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from credibility.derive import SettledBy
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded
-from kg import migrations
-from kg.applier import Applier
-from kg.engine import Graph
+from imem.credibility.settled_links import SettledBy
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded
+from imem.kg import migrations
+from imem.kg.engine import Graph
+from imem.kg.projection.applier import Applier
 from tests.servers import EMPTYING
 
 from .conftest import World

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credibility.history import Answer, Key, Question, Said, Score, Span, Statement, scores_of
-from kg.asof import Clock
-from kg.metrics import Metric, metric_of
+from imem.credibility.history import Answer, Key, Question, Said, Score, Span, Statement, scores_of
+from imem.kg.asof import Clock
+from imem.kg.kinds.metrics import Metric, metric_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TARGET = 10

@@ -11,15 +11,15 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credibility.reconcile import MISMATCH, reconcile
-from credibility.settle import alone, retrack
-from credibility.store import Pair
-from credibility.track_record import track_records
-from credibility.tracks import Member, Scored, Start, span_of, steps_after, steps_of
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.gateway import Gateway
-from kg.asof import AsOf, Clock
+from imem.credibility.reconcile import MISMATCH, reconcile
+from imem.credibility.settling import alone, retrack
+from imem.credibility.store import Pair
+from imem.credibility.track_record import track_records
+from imem.credibility.track_steps import Member, Scored, Start, span_of, steps_after, steps_of
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.kg.asof import AsOf, Clock
 from tests.servers import cloned
 
 from .conftest import HALFLIFE, IMPORTER, World, agent, corrected, finding, outcome
@@ -161,7 +161,7 @@ async def test_what_comes_in_order_costs_its_own_step(world: World, monkeypatch:
             async def refuse(*_: Any) -> list[Any]:
                 raise AssertionError("Everything was read again.")
 
-            monkeypatch.setattr("credibility.store.scores_of", refuse)
+            monkeypatch.setattr("imem.credibility.store.scores_of", refuse)
         else:
             await world.settle()
     steps = await world.rows(STEPS)

@@ -10,17 +10,17 @@ import orjson
 import psycopg
 import pytest
 
-from credibility.reconcile import MISMATCH, reconcile
-from credibility.track_record import TrackRecord, track_records
-from imem.lending import lent
-from imem.recording import prepare, record, refusal_of
-from journal.actors import Actor
-from journal.deadline import Deadline
-from journal.errors import BadInput, PermissionDenied
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.asof import AsOf
-from kg.lines import parse_line
+from imem.credibility.reconcile import MISMATCH, reconcile
+from imem.credibility.track_record import TrackRecord, track_records
+from imem.ingest.recorder import prepare, record, refusal_of
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, PermissionDenied
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
+from imem.kg.asof import AsOf
+from imem.kg.load_format.lines import parse_line
+from imem.services.delegation import lent
 
 from .conftest import HALFLIFE, World, agent, cites, corrected, finding, outcome
 

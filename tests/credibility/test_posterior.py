@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from credibility.posterior import Evidence, decay, posterior, posteriors
+from imem.credibility.posterior import Evidence, decay, posterior, posteriors
 
 
 @pytest.mark.parametrize(

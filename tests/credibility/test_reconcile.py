@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from credibility.reconcile import reconcile
+from imem.credibility.reconcile import reconcile
 
 from .conftest import HALFLIFE, World, finding, outcome
 from .load import day, lines

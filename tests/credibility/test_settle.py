@@ -10,19 +10,19 @@ import orjson
 import psycopg
 import pytest
 
-from credibility.derive import SettledBy
-from credibility.reconcile import reconcile
-from credibility.settle import Busy, Settled, alone, settle_questions
-from journal.actors import Actor
-from journal.deadline import Deadline
-from journal.entry import Verdict
-from journal.errors import BadInput
-from journal.settings import Role
-from kg import metrics as metrics_module
-from kg.entries import entry_of
-from kg.enums import DecisionOutcome
-from kg.lines import parse_line
-from kg.metrics import Metric, metric_of, register
+from imem.credibility.reconcile import reconcile
+from imem.credibility.settled_links import SettledBy
+from imem.credibility.settling import Busy, Settled, alone, settle_questions
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput
+from imem.journal.events.entry import Verdict
+from imem.journal.settings import Role
+from imem.kg.kinds import metrics as metrics_module
+from imem.kg.kinds.enums import DecisionOutcome
+from imem.kg.kinds.metrics import Metric, metric_of, register
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
 
 from .conftest import World, agent, cites, corrected, decision, finding, outcome, text
 

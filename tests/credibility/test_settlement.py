@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credibility.settlement import Claim, brier, judge, log_score
-from kg.metrics import Metric, metric_of
+from imem.credibility.settlement import Claim, brier, judge, log_score
+from imem.kg.kinds.metrics import Metric, metric_of
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 probabilities = st.floats(0, 1)

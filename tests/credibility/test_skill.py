@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from credibility.skill import Comparison, Skill, skill
+from imem.credibility.skill import Comparison, Skill, skill
 
 Days = list[tuple[float, float]]
 

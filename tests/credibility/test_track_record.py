@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from credibility.posterior import decay
-from credibility.track_record import TrackRecord, TrackRecords, scores_as_of, track_pairs, track_records
-from journal.deadline import Deadline
-from kg.asof import AsOf, Clock
-from kg.entries import entry_of
-from kg.lines import record_of
-from kg.model import AgentCredibility
+from imem.credibility.posterior import decay
+from imem.credibility.track_record import TrackRecord, TrackRecords, scores_as_of, track_pairs, track_records
+from imem.journal.deadline import Deadline
+from imem.kg.asof import AsOf, Clock
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import record_of
+from imem.kg.model import AgentCredibility
 
 from .conftest import HALFLIFE, World, agent, finding, outcome
 

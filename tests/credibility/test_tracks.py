@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credibility.history import Span
-from credibility.posterior import decay, years_between
-from credibility.tracks import Scored, Step, steps_of
-from kg.asof import Clock
+from imem.credibility.history import Span
+from imem.credibility.posterior import decay, years_between
+from imem.credibility.track_steps import Scored, Step, steps_of
+from imem.kg.asof import Clock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HALFLIFE = 0.1

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credibility.history import Span, Statement, Steps
-from credibility.verdicts import PENDING, Citation, Verdict, missing, movement, verdicts
-from kg.metrics import metric_of
+from imem.credibility.history import Span, Statement, Steps
+from imem.credibility.verdicts import PENDING, Citation, Verdict, missing, movement, verdicts
+from imem.kg.kinds.metrics import metric_of
 
 Scores = dict[str, list[tuple[Span, int | None]]]
 

@@ -15,16 +15,16 @@ import pytest
 import redis.asyncio
 from pydantic import SecretStr
 
-from checkpoints.alert_tasks import SEND_ALERTS, WATCH_MEMORY
-from checkpoints.pause_tasks import MANAGE, RETIRE
-from checkpoints.tasks import CLEANUP
-from credibility.tasks import RECONCILE, SETTLE
-from imem.celery_app import QUEUE, SETTLE_EVERY_S, make_app
+from imem.checkpoints.pauses.tasks import MANAGE, RETIRE
+from imem.checkpoints.tasks import CLEANUP
+from imem.credibility.tasks import RECONCILE, SETTLE
+from imem.jobs.alert_tasks import SEND_ALERTS, WATCH_MEMORY
+from imem.jobs.journal_tasks import UPKEEP
+from imem.journal.settings import Settings
+from imem.kg.tasks import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
+from imem.sync.tasks import FLUSH, SYNC_GATES
 from imem.workers.applier import SETTLING, Asker
-from journal.settings import Settings
-from journal.tasks import UPKEEP
-from kg.tasks import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
-from sync.tasks import FLUSH, SYNC_GATES
+from imem.workers.celery_app import QUEUE, SETTLE_EVERY_S, make_app
 from tests.waiting import until
 
 from .conftest import World

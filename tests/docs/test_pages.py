@@ -20,9 +20,9 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from imem.commands import demo
+from imem.journal.settings import Settings
 from imem.local import state
 from imem.local.folders import Folders
-from journal.settings import Settings
 from tests.conftest import KEPT, temporary_home
 from tests.docs.pages import ROOT, RUN, Block, blocks, pages, unlike
 from tests.stack.programs import until

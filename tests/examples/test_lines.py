@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import lines
-from journal import clock
+from imem.journal import clock
 from tests.examples import rules
 from tests.examples.conftest import EXAMPLES, Lines
 
@@ -192,7 +192,7 @@ def test_cut_keeps_opening_and_closing(text: str, limit: int, closing: int) -> N
 
 def test_the_loader_takes_every_line(any_lines: Lines) -> None:
     """The product's own parser refuses none of them."""
-    from kg.lines import parse_line
+    from imem.kg.load_format.lines import parse_line
 
     for line in any_lines:
         parse_line(json.dumps(line).encode())

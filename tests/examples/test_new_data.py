@@ -19,7 +19,7 @@ import pytest
 from examples.flusight import convert as flusight
 from examples.trading_desk import convert as trading_desk
 from examples.trading_desk import exchange
-from kg.lines import parse_line
+from imem.kg.load_format.lines import parse_line
 from tests.examples import rules
 from tests.examples.conftest import EXAMPLES, Lines
 from tests.examples.test_lines import key_of, targets

@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from examples.trading_desk import contradictions, desk, exchange, sessions
-from recall.lead import sentences_of
+from imem.recall.rendering.lead import sentences_of
 from tests.examples.conftest import EXAMPLES, Lines
 
 SOURCE = EXAMPLES / "trading_desk" / "source"

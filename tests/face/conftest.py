@@ -14,7 +14,7 @@ import pytest
 from psycopg.rows import dict_row
 from pydantic import SecretStr
 
-from journal.settings import Role, Settings
+from imem.journal.settings import Role, Settings
 from tests.servers import cloned
 
 AGENTS = {

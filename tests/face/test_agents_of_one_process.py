@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from imem.cli import app
+from imem.journal.errors import BadInput, PermissionDenied, TransitionRefused
+from imem.journal.settings import Role
 from imem.memory import Memory
-from journal.errors import BadInput, PermissionDenied, TransitionRefused
-from journal.settings import Role
 
 from .conftest import House
 

@@ -13,15 +13,15 @@ from uuid import uuid4
 import pytest
 from pydantic import SecretStr
 
-from checkpoints.conversation import Conversations, Summarised
-from checkpoints.messages import PREFIX, Message
 from imem import Memory
-from imem.conversing import Conversation
-from imem.sync_working import SyncConversation
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import BadInput, PermissionDenied, PostgresUnavailable, SettingsError, TooLarge
-from journal.settings import Role
+from imem.blocking.working import SyncConversation
+from imem.checkpoints.conversations.messages import PREFIX, Message
+from imem.checkpoints.conversations.store import Conversations, Summarised
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, PermissionDenied, PostgresUnavailable, SettingsError, TooLarge
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.services.conversations import Conversation
 from tests.face.conftest import House
 
 CLOSED_TO = {Role.KNOWLEDGE_BASE_AGENT, Role.DEBATE_FACILITATOR, Role.LEARNING_ENGINE, Role.AGENT}

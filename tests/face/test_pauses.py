@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from imem.journal.errors import BadInput, PermissionDenied, TransitionRefused
+from imem.journal.settings import Role
 from imem.memory import Memory
-from journal.errors import BadInput, PermissionDenied, TransitionRefused
-from journal.settings import Role
 
 from .conftest import House
 

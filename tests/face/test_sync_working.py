@@ -18,16 +18,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.handles import HashHandle, ListHandle, MembersHandle, SortedHandle
-from cache.memory import WorkingMemory
-from cache.values import SortedSet
-from checkpoints.leases import Leases
-from checkpoints.recovery import Tier
-from checkpoints.session import Session
 from imem import Memory
-from imem.sync_memory import SyncMemory
-from imem.sync_working import SyncHash, SyncList, SyncMembers, SyncSession, SyncSorted, SyncWorkingMemory
-from journal.errors import (
+from imem.blocking.memory import SyncMemory
+from imem.blocking.working import SyncHash, SyncList, SyncMembers, SyncSession, SyncSorted, SyncWorkingMemory
+from imem.cache.working.handles import HashHandle, ListHandle, MembersHandle, SortedHandle
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.values import SortedSet
+from imem.checkpoints.leases import Leases
+from imem.checkpoints.recovery import Tier
+from imem.checkpoints.session import Session
+from imem.journal.errors import (
     BadInput,
     LeaseHeld,
     LeaseLost,
@@ -37,7 +37,7 @@ from journal.errors import (
     StaleEpoch,
     UnsupportedType,
 )
-from journal.settings import Role
+from imem.journal.settings import Role
 from tests.face.conftest import House
 
 

@@ -12,14 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from imem.cli import app
+from imem.journal.errors import BadInput, NotOpen, PermissionDenied
+from imem.journal.events.entry import Tier
+from imem.journal.settings import Role
+from imem.kg.model import Finding
 from imem.memory import Memory
-from journal.entry import Tier
-from journal.errors import BadInput, NotOpen, PermissionDenied
-from journal.settings import Role
-from kg.model import Finding
-from sync.operations import SyncState
-from sync.publishing import PushState
-from sync.snapshots import Opening
+from imem.sync.delivery.publishing import PushState
+from imem.sync.snapshots import Opening
+from imem.sync.synchronizer import SyncState
 
 from .conftest import House
 

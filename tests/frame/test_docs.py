@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from docs import from_code
-from journal.settings import TEST_VARIABLES, Settings
+from imem.journal.settings import TEST_VARIABLES, Settings
 
 COMMANDS = from_code.all_commands()
 

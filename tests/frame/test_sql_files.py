@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from journal.statements import load, root_of
+from imem.journal.statements import load, root_of
 
-PACKAGES = ("journal", "kg", "cache", "checkpoints", "sync", "credibility", "recall", "imem")
+PACKAGES = ("journal", "jobs", "alerts", "kg", "cache", "checkpoints", "sync", "credibility", "recall", "imem")
 
 RUN = re.compile(r'\b(?:sql|named|rows)\(\s*(?:conn,\s*)?"(\w+)"')
 """How the product runs a statement by its name."""

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ("imem", "recall", "credibility", "sync", "checkpoints", "cache", "kg", "journal")
+PACKAGES = ("imem",)
 
 LOADS_EVERYTHING = """
 import json, sys
 from importlib.resources import files
-from journal.statements import load, root_of
+from imem.journal.statements import load, root_of
 print(json.dumps({
     "sql": len(load(root_of("journal", "sql") / "queries", ".sql")),
     "cypher": len(load(root_of("kg", "cypher") / "queries", ".cypher")),
@@ -72,7 +72,7 @@ def test_wheel_keeps_to_its_own_folders(built: Path) -> None:
 
 def test_wheel_holds_every_statement_and_example_of_the_checkout(root: Path, built: Path) -> None:
     """What stands beside the packages in a checkout stands inside its owner in the wheel."""
-    moved = {"sql": "journal/sql", "cypher": "kg/cypher", "examples": "imem/examples"}
+    moved = {"sql": "imem/sql", "cypher": "imem/cypher", "examples": "imem/examples"}
     with zipfile.ZipFile(built) as wheel:
         inside = set(wheel.namelist())
     tracked = subprocess.run(

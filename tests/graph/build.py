@@ -13,11 +13,11 @@ from uuid import UUID
 
 import neo4j
 
-from journal.statements import cypher
-from kg.catalog import KINDS, LINKS, link_props
-from kg.engine import given
-from kg.kinds.base import Group, Kind
-from kg.project import Event, Projection
+from imem.journal.statements import cypher
+from imem.kg.engine import given
+from imem.kg.kinds.base import Group, Kind
+from imem.kg.kinds.catalog import KINDS, LINKS, link_props
+from imem.kg.projection.rows import Event, Projection
 
 LONG_AGO = datetime(2026, 1, 1, 12, tzinfo=UTC)
 """When everything is known of which a test does not say when."""
@@ -155,7 +155,7 @@ _DERIVED = {
 
 def ask(driver: neo4j.Driver, name: str, **parameters: Any) -> list[Row]:
     """Run a named query and return its rows; the call is checked as the product's own are."""
-    from kg.queries import arguments
+    from imem.kg.queries import arguments
 
     result, _, _ = driver.execute_query(cypher(name).text, given(arguments(name, **parameters)), database_="neo4j")
     return [record.data() for record in result]

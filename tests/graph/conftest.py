@@ -8,8 +8,8 @@ from typing import NamedTuple
 import neo4j
 import pytest
 
-from kg import migrations
-from kg.catalog import GROUP_BOOKKEEPING, KINDS, LABELS, LINK_TYPES, LINKS, NODE_BOOKKEEPING, link_props
+from imem.kg import migrations
+from imem.kg.kinds.catalog import GROUP_BOOKKEEPING, KINDS, LABELS, LINK_TYPES, LINKS, NODE_BOOKKEEPING, link_props
 from tests.conftest import Stack
 from tests.servers import EMPTYING
 

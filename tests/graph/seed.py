@@ -7,7 +7,7 @@ from typing import Final
 
 import neo4j
 
-from journal.statements import parse
+from imem.journal.statements import parse
 from tests.graph.build import LONG_AGO, at
 
 BATCH: Final = 1500

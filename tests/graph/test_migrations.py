@@ -15,12 +15,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-import journal.migrations
-from journal.errors import GraphUnavailable, PostgresUnavailable, SchemaError
-from journal.migrations import migrations_in
-from journal.statements import root_of
-from kg import migrations
-from kg.catalog import KINDS
+import imem.journal.postgres.migrations
+from imem.journal.errors import GraphUnavailable, PostgresUnavailable, SchemaError
+from imem.journal.postgres.migrations import migrations_in
+from imem.journal.statements import root_of
+from imem.kg import migrations
+from imem.kg.kinds.catalog import KINDS
 from tests.conftest import Stack
 from tests.graph.conftest import Address, wipe
 
@@ -261,18 +261,18 @@ def catalogue(url: str) -> list[tuple[str, ...]]:
 
 
 def test_postgres_migrates_from_empty_and_a_second_time_changes_nothing(database: str) -> None:
-    assert journal.migrations.applied_migrations(database) == {}
-    assert journal.migrations.migrate(database) == names(SQL)
+    assert imem.journal.postgres.migrations.applied_migrations(database) == {}
+    assert imem.journal.postgres.migrations.migrate(database) == names(SQL)
     first = catalogue(database)
-    assert journal.migrations.applied_migrations(database) == digests(SQL)
-    assert journal.migrations.migrate(database) == []
+    assert imem.journal.postgres.migrations.applied_migrations(database) == digests(SQL)
+    assert imem.journal.postgres.migrations.migrate(database) == []
     assert catalogue(database) == first
 
 
 def test_two_processes_at_once_migrate_postgres_once(database: str) -> None:
     """One applies all, the other waits and finds nothing left to do."""
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(journal.migrations.migrate, database) for _ in range(2)]
+        runs = [pool.submit(imem.journal.postgres.migrations.migrate, database) for _ in range(2)]
         results = sorted((run.result() for run in runs), key=len)
     assert results == [[], names(SQL)]
 
@@ -282,36 +282,36 @@ def test_a_file_that_fails_leaves_those_before_it_and_is_resumed(database: str, 
     last = f"{len(names(SQL)) + 1:03}_more.sql"
     (folder / last).write_text("CREATE TABLE half (n integer);\nSELECT 1 / 0;\n")
     with pytest.raises(Exception, match="Postgres refused a statement"):
-        journal.migrations.migrate(database, folder=folder)
-    assert journal.migrations.applied_migrations(database) == digests(SQL)
+        imem.journal.postgres.migrations.migrate(database, folder=folder)
+    assert imem.journal.postgres.migrations.applied_migrations(database) == digests(SQL)
     assert "half" not in {row[1] for row in catalogue(database)}
     (folder / last).write_text("CREATE TABLE half (n integer);\n")
-    assert journal.migrations.migrate(database, folder=folder) == [last]
+    assert imem.journal.postgres.migrations.migrate(database, folder=folder) == [last]
     assert "half" in {row[1] for row in catalogue(database)}
 
 
 def test_postgres_refuses_a_file_that_was_changed(database: str, edited: Callable[[Path], Path]) -> None:
-    journal.migrations.migrate(database)
+    imem.journal.postgres.migrations.migrate(database)
     folder = edited(SQL)
     with (folder / "001_journal.sql").open("a") as file:
         file.write("-- One more word.\n")
     before = catalogue(database)
     with pytest.raises(SchemaError, match=r"001_journal\.sql was changed after it was applied"):
-        journal.migrations.migrate(database, folder=folder)
+        imem.journal.postgres.migrations.migrate(database, folder=folder)
     assert catalogue(database) == before
 
 
 def test_postgres_refuses_a_program_older_than_its_schema(database: str, edited: Callable[[Path], Path]) -> None:
-    journal.migrations.migrate(database)
+    imem.journal.postgres.migrations.migrate(database)
     folder = edited(SQL)
     (folder / names(SQL)[-1]).unlink()
     with pytest.raises(SchemaError, match="newer than this program"):
-        journal.migrations.migrate(database, folder=folder)
+        imem.journal.postgres.migrations.migrate(database, folder=folder)
 
 
 def test_the_owner_cannot_be_reached(database: str) -> None:
     with pytest.raises(PostgresUnavailable):
-        journal.migrations.migrate(urlunsplit(urlsplit(database)._replace(netloc="nobody@127.0.0.1:1")))
+        imem.journal.postgres.migrations.migrate(urlunsplit(urlsplit(database)._replace(netloc="nobody@127.0.0.1:1")))
 
 
 # What both share

@@ -7,7 +7,7 @@ from typing import Any
 import neo4j
 import pytest
 
-from kg.model import (
+from imem.kg.model import (
     Agent,
     AgentCredibility,
     Analysis,
@@ -34,7 +34,7 @@ from kg.model import (
     SuccessClass,
     SuccessValidation,
 )
-from kg.queries import topic_search
+from imem.kg.queries import topic_search
 from tests.graph.build import Row, Story, ask, at
 
 pytestmark = pytest.mark.spec("GR-8")

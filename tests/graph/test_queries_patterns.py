@@ -8,7 +8,7 @@ from typing import Any
 import neo4j
 import pytest
 
-from kg.model import (
+from imem.kg.model import (
     ArchiveContent,
     ArchiveDirectory,
     DataFile,

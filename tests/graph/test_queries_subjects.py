@@ -7,7 +7,7 @@ from typing import Any
 import neo4j
 import pytest
 
-from kg.model import (
+from imem.kg.model import (
     Agent,
     Analysis,
     Company,
@@ -25,7 +25,7 @@ from kg.model import (
     PatternStatus,
     PostMortem,
 )
-from kg.queries import names_search
+from imem.kg.queries import names_search
 from tests.graph.build import Row, Story, as_of, ask, at
 
 pytestmark = pytest.mark.spec("GR-8")

@@ -10,17 +10,17 @@ from typing import LiteralString
 import neo4j
 import pytest
 
-from journal.settings import Settings
-from journal.statements import Statement, cypher, load, root_of
-from kg.engine import given
-from kg.queries import AREAS, AS_OF, arguments, named_queries, names_search, read_header, topic_search
-from recall.rows import FINISHED
+from imem.journal.settings import Settings
+from imem.journal.statements import Statement, cypher, load, root_of
+from imem.kg.engine import given
+from imem.kg.queries import AREAS, AS_OF, arguments, named_queries, names_search, read_header, topic_search
+from imem.recall.dated_rows import FINISHED
 from tests.conftest import Stack
 from tests.graph.build import Row, as_of, ask, at
 from tests.graph.conftest import Address
 
 TOP = Path(__file__).resolve().parent.parent.parent
-PACKAGES = ("journal", "kg", "credibility", "recall", "imem")
+PACKAGES = ("journal", "jobs", "alerts", "kg", "cache", "checkpoints", "sync", "credibility", "recall", "imem")
 
 SPECIFIED = {
     "subjects": {

@@ -8,13 +8,13 @@ from typing import Any
 import neo4j
 import pytest
 
-from journal.statements import cypher
-from kg import migrations
-from kg.engine import given
-from kg.project import _bound as bound
-from kg.project import _end as end
-from kg.project import _node as node
-from kg.queries import named_queries, names_search, topic_search
+from imem.journal.statements import cypher
+from imem.kg import migrations
+from imem.kg.engine import given
+from imem.kg.projection.rows import _bound as bound
+from imem.kg.projection.rows import _end as end
+from imem.kg.projection.rows import _node as node
+from imem.kg.queries import named_queries, names_search, topic_search
 from tests.graph.build import Row, as_of, at
 from tests.graph.conftest import Address, wipe
 from tests.graph.seed import grow

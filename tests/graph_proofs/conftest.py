@@ -9,8 +9,8 @@ from typing import Any
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
-from kg import migrations
-from kg.engine import Graph
+from imem.kg import migrations
+from imem.kg.engine import Graph
 from tests.graph_proofs.world import Journal, World
 
 CHAOS = bool(os.environ.get("IMEM_CHAOS"))

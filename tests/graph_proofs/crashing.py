@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 import neo4j
 
-from credibility.derive import SettledBy
-from journal.connection import Parameters
-from journal.database import Database
-from journal.deadline import Deadline
-from kg.applier import Applier
-from kg.engine import Graph
+from imem.credibility.settled_links import SettledBy
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Parameters
+from imem.journal.postgres.database import Database
+from imem.kg.engine import Graph
+from imem.kg.projection.applier import Applier
 from tests.lives import one_a_line
 
 T = TypeVar("T")

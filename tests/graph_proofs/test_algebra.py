@@ -12,15 +12,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from journal.actors import Actor
-from journal.entry import Receipt
-from journal.settings import Role
-from kg.asof import END_OF_TIME
-from kg.catalog import KINDS
-from kg.entries import entry_of
-from kg.hash import graph_hash
-from kg.lines import parse_line
-from kg.project import Event
+from imem.journal.actors import Actor
+from imem.journal.events.entry import Receipt
+from imem.journal.settings import Role
+from imem.kg.asof import END_OF_TIME
+from imem.kg.kinds.catalog import KINDS
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.projection.hash import graph_hash
+from imem.kg.projection.rows import Event
 from tests.graph_proofs.conftest import PROOFS
 from tests.graph_proofs.histories import (
     CORES,

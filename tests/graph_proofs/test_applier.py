@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from journal.actors import Actor
-from journal.deadline import Deadline
-from journal.errors import LeaseLost
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.applier import MOST_REJECTIONS, Applier
-from kg.engine import Graph
-from kg.hash import graph_hash
-from kg.project import Event, Projection
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import LeaseLost
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
+from imem.kg.engine import Graph
+from imem.kg.projection.applier import MOST_REJECTIONS, Applier
+from imem.kg.projection.hash import graph_hash
+from imem.kg.projection.rows import Event, Projection
 from tests.graph_proofs.histories import DAYS, LINES
 from tests.graph_proofs.world import NEVER, Journal, Line, World, analysis, importer
 from tests.waiting import until

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from credibility.derive import SettledBy
-from credibility.settle import settle_due
-from journal.gateway import Gateway
-from kg.hash import GraphHash, graph_hash
+from imem.credibility.settled_links import SettledBy
+from imem.credibility.settling import settle_due
+from imem.journal.gateway import Gateway
+from imem.kg.projection.hash import GraphHash, graph_hash
 from tests.graph_proofs.histories import CORES, DAYS
 from tests.graph_proofs.world import NEVER, Journal, Line, World, importer
 

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 from neo4j.exceptions import ClientError
 
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, GraphUnavailable, OutcomeUnknown, StatementRejected
-from kg.engine import Graph, translated
-from kg.hash import graph_hash
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, GraphUnavailable, OutcomeUnknown, StatementRejected
+from imem.kg.engine import Graph, translated
+from imem.kg.projection.hash import graph_hash
 from tests.graph_proofs.proxy import Proxy, proxied
 from tests.graph_proofs.world import NEVER, Journal, World, analysis
 from tests.waiting import until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kg.hash import graph_hash
+from imem.kg.projection.hash import graph_hash
 from tests.graph_proofs.world import Journal, World, analysis, cut
 
 LINES = [

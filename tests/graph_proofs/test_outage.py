@@ -12,15 +12,15 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Receipt
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.projection.applier import Applier
+from imem.kg.projection.hash import graph_hash
 from imem.local.migrate import migrate
 from imem.local.supervisor import LocalStack
-from imem.stores import Stores
-from journal.deadline import Deadline
-from journal.entry import Receipt
-from kg.applier import Applier
-from kg.entries import entry_of
-from kg.hash import graph_hash
-from kg.lines import parse_line
+from imem.services.stores import Stores
 from tests.conftest import settings_for, temporary_home
 from tests.graph_proofs.proxy import Proxy, proxied
 from tests.graph_proofs.world import NEVER, Silent, analysis, importer

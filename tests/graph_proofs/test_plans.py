@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from kg.engine import Graph
-from kg.warm import AWAITED, warm_writing
+from imem.kg.engine import Graph
+from imem.kg.projection.plan_warming import AWAITED, warm_writing
 from tests.graph_proofs.world import World
 
 

@@ -13,15 +13,15 @@ import pytest
 from psycopg import sql as composed
 
 from imem.commands.sync import _sentence
-from imem.rebuilding import REDERIVED
-from journal.database import Database
-from journal.deadline import Deadline
-from kg import projection
-from kg.applier import Applier
-from kg.hash import graph_hash
-from kg.lease import Lease
-from kg.projection import compare, ensure
-from sync.status import status
+from imem.jobs.lease import Lease
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
+from imem.kg.projection import verification
+from imem.kg.projection.applier import Applier
+from imem.kg.projection.hash import graph_hash
+from imem.kg.projection.verification import compare, ensure
+from imem.services.graph_rebuild import REDERIVED
+from imem.sync.status import status
 from tests.graph_proofs.test_rebuild import history
 from tests.graph_proofs.world import NEVER, Journal, World
 from tests.servers import with_database
@@ -176,12 +176,12 @@ async def test_killed_while_it_empties_the_graph(
     await lease.seize()
 
     with monkeypatch.context() as patch:
-        patch.setattr(projection, "_WIPE_NODES", 3)
+        patch.setattr(verification, "_WIPE_NODES", 3)
 
         def killed() -> None:
             raise KeyboardInterrupt
 
-        patch.setattr(projection, "heed_cancellation", killed)
+        patch.setattr(verification, "heed_cancellation", killed)
         with pytest.raises(KeyboardInterrupt):
             await ensure(journal.database, empty.graph, lease)
     await lease.drop()

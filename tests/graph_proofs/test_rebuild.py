@@ -10,12 +10,21 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from imem.journal.errors import BadInput
+from imem.kg import migrations
+from imem.kg.engine import Graph
+from imem.kg.projection.hash import graph_hash
+from imem.kg.projection.rebuild import (
+    Replacement,
+    applier_held,
+    begin,
+    hand_over,
+    rebuild_in_place,
+    rederive,
+    replay,
+    settled_end,
+)
 from imem.local.supervisor import LocalStack
-from journal.errors import BadInput
-from kg import migrations
-from kg.engine import Graph
-from kg.hash import graph_hash
-from kg.rebuild import Replacement, applier_held, begin, hand_over, rebuild_in_place, rederive, replay, settled_end
 from tests.conftest import settings_for, temporary_home
 from tests.graph_proofs.world import NEVER, Journal, Line, World, analysis
 
@@ -208,9 +217,9 @@ async def test_in_place_readers_are_told_how_little_is_there(
         horizons.append((await journal.database.named("safe_horizon", deadline=NEVER))[0]["horizon"])
         return await write(*_, **__)
 
-    from kg import rebuild, writing
+    from imem.kg.projection import batches, rebuild
 
-    write = writing.write_events
+    write = batches.write_events
     monkeypatch.setattr(rebuild, "write_events", look)
     await rebuild_in_place(journal.database, empty.graph)
 

@@ -17,18 +17,19 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from imem.local import state, takeover
+from imem.journal.deadline import Deadline
+from imem.journal.settings import Settings
+from imem.kg.engine import Graph
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.projection.applier import Applier
+from imem.kg.projection.hash import graph_hash
+from imem.local import state
 from imem.local.folders import Folders
 from imem.local.migrate import migrate
+from imem.local.servers import takeover
 from imem.local.supervisor import LocalStack
-from imem.stores import Stores
-from journal.deadline import Deadline
-from journal.settings import Settings
-from kg.applier import Applier
-from kg.engine import Graph
-from kg.entries import entry_of
-from kg.hash import graph_hash
-from kg.lines import parse_line
+from imem.services.stores import Stores
 from tests.conftest import KEPT, settings_for, temporary_home
 from tests.graph_proofs.test_rebuild import history
 from tests.graph_proofs.world import NEVER, Silent, importer

@@ -11,11 +11,11 @@ import pytest_asyncio
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from journal.errors import BadInput
-from kg.catalog import CORE, KINDS, LINKS, from_graph, implied_links, link_props, to_model
-from kg.entries import entry_of
-from kg.lines import parse_line
-from kg.links import LINK_KINDS, LinkKind
+from imem.journal.errors import BadInput
+from imem.kg.kinds.catalog import CORE, KINDS, LINKS, from_graph, implied_links, link_props, to_model
+from imem.kg.kinds.links import LINK_KINDS, LinkKind
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
 from tests.graph_proofs.conftest import CHAOS
 from tests.graph_proofs.world import Journal, Line, World, analysis, writer_of
 from tests.strategies import HOSTILE, cores_of, link_lines_of, properties_of

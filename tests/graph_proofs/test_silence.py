@@ -12,9 +12,9 @@ import pytest_asyncio
 import structlog
 import structlog.testing
 
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, GraphUnavailable
-from kg.engine import FIRST_REST_S, LEAST_SILENCE_S, SILENCES, Graph, Silence
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, GraphUnavailable
+from imem.kg.engine import FIRST_REST_S, LEAST_SILENCE_S, SILENCES, Graph, Silence
 from tests.graph_proofs.test_engine import RUNAWAY
 from tests.graph_proofs.world import World
 from tests.proxy import SlowProxy, slowly, through

@@ -15,20 +15,20 @@ import orjson
 import psycopg
 from psycopg import sql as composed
 
-from journal.actors import Actor
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.entry import Entry, Receipt, Tier
-from journal.gateway import Gateway
-from journal.settings import Role, Settings
-from kg.applier import Applier
-from kg.catalog import KINDS, LINKS
-from kg.engine import Graph, given
-from kg.entries import entry_of
-from kg.hash import GraphHash, graph_hash
-from kg.lines import parse_line
-from kg.project import Event, Projection
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Entry, Receipt, Tier
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role, Settings
+from imem.kg.engine import Graph, given
+from imem.kg.kinds.catalog import KINDS, LINKS
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.projection.applier import Applier
+from imem.kg.projection.hash import GraphHash, graph_hash
+from imem.kg.projection.rows import Event, Projection
 from tests.servers import EMPTYING, with_database
 
 Line = dict[str, Any]

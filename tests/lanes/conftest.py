@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest_asyncio
 
-from journal.actors import Actor
-from journal.database import Database
-from journal.settings import Role
-from kg.applier import Applier
-from kg.engine import Graph
+from imem.journal.actors import Actor
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.kg.engine import Graph
+from imem.kg.projection.applier import Applier
 from tests.graph_proofs.conftest import empty, journal, world
 from tests.graph_proofs.world import Journal, Line, Silent
 from tests.servers import cloned

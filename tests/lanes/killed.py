@@ -16,18 +16,18 @@ from uuid import UUID
 
 import neo4j
 
-from journal.actors import Actor
-from journal.bell import Ringer
-from journal.connection import Parameters, Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.echo import Speaker
-from journal.entry import Entry, Tier
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.applier import Applier
-from kg.engine import Graph
-from kg.project import Event
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Entry, Tier
+from imem.journal.gateway import Gateway
+from imem.journal.notifications.visibility import Speaker
+from imem.journal.notifications.wakeups import Ringer
+from imem.journal.postgres.connection import Parameters, Row
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.kg.engine import Graph
+from imem.kg.projection.applier import Applier
+from imem.kg.projection.rows import Event
 from tests.graph_proofs.crashing import Bell, Finished
 from tests.graph_proofs.world import entries_of
 from tests.lanes.conftest import finding

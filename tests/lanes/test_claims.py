@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from journal.entry import Tier
-from journal.errors import StatementRejected
-from kg.applier import TURN_EVENTS, Applier
-from kg.lanes import Lane
+from imem.journal.errors import StatementRejected
+from imem.journal.events.entry import Tier
+from imem.kg.projection.applier import TURN_EVENTS, Applier
+from imem.kg.projection.lanes import Lane
 from tests.graph_proofs.world import Journal, importer
 from tests.lanes.conftest import agent, finding, lame, later
 

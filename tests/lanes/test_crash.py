@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from journal.gateway import Gateway
-from kg.hash import graph_hash
+from imem.journal.gateway import Gateway
+from imem.kg.projection.hash import graph_hash
 from tests.graph_proofs.test_crash import let_go, whole
 from tests.graph_proofs.world import NEVER, Journal, World
 from tests.lanes.killed import APPLYING, PUSHING, said

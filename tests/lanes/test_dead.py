@@ -13,16 +13,16 @@ from uuid import UUID, uuid4
 import pytest
 from prometheus_client import REGISTRY
 
-from checkpoints.alerts import Alerts
-from journal.actors import Actor
-from journal.entry import Tier
-from journal.errors import BadInput, LeaseLost, PermissionDenied, StatementRejected, TransitionRefused
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.applier import MOST_REJECTIONS, Applier
-from kg.lanes import Lane
-from sync.dead import RETRIES_EXHAUSTED, DeadAlerts, DeadLetter, dead_letters, replay, replay_all
-from sync.status import Status, status
+from imem.alerts.store import Alerts
+from imem.journal.actors import Actor
+from imem.journal.errors import BadInput, LeaseLost, PermissionDenied, StatementRejected, TransitionRefused
+from imem.journal.events.entry import Tier
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
+from imem.kg.projection.applier import MOST_REJECTIONS, Applier
+from imem.kg.projection.lanes import Lane
+from imem.sync.dead_letters import RETRIES_EXHAUSTED, DeadAlerts, DeadLetter, dead_letters, replay, replay_all
+from imem.sync.status import Status, status
 from tests.graph_proofs.world import NEVER, Journal, importer
 from tests.lanes.conftest import agent, finding, lame
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from journal.actors import Actor
-from journal.deadline import Deadline
-from journal.entry import Entry, Receipt, Verdict
-from journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable, StatementRejected
-from journal.gateway import Gateway
-from journal.grouping import BATCH_LINES, Grouping
-from journal.settings import Role
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable, StatementRejected
+from imem.journal.events.entry import Entry, Receipt, Verdict
+from imem.journal.events.write_grouping import BATCH_LINES, Grouping
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
 from tests.graph_proofs.world import NEVER, Journal, entries_of
 from tests.lanes.conftest import finding
 

@@ -12,17 +12,17 @@ from typing import Any
 import neo4j
 import pytest
 
-import kg.applier
-import kg.writing
-from journal.bell import Cycle
-from journal.deadline import Deadline
-from journal.entry import Tier
-from journal.gateway import Gateway
-from kg.applier import MOST_REJECTIONS, Applier
-from kg.engine import Graph
-from kg.hash import graph_hash
-from kg.project import Event
-from kg.writing import write_events
+import imem.kg.projection.applier
+import imem.kg.projection.batches
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Tier
+from imem.journal.gateway import Gateway
+from imem.journal.notifications.wakeups import Cycle
+from imem.kg.engine import Graph
+from imem.kg.projection.applier import MOST_REJECTIONS, Applier
+from imem.kg.projection.batches import write_events
+from imem.kg.projection.hash import graph_hash
+from imem.kg.projection.rows import Event
 from tests.graph_proofs.world import Journal, World, analysis, importer
 from tests.lanes.conftest import agent, finding
 from tests.waiting import until
@@ -168,7 +168,7 @@ async def test_a_critical_event_does_not_wait_for_a_batch_that_is_being_written(
 ) -> None:
     """An import's batch takes for ever; what another agent waits for becomes visible all the same, and so once more."""
     gate = Gate(importer().id)
-    monkeypatch.setattr(kg.applier, "write_events", gate)
+    monkeypatch.setattr(imem.kg.projection.applier, "write_events", gate)
     await journal.say(*[finding(f"i-{number}", by="old") for number in range(60)], actor=importer())
     async with at_work(empty.applier(journal)):
         await asyncio.wait_for(gate.reached.wait(), 60)
@@ -186,7 +186,7 @@ async def test_a_critical_event_is_visible_with_what_lay_claimed_in_the_other_la
 ) -> None:
     """The other lane had claimed its predecessors behind a batch that takes for ever; they are handed over."""
     gate, witness = Gate(importer().id), Witness()
-    monkeypatch.setattr(kg.applier, "write_events", gate)
+    monkeypatch.setattr(imem.kg.projection.applier, "write_events", gate)
     await journal.say(finding("i-0", by="old"), actor=importer())
     applier = empty.applier(journal, written=witness.written)
     async with at_work(applier):
@@ -249,7 +249,7 @@ async def test_the_victim_of_a_deadlock_writes_once_more(
         defeats.append(seconds)
         await sleep(seconds)
 
-    monkeypatch.setattr(kg.writing, "_YIELD_S", 0.00123)
+    monkeypatch.setattr(imem.kg.projection.batches, "_YIELD_S", 0.00123)
     monkeypatch.setattr(asyncio, "sleep", yields)
     async with empty.graph.driver.session(database="neo4j") as session, await session.begin_transaction() as other:
         # The server ends who holds fewer locks.

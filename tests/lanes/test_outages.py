@@ -15,15 +15,15 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 
-import kg.leading
-from journal.actors import Actor
-from journal.bell import Ringer, StreamBell
-from journal.deadline import Deadline
-from journal.echo import Listener, Speaker
-from journal.entry import Tier
-from journal.gateway import Gateway
-from kg.applier import Applier
-from kg.engine import Graph
+import imem.jobs.leadership
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Tier
+from imem.journal.gateway import Gateway
+from imem.journal.notifications.visibility import Listener, Speaker
+from imem.journal.notifications.wakeups import Ringer, StreamBell
+from imem.kg.engine import Graph
+from imem.kg.projection.applier import Applier
 from tests.graph_proofs.proxy import Proxy, proxied
 from tests.graph_proofs.world import NEVER, Journal, Silent, World, analysis, entries_of, importer
 from tests.lanes.conftest import agent, finding
@@ -81,7 +81,7 @@ async def test_an_outage_of_ten_minutes_condemns_nothing(
     journal: Journal, wire: Proxy, graph: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many attempts as ten minutes have, each met by a refused port: none is counted."""
-    monkeypatch.setattr(kg.leading, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(imem.jobs.leadership, "LONGEST_PAUSE_S", 0.01)
     await wire.refuse()
     await journal.say(finding("critical"), actor=agent("bull"), tier=Tier.CRITICAL)
     await journal.say(*[analysis(f"a{number}") for number in range(20)])

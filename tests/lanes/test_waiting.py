@@ -12,14 +12,14 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from journal.actors import Actor
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.echo import CHANNEL, MOST_NAMED, REMEMBERED, Listener, Speaker
-from journal.entry import Receipt, Tier
-from journal.gateway import Gateway
-from journal.settings import Role
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Receipt, Tier
+from imem.journal.gateway import Gateway
+from imem.journal.notifications.visibility import CHANNEL, MOST_NAMED, REMEMBERED, Listener, Speaker
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
 from tests.graph_proofs.world import NEVER, Journal, entries_of
 from tests.lanes.conftest import agent, finding, lame
 from tests.waiting import until

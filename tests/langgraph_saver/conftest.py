@@ -17,8 +17,8 @@ from langgraph.checkpoint.base.id import uuid6
 from psycopg.rows import dict_row
 from pydantic import SecretStr
 
+from imem.journal.settings import Settings
 from imem.langgraph import ImemSaver
-from journal.settings import Settings
 from tests.servers import cloned
 
 

@@ -20,8 +20,8 @@ from langgraph.checkpoint.base import ChannelVersions
 from langgraph.checkpoint.base.id import uuid6
 from psycopg.waiting import Wait
 
-from checkpoints.langgraph import waiting
-from checkpoints.langgraph.work import Call
+from imem.checkpoints.langgraph import executors
+from imem.checkpoints.langgraph.operations import Call
 from imem.langgraph import ImemSaver
 
 POINTS: Final = ("before", "sent", "answered")
@@ -39,9 +39,9 @@ def die(point: str) -> None:
 
 def make_deadly() -> None:
     """Put the points into the code that waits."""
-    run, until = waiting.Threads.run, waiting._until
+    run, until = executors.Threads.run, executors._until
 
-    def deadly_run(self: waiting.Threads, call: Call) -> Any:
+    def deadly_run(self: executors.Threads, call: Call) -> Any:
         die("before")
         rows = run(self, call)
         die("answered")
@@ -49,15 +49,15 @@ def make_deadly() -> None:
 
     def deadly_until(gen: Any, ends_s: float) -> Any:
         inner = until(gen, ends_s)
-        state = waiting.next_of(inner)
-        while not isinstance(state, waiting._Done):
+        state = executors.next_of(inner)
+        while not isinstance(state, executors._Done):
             if state == Wait.R:
                 die("sent")
-            state = waiting.next_of(inner, (yield state))
+            state = executors.next_of(inner, (yield state))
         return state.value
 
-    waiting.Threads.run = deadly_run  # type: ignore[method-assign] # that is the point
-    waiting._until = deadly_until
+    executors.Threads.run = deadly_run  # type: ignore[method-assign] # that is the point
+    executors._until = deadly_until
 
 
 def values(thread_id: str, step: int) -> dict[str, Any]:

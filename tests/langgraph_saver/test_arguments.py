@@ -10,9 +10,9 @@ import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from checkpoints.langgraph.serializer import types_of
+from imem.checkpoints.langgraph.serializer import types_of
+from imem.journal.errors import BadInput
 from imem.langgraph import ImemSaver
-from journal.errors import BadInput
 from tests.langgraph_saver import test_types
 from tests.langgraph_saver.conftest import Base, checkpoint, config, metadata, thread
 from tests.langgraph_saver.test_types import Plan

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from imem.journal.errors import BadInput
 from imem.langgraph import ImemSaver
-from journal.errors import BadInput
 from tests.langgraph_saver.conftest import Base, ThroughThreads, chain, checkpoint, config, listed, metadata, thread
 
 MANY = 24

@@ -9,9 +9,9 @@ import pytest
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, SCHEDULED
 
-from checkpoints.langgraph.work import INLINE_MOST, PAGE
+from imem.checkpoints.langgraph.operations import INLINE_MOST, PAGE
+from imem.journal.errors import BadInput
 from imem.langgraph import ImemSaver
-from journal.errors import BadInput
 from tests.langgraph_saver.conftest import Base, ThroughThreads, chain, checkpoint, config, listed, metadata, thread
 
 SPECIAL = (ERROR, SCHEDULED, INTERRUPT, RESUME)

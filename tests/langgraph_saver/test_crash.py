@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from imem.journal.errors import OutcomeUnknown, PostgresUnavailable
+from imem.journal.postgres.migrations import migrate
 from imem.langgraph import ImemSaver
 from imem.local.supervisor import LocalStack
-from journal.errors import OutcomeUnknown, PostgresUnavailable
-from journal.migrations import migrate
 from tests.conftest import settings_for, temporary_home
 from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, metadata
 from tests.langgraph_saver.killed import LENGTH, OPERATIONS, values, writes

@@ -9,8 +9,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from imem.journal.errors import BadInput, StaleEpoch
 from imem.langgraph import ImemSaver
-from journal.errors import BadInput, StaleEpoch
 from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, listed, metadata, thread
 
 PATIENCE_S = 30.0

@@ -18,8 +18,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from examples.langgraph import approval
+from imem.journal.clock import ManualClock
 from imem.langgraph import ImemSaver
-from journal.clock import ManualClock
 from tests.langgraph_saver.conftest import Base, config, listed, thread
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "langgraph"
@@ -69,7 +69,7 @@ def test_a_graph_killed_in_a_step_resumes_at_the_right_node_with_its_working_mem
 PAID_AND_KILLED = """
 import os, signal, sys
 from examples.langgraph import killed
-from imem.sync_working import SyncSession
+from imem.blocking.working import SyncSession
 
 def complete(self, subtask, **named):
     if subtask == sys.argv[2]:
@@ -241,7 +241,7 @@ def test_going_back_in_time_and_branching_off(saver: ImemSaver) -> None:
 
 def test_an_epoch_in_the_config_reaches_every_write(saver: ImemSaver) -> None:
     """Also those of subgraphs: a run that was taken over stores nothing more."""
-    from journal.errors import StaleEpoch
+    from imem.journal.errors import StaleEpoch
 
     thread_id = thread()
     graph = graph_of(saver)

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoints.langgraph.work import THREADS
+from imem.checkpoints.langgraph.operations import THREADS
+from imem.journal.errors import BadInput
 from imem.langgraph import ImemSaver
-from journal.errors import BadInput
 from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, listed, metadata, thread
 
 NOTHING = {"checkpoints": 0, "blobs": 0, "writes": 0}

@@ -14,10 +14,10 @@ from psycopg import sql as composed
 from psycopg_pool import ConnectionPool
 from pydantic import SecretStr
 
-from checkpoints.langgraph import waiting
+from imem.checkpoints.langgraph import executors
+from imem.journal.errors import PostgresUnavailable, SchemaError, SettingsError, StackError, StatementRejected
+from imem.journal.postgres.pool import LONGEST_IDLE_S
 from imem.langgraph import ImemSaver
-from journal.errors import PostgresUnavailable, SchemaError, SettingsError, StackError, StatementRejected
-from journal.pool import LONGEST_IDLE_S
 from tests.langgraph_saver.conftest import Base, chain, config, thread
 from tests.servers import with_database
 
@@ -74,7 +74,7 @@ def test_a_serializer_of_ones_own(base: Base) -> None:
 
 def test_a_server_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is waited for as long as one needs to start again, and no longer."""
-    monkeypatch.setattr(waiting, "DOWN_S", 0.5)
+    monkeypatch.setattr(executors, "DOWN_S", 0.5)
     with ImemSaver.from_conn_string("postgresql://a:b@127.0.0.1:1/c") as saver, pytest.raises(PostgresUnavailable):
         saver.get_tuple(config(thread()))
 

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-import journal.connection
-from checkpoints.langgraph import waiting
+import imem.journal.postgres.connection
+from imem.checkpoints.langgraph import executors
+from imem.journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable
 from imem.langgraph import ImemSaver
-from journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable
 from tests.graph_proofs.proxy import Proxy, proxied
 from tests.langgraph_saver.conftest import Base, ThroughThreads, chain, checkpoint, config, listed, metadata, thread
 
@@ -132,7 +132,7 @@ async def test_long_unused_connections_are_asked_first(base: Base, monkeypatch: 
         assert len(asked) <= 1, "only a new connection has never been used"
         asked.clear()
 
-        monkeypatch.setattr(waiting, "TRUSTED_S", 0.0)
+        monkeypatch.setattr(executors, "TRUSTED_S", 0.0)
         await chain(through, thread(), 3)
 
         assert len(asked) == 3
@@ -141,8 +141,8 @@ async def test_long_unused_connections_are_asked_first(base: Base, monkeypatch: 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the server no longer than a moment."""
-    monkeypatch.setattr(waiting, "LIMIT_S", 0.2)
-    monkeypatch.setattr(journal.connection, "BACKGROUND_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(executors, "LIMIT_S", 0.2)
+    monkeypatch.setattr(imem.journal.postgres.connection, "BACKGROUND_TIMEOUT_S", 0.2)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -168,7 +168,7 @@ async def test_a_server_that_does_not_answer(either: Any, base: Base, monkeypatc
 
 async def test_the_server_stops_what_takes_too_long(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then nothing was written, and that is known."""
-    monkeypatch.setattr(waiting, "LIMIT_S", 0.2)
+    monkeypatch.setattr(executors, "LIMIT_S", 0.2)
     thread_id = thread()
     with ImemSaver.from_conn_string(base.url) as saver, psycopg.connect(base.admin_url) as holder:
         monkeypatch.undo()

@@ -21,10 +21,10 @@ from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command, Interrupt, Send
 
-from checkpoints.langgraph import serializer
-from checkpoints.langgraph.serializer import Serializer
+from imem.checkpoints.langgraph import serializer
+from imem.checkpoints.langgraph.serializer import Serializer
+from imem.journal.errors import BadInput, UnsupportedType
 from imem.langgraph import ImemSaver
-from journal.errors import BadInput, UnsupportedType
 from tests.langgraph_saver.conftest import Base, checkpoint, config, metadata, thread
 
 BUILT: list[object] = []

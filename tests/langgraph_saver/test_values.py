@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from checkpoints.langgraph.names import LONGEST, escaped, read, searchable, written
+from imem.checkpoints.langgraph.names import LONGEST, escaped, read, searchable, written
+from imem.journal.errors import TooLarge, UnsupportedType
 from imem.langgraph import ImemSaver
-from journal.errors import TooLarge, UnsupportedType
 from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, listed, metadata, thread
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=()), max_size=20)
@@ -207,7 +207,7 @@ def test_keys_of_metadata_may_be_anything(saver: ImemSaver) -> None:
 
 def test_a_checkpoint_that_lost_a_value_is_not_served(saver: ImemSaver, base: Base) -> None:
     """Rows that went behind the saver's back are missed, not passed over."""
-    from journal.errors import ConsistencyError
+    from imem.journal.errors import ConsistencyError
 
     thread_id = thread()
     stored = saver.put(config(thread_id), checkpoint({"a": ["1"], "b": ["2"]}), metadata(), {"a": "1", "b": "1"})

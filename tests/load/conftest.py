@@ -19,8 +19,8 @@ import pytest
 from psycopg import sql as composed
 from pydantic import SecretStr
 
-import kg.migrations
-from journal.settings import Role, Settings
+import imem.kg.migrations
+from imem.journal.settings import Role, Settings
 from tests.servers import EMPTYING, cloned
 
 TOP = Path(__file__).resolve().parent.parent.parent
@@ -183,7 +183,7 @@ def graph(desk: Desk) -> Iterator[neo4j.Driver]:
     assert settings.neo4j_url is not None
     assert settings.neo4j_password is not None
     auth = (settings.neo4j_user, settings.neo4j_password.get_secret_value())
-    kg.migrations.migrate(settings.neo4j_url, *auth)
+    imem.kg.migrations.migrate(settings.neo4j_url, *auth)
     with neo4j.GraphDatabase.driver(settings.neo4j_url, auth=auth, telemetry_disabled=True) as driver:
         with driver.session(database="neo4j") as session:
             for text in EMPTYING:

@@ -12,19 +12,19 @@ import pytest_asyncio
 from psycopg import sql as composed
 
 from imem import Memory
-from imem.celery_app import make_app
-from journal.actors import AUTHORIZATION, Action, Actor, Resource, ResourceType, allowed
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import PermissionDenied
-from journal.gateway import Gateway
-from journal.migrations import migrate
-from journal.settings import Role
-from journal.tasks import UPKEEP
-from journal.upkeep import make_audit_partitions
-from kg.entries import entry_of
-from kg.lines import parse_line
-from kg.model import Company
+from imem.jobs.journal_tasks import UPKEEP
+from imem.journal.actors import AUTHORIZATION, Action, Actor, Resource, ResourceType, allowed
+from imem.journal.deadline import Deadline
+from imem.journal.errors import PermissionDenied
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.migrations import migrate
+from imem.journal.settings import Role
+from imem.journal.upkeep import make_audit_partitions
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.model import Company
+from imem.workers.celery_app import make_app
 from tests.load.conftest import Desk
 
 NOBODY = ""

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from imem import Memory
-from journal.errors import PermissionDenied, StatementRejected
-from journal.settings import Role, Settings
-from kg.model import Agent, AgentKind, Company, Human, Turn
+from imem.journal.errors import PermissionDenied, StatementRejected
+from imem.journal.settings import Role, Settings
+from imem.kg.model import Agent, AgentKind, Company, Human, Turn
 from tests.contents import contents, no_audit
 from tests.load.conftest import Desk, company
 from tests.load.test_loading import counts

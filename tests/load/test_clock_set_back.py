@@ -11,11 +11,11 @@ import pytest
 from psycopg import sql as composed
 from pydantic import SecretStr
 
-from imem.local import doctor_servers
+from imem.journal.clock import SystemClock
+from imem.journal.settings import Role
+from imem.kg.model import Company
+from imem.local.doctor import servers
 from imem.memory import Memory
-from journal.clock import SystemClock
-from journal.settings import Role
-from kg.model import Company
 from tests.load.conftest import Desk
 
 HOUR = timedelta(hours=1)
@@ -63,10 +63,10 @@ async def test_doctor_says_that_the_clock_is_behind_the_journal(desk: Desk) -> N
     """It is a warning that names by how much, and there is none while the clock is right."""
     person = desk.as_role(Role.HUMAN_ADMIN, "z-person")
     await named(person, "Northwind")
-    assert not [one for one in doctor_servers.postgres(desk.settings, SystemClock()) if "newest event" in one.text]
+    assert not [one for one in servers.postgres(desk.settings, SystemClock()) if "newest event" in one.text]
     with fast(person, "1h") as ahead:
         await named(ahead, "Northwind Traders")
-    (finding,) = [one for one in doctor_servers.postgres(desk.settings, SystemClock()) if "newest event" in one.text]
+    (finding,) = [one for one in servers.postgres(desk.settings, SystemClock()) if "newest event" in one.text]
     assert "Its clock is 3,6" in finding.text or "Its clock is 3,5" in finding.text
 
 

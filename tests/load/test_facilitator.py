@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from imem import Memory
-from journal.errors import PermissionDenied
-from journal.settings import Role
-from kg.model import Company, Debate, DebateResolution, Finding, Turn
+from imem.journal.errors import PermissionDenied
+from imem.journal.settings import Role
+from imem.kg.model import Company, Debate, DebateResolution, Finding, Turn
 from tests.load.conftest import Desk
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)

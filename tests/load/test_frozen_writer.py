@@ -12,24 +12,24 @@ from contextlib import contextmanager
 
 import pytest
 
-from imem.loading import Counts, Loader
+from imem.ingest.line_reader import Batch, Refused, Source, sources_of
+from imem.ingest.loader import Counts, Loader
+from imem.journal.deadline import Deadline
+from imem.journal.errors import OutcomeUnknown, PostgresUnavailable
+from imem.journal.postgres.database import LONGEST_TRANSACTION_S, Database
+from imem.journal.postgres.pool import LONGEST_IDLE_S
+from imem.journal.settings import Role
+from imem.kg.model import Company
+from imem.kg.similarity.index import sole
 from imem.memory import Memory
-from imem.reading import Batch, Refused, Source, sources_of
-from imem.stores import Stores
-from journal.database import LONGEST_TRANSACTION_S, Database
-from journal.deadline import Deadline
-from journal.errors import OutcomeUnknown, PostgresUnavailable
-from journal.pool import LONGEST_IDLE_S
-from journal.settings import Role
-from kg.model import Company
-from kg.similar import sole
+from imem.services.stores import Stores
 from tests.load.conftest import KNOWN, Desk
 
 STOPPING = """
 import asyncio, os, signal, sys
-from journal import database
+from imem.journal.postgres import database
 from imem.memory import Memory
-from kg.model import Company
+from imem.kg.model import Company
 
 async def main():
     async with Memory.open() as memory:
@@ -114,7 +114,7 @@ async def test_a_writer_that_is_never_idle_is_ended_by_the_server(desk: Desk, mo
     Where the server cannot bound that (before 17), its idle time alone is bounded.
     """
     limit_s = 1
-    monkeypatch.setattr("journal.database.LONGEST_TRANSACTION_S", limit_s)
+    monkeypatch.setattr("imem.journal.postgres.database.LONGEST_TRANSACTION_S", limit_s)
     database, observer = Database(desk.url), Database(desk.url)
     ended_s = 0.0
 

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import psycopg
 
-from journal.database import Database
-from journal.deadline import Deadline
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
 from tests.load.conftest import Desk
 
 SLOW = """

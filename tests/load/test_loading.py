@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from imem.commands.load_view import View
-from imem.loading import Counts
-from imem.reading import Batch, sources_of
-from journal.settings import Role
-from kg.lines import LINE_BYTES
+from imem.ingest.line_reader import Batch, sources_of
+from imem.ingest.loader import Counts
+from imem.journal.settings import Role
+from imem.kg.load_format.lines import LINE_BYTES
+from imem.terminal.load_view import View
 from tests.load.conftest import KNOWN, TOP, Desk, analysis, company, finding, performed
 
 

@@ -11,15 +11,14 @@ import neo4j
 import pytest
 
 from imem import Memory
-from imem.recording import prepare, record
-from imem.stores import Stores
-from imem.sync_memory import SyncMemory
-from journal.deadline import Deadline
-from journal.entry import Receipt, Verdict
-from journal.errors import BadInput, CoreConflict, PermissionDenied
-from journal.settings import Role
-from kg.lines import record_of
-from kg.model import (
+from imem.blocking.memory import SyncMemory
+from imem.ingest.recorder import prepare, record
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, CoreConflict, PermissionDenied
+from imem.journal.events.entry import Receipt, Verdict
+from imem.journal.settings import Role
+from imem.kg.load_format.lines import record_of
+from imem.kg.model import (
     Agent,
     AgentKind,
     Analysis,
@@ -35,6 +34,7 @@ from kg.model import (
     Outcome,
     Turn,
 )
+from imem.services.stores import Stores
 from tests.load.conftest import Desk
 from tests.load.test_clock_set_back import fast
 
@@ -286,7 +286,7 @@ async def test_a_person_corrects_without_the_import_right(desk: Desk) -> None:
 
 def test_a_deadline_is_kept_by_the_server(desk: Desk) -> None:
     """A write that has no time left is refused as retryable, not left running."""
-    from journal.errors import BudgetExceeded, PostgresUnavailable
+    from imem.journal.errors import BudgetExceeded, PostgresUnavailable
 
     assert Deadline.after_ms(-1).passed
     with Memory.sync(desk.settings) as memory, pytest.raises((BudgetExceeded, PostgresUnavailable)) as caught:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from imem import loading
-from imem.commands.load_run import run
-from imem.loading import Counts, Loader, Missing
-from imem.reading import Batch, Refused, Source, sources_of
-from imem.stores import Stores
-from journal.connection import Connection
-from kg.catalog import KINDS, REFERENCES, implied_links
+from imem.commands.load import run
+from imem.ingest import loader
+from imem.ingest.line_reader import Batch, Refused, Source, sources_of
+from imem.ingest.loader import Counts, Loader, Missing
+from imem.journal.postgres.connection import Connection
+from imem.kg.kinds.catalog import KINDS, REFERENCES, implied_links
+from imem.services.stores import Stores
 from tests import strategies as given_
 from tests.load.conftest import KNOWN, Desk, analysis, company, finding, performed
 
@@ -117,7 +117,7 @@ class Silent:
 
 async def test_a_long_load_is_looked_at_in_pages(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """No statement looks at more than a page; what several pages miss counts once, and a second look begins anew."""
-    monkeypatch.setattr(loading, "REFERENCES_PAGE", 3)
+    monkeypatch.setattr(loader, "REFERENCES_PAGE", 3)
     spans = []
     execute = Connection.execute
 
@@ -131,24 +131,24 @@ async def test_a_long_load_is_looked_at_in_pages(desk: Desk, monkeypatch: pytest
         "desk.jsonl", [company("MU"), *(finding(f"f{nth}", analysis_id=f"gone{nth % 5}") for nth in range(9))]
     )
     async with Stores.open(desk.having(may_import=True).settings) as stores:
-        loader = Loader(stores.gateway, Silent())
-        await loader.load(sources_of([str(path)]))
-        await loader.look_for_references()
-        first = loader.counts.missing
+        loading = Loader(stores.gateway, Silent())
+        await loading.load(sources_of([str(path)]))
+        await loading.look_for_references()
+        first = loading.counts.missing
         desk.load(desk.file("later.jsonl", [{"record": "Agent", "known_at": KNOWN, "core": {"name": "ann"}}]))
-        await loader.look_for_references()
+        await loading.look_for_references()
 
     assert spans == [(1, 3), (4, 6), (7, 9), (10, 10)] * 2
     analyses = Missing("Analysis", 5, ("gone0", "gone1", "gone2"))
     assert first == [Missing("Agent", 1, ("ann",)), analyses]
-    assert (loader.counts.missing, loader.counts.unlooked) == ([analyses], "")
+    assert (loading.counts.missing, loading.counts.unlooked) == ([analyses], "")
 
 
 async def test_that_nobody_looked_to_the_end_is_said(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Silence would say that all is there: people read why it does not, and so do programs; the load stands."""
-    monkeypatch.setattr(loading, "REFERENCES_BUDGET_MS", 0)
+    monkeypatch.setattr(loader, "REFERENCES_BUDGET_MS", 0)
     path = desk.file("desk.jsonl", [finding("f")])
     settings = desk.having(may_import=True).settings
 

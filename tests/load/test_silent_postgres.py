@@ -17,23 +17,23 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-import journal.connection
+import imem.journal.postgres.connection
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable
+from imem.journal.events.entry import Entry
+from imem.journal.gateway import Gateway
+from imem.journal.postgres import failure_detector
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.failure_detector import PROBE_S, FailureDetector
+from imem.journal.postgres.migrations import migrate
+from imem.journal.postgres.pool import WAITING_FOR_EACH
+from imem.journal.settings import Role, Settings
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.model import Company
 from imem.local.supervisor import LocalStack
 from imem.memory import Memory
-from journal import failure_detector
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.entry import Entry
-from journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable
-from journal.failure_detector import PROBE_S, FailureDetector
-from journal.gateway import Gateway
-from journal.migrations import migrate
-from journal.pool import WAITING_FOR_EACH
-from journal.settings import Role, Settings
-from kg.entries import entry_of
-from kg.lines import parse_line
-from kg.model import Company
-from recall.model import Quality
+from imem.recall.model import Quality
 from tests.conftest import settings_for, temporary_home
 from tests.graph_proofs.proxy import proxied
 from tests.graph_proofs.world import importer
@@ -242,7 +242,7 @@ async def test_a_cancelled_statement_ends_on_the_server_and_the_connection_is_ke
 ) -> None:
     """A server that answers is asked to stop, so that what nobody waits for does not run on."""
     # How long a busy machine takes to answer is not what is tested.
-    monkeypatch.setattr(journal.connection, "GRACE_S", 10.0)
+    monkeypatch.setattr(imem.journal.postgres.connection, "GRACE_S", 10.0)
     await warm(database)
     busy = "SELECT count(*) AS n FROM pg_stat_activity WHERE query = %s AND state = 'active'"
     backends = "SELECT array_agg(pid ORDER BY pid) AS pids FROM pg_stat_activity WHERE application_name = 'imem'"
@@ -265,7 +265,7 @@ async def test_work_without_a_deadline_ends_too(
 ) -> None:
     """Its limit is a long one, and the error one that it may try again after."""
     await warm(database)
-    monkeypatch.setattr(journal.connection, "BACKGROUND_TIMEOUT_S", BUDGET_MS / 1000)
+    monkeypatch.setattr(imem.journal.postgres.connection, "BACKGROUND_TIMEOUT_S", BUDGET_MS / 1000)
     with silent(local):
         async with within(BUDGET_MS):
             with pytest.raises(PostgresUnavailable, match="did not answer for"):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from imem.cli import app
-from imem.commands import output
+from imem.terminal import output
 from tests.load.conftest import KNOWN, TOP, Desk
 
 EVIL = "pwned\x1b]0;title\x07\x1b[2J\x9b31m\x9d\u202egpj\u2066\x7f\rover\x08"

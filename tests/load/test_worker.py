@@ -13,19 +13,19 @@ import psycopg
 import pytest
 import redis
 
-from cache.client import Client
-from cache.epochs import Changes
-from cache.tagging import agent, subject
-from credibility.settle import settle_due
+from imem.cache.client import Client
+from imem.cache.tiers.tag_versions import Changes
+from imem.cache.tiers.tags import agent, subject
+from imem.credibility.settling import settle_due
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Tier
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.kg.model import Company
+from imem.kg.similarity.index import update
 from imem.memory import Memory
-from journal.actors import Actor
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.entry import Tier
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.model import Company
-from kg.similar import update
 from tests.graph_proofs.world import Journal, importer
 from tests.lanes.conftest import finding as stated
 from tests.load.conftest import KNOWN, Desk, analysis, company, finding

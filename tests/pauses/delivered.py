@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from checkpoints.definitions import Definitions, Location
-from checkpoints.delivering import NOTHING
-from checkpoints.session import Session
+from imem.checkpoints.delivery import NOTHING
+from imem.checkpoints.orchestration.definitions import Definitions, Location
+from imem.checkpoints.session import Session
 
 
 def results(agent_type: str, subtask: str) -> dict[str, Any]:

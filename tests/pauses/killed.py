@@ -33,10 +33,10 @@ from typing import Any
 import psycopg
 from pydantic import SecretStr
 
-from cache.client import Client
-from checkpoints.gates import AGAIN
-from journal.connection import Connection
-from journal.errors import TransitionRefused
+from imem.cache.client import Client
+from imem.checkpoints.pauses.gate_memory import AGAIN
+from imem.journal.errors import TransitionRefused
+from imem.journal.postgres.connection import Connection
 from tests.lives import deadly
 
 from .world import PERSON, World, close_world, make_world, soon

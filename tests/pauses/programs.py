@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from checkpoints.programs import AgentRun, program
+from imem.checkpoints.orchestration.programs import AgentRun, program
 from tests.pauses.delivered import deliver
 
 

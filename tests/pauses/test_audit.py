@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoints.alerts import Alerts, NewAlert, Severity, raise_alert
-from checkpoints.batch_runs import _written
-from checkpoints.failures import Failure, Kind
-from checkpoints.human_gates import answer_gate, open_gate
-from journal.errors import StatementRejected
+from imem.alerts.store import Alerts, NewAlert, Severity, raise_alert
+from imem.checkpoints.incidents.failures import Failure, Kind
+from imem.checkpoints.pauses.batch_runs import _written
+from imem.checkpoints.pauses.human_gates import answer_gate, open_gate
+from imem.journal.errors import StatementRejected
 from tests.contents import contents, no_audit
 
 from .world import PERSON, World, soon

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from checkpoints.batch_runs import Batches, BatchState, Room
-from checkpoints.failures import Failure, Kind
-from checkpoints.plan import Plan
-from journal.connection import Connection
-from journal.errors import BadInput, NotResumable, TransitionRefused
+from imem.checkpoints.incidents.failures import Failure, Kind
+from imem.checkpoints.pauses.batch_runs import Batches, BatchState, Room
+from imem.checkpoints.pauses.plan import Plan
+from imem.journal.errors import BadInput, NotResumable, TransitionRefused
+from imem.journal.postgres.connection import Connection
 
 from .world import PERSON, World, soon
 

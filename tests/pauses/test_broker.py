@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from checkpoints.alert_tasks import SEND_ALERTS
-from imem.celery_app import QUEUE, make_app
-from imem.pausing import sender
+from imem.jobs.alert_tasks import SEND_ALERTS
+from imem.journal.errors import ValkeyUnavailable
+from imem.journal.settings import Settings
+from imem.services.pauses import sender
+from imem.workers.celery_app import QUEUE, make_app
 from imem.workers.rounds import Regular, noting
-from journal.errors import ValkeyUnavailable
-from journal.settings import Settings
 from tests.http_server import HttpServer, serving
 from tests.waiting import until
 from tests.working.servers import OwnServer

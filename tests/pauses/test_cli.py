@@ -11,11 +11,11 @@ import pytest
 import structlog
 from typer.testing import CliRunner, Result
 
-from checkpoints.failures import Failure, Kind
 from imem import commands
+from imem.checkpoints.incidents.failures import Failure, Kind
 from imem.cli import app
-from imem.pausing import Orders
-from journal.errors import PermissionDenied, TransitionRefused
+from imem.journal.errors import PermissionDenied, TransitionRefused
+from imem.services.pauses import Orders
 
 from .world import World, soon
 

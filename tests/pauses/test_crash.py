@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cache.state import Mode
+from imem.cache.working.state import Mode
 
 from .world import World, soon
 

@@ -22,11 +22,11 @@ import pytest
 import redis.exceptions
 from pydantic import SecretStr
 
-from cache.document import contents_of, digest
-from checkpoints.model import Checkpoint, Lease
+from imem.cache.working.document import contents_of, digest
+from imem.checkpoints.model import Checkpoint, Lease
+from imem.journal.errors import BudgetExceeded, ImemError, PostgresUnavailable, StatementRejected, StoreUnavailable
+from imem.journal.postgres.migrations import migrate
 from imem.local.supervisor import LocalStack
-from journal.errors import BudgetExceeded, ImemError, PostgresUnavailable, StatementRejected, StoreUnavailable
-from journal.migrations import migrate
 from tests.conftest import settings_for
 from tests.counting import total
 from tests.disks import files_limited, fill, may_mount, own_disk, small_disk

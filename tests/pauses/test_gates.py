@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from cache.keys import snapshot
-from cache.state import ACTIVE_TTL, PAUSED_TTL, Mode, ms_of
-from checkpoints.delivering import NOTHING
-from journal.clock import ManualClock
+from imem.cache.keys import snapshot
+from imem.cache.working.state import ACTIVE_TTL, PAUSED_TTL, Mode, ms_of
+from imem.checkpoints.delivery import NOTHING
+from imem.journal.clock import ManualClock
 from tests.servers import cloned
 
 from .world import PERSON, World, close_world, make_world, soon

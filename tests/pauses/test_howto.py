@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints.orchestrator import CeleryOrchestrator
-from checkpoints.pause_tasks import MANAGE
-from imem.celery_app import QUEUE, make_app
-from imem.pausing import sender
-from journal.settings import Settings
+from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator
+from imem.checkpoints.pauses.tasks import MANAGE
+from imem.journal.settings import Settings
+from imem.services.pauses import sender
+from imem.workers.celery_app import QUEUE, make_app
 from tests.waiting import until
 
 from .test_worker import process, settings

@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoints.failures import Failure, Kind
-from checkpoints.lifecycle import FailureClass
-from checkpoints.model import Lease
-from journal.errors import BadInput, PostgresUnavailable
+from imem.checkpoints.incidents.failures import Failure, Kind
+from imem.checkpoints.model import Lease
+from imem.checkpoints.pauses.lifecycle import FailureClass
+from imem.journal.errors import BadInput, PostgresUnavailable
 
 from .world import PERSON, World, soon
 

@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.lifecycle import AUTO_RESUMES, TRANSITIONS, By, Facts, FailureClass, Gate, Status, Trigger, check
-from journal.errors import TransitionRefused
+from imem.checkpoints.pauses.lifecycle import (
+    AUTO_RESUMES,
+    TRANSITIONS,
+    By,
+    Facts,
+    FailureClass,
+    Gate,
+    Status,
+    Trigger,
+    check,
+)
+from imem.journal.errors import TransitionRefused
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 STATES: list[Status | None] = [None, *Status]

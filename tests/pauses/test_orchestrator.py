@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from checkpoints.orchestrator import LOST_AFTER, Message, Started
-from checkpoints.programs import AgentRun, Stopped, program, program_of
-from journal.errors import BadInput, LeaseHeld, TransitionRefused
+from imem.checkpoints.orchestration.orchestrator import LOST_AFTER, Message, Started
+from imem.checkpoints.orchestration.programs import AgentRun, Stopped, program, program_of
+from imem.journal.errors import BadInput, LeaseHeld, TransitionRefused
 
 from .delivered import deliver
 from .world import PERSON, World, soon

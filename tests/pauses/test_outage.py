@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic import SecretStr
 
-from cache.state import Mode
-from checkpoints.programs import AgentRun, program
+from imem.cache.working.state import Mode
+from imem.checkpoints.orchestration.programs import AgentRun, program
+from imem.journal.errors import ImemError
+from imem.journal.postgres.migrations import migrate
 from imem.local.supervisor import LocalStack
-from journal.errors import ImemError
-from journal.migrations import migrate
 from tests.conftest import settings_for, temporary_home
 from tests.working.servers import OwnServer
 

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from checkpoints.programs import AgentRun, program
-from checkpoints.session import Session
+from imem.checkpoints.orchestration.programs import AgentRun, program
+from imem.checkpoints.session import Session
 from tests.http_server import HttpServer, serving
 
 from .delivered import deliver

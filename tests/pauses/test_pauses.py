@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoints.pauses import ResumeResult
-from journal.errors import BadInput, ImemError, TransitionRefused
+from imem.checkpoints.pauses.orders import ResumeResult
+from imem.journal.errors import BadInput, ImemError, TransitionRefused
 
 from .world import FOUR, PERSON, World, soon
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.definitions import Definitions
-from checkpoints.plan import (
+from imem.checkpoints.orchestration.definitions import Definitions
+from imem.checkpoints.pauses.plan import (
     AgentState,
     Begin,
     Plan,
@@ -20,7 +20,7 @@ from checkpoints.plan import (
     ready,
     restricted,
 )
-from journal.errors import BadInput
+from imem.journal.errors import BadInput
 
 GRAPH = {name: definition.after for name, definition in Definitions.read().agents.items()}
 NINE = sorted(GRAPH)

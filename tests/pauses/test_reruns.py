@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from checkpoints.cleanup import Cleanup
-from checkpoints.deliverables import checks
-from checkpoints.gates import Gates
-from checkpoints.manager import Manager
-from checkpoints.programs import AgentRun, program
-from checkpoints.reruns import LOOK_AGAIN, MOST
-from journal.clock import SystemClock
+from imem.checkpoints.cleanup import Cleanup
+from imem.checkpoints.deliverables import checks
+from imem.checkpoints.incidents.reruns import LOOK_AGAIN, MOST
+from imem.checkpoints.orchestration.programs import AgentRun, program
+from imem.checkpoints.pauses.gate_memory import Gates
+from imem.checkpoints.pauses.manager import Manager
+from imem.journal.clock import SystemClock
 
 from .delivered import deliver
 from .world import PERSON, World, soon

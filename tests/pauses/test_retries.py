@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 import httpx
 import pytest
 
-from checkpoints.failures import Failure, Kind, failure_of
-from checkpoints.incidents import Earlier
-from checkpoints.programs import AgentRun, program
-from checkpoints.retries import numbered
-from checkpoints.runs import Runner
+from imem.checkpoints.incidents.failures import Failure, Kind, failure_of
+from imem.checkpoints.incidents.reports import Earlier
+from imem.checkpoints.incidents.retries import numbered
+from imem.checkpoints.orchestration.programs import AgentRun, program
+from imem.checkpoints.orchestration.runner import Runner
 from tests.http_server import Answer, Asked, HttpServer, serving
 
 from .delivered import deliver

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from checkpoints import manager
-from checkpoints.saga import AT_ONCE, STEP_BUDGET_MS
-from journal.deadline import Deadline
-from journal.errors import TransitionRefused
+from imem.checkpoints.pauses import manager
+from imem.checkpoints.pauses.saga import AT_ONCE, STEP_BUDGET_MS
+from imem.journal.deadline import Deadline
+from imem.journal.errors import TransitionRefused
 from tests.working.servers import OwnServer
 
 from .world import PERSON, World, soon

@@ -10,13 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints import timers
-from checkpoints.batches import BatchStatus, Member, Waiting, ordered, room, startable, status_of, stops
-from checkpoints.correlation import LEAST, WINDOW, Occurrence, correlated, signature_of
-from checkpoints.failures import Failure, Kind, class_of, failure_of, wait_s
-from checkpoints.lifecycle import FailureClass, Trigger
-from checkpoints.timers import Timer
-from journal.errors import BadInput, ConsistencyError, PermissionDenied, ServerFull, SettingsError, ValkeyUnavailable
+from imem.checkpoints.incidents.correlation import LEAST, WINDOW, Occurrence, correlated, signature_of
+from imem.checkpoints.incidents.failures import Failure, Kind, class_of, failure_of, wait_s
+from imem.checkpoints.pauses import timers
+from imem.checkpoints.pauses.batches import BatchStatus, Member, Waiting, ordered, room, startable, status_of, stops
+from imem.checkpoints.pauses.lifecycle import FailureClass, Trigger
+from imem.checkpoints.pauses.timers import Timer
+from imem.journal.errors import (
+    BadInput,
+    ConsistencyError,
+    PermissionDenied,
+    ServerFull,
+    SettingsError,
+    ValkeyUnavailable,
+)
 
 PAUSED = datetime(2026, 6, 1, 9, 30, tzinfo=UTC)
 

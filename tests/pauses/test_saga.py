@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from cache import keys
-from cache.changes import put
-from cache.document import contents_of, digest
-from cache.snapshots import Put, SnapshotMeta, SnapshotStore
-from cache.state import Mode
-from checkpoints.definitions import Definitions
-from checkpoints.model import Kind
-from checkpoints.orchestrator import CeleryOrchestrator
-from journal.clock import SystemClock
-from journal.errors import ConsistencyError, NotResumable, StaleEpoch, ValkeyUnavailable
+from imem.cache import keys
+from imem.cache.working.changes import put
+from imem.cache.working.document import contents_of, digest
+from imem.cache.working.snapshots import Put, SnapshotMeta, SnapshotStore
+from imem.cache.working.state import Mode
+from imem.checkpoints.model import Kind
+from imem.checkpoints.orchestration.definitions import Definitions
+from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator
+from imem.journal.clock import SystemClock
+from imem.journal.errors import ConsistencyError, NotResumable, StaleEpoch, ValkeyUnavailable
 
 from .world import FOUR, PERSON, World, soon
 

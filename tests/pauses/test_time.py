@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from checkpoints import manager
-from checkpoints.alert_sending import send_due
-from checkpoints.alerts import NewAlert, Severity, raise_alert
-from checkpoints.notifiers import LogNotifier
-from journal.errors import TransitionRefused
+from imem.alerts.notifiers import LogNotifier
+from imem.alerts.sending import send_due
+from imem.alerts.store import NewAlert, Severity, raise_alert
+from imem.checkpoints.pauses import manager
+from imem.journal.errors import TransitionRefused
 
 from .world import PERSON, World, soon
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from checkpoints.orchestrator import CeleryOrchestrator
-from checkpoints.pause_tasks import MANAGE
-from imem.celery_app import QUEUE, make_app
+from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator
+from imem.checkpoints.pauses.tasks import MANAGE
+from imem.journal.settings import Settings
 from imem.local.workers import standard
-from imem.pausing import sender
-from journal.settings import Settings
+from imem.services.pauses import sender
+from imem.workers.celery_app import QUEUE, make_app
 from tests.waiting import until
 
 from .world import PERSON, World, soon

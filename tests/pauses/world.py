@@ -12,32 +12,32 @@ import psycopg
 import redis.asyncio
 from psycopg import sql as composed
 
-from cache.changes import put
-from cache.client import Client
-from cache.document import digest, document_of
-from cache.snapshots import SnapshotStore
-from cache.state import Identity
-from cache.store import WorkingStore
-from checkpoints.assembly import Pausing, assemble
-from checkpoints.batch_runs import Batches
-from checkpoints.cleanup import Cleanup
-from checkpoints.definitions import Definitions, Location
-from checkpoints.deliverables import checks
-from checkpoints.delivering import Delivery
-from checkpoints.incidents import Incidents
-from checkpoints.leases import Leases
-from checkpoints.manager import Manager
-from checkpoints.model import Checkpoint, Kind, Lease
-from checkpoints.orchestrator import CeleryOrchestrator, Message
-from checkpoints.pauses import Pauses
-from checkpoints.saga import Saga, Stores
-from checkpoints.store import Checkpoints
-from journal.actors import Actor
-from journal.clock import Clock, SystemClock
-from journal.connection import Connection, Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.settings import Role
+from imem.cache.client import Client
+from imem.cache.working.changes import put
+from imem.cache.working.document import digest, document_of
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.state import Identity
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.cleanup import Cleanup
+from imem.checkpoints.deliverables import checks
+from imem.checkpoints.delivery import Delivery
+from imem.checkpoints.incidents.reports import Incidents
+from imem.checkpoints.leases import Leases
+from imem.checkpoints.model import Checkpoint, Kind, Lease
+from imem.checkpoints.orchestration.definitions import Definitions, Location
+from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, Message
+from imem.checkpoints.pauses.assembly import Pausing, assemble
+from imem.checkpoints.pauses.batch_runs import Batches
+from imem.checkpoints.pauses.manager import Manager
+from imem.checkpoints.pauses.orders import Pauses
+from imem.checkpoints.pauses.saga import Saga, Stores
+from imem.checkpoints.store import Checkpoints
+from imem.journal.actors import Actor
+from imem.journal.clock import Clock, SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
 
 from .delivered import results
 

@@ -11,17 +11,17 @@ import pytest_asyncio
 from pydantic import SecretStr
 from redis.asyncio import Redis
 
-from cache.client import Client
-from cache.invalidation import Teller, Told
-from cache.keys import ALIVE
-from credibility.derive import SettledBy
-from credibility.settle import settle_due
+from imem.cache.client import Client
+from imem.cache.keys import ALIVE
+from imem.cache.tiers.invalidation import Teller, Told
+from imem.credibility.settled_links import SettledBy
+from imem.credibility.settling import settle_due
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Settings
+from imem.kg.projection.plan_warming import warm
+from imem.kg.similarity.index import SimilarTo, update
 from imem.memory import Memory
-from journal.deadline import Deadline
-from journal.gateway import Gateway
-from journal.settings import Settings
-from kg.similar import SimilarTo, update
-from kg.warm import warm
 from tests.graph_proofs.conftest import empty, journal, world
 from tests.graph_proofs.world import Journal, Line, World, importer
 from tests.similar.conftest import Directions

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import pytest_asyncio
 from pydantic import SecretStr
 
-from cache.tiered import CACHES_MS
+from imem.cache.tiers.tiered import CACHES_MS
+from imem.journal.modes import Mode
+from imem.journal.settings import Settings
 from imem.memory import Memory
-from journal.modes import Mode
-from journal.settings import Settings
-from recall.model import AWAY, EXHAUSTED, Briefing, Quality
+from imem.recall.model import AWAY, EXHAUSTED, Briefing, Quality
 from tests.proxy import SlowProxy, slowly, through
 from tests.recall.conftest import Desk
 from tests.recall.test_kept import _season

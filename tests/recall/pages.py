@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from recall.model import (
+from imem.recall.model import (
     Briefing,
     ClaimsSettled,
     DebatesArm,

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import SecretStr
 
+from imem.journal.errors import BadInput, PermissionDenied, UnknownSubject
+from imem.journal.modes import Mode
+from imem.journal.settings import Role
 from imem.memory import Memory
-from journal.errors import BadInput, PermissionDenied, UnknownSubject
-from journal.modes import Mode
-from journal.settings import Role
-from recall.model import AWAY, Briefing, Completeness, Quality
+from imem.recall.model import AWAY, Briefing, Completeness, Quality
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day

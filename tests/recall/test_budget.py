@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from imem.journal.clock import ManualClock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, BudgetExceeded, StoreUnavailable
+from imem.journal.modes import Mode
+from imem.journal.settings import Role
+from imem.kg.engine import Graph, Record
 from imem.memory import Memory
-from journal.clock import ManualClock
-from journal.deadline import Deadline
-from journal.errors import BadInput, BudgetExceeded, StoreUnavailable
-from journal.modes import Mode
-from journal.settings import Role
-from kg.engine import Graph, Record
-from recall.kinds import ARMS, MOST_STEPS
-from recall.model import AWAY, Arm, Briefing, Completeness, Quality
-from recall.watching import MOST_TIMEOUTS, Outcome, Watch
+from imem.recall.model import AWAY, Arm, Briefing, Completeness, Quality
+from imem.recall.section_registry import ARMS, MOST_STEPS
+from imem.recall.timing.latency_watch import MOST_TIMEOUTS, Outcome, Watch
 from tests.graph_proofs.test_engine import RUNAWAY
 from tests.punctual import Punctual
 from tests.recall.conftest import Desk

@@ -13,9 +13,9 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from imem.cli import app
+from imem.journal.errors import AmbiguousSubject, BadInput, UnknownSubject
+from imem.journal.settings import Settings
 from imem.memory import Memory
-from journal.errors import AmbiguousSubject, BadInput, UnknownSubject
-from journal.settings import Settings
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import Line, day

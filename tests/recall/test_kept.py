@@ -15,27 +15,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from cache.invalidation import Told
-from cache.metrics import LOADS, REQUESTS
-from imem.answering import recall_over
+from imem.cache.metrics import LOADS, REQUESTS
+from imem.cache.tiers.invalidation import Told
+from imem.journal.actors import Action, Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded
+from imem.journal.events.entry import Verdict
+from imem.journal.gateway import _columns
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.journal.statements import sql
+from imem.kg.engine import Graph
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.similarity.index import update
 from imem.memory import Memory
-from journal.actors import Action, Actor
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.entry import Verdict
-from journal.errors import BudgetExceeded
-from journal.gateway import _columns
-from journal.settings import Role
-from journal.statements import sql
-from kg.engine import Graph
-from kg.entries import entry_of
-from kg.lines import parse_line
-from kg.similar import update
-from recall import through
-from recall.kinds import ARMS, SUBJECT
-from recall.model import Briefing, Quality
-from recall.opening import Opening, open_question
-from recall.sealing import SealedDict, SealedList
+from imem.recall import requests
+from imem.recall.immutable import SealedDict, SealedList
+from imem.recall.model import Briefing, Quality
+from imem.recall.read_horizon import Opening, open_question
+from imem.recall.section_registry import ARMS, SUBJECT
+from imem.services.recall import recall_over
 from tests.counting import total
 from tests.graph_proofs.world import NEVER, importer
 from tests.recall import facts
@@ -170,7 +170,7 @@ async def test_whole_parts_say_that_the_journal_answered(telling: Desk, monkeypa
         await others.wait()
         return await open_question(*given, **named)
 
-    monkeypatch.setattr(through, "open_question", opened)
+    monkeypatch.setattr(requests, "open_question", opened)
     first, second = await asyncio.gather(*(telling.memory.brief("T0", deadline_ms=2000) for _ in range(2)))
     assert asked > 1
     assert [(one.degraded, one.mode) for one in (first, second)] == [(False, "normal")] * 2

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from imem.journal.deadline import Deadline
+from imem.kg import views
 from imem.memory import Memory
-from journal.deadline import Deadline
-from kg import views
 from tests.recall.conftest import Desk
 from tests.recall.test_modes_of_answers import known
 from tests.surface import hints_of, methods_of

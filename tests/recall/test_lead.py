@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall.lead import LOOKED_AT, lead, telling
+from imem.recall.rendering.lead import LOOKED_AT, lead, telling
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Any
 from typer.testing import CliRunner
 
 from imem.cli import app
-from recall.arms import Limits
-from recall.markdown import LEAST_TOKENS, SECTIONS
-from recall.model import Briefing
-from recall.sections.base import page_of
+from imem.recall.model import Briefing
+from imem.recall.rendering.markdown import LEAST_TOKENS, SECTIONS
+from imem.recall.retrievers import Limits
+from imem.recall.sections.base import page_of
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from imem.journal.errors import BadInput, PermissionDenied
+from imem.journal.settings import Role
 from imem.memory import Memory
-from journal.errors import BadInput, PermissionDenied
-from journal.settings import Role
-from recall import single
-from recall.model import TrackRecordItem
-from recall.sections.tracks import track_table
+from imem.recall import single_reads
+from imem.recall.model import TrackRecordItem
+from imem.recall.sections.tracks import track_table
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day
@@ -59,7 +59,7 @@ async def test_all_agents_as_of_a_day(desk: Desk) -> None:
 async def test_what_is_known_later_does_not_count(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound counts what there was at the moments asked for; everybody as of one moment is read in pages."""
     await known(desk)
-    monkeypatch.setattr(single, "MOST_RECORDS", 1)
+    monkeypatch.setattr(single_reads, "MOST_RECORDS", 1)
     early, late = datetime.fromisoformat(day(2)), datetime.fromisoformat(day(9))
 
     assert (await desk.memory.track_records(as_of=[early, early + timedelta(hours=1)])).items == []

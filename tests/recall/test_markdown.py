@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal.errors import BadInput
-from journal.modes import Mode
-from recall.markdown import DEFAULT_TOKENS, LEAST_CHARS, LEAST_TOKENS, WARNING, tokens
-from recall.model import (
+from imem.journal.errors import BadInput
+from imem.journal.modes import Mode
+from imem.recall.model import (
     Briefing,
     ClaimsSettled,
     DebateItem,
@@ -27,6 +26,7 @@ from recall.model import (
     SimilarItem,
     Subject,
 )
+from imem.recall.rendering.markdown import DEFAULT_TOKENS, LEAST_CHARS, LEAST_TOKENS, WARNING, tokens
 from tests.recall.pages import AT, analysis, briefing, contradiction, finding, part, record, track
 
 EVIL = "\n".join(

@@ -9,8 +9,8 @@ import psycopg
 from psycopg import sql
 from pydantic import SecretStr
 
+from imem.journal.modes import Mode
 from imem.memory import Memory
-from journal.modes import Mode
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import Line, day

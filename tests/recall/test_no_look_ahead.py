@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from imem.journal.errors import BadInput, BudgetExceeded
 from imem.memory import Memory
-from journal.errors import BadInput, BudgetExceeded
-from recall.model import Briefing
-from recall.rows import FINISHED
+from imem.recall.dated_rows import FINISHED
+from imem.recall.model import Briefing
 from tests.graph_proofs.conftest import CHAOS
 from tests.graph_proofs.world import World
 from tests.recall import facts

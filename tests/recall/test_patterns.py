@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from recall.model import Quality
+from imem.recall.model import Quality
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import Line, day

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recall.model import ClaimsSettled, SettledFinding, TakenDecision
+from imem.recall.model import ClaimsSettled, SettledFinding, TakenDecision
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import TARGET_DAY, Line, day

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall.quoting import NAME_CHARS, TEXT_CHARS, name, quoted
+from imem.recall.rendering.quoting import NAME_CHARS, TEXT_CHARS, name, quoted
 
 FAST = settings(max_examples=300, deadline=None, derandomize=True)
 

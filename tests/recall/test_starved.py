@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from imem.answering import recall_over
+from imem.journal.deadline import Deadline
+from imem.journal.modes import Mode
 from imem.memory import Memory
-from journal.deadline import Deadline
-from journal.modes import Mode
-from recall.assembly import AssemblyTime
-from recall.model import Briefing
+from imem.recall.model import Briefing
+from imem.recall.timing.assembly import AssemblyTime
+from imem.services.recall import recall_over
 from tests.recall.conftest import Desk
 from tests.recall.test_kept import _season
 

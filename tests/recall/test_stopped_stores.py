@@ -11,12 +11,12 @@ from uuid import UUID
 
 import pytest
 
-from imem.answering import recall_over
+from imem.journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable
+from imem.kg.engine import Graph, Record
+from imem.kg.kinds.work import Finding
 from imem.memory import Memory
-from journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable
-from kg.engine import Graph, Record
-from kg.kinds.work import Finding
-from recall.model import AWAY, Arm, Quality
+from imem.recall.model import AWAY, Arm, Quality
+from imem.services.recall import recall_over
 from tests.punctual import STALL_S, Punctual
 from tests.recall import facts
 from tests.recall.far import Far, far, forget, kept, labelled

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from imem.memory import Memory
-from recall.arms import Limits
+from imem.recall.retrievers import Limits
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import Line, day

@@ -8,9 +8,9 @@ from datetime import datetime
 
 import pytest
 
+from imem.journal.errors import BadInput, PermissionDenied
+from imem.journal.settings import Role
 from imem.memory import Memory
-from journal.errors import BadInput, PermissionDenied
-from journal.settings import Role
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day

@@ -14,19 +14,19 @@ import psycopg
 import pytest_asyncio
 from pydantic import SecretStr
 
-from journal.actors import Actor
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.entry import Receipt
-from journal.errors import StoreUnavailable
-from journal.gateway import Gateway
-from journal.settings import Role, Settings
-from kg.embedders import Embedder, Vectors, unit
-from kg.entries import entry_of
-from kg.lines import parse_line
-from kg.project import Event
-from kg.similar import Pace, Updated, rebuild, resubjected, update
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import StoreUnavailable
+from imem.journal.events.entry import Receipt
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role, Settings
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.projection.rows import Event
+from imem.kg.similarity.embedders import Embedder, Vectors, unit
+from imem.kg.similarity.index import Pace, Updated, rebuild, resubjected, update
 from tests.servers import cloned
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)

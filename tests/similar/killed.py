@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from journal.database import Database
-from journal.deadline import Deadline
-from kg import embedding, neighbours, similar
-from kg.similar import Pace
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.database import Database
+from imem.kg.similarity import index, neighbours, vectors
+from imem.kg.similarity.index import Pace
 from tests.lives import deadly, until_one_ends
 from tests.similar.conftest import Directions
 
@@ -23,19 +23,19 @@ PAGE = 6
 async def _work(url: str, after: int) -> None:
     counter = [after]
     for name in ("rows", "do"):
-        dying = deadly(counter, getattr(embedding, name))
-        for module in (embedding, neighbours, similar):
+        dying = deadly(counter, getattr(vectors, name))
+        for module in (vectors, neighbours, index):
             if hasattr(module, name):
                 setattr(module, name, dying)
     for name in ("named", "do", "commit"):
         setattr(Database, name, deadly(counter, getattr(Database, name)))
-    similar.PAGE = PAGE  # type: ignore[misc]
+    index.PAGE = PAGE  # type: ignore[misc]
     database = Database(url)
     embedder = Directions()
     # The server may not have noticed yet that the one before is dead.
-    while (await similar.update(database, embedder, until=Deadline.never(), rest=0.0)).busy:
+    while (await index.update(database, embedder, until=Deadline.never(), rest=0.0)).busy:
         pass
-    while (await similar.rebuild(database, embedder, pace=Pace(Deadline.never()))).version is None:
+    while (await index.rebuild(database, embedder, pace=Pace(Deadline.never()))).version is None:
         pass
     await database.close()
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from imem.journal.errors import BadInput, UnknownSubject
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
 from imem.memory import Memory
-from journal.database import Database
-from journal.errors import BadInput, UnknownSubject
-from journal.gateway import Gateway
-from recall.model import Quality, SimilarArm
+from imem.recall.model import Quality, SimilarArm
 from tests.servers import cloned
 from tests.similar.conftest import (
     IMPORTER,
@@ -221,7 +221,7 @@ async def test_where_very_many_were_known_the_index_is_asked(
     await apply(house)
     whole = await memory.similar("A", as_of=day(4))
     assert whole.quality is Quality.EXACT
-    monkeypatch.setattr("recall.similar.MOST_EXACT", 3)
+    monkeypatch.setattr("imem.recall.similar_analyses.MOST_EXACT", 3)
     by_index = await memory.similar("A", as_of=day(4.1))
     assert by_index.quality is Quality.PARTIAL
     assert by_index.reason is not None

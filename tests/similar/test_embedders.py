@@ -11,10 +11,10 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, SettingsError, StatementRejected, StoreUnavailable
-from journal.settings import Settings
-from kg.embedders import TEXT_CHARS, TEXTS_A_CALL, Endpoint, Local, embedder_of, unit
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, SettingsError, StatementRejected, StoreUnavailable
+from imem.journal.settings import Settings
+from imem.kg.similarity.embedders import TEXT_CHARS, TEXTS_A_CALL, Endpoint, Local, embedder_of, unit
 from tests.http_server import Answer, Asked, HttpServer, serving
 
 LOCAL = Local()
@@ -67,7 +67,7 @@ async def test_only_the_beginning_counts() -> None:
 
 async def test_a_model_that_nobody_uses_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes 0.2 GB in each process that used it; who wants it again gets it, and the same vectors."""
-    monkeypatch.setattr("kg.embedders.IDLE_S", 0.05)
+    monkeypatch.setattr("imem.kg.similarity.embedders.IDLE_S", 0.05)
     embedder = Local()
     before = await embedder.embed(["The margin falls."], deadline=soon())
     assert embedder._idle is not None

@@ -13,15 +13,15 @@ import orjson
 import psycopg
 import pytest
 
-from journal.actors import Actor
-from journal.deadline import Deadline
-from journal.errors import StatementRejected, StoreUnavailable
-from journal.settings import Role
-from kg.asof import END_OF_TIME
-from kg.embedders import Vectors
-from kg.neighbours import features_of
-from kg.similar import PAGE
-from kg.similarity import NEIGHBOURS, reranked
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import StatementRejected, StoreUnavailable
+from imem.journal.settings import Role
+from imem.kg.asof import END_OF_TIME
+from imem.kg.similarity.embedders import Vectors
+from imem.kg.similarity.index import PAGE
+from imem.kg.similarity.neighbours import features_of
+from imem.kg.similarity.scoring import NEIGHBOURS, reranked
 from tests.similar.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
 
 TOPICS = ("oil", "chips", "banks", "water", "steel", "rails")

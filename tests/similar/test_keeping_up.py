@@ -11,18 +11,18 @@ from prometheus_client import REGISTRY
 from psycopg.rows import dict_row
 from pydantic import SecretStr
 
-from imem.local import doctor_data
-from imem.local.finding import Level
-from journal.settings import Settings
-from kg.embedders import LOCAL_DIMENSION, Local
-from kg.keeping_up import LATE_S, watch_similar
+from imem.journal.settings import Settings
+from imem.kg.similarity.embedders import LOCAL_DIMENSION, Local
+from imem.kg.similarity.lag_watch import LATE_S, watch_similar
+from imem.local.doctor import data
+from imem.local.doctor.finding import Level
 from tests.similar.conftest import Directions, House, analysis
 
 
 def said(house: House, settings: Settings) -> list[tuple[Level, str]]:
     """Return what the doctor finds, as the application."""
     with psycopg.connect(house.url, autocommit=True, row_factory=dict_row) as connection:
-        return [(one.level, one.text) for one in doctor_data.similar(connection, settings)]
+        return [(one.level, one.text) for one in data.similar(connection, settings)]
 
 
 async def shown(house: House) -> list[float | None]:

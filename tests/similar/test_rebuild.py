@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kg.embedding import model_of, models
-from kg.similar import Pace, embed_missing, prune, rebuild
+from imem.kg.similarity.index import Pace, embed_missing, prune, rebuild
+from imem.kg.similarity.vectors import model_of, models
 from tests.similar.conftest import NEVER, Directions, House, analysis
 from tests.similar.test_index import agree, crowd, exact
 
@@ -53,7 +53,7 @@ async def test_readers_see_the_old_version_until_the_new_one_is_whole(
     await house.say(*crowd(30))
     await house.update()
     before = await house.lists()
-    monkeypatch.setattr("kg.similar.PAGE", 10)
+    monkeypatch.setattr("imem.kg.similarity.index.PAGE", 10)
     pace = Stopping(pages=2)
     done = await rebuild(house.database, house.embedder, pace=pace)
     assert done.more
@@ -123,7 +123,7 @@ async def test_a_version_for_another_model_is_given_up(house: House, monkeypatch
     await house.say(*crowd(30))
     await house.update()
     before = await house.lists()
-    monkeypatch.setattr("kg.similar.PAGE", 10)
+    monkeypatch.setattr("imem.kg.similarity.index.PAGE", 10)
     first, other = house.embedder, Directions("others", dimension=32)
     await embed_missing(house.database, other, await model_of(house.database, other), pace=Pace(NEVER))
     await rebuild(house.database, other, pace=Stopping(pages=2))

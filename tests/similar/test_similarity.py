@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kg.enums import SizeClass
-from kg.similarity import NEIGHBOURS, WEIGHTS, Features, Neighbour, asks, comparable, ranked, reranked, score
+from imem.kg.kinds.enums import SizeClass
+from imem.kg.similarity.scoring import (
+    NEIGHBOURS,
+    WEIGHTS,
+    Features,
+    Neighbour,
+    asks,
+    comparable,
+    ranked,
+    reranked,
+    score,
+)
 
 NAMES = st.frozensets(st.sampled_from("abcd"), max_size=3)
 FEATURES = st.builds(

@@ -11,9 +11,9 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from imem.kg.similarity.embedders import Endpoint
 from imem.memory import Memory
-from kg.embedders import Endpoint
-from recall.model import Quality
+from imem.recall.model import Quality
 from tests.http_server import Answer, Asked, HttpServer, serving
 from tests.proxy import SlowProxy, slowly
 from tests.punctual import STALL_S, Punctual

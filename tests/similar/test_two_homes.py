@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.kg.similarity.embedders import Local
+from imem.kg.similarity.neighbours import EVERYTHING
+from imem.kg.similarity.scoring import TIES
 from imem.memory import Memory
-from journal.database import Database
-from journal.gateway import Gateway
-from kg.embedders import Local
-from kg.neighbours import EVERYTHING
-from kg.similarity import TIES
 from tests.servers import cloned
 from tests.similar.conftest import IMPORTER, NEVER, House, analysis, day, without_a_graph
 

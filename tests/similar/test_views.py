@@ -14,19 +14,19 @@ import pytest
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from credibility.settle import settle_due
 from imem.cli import app
+from imem.credibility.settling import settle_due
+from imem.journal.actors import Actor
+from imem.journal.errors import BadInput, PermissionDenied, StatementRejected, UnknownSubject
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
+from imem.kg.asof import AsOf
+from imem.kg.engine import Graph
+from imem.kg.views import BUILDS, View, build, rebuild
 from imem.memory import Memory
-from journal.actors import Actor
-from journal.errors import BadInput, PermissionDenied, StatementRejected, UnknownSubject
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.asof import AsOf
-from kg.engine import Graph
-from kg.views import BUILDS, View, build, rebuild
-from recall.arms import Limits, Question, patterns_of_view
-from recall.model import Completeness, Quality
-from recall.views import view
+from imem.recall.model import Completeness, Quality
+from imem.recall.retrievers import Limits, Question, patterns_of_view
+from imem.recall.views import view
 from tests.similar.conftest import NEVER, House, analysis, company, day
 
 

@@ -12,10 +12,10 @@ import pytest
 import redis.asyncio
 from pydantic import SecretStr
 
-from imem.celery_app import SIMILAR_EVERY_S, make_app
+from imem.kg.similarity.embedders import Local
+from imem.kg.tasks import REBUILD_SIMILAR, SIMILAR
 from imem.workers.applier import COMPARING, Asker
-from kg.embedders import Local
-from kg.tasks import REBUILD_SIMILAR, SIMILAR
+from imem.workers.celery_app import SIMILAR_EVERY_S, make_app
 from tests.credibility.test_workers import empty, process
 from tests.similar.conftest import House, analysis, company
 from tests.waiting import until

@@ -27,7 +27,7 @@ import json, sys
 from pathlib import Path
 from imem.local.supervisor import LocalStack
 from imem.local.workers import Worker
-from journal.settings import Settings
+from imem.journal.settings import Settings
 
 told = json.loads(sys.argv[1])
 workers = [Worker(name, tuple(argv)) for name, argv in told["workers"].items()]

@@ -17,16 +17,17 @@ import psycopg
 import pytest
 import redis
 
-from imem.local import state, valkey
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError
+from imem.journal.settings import Settings
+from imem.kg.kinds.subjects import Company
+from imem.local import state
 from imem.local.folders import Folders, read_json
 from imem.local.process import Identity, marked
+from imem.local.servers import valkey
 from imem.local.state import ChildState, with_local_endpoints
 from imem.local.supervisor import LocalStack
 from imem.memory import Memory
-from journal.deadline import Deadline
-from journal.errors import ImemError
-from journal.settings import Settings
-from kg.kinds.subjects import Company
 from tests.conftest import settings_for
 from tests.stack.programs import identity_of, imem, nothing_left, shown, supervised, sure, until
 

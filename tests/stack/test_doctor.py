@@ -17,16 +17,18 @@ import pytest
 import redis
 from psycopg import sql
 
-from imem.local import doctor, doctor_servers, postgres, state
-from imem.local.finding import Level
+from imem.journal.clock import Clock, ManualClock, SystemClock
+from imem.journal.postgres.migrations import migrations_in
+from imem.journal.settings import Settings
+from imem.kg.model import Finding, Outcome, Pattern, PatternStatus
+from imem.local import state
+from imem.local.doctor import checks, servers
+from imem.local.doctor.finding import Level
 from imem.local.folders import Folders
 from imem.local.migrate import migrate
+from imem.local.servers import postgres
 from imem.local.state import ChildState, State
 from imem.local.supervisor import LocalStack
-from journal.clock import Clock, ManualClock, SystemClock
-from journal.migrations import migrations_in
-from journal.settings import Settings
-from kg.model import Finding, Outcome, Pattern, PatternStatus
 from tests.conftest import Stack, settings_for
 from tests.disks import may_mount, small_disk
 from tests.graph.build import Story
@@ -80,7 +82,7 @@ def emptied(env: Mapping[str, str]) -> None:
 
 def troubles(env: Mapping[str, str], clock: Clock | None = None) -> list[Trouble]:
     """Return what is not fine, as (about, text, mend)."""
-    found = [one for one in doctor.examine(env, clock) if one.level is not Level.FINE]
+    found = [one for one in checks.examine(env, clock) if one.level is not Level.FINE]
     assert all(one.mend for one in found), "every finding names its mend"
     return [(one.about, one.text, one.mend) for one in found]
 
@@ -112,7 +114,7 @@ def graph(env: Mapping[str, str]) -> neo4j.Driver:
 
 def test_a_healthy_installation(migrated: dict[str, str]) -> None:
     """Nothing is found, and what was looked at is listed for every server."""
-    findings = doctor.examine(migrated)
+    findings = checks.examine(migrated)
 
     assert [one for one in findings if one.level is not Level.FINE] == []
     looked_at = {"settings", "permissions", "disk", "stack", "postgres", "neo4j", "stubs", "properties", "scores"}
@@ -125,7 +127,7 @@ def test_a_healthy_installation(migrated: dict[str, str]) -> None:
 
 def test_a_schema_newer_than_the_program(migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The mend is the newer program, not a migration."""
-    monkeypatch.setattr(doctor_servers, "migrations_in", lambda folder: migrations_in(folder)[:1])
+    monkeypatch.setattr(servers, "migrations_in", lambda folder: migrations_in(folder)[:1])
 
     text, mend = only(troubles(migrated), "postgres")
 
@@ -146,7 +148,7 @@ def test_a_wrong_version(
     migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch, floor: str, value: Any, text: str
 ) -> None:
     """Each server and pgvector has a floor; here it is raised above the servers at hand."""
-    monkeypatch.setattr(doctor_servers, floor, value)
+    monkeypatch.setattr(servers, floor, value)
 
     found = troubles(migrated)
 
@@ -230,7 +232,7 @@ def test_a_full_disk(migrated: dict[str, str], home: Path, monkeypatch: pytest.M
         with small_disk(home / "disk", 4) as disk:
             found = troubles({**migrated, "IMEM_HOME": str(disk)})
     else:
-        monkeypatch.setattr("imem.local.doctor.free_bytes", lambda _path: 4_000_000)
+        monkeypatch.setattr("imem.local.doctor.checks.free_bytes", lambda _path: 4_000_000)
         found = troubles({**migrated, "IMEM_HOME": str(home)})
 
     text, mend = only(found, "disk")
@@ -267,7 +269,7 @@ def test_an_application_that_is_the_owner(migrated: dict[str, str]) -> None:
 
 def test_events_that_the_graph_does_not_take(migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead one is named with its reason, and a long wait is said; both are weak, for nothing is lost."""
-    monkeypatch.setattr(doctor_servers, "LONGEST_WAIT_S", -1.0)
+    monkeypatch.setattr(servers, "LONGEST_WAIT_S", -1.0)
     with psycopg.connect(migrated["IMEM_POSTGRES_ADMIN_URL"], autocommit=True) as owner:
         appended = """
             INSERT INTO event (event_id, kind, record_key, actor, actor_role, imported, agent_seq, occurred_at,
@@ -302,13 +304,13 @@ def test_a_graph_that_is_not_this_journals(migrated: dict[str, str]) -> None:
 
     assert text == "The graph holds events that the journal does not know, as after an older dump was restored."
     assert "`imem sync status`" in mend
-    (after,) = (one for one in doctor.examine(migrated) if one.about == "graph")
+    (after,) = (one for one in checks.examine(migrated) if one.about == "graph")
     assert "does not know" not in after.text
 
 
 def test_a_writer_that_does_not_end(migrated: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named with its process, and no longer when it has ended; who only reads is not meant."""
-    monkeypatch.setattr(doctor_servers, "LONGEST_OPEN_S", 0.0)
+    monkeypatch.setattr(servers, "LONGEST_OPEN_S", 0.0)
     with psycopg.connect(migrated["IMEM_POSTGRES_URL"], application_name="sleepy") as writer:
         writer.execute("SELECT 1")
         assert "writers" not in {about for about, _, _ in troubles(migrated)}
@@ -364,7 +366,7 @@ def test_nodes_that_are_spoken_of_and_never_come(migrated: dict[str, str]) -> No
     with graph(migrated) as driver:
         story.write(driver)
         found = data_troubles(migrated)
-        fine = [one.text for one in doctor.examine(migrated) if one.about == "stubs" and one.level is Level.FINE]
+        fine = [one.text for one in checks.examine(migrated) if one.about == "stubs" and one.level is Level.FINE]
 
     emptied(migrated)
     spoken = "Spoken of for more than a day and never recorded:"
@@ -449,7 +451,7 @@ def test_the_nightly_recomputation(migrated: dict[str, str]) -> None:
             return data_troubles(migrated)
 
         assert after(30) == []
-        (fine,) = [one.text for one in doctor.examine(migrated) if one.about == "scores"]
+        (fine,) = [one.text for one in checks.examine(migrated) if one.about == "scores"]
         assert fine.endswith("7 scores, no difference")
         ((about, text),) = after(37)
         assert (about, text[:48]) == ("scores", "They were last recomputed from the journal on 20")
@@ -520,6 +522,6 @@ def test_a_store_that_leaves_writing_to_the_system(migrated: dict[str, str], rol
 
 def test_findings_are_json_too(home: Path) -> None:
     """For whoever reads them by program."""
-    found = json.loads(json.dumps([one.to_json() for one in doctor.examine({"IMEM_HOME": str(home)})]))
+    found = json.loads(json.dumps([one.to_json() for one in checks.examine({"IMEM_HOME": str(home)})]))
 
     assert {"about", "level", "text", "mend"} == set(found[0])

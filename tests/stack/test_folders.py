@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from imem import Memory
+from imem.journal.errors import StackError, StackStarting
+from imem.journal.settings import Settings
 from imem.local import state
 from imem.local.folders import Folders, Secrets, open_log, read_json, write_private
-from imem.local.postgres import SHARED_FOR_ROOT, Postgres
 from imem.local.process import MARK, Identity
+from imem.local.servers.postgres import SHARED_FOR_ROOT, Postgres
 from imem.local.state import ChildState, State, with_local_endpoints
 from imem.local.supervisor import lock, unlock
-from journal.errors import StackError, StackStarting
-from journal.settings import Settings
 from tests.stack.programs import PATIENCE_S, environment, me, shown, supervised
 
 URLS = {

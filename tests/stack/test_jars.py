@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from imem.local import jars
-from imem.local.jars import Jar
-from imem.local.server import free_port
-from journal.errors import StackError
+from imem.journal.errors import StackError
+from imem.local.servers import jars
+from imem.local.servers.jars import Jar
+from imem.local.servers.server import free_port
 
 VERSION = "5.26.30"
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from imem.local import doctor, postgres
+from imem.journal.errors import StackError
+from imem.local.doctor import checks
 from imem.local.folders import Folders, Secrets
-from imem.local.postgres import NUMBERS_FOR_ROOT, Postgres, own_user
 from imem.local.process import Command, RunAs
+from imem.local.servers import postgres
+from imem.local.servers.postgres import NUMBERS_FOR_ROOT, Postgres, own_user
 from imem.local.supervisor import LocalStack
-from journal.errors import StackError
 from tests.conftest import settings_for
 from tests.stack.programs import shown
 
@@ -46,7 +47,7 @@ def test_no_program_of_another_account_reaches_the_data(home: Path) -> None:
         nobody = pwd.getpwnam("nobody")
         looking = Command(("/bin/ls", str(data)), Path("/"), run_as=RunAs(nobody.pw_uid, nobody.pw_gid))
         assert _ended(looking, home) != 0
-        assert [one.text for one in doctor._postgres_user(Folders(home))] == []
+        assert [one.text for one in checks._postgres_user(Folders(home))] == []
 
 
 def _ended(command: Command, home: Path) -> int:
@@ -65,7 +66,7 @@ def test_data_of_an_earlier_version_is_given_to_the_own_user(home: Path, monkeyp
     data = data_of(home)
     nobody = pwd.getpwnam("nobody")
     assert owners(data) == {(nobody.pw_uid, nobody.pw_gid)}
-    (told,) = doctor._postgres_user(Folders(home))
+    (told,) = checks._postgres_user(Folders(home))
     assert "belongs to 'nobody'" in told.text
     second = home / "second"
     second.hardlink_to(data / "PG_VERSION")

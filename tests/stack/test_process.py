@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from imem.journal.errors import StackError
 from imem.local.process import MARK, Command, Identity, RunAs, clear, marked, start
-from imem.local.server import free_port
-from journal.errors import StackError
+from imem.local.servers.server import free_port
 from tests.stack.programs import environment, me, sure, until
 
 SLEEP = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")

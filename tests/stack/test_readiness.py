@@ -19,13 +19,14 @@ from typer.testing import CliRunner
 
 from imem.cli import app
 from imem.commands import stack as commands
-from imem.local import doctor, process, state, supervisor
+from imem.journal.errors import StackError
+from imem.local import process, state, supervisor
+from imem.local.doctor import checks
 from imem.local.folders import Folders
+from imem.local.readiness import VARIABLE, Listener, tell_ready
 from imem.local.state import State
 from imem.local.supervisor import LocalStack
 from imem.local.workers import Worker
-from imem.notify import VARIABLE, Listener, tell_ready
-from journal.errors import StackError
 from tests.conftest import settings_for
 from tests.stack.programs import me, until
 
@@ -34,7 +35,7 @@ FLOOD_S = 4.0
 
 def telling(home: Path, script: str) -> Worker:
     """Return a worker that runs *script*, in which ``home`` is the home and ``tell_ready`` is known."""
-    head = "import os, sys, time; from pathlib import Path; from imem.notify import tell_ready\n"
+    head = "import os, sys, time; from pathlib import Path; from imem.local.readiness import tell_ready\n"
     head += f"home = Path({str(home)!r})\n"
     return Worker("late", (sys.executable, "-c", head + script), tells=True)
 
@@ -71,8 +72,8 @@ def test_a_worker_that_never_tells_is_not_waited_for_for_ever(home: Path, monkey
     monkeypatch.setattr(supervisor, "WORKERS_PATIENCE_S", 0.5)
     with LocalStack(settings_for(home), servers=set(), workers=[telling(home, "time.sleep(600)")]) as local:
         assert (local.state.ready, local.state.lacking) == (True, ("late",))
-        found = [one for one in doctor._children(local.state) if one.about == "late"]
-        assert [one.level for one in found] == [doctor.Level.WEAK]
+        found = [one for one in checks._children(local.state) if one.about == "late"]
+        assert [one.level for one in found] == [checks.Level.WEAK]
 
 
 def test_a_worker_that_dies_after_telling_is_started_again(home: Path) -> None:

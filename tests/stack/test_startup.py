@@ -16,17 +16,18 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from imem.cli import app
-from imem.local import doctor, show, startup, state
+from imem.journal.errors import StackError
+from imem.local import startup, state, status_view
+from imem.local.doctor import checks
 from imem.local.folders import Folders, Secrets
-from imem.local.neo4j import Neo4j
 from imem.local.process import Child, Command, Identity, listens, start
-from imem.local.server import free_port
+from imem.local.servers.neo4j import Neo4j
+from imem.local.servers.server import free_port
+from imem.local.servers.valkey import Valkey
 from imem.local.startup import StartProgress
 from imem.local.supervisor import LocalStack
-from imem.local.valkey import Valkey
 from imem.local.workers import Worker
 from imem.metrics import VARIABLE, keep_serving, serve
-from journal.errors import StackError
 from tests.conftest import Stack, settings_for
 from tests.disks import may_mount, small_disk
 from tests.stack.programs import nothing_left, until
@@ -149,7 +150,7 @@ def test_a_worker_that_computes_is_waited_for(home: Path, monkeypatch: pytest.Mo
     """Far beyond the patience, as on a machine with too many processes, and then it is ready."""
     monkeypatch.setattr("imem.local.supervisor.WORKERS_PATIENCE_S", 1.0)
     script = (
-        "import time\nfrom imem.notify import tell_ready\n"
+        "import time\nfrom imem.local.readiness import tell_ready\n"
         "while time.process_time() < 4.0: pass\ntell_ready(); time.sleep(600)"
     )
     worker = Worker("slow", (sys.executable, "-c", script), tells=True)
@@ -201,7 +202,7 @@ def test_the_status_reads_well_at_eighty_columns() -> None:
     now = now.with_child("postgres", note=note).with_child("neo4j", state="elsewhere", note="bolt://graph.example:7687")
     console = Console(width=80, record=True, file=io.StringIO())
 
-    console.print(show.table(now))
+    console.print(status_view.table(now))
 
     text = console.export_text()
     lines = text.splitlines()
@@ -246,19 +247,19 @@ def test_the_doctor_says_who_has_the_port_of_the_metrics(home: Path) -> None:
     port = free_port()
     settings = settings_for(home, prometheus_port=port)
     with _applier_on(settings.home, port) as now:
-        found = list(doctor._metrics(settings, now))
+        found = list(checks._metrics(settings, now))
         assert [(one.level, one.text) for one in found] == [
-            (doctor.Level.FINE, f"shown on http://127.0.0.1:{port}/metrics")
+            (checks.Level.FINE, f"shown on http://127.0.0.1:{port}/metrics")
         ]
-    free = list(doctor._metrics(settings, now))
-    assert [one.level for one in free] == [doctor.Level.WEAK]
+    free = list(checks._metrics(settings, now))
+    assert [one.level for one in free] == [checks.Level.WEAK]
     assert free[0].text.startswith("Nothing listens")
     with socket.create_server(("127.0.0.1", port)):
         nobody = now.with_child("applier", pid=1)
-        (stranger,) = doctor._metrics(settings, nobody)
-    assert (stranger.level, stranger.about) == (doctor.Level.WEAK, "metrics")
+        (stranger,) = checks._metrics(settings, nobody)
+    assert (stranger.level, stranger.about) == (checks.Level.WEAK, "metrics")
     assert stranger.text.startswith(f"Another program listens on port {port}")
-    assert list(doctor._metrics(settings_for(home), now)) == []
+    assert list(checks._metrics(settings_for(home), now)) == []
 
 
 @contextmanager

@@ -16,16 +16,16 @@ import psycopg
 import pytest
 import redis
 
+from imem.journal.errors import StackError
+from imem.journal.settings import Settings
 from imem.local import state
 from imem.local.folders import Folders, Secrets
-from imem.local.postgres import SHARED_FOR_ROOT
 from imem.local.process import marked
 from imem.local.purge import purge
-from imem.local.server import free_port as free
+from imem.local.servers.postgres import SHARED_FOR_ROOT
+from imem.local.servers.server import free_port as free
 from imem.local.supervisor import LocalStack
 from imem.local.workers import Worker
-from journal.errors import StackError
-from journal.settings import Settings
 from tests.conftest import Stack, settings_for
 from tests.stack.programs import identity_of, nothing_left, shown, supervised, sure, until
 
@@ -213,7 +213,7 @@ def test_a_worker_gets_the_settings_and_no_secret(home: Path, monkeypatch: pytes
     """It reads addresses from the state file; nothing in its environment opens anything."""
     monkeypatch.setenv("IMEM_VALKEY_CACHE_URL", "redis://:hunter2@elsewhere/0")
     script = (
-        "import os, time; from journal.settings import Settings;"
+        "import os, time; from imem.journal.settings import Settings;"
         "print(repr(Settings.read().home), dict(os.environ), flush=True); time.sleep(600)"
     )
     settings = settings_for(home, valkey_cache_url="redis://:hunter2@elsewhere/0", apply_batch=77)

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import redis
 
-from imem.local import jars
+from imem.journal.errors import StackError
 from imem.local.folders import file_error, trim_log
-from imem.local.postgres import passable, user
 from imem.local.process import RunAs
+from imem.local.servers import jars
+from imem.local.servers.postgres import passable, user
 from imem.local.supervisor import LocalStack
-from journal.errors import StackError
 from tests.conftest import settings_for
 from tests.disks import fill, may_mount, small_disk
 from tests.stack.programs import PATIENCE_S, TOP, environment, nothing_left

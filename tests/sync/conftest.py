@@ -13,25 +13,25 @@ import psycopg
 import pytest_asyncio
 from psycopg.rows import dict_row
 
-from cache.client import Client
-from cache.state import Identity
-from cache.store import WorkingStore
-from checkpoints.definitions import AgentDefinition, Definitions, Subtask
-from checkpoints.leases import Leases
-from checkpoints.model import Lease
-from journal.actors import Actor
-from journal.clock import SystemClock
-from journal.connection import Row
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.entry import Receipt, Tier
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.entries import entry_of
-from kg.lines import record_of
-from kg.model import Finding
-from sync.notices import Notices
-from sync.routing import Router
+from imem.cache.client import Client
+from imem.cache.working.state import Identity
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.leases import Leases
+from imem.checkpoints.model import Lease
+from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Subtask
+from imem.journal.actors import Actor
+from imem.journal.clock import SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Receipt, Tier
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import record_of
+from imem.kg.model import Finding
+from imem.sync.delivery.notices import Notices
+from imem.sync.delivery.routing import Router
 from tests.servers import cloned
 
 TYPES = ("valuation", "business", "macro", "strategy", "screening", "risk")

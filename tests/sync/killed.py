@@ -15,21 +15,21 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from cache.client import Client
-from cache.scripts import Script
-from cache.store import WorkingStore
-from imem.recording import Recorder
-from journal.actors import Actor
-from journal.clock import SystemClock
-from journal.connection import Connection
-from journal.database import Database
-from journal.gateway import Gateway
-from journal.settings import Role
-from journal.statements import sql
-from sync.agents import members
-from sync.notices import Notices
-from sync.operations import Synchronizer
-from sync.snapshots import Snapshots
+from imem.cache.client import Client
+from imem.cache.scripts import Script
+from imem.cache.working.store import WorkingStore
+from imem.ingest.recorder import Recorder
+from imem.journal.actors import Actor
+from imem.journal.clock import SystemClock
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.journal.statements import sql
+from imem.sync.delivery.notices import Notices
+from imem.sync.members import members
+from imem.sync.snapshots import Snapshots
+from imem.sync.synchronizer import Synchronizer
 from tests.lives import one_a_line
 
 from .conftest import soon

@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from cache.client import Client
-from cache.memory import WorkingMemory
-from cache.store import WorkingStore
-from checkpoints.model import Lease
-from imem.recording import Recorder
-from journal.actors import Actor
-from journal.clock import SystemClock
-from journal.gateway import Gateway
-from journal.settings import Role
-from sync.agents import Member, members
-from sync.notices import Notices
-from sync.operations import Synchronizer
-from sync.snapshots import Snapshots
+from imem.cache.client import Client
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.model import Lease
+from imem.ingest.recorder import Recorder
+from imem.journal.actors import Actor
+from imem.journal.clock import SystemClock
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
+from imem.sync.delivery.notices import Notices
+from imem.sync.members import Member, members
+from imem.sync.snapshots import Snapshots
+from imem.sync.synchronizer import Synchronizer
 
 from .conftest import Desk, soon
 

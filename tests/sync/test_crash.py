@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cache.published import item_of, publication
-from sync.locks import LASTS
-from sync.snapshots import Opening
+from imem.cache.working.published import item_of, publication
+from imem.sync.locks import LASTS
+from imem.sync.snapshots import Opening
 
 from .conftest import Desk, soon
 from .killed import POINTS

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from journal.errors import BadInput
-from sync.gates import GateSync
-from sync.operations import SyncState
+from imem.journal.errors import BadInput
+from imem.sync.gates import GateSync
+from imem.sync.synchronizer import SyncState
 
 from .conftest import Desk, soon
 from .parts import graph_that_follows, held, nowhere, synchronizer

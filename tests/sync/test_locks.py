@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import pytest
 
-from cache.published import item_of
-from imem.recording import Recorder
-from journal.entry import Verdict
-from journal.errors import LeaseHeld, LeaseLost, StaleEpoch
-from sync.locks import Locked, WriteLocks, check
+from imem.cache.working.published import item_of
+from imem.ingest.recorder import Recorder
+from imem.journal.errors import LeaseHeld, LeaseLost, StaleEpoch
+from imem.journal.events.entry import Verdict
+from imem.sync.locks import Locked, WriteLocks, check
 
 from .conftest import Desk, soon
 

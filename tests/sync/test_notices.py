@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from cache.client import Client
-from cache.keys import notices as keys_of
-from journal.actors import Actor
-from journal.entry import Tier
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.entries import entry_of
-from kg.lines import record_of
-from kg.model import Debate
-from sync.notices import ADMITTED_BELOW, Notice, Notices, Offered
-from sync.status import watch_queue
+from imem.cache.client import Client
+from imem.cache.keys import notices as keys_of
+from imem.journal.actors import Actor
+from imem.journal.events.entry import Tier
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import record_of
+from imem.kg.model import Debate
+from imem.sync.delivery.notices import ADMITTED_BELOW, Notice, Notices, Offered
+from imem.sync.status import watch_queue
 from tests.working.conftest import url_of
 
 from .conftest import Desk, soon

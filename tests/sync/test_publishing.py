@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cache.changes import put
-from cache.document import digest
-from cache.memory import WorkingMemory
-from cache.published import decoded, encoded, item_of, publication
-from imem.recording import Recorder
-from journal.actors import Actor
-from journal.entry import Tier
-from journal.errors import BadInput, ConsistencyError, TooLarge
-from journal.gateway import Gateway
-from journal.settings import Role
-from kg.entries import entry_of
-from kg.lines import correction_of, link_of, record_of
-from kg.model import Debate, Finding, Turn
-from sync.operations import SyncState
-from sync.publishing import PushState
+from imem.cache.working.changes import put
+from imem.cache.working.document import digest
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.published import decoded, encoded, item_of, publication
+from imem.ingest.recorder import Recorder
+from imem.journal.actors import Actor
+from imem.journal.errors import BadInput, ConsistencyError, TooLarge
+from imem.journal.events.entry import Tier
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import correction_of, link_of, record_of
+from imem.kg.model import Debate, Finding, Turn
+from imem.sync.delivery.publishing import PushState
+from imem.sync.synchronizer import SyncState
 
 from .conftest import Desk, soon
 from .parts import FACILITATOR, held, member, synchronizer

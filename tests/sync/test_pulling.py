@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-import sync.operations
-from cache.document import digest
-from cache.keys import working as keys_of
-from cache.memory import WorkingMemory
-from cache.state import Mode
-from cache.store import MOST_KNOWN
-from journal.deadline import Deadline
-from journal.entry import Tier
-from journal.errors import BadInput, BudgetExceeded, NotOpen, ValkeyUnavailable
-from sync.operations import SyncState
-from sync.pulling import PAGE, Filter
-from sync.routing import Router
+import imem.sync.synchronizer
+from imem.cache.keys import working as keys_of
+from imem.cache.working.document import digest
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.state import Mode
+from imem.cache.working.store import MOST_KNOWN
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, BudgetExceeded, NotOpen, ValkeyUnavailable
+from imem.journal.events.entry import Tier
+from imem.sync.delivery.pulling import PAGE, Filter
+from imem.sync.delivery.routing import Router
+from imem.sync.synchronizer import SyncState
 from tests.working.conftest import bare_client, url_of
 
 from .conftest import Desk, soon
@@ -243,7 +243,7 @@ async def test_much_that_is_to_be_routed_hides_nothing_that_is_visible(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Routing has all of the time that waiting for the graph has, and takes none of it."""
-    monkeypatch.setattr(sync.operations, "_SPARE_MS", 1_000.0)
+    monkeypatch.setattr(imem.sync.synchronizer, "_SPARE_MS", 1_000.0)
     memory = await held(desk, await desk.begin())
     await memory.publish(desk.finding(id="f-a"))
     ours = synchronizer(desk)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.entry import Tier
-from sync.relevance import NOTIFY_AT, WEIGHTS, Candidate, Message, Score, Why, is_news, score
+from imem.journal.events.entry import Tier
+from imem.sync.delivery.relevance import NOTIFY_AT, WEIGHTS, Candidate, Message, Score, Why, is_news, score
 
 
 def message(**named: Any) -> Message:

@@ -12,21 +12,21 @@ import orjson
 import psycopg
 import pytest
 
-from cache.client import Client
-from cache.keys import memory_snapshot
-from cache.store import WorkingStore
-from imem.recording import Recorder
-from journal.actors import Actor
-from journal.clock import SystemClock
-from journal.database import Database
-from journal.entry import Tier
-from journal.errors import BadInput, ConsistencyError, LeaseHeld, LeaseLost, PostgresUnavailable, TransitionRefused
-from journal.settings import Role
-from kg.entries import entry_of
-from kg.lines import correction_of, link_of
-from sync.locks import WriteLocks
-from sync.operations import Synchronizer
-from sync.snapshots import MOST_DEFERRALS, Opening, Snapshots
+from imem.cache.client import Client
+from imem.cache.keys import memory_snapshot
+from imem.cache.working.store import WorkingStore
+from imem.ingest.recorder import Recorder
+from imem.journal.actors import Actor
+from imem.journal.clock import SystemClock
+from imem.journal.errors import BadInput, ConsistencyError, LeaseHeld, LeaseLost, PostgresUnavailable, TransitionRefused
+from imem.journal.events.entry import Tier
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import correction_of, link_of
+from imem.sync.locks import WriteLocks
+from imem.sync.snapshots import MOST_DEFERRALS, Opening, Snapshots
+from imem.sync.synchronizer import Synchronizer
 from tests.working.conftest import bare_client, url_of
 
 from .conftest import Desk, soon

@@ -15,11 +15,11 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from cache.memory import WorkingMemory
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, NotOpen, OutcomeUnknown, StoreUnavailable
-from sync.publishing import PushState
+from imem.cache.working.memory import WorkingMemory
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, NotOpen, OutcomeUnknown, StoreUnavailable
+from imem.journal.postgres.database import Database
+from imem.sync.delivery.publishing import PushState
 from tests.conftest import temporary_home
 from tests.proxy import SlowProxy, slowly, through
 from tests.punctual import STALL_S, Punctual

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 import pytest_asyncio
 
-from journal.errors import LeaseHeld
-from kg.applier import Applier
-from kg.warm import AWAITED, warm_writing
-from sync.operations import Synchronized, SyncState
-from sync.snapshots import Opening
+from imem.journal.errors import LeaseHeld
+from imem.kg.projection.applier import Applier
+from imem.kg.projection.plan_warming import AWAITED, warm_writing
+from imem.sync.snapshots import Opening
+from imem.sync.synchronizer import Synchronized, SyncState
 from tests.graph_proofs.conftest import empty, world
 from tests.graph_proofs.world import Silent, World
 from tests.lanes.test_order import at_work

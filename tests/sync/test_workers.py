@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-import sync.tasks
-from cache.client import Client
-from imem.celery_app import make_app
+import imem.sync.tasks
+from imem.cache.client import Client
+from imem.journal.actors import Actor
+from imem.journal.events.entry import Tier
+from imem.journal.settings import Role
+from imem.sync.delivery.notices import Notices
+from imem.sync.delivery.publishing import PushState
+from imem.sync.delivery.routing import Router
+from imem.sync.gates import GateSync
+from imem.sync.synchronizer import Synchronizer
+from imem.sync.tasks import FLUSH, SYNC_GATES, attend_once, flush_once
 from imem.workers.celery import regular_rounds
-from journal.actors import Actor
-from journal.entry import Tier
-from journal.settings import Role
-from sync.gates import GateSync
-from sync.notices import Notices
-from sync.operations import Synchronizer
-from sync.publishing import PushState
-from sync.routing import Router
-from sync.tasks import FLUSH, SYNC_GATES, attend_once, flush_once
+from imem.workers.celery_app import make_app
 
 from .conftest import Desk, soon
 from .parts import graph_that_follows, held, member, synchronizer
@@ -144,14 +144,14 @@ async def test_a_round_looks_after_gates(desk: Desk) -> None:
     await desk.begin()
     opens(desk, timedelta(minutes=10))
     try:
-        sync.tasks.lent.install(Runtime(desk, GateSync(desk.database, synchronizer(desk))))
+        imem.sync.tasks.lent.install(Runtime(desk, GateSync(desk.database, synchronizer(desk))))
         async with graph_that_follows(desk):
             assert await asyncio.to_thread(attend_once) == {"gates": 1}
             assert await asyncio.to_thread(attend_once) == {"gates": 0}
-        sync.tasks.lent.install(Runtime(desk, None))
+        imem.sync.tasks.lent.install(Runtime(desk, None))
         assert attend_once() == flush_once() == {}
     finally:
-        sync.tasks.lent.install(None)
+        imem.sync.tasks.lent.install(None)
 
 
 async def test_what_is_published_is_pushed_in_the_background(desk: Desk) -> None:
@@ -160,11 +160,11 @@ async def test_what_is_published_is_pushed_in_the_background(desk: Desk) -> None
     await memory.publish(desk.finding("ann", id="f-1"))
     await memory.publish(desk.finding("somebody-else", id="f-2"))
     try:
-        sync.tasks.lent.install(Runtime(desk, None, synchronizer(desk)))
+        imem.sync.tasks.lent.install(Runtime(desk, None, synchronizer(desk)))
         for _ in range(3):
             assert await asyncio.to_thread(flush_once) == {"items": 1}
     finally:
-        sync.tasks.lent.install(None)
+        imem.sync.tasks.lent.install(None)
 
     assert [row["record_key"] for row in await desk.rows("SELECT record_key FROM event")] == ["f-1"]
     # One for the batch, one for the item itself.

@@ -13,15 +13,15 @@ from typing import Any
 import pytest_asyncio
 import redis.asyncio
 
-from cache.client import Client
-from cache.epochs import Changes
-from cache.invalidation import Teller
-from cache.keys import ALIVE
-from cache.local import Local
-from cache.shared import Shared
-from cache.tiered import ANY_TIME, Loaded, Query, Tiered, key_of
-from journal.clock import ManualClock
-from journal.deadline import Deadline
+from imem.cache.client import Client
+from imem.cache.keys import ALIVE
+from imem.cache.tiers.invalidation import Teller
+from imem.cache.tiers.local import Local
+from imem.cache.tiers.shared import Shared
+from imem.cache.tiers.tag_versions import Changes
+from imem.cache.tiers.tiered import ANY_TIME, Loaded, Query, Tiered, key_of
+from imem.journal.clock import ManualClock
+from imem.journal.deadline import Deadline
 from tests.telling import giving_word
 from tests.waiting import until as waiting_until
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.entry import Bookmark, Entry
-from cache.local import Local
-from journal.clock import ManualClock
+from imem.cache.tiers.cached_result import Bookmark, Entry
+from imem.cache.tiers.local import Local
+from imem.journal.clock import ManualClock
 from tests.tiers.conftest import MOMENT
 
 MOST = 5

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.entry import State
-from cache.tiered import ANY_TIME, FRESH_S, JITTER, STALE_S, Found, Loaded, Tiered, key_of
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, GraphUnavailable
-from journal.settings import Role
+from imem.cache.tiers.cached_result import State
+from imem.cache.tiers.tiered import ANY_TIME, FRESH_S, JITTER, STALE_S, Found, Loaded, Tiered, key_of
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, GraphUnavailable
+from imem.journal.settings import Role
 from tests.tiers.conftest import MOMENT, Servers, Source, soon, text_query, until
 
 _SECOND = timedelta(seconds=1)

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cache.client import Client
-from cache.epochs import Changes
-from cache.invalidation import LIFE_S, Listener, Teller
-from cache.keys import CHANGES, TOLD
-from cache.local import Local
-from cache.metrics import TROUBLE
-from cache.shared import FAILURES, Shared
-from cache.tiered import Tiered
-from journal.clock import ManualClock
-from journal.errors import GraphUnavailable
+from imem.cache.client import Client
+from imem.cache.keys import CHANGES, TOLD
+from imem.cache.metrics import TROUBLE
+from imem.cache.tiers.invalidation import LIFE_S, Listener, Teller
+from imem.cache.tiers.local import Local
+from imem.cache.tiers.shared import FAILURES, Shared
+from imem.cache.tiers.tag_versions import Changes
+from imem.cache.tiers.tiered import Tiered
+from imem.journal.clock import ManualClock
+from imem.journal.errors import GraphUnavailable
 from tests.conftest import temporary_home
 from tests.telling import giving_word
 from tests.tiers.conftest import MOMENT, Servers, Source, soon, text_query, until

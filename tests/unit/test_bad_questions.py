@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from imem import Memory
 from imem.cli import app
-from journal.errors import BadInput
-from journal.settings import Settings
-from kg.model import Company
+from imem.journal.errors import BadInput
+from imem.journal.settings import Settings
+from imem.kg.model import Company
 
 NOWHERE = {
     "IMEM_POSTGRES_URL": "postgresql://u:p@127.0.0.1:1/d",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kg.lanes import FIRST_BATCH, QUICK_S, SLOW_S, STEADY_BATCH, next_size
+from imem.kg.projection.lanes import FIRST_BATCH, QUICK_S, SLOW_S, STEADY_BATCH, next_size
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from journal.actors import AUTHORIZATION, Action, Actor, Resource, ResourceType, Scope, allowed, denial
-from journal.settings import Role
+from imem.journal.actors import AUTHORIZATION, Action, Actor, Resource, ResourceType, Scope, allowed, denial
+from imem.journal.settings import Role
 
 CASES = [
     (role, resource, action, owner, may_import)

@@ -8,8 +8,8 @@ from uuid import uuid4
 import orjson
 import pytest
 
-from kg.project import Event, Projection, work_of
-from kg.warm import AWAITED
+from imem.kg.projection.plan_warming import AWAITED
+from imem.kg.projection.rows import Event, Projection, work_of
 from tests.graph_proofs.histories import CORES, GROUPS
 from tests.graph_proofs.world import Line, entries_of
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal import errors
-from journal.cancelling import heed_cancellation
-from journal.clock import ManualClock, SystemClock, known_at_of_date, known_at_of_naive
-from journal.deadline import Deadline
-from journal.errors import BudgetExceeded, ImemError, SettingsError
-from journal.settings import Role, Settings
-from journal.statements import Statement, load, parse, root_of, sql
+from imem.journal import errors
+from imem.journal.clock import ManualClock, SystemClock, known_at_of_date, known_at_of_naive
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, ImemError, SettingsError
+from imem.journal.postgres.cancellation import heed_cancellation
+from imem.journal.settings import Role, Settings
+from imem.journal.statements import Statement, load, parse, root_of, sql
 
 
 class TestDeadline:

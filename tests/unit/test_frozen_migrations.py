@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from journal.statements import root_of
+from imem.journal.statements import root_of
 
 FROZEN: Final = {
     "001_journal.sql": "e9be0f1ab4565677a7b4ec8560406bfb776012d7ac8e879d50291da19031ab5b",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kg.lanes import BESIDE_URGENT, Lane, Lanes
-from kg.project import Event
+from imem.kg.projection.lanes import BESIDE_URGENT, Lane, Lanes
+from imem.kg.projection.rows import Event
 
 
 def event(position: int, actor: str) -> Event:

@@ -12,7 +12,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from imem.cli import app
-from journal.errors import ImemError
+from imem.journal.errors import ImemError
 
 NOT_UTF8 = os.fsdecode(b"caf\xe9")
 HOSTILE = (

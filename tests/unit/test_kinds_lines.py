@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal.canonical import canonical_json
-from journal.errors import BadInput
-from kg.catalog import KINDS, from_graph, implied_links, to_graph
-from kg.lines import (
+from imem.journal.errors import BadInput
+from imem.journal.events.canonical import canonical_json
+from imem.kg.kinds.catalog import KINDS, from_graph, implied_links, to_graph
+from imem.kg.kinds.metrics import metric_of
+from imem.kg.load_format.lines import (
     CorrectLine,
     LinkLine,
     RecordLine,
@@ -22,19 +23,7 @@ from kg.lines import (
     parse_line,
     record_of,
 )
-from kg.metrics import metric_of
-from kg.model import (
-    Agent,
-    AgentCredibility,
-    AgentKind,
-    Analysis,
-    Company,
-    Debate,
-    Decision,
-    Finding,
-    Market,
-    Turn,
-)
+from imem.kg.model import Agent, AgentCredibility, AgentKind, Analysis, Company, Debate, Decision, Finding, Market, Turn
 from tests import strategies as given_
 
 KNOWN = "2026-06-01T10:27:49Z"

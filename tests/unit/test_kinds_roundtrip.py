@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from neo4j.time import DateTime
 
-from journal.canonical import canonical_json, content_hash
-from kg.catalog import KINDS, from_graph, link_props, to_graph, to_model
-from kg.lines import LinkLine, RecordLine, groups_of, link_of, parse_line, record_of
-from kg.links import LINK_KINDS, LinkKind
-from kg.model import Company
+from imem.journal.events.canonical import canonical_json, content_hash
+from imem.kg.kinds.catalog import KINDS, from_graph, link_props, to_graph, to_model
+from imem.kg.kinds.links import LINK_KINDS, LinkKind
+from imem.kg.load_format.lines import LinkLine, RecordLine, groups_of, link_of, parse_line, record_of
+from imem.kg.model import Company
 from tests import strategies as given_
 
 GROUPS = [(label, name) for label, info in KINDS.items() for name in info.groups]

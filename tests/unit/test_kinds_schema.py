@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from journal.errors import BadInput
-from kg.catalog import KINDS, LINK_TYPES
-from kg.json_schema import line_schema
-from kg.lines import parse_line
-from kg.links import LinkKind
+from imem.journal.errors import BadInput
+from imem.kg.kinds.catalog import KINDS, LINK_TYPES
+from imem.kg.kinds.links import LinkKind
+from imem.kg.load_format.json_schema import line_schema
+from imem.kg.load_format.lines import parse_line
 from tests import strategies as given_
 
 KNOWN = "2026-06-01T10:27:49Z"

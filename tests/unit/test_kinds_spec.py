@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 import yaml
 
-from journal.errors import BadInput
-from kg import fields, model
-from kg.catalog import KINDS, LABELS, SUBJECT, PropertySet, link_props
-from kg.enums import ENUMS
-from kg.kinds.base import Kind
-from kg.lines import parse_line
-from kg.links import LINK_KINDS
-from kg.metrics import metrics
+from imem.journal.errors import BadInput
+from imem.kg import model
+from imem.kg.kinds import fields
+from imem.kg.kinds.base import Kind
+from imem.kg.kinds.catalog import KINDS, LABELS, SUBJECT, PropertySet, link_props
+from imem.kg.kinds.enums import ENUMS
+from imem.kg.kinds.links import LINK_KINDS
+from imem.kg.kinds.metrics import metrics
+from imem.kg.load_format.lines import parse_line
 
 SPEC: dict[str, Any] = yaml.safe_load((Path(__file__).parent.parent / "data" / "graph.yaml").read_text("utf-8"))
 

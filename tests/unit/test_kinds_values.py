@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from journal.canonical import canonical_json, content_hash
-from journal.errors import BadInput, SettingsError
-from kg.catalog import subject_id_of, subject_ref
-from kg.fields import JsonObject, moment_text, parse_json_object, parse_moment
-from kg.metrics import Metric, SettlingKind, metric_of, metrics, prefer, read_metrics, register
-from kg.model import Analysis, Company, Finding, Outcome, Recommendation
+from imem.journal.errors import BadInput, SettingsError
+from imem.journal.events.canonical import canonical_json, content_hash
+from imem.kg.kinds.catalog import subject_id_of, subject_ref
+from imem.kg.kinds.fields import JsonObject, moment_text, parse_json_object, parse_moment
+from imem.kg.kinds.metrics import Metric, SettlingKind, metric_of, metrics, prefer, read_metrics, register
+from imem.kg.model import Analysis, Company, Finding, Outcome, Recommendation
 
 
 def test_equal_contents_have_equal_bytes() -> None:
@@ -177,7 +177,7 @@ def test_a_wrong_file_of_metrics_is_refused_by_name(tmp_path: Path, text: str, s
 
 
 def _restore(before: list[Metric]) -> None:
-    from kg import metrics as module
+    from imem.kg.kinds import metrics as module
 
     module._METRICS[:] = before
     metric_of.cache_clear()

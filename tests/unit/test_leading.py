@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import kg.leading
-from journal.errors import GraphUnavailable, LeaseLost, StatementRejected
-from kg.leading import lead, together
-from kg.lease import Lease
+import imem.jobs.leadership
+from imem.jobs.leadership import lead, together
+from imem.jobs.lease import Lease
+from imem.journal.errors import GraphUnavailable, LeaseLost, StatementRejected
 
 
 class Held(Lease):
@@ -83,7 +83,7 @@ async def test_a_store_that_is_away_is_asked_less_and_less_often(lease: Held, pa
 async def test_one_that_went_away_during_work_is_asked_at_once(
     lease: Held, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kg.leading, "AT_WORK_S", -1.0)
+    monkeypatch.setattr(imem.jobs.leadership, "AT_WORK_S", -1.0)
     with pytest.raises(Enough):
         await lead(lease, failing(3))
 

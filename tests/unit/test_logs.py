@@ -43,8 +43,8 @@ def test_what_is_logged_where_nobody_configured_it(who: str, level: str, heard: 
 SLOW = """
 import asyncio, sys, time
 from imem.logs import by_default, configure
-from journal.deadline import Deadline
-from journal.slow import SlowLog
+from imem.journal.deadline import Deadline
+from imem.journal.telemetry.slow_queries import SlowLog
 
 async def explain():
     print("asked for the plan")

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from imem import reading
-from imem.reading import (
+from imem.ingest import line_reader
+from imem.ingest.line_reader import (
     BLANK_BYTES,
     ENDLESS_BYTES,
     Refused,
@@ -27,8 +27,8 @@ from imem.reading import (
     sources_of,
     twice_readable,
 )
-from journal.errors import BadInput
-from kg.lines import LINE_BYTES
+from imem.journal.errors import BadInput
+from imem.kg.load_format.lines import LINE_BYTES
 
 KNOWN = "2026-06-01T10:00:00Z"
 CORE = {
@@ -369,7 +369,7 @@ def test_what_has_no_end_is_not_copied_without_one(
     copies.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(copies))
     if "gives more" in said:
-        monkeypatch.setattr(reading, "COPY_BYTES", 3_000_000)
+        monkeypatch.setattr(line_reader, "COPY_BYTES", 3_000_000)
     with (
         piped(tmp_path / "pipe", GOOD + b"\n", chunk) as source,
         pytest.raises(UnreadableFile, match=said),

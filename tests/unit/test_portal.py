@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from imem.portal import Portal
+from imem.blocking.portal import Portal
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from imem.asking import parameters
-from kg.queries import SEARCHES, named_queries
+from imem.kg.queries import SEARCHES, named_queries
+from imem.services.arguments import parameters
 
 
 def test_every_query_with_an_expression_makes_it_of_text() -> None:

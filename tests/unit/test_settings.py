@@ -9,13 +9,13 @@ import sys
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from imem.local.doctor import settings_table
+from imem.journal.deadline import Deadline
+from imem.journal.endpoints import urls
+from imem.journal.errors import PostgresUnavailable, SettingsError
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Settings
+from imem.local.doctor.checks import settings_table
 from imem.local.workers import environment
-from journal import addresses
-from journal.database import Database
-from journal.deadline import Deadline
-from journal.errors import PostgresUnavailable, SettingsError
-from journal.settings import Settings
 
 POSTGRES = [
     "postgresql//u:s3cretpw@h/db",
@@ -86,7 +86,7 @@ def test_what_clients_understand_is_taken_as_it_is(name: str, value: str, shown:
     found = getattr(Settings.read({"IMEM_" + name.upper(): value}), name)
 
     assert (found.get_secret_value() if isinstance(found, SecretStr) else found) == value
-    assert addresses.without_secrets(value) == shown
+    assert urls.without_secrets(value) == shown
 
 
 def test_valkeys_own_scheme_is_its_clients() -> None:

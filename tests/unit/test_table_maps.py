@@ -20,14 +20,14 @@ import pytest
 from pyarrow import parquet
 from pydantic import BaseModel
 
-from imem.dry_check import DryCheck
-from imem.mapping import LinkRule, MapFile, Reading, RecordRule, Template, When, read_map
-from imem.reading import Refused, Source, UnreadableFile, opened, sources_of
-from imem.tables import ParquetRows
-from journal.clock import ManualClock
-from journal.errors import BadInput
-from kg.entries import object_of
-from kg.lines import LINE_BYTES
+from imem.ingest.dry_run import DryCheck
+from imem.ingest.line_reader import Refused, Source, UnreadableFile, opened, sources_of
+from imem.ingest.table_map import LinkRule, MapFile, Reading, RecordRule, Template, When, read_map
+from imem.ingest.table_reader import ParquetRows
+from imem.journal.clock import ManualClock
+from imem.journal.errors import BadInput
+from imem.kg.load_format.entries import object_of
+from imem.kg.load_format.lines import LINE_BYTES
 
 TOP = Path(__file__).resolve().parents[2]
 HOWTO = TOP / "docs" / "how-to" / "load-your-own-data.md"

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from journal.entry import Tier
-from journal.errors import BadInput
-from journal.tiers import TIERS, Message, broadcasts, tier_named, tier_of_event, tier_of_message
-from kg.entries import entry_of
-from kg.lines import parse_line
+from imem.journal.errors import BadInput
+from imem.journal.events.entry import Tier
+from imem.journal.events.tiers import TIERS, Message, broadcasts, tier_named, tier_of_event, tier_of_message
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
 
 MAP = {
     "regime_change": 0, "fed_announcement": 0, "global_stop": 0, "panic_button": 0,

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from cache.handles import HashHandle
-from cache.memory import WorkingMemory
-from checkpoints.session import Session
-from checkpoints.versions import Migrations
-from imem.conversing import Conversation
+from imem.blocking.memory import SyncMemory
+from imem.blocking.working import SyncConversation, SyncHash, SyncSession, SyncWorkingMemory
+from imem.cache.working.handles import HashHandle
+from imem.cache.working.memory import WorkingMemory
+from imem.checkpoints.session import Session
+from imem.checkpoints.versions import Migrations
+from imem.journal.errors import SettingsError
+from imem.journal.settings import Settings
 from imem.langgraph import ImemSaver
-from imem.pausing import Orders
-from imem.sync_memory import SyncMemory
-from imem.sync_working import SyncConversation, SyncHash, SyncSession, SyncWorkingMemory
-from imem.syncing import Syncing
-from imem.working import GuardedMemory
-from journal.errors import SettingsError
-from journal.settings import Settings
+from imem.services.conversations import Conversation
+from imem.services.pauses import Orders
+from imem.services.synchronization import Syncing
+from imem.services.working import GuardedMemory
 from tests.surface import CONSTRUCTED, FUNCTIONS, methods_of, ours, public_classes, public_methods
 
 UNKNOWN = "knwon_at"

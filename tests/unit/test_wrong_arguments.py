@@ -17,25 +17,25 @@ import pytest
 import pytest_asyncio
 from pydantic import BaseModel
 
-from cache.handles import HashHandle, ListHandle, MembersHandle, SortedHandle
-from cache.memory import WorkingMemory
-from checkpoints.messages import Message
-from checkpoints.session import Session
-from checkpoints.versions import Migrations
-from imem.conversing import Conversation
+from imem.cache.working.handles import HashHandle, ListHandle, MembersHandle, SortedHandle
+from imem.cache.working.memory import WorkingMemory
+from imem.checkpoints.conversations.messages import Message
+from imem.checkpoints.session import Session
+from imem.checkpoints.versions import Migrations
+from imem.journal.arguments import CHECKED_INSIDE, Checks
+from imem.journal.clock import ManualClock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput
+from imem.journal.settings import Settings
+from imem.kg.model import Company, Finding, Turn
 from imem.langgraph import ImemSaver
 from imem.memory import Memory
-from imem.pausing import Orders
-from imem.syncing import Syncing
-from imem.working import GuardedMemory, Work
-from journal.arguments import CHECKED_INSIDE, Checks
-from journal.clock import ManualClock
-from journal.deadline import Deadline
-from journal.errors import BadInput
-from journal.settings import Settings
-from kg.model import Company, Finding, Turn
-from recall.arms import Limits
-from recall.markdown import LEAST_TOKENS
+from imem.recall.rendering.markdown import LEAST_TOKENS
+from imem.recall.retrievers import Limits
+from imem.services.conversations import Conversation
+from imem.services.pauses import Orders
+from imem.services.synchronization import Syncing
+from imem.services.working import GuardedMemory, Work
 from tests.recall.pages import briefing
 from tests.surface import FUNCTIONS, hints_of, methods_of, public_classes
 
@@ -169,7 +169,7 @@ async def refuses_wrong_values(function: Callable[..., Any], parameter: str, *ow
 
 def test_every_class_of_methods_is_among_them() -> None:
     """What programs are lent checks, and so do values; the twins without ``await`` hand on to them."""
-    twins = {kind for kind in public_classes() if kind.__module__.startswith("imem.sync_")}
+    twins = {kind for kind in public_classes() if kind.__module__.startswith("imem.blocking.")}
 
     methodical = {kind for kind in public_classes() if methods_of(kind)}
 

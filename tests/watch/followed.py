@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 import structlog
 from opentelemetry import trace
 
+from imem.journal.settings import Settings
+from imem.journal.telemetry.correlation import correlated
+from imem.kg.model import Analysis
+from imem.kg.projection.applier import Applier
 from imem.logs import configure
 from imem.memory import Memory
-from imem.stores import Stores
+from imem.services.stores import Stores
 from imem.tracing import send_traces
-from journal.correlation import correlated
-from journal.settings import Settings
-from kg.applier import Applier
-from kg.model import Analysis
 
 
 class Silent:

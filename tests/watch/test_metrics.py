@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from imem.local.server import free_port
+from imem.local.servers.server import free_port
 from imem.metrics import VARIABLE, begin_anew, folder_of, serve, text_of
 
 TOP = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ import os, sys
 from pathlib import Path
 from imem.metrics import count_in_files
 count_in_files(Path(sys.argv[1]))
-from checkpoints.metrics import METRICS
+from imem.checkpoints.metrics import METRICS
 METRICS.save_errors.labels(store="durable").inc()
 if os.fork() == 0:
     METRICS.save_errors.labels(store="durable").inc(2)

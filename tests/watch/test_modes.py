@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from imem.health import look
-from imem.stores import Stores
-from journal.database import Database
-from journal.modes import Health, Mode
-from journal.settings import Settings
+from imem.journal.modes import Health, Mode
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Settings
+from imem.services.health import look
+from imem.services.stores import Stores
 from tests.conftest import Stack
 from tests.graph_proofs.world import Journal, analysis
 from tests.servers import cloned

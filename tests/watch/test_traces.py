@@ -12,10 +12,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pydantic import SecretStr
 
+from imem.journal.errors import BadInput, SettingsError
+from imem.journal.settings import Settings
+from imem.journal.telemetry.correlation import correlated, correlation
 from imem.tracing import send_traces
-from journal.correlation import correlated, correlation
-from journal.errors import BadInput, SettingsError
-from journal.settings import Settings
 from tests.graph_proofs.world import Journal, World
 from tests.http_server import HttpServer, serving
 

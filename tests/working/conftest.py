@@ -15,14 +15,14 @@ import pytest_asyncio
 import redis
 from hypothesis import HealthCheck, settings
 
-from cache.client import Client
-from cache.keys import working
-from cache.memory import WorkingMemory
-from cache.snapshots import SnapshotMeta, SnapshotStore
-from cache.state import Identity, ms_of
-from cache.store import WorkingStore
-from journal.clock import ManualClock
-from journal.deadline import Deadline
+from imem.cache.client import Client
+from imem.cache.keys import working
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
+from imem.cache.working.state import Identity, ms_of
+from imem.cache.working.store import WorkingStore
+from imem.journal.clock import ManualClock
+from imem.journal.deadline import Deadline
 
 from .servers import OwnServer, own_server
 
@@ -116,7 +116,7 @@ def bare_client(url: str) -> Any:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let calls without a deadline take their time: the machine that runs tests may be busy."""
-    monkeypatch.setattr("cache.memory.BUDGET_MS", 60_000)
+    monkeypatch.setattr("imem.cache.working.memory.BUDGET_MS", 60_000)
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ import os
 import signal
 from typing import Any
 
-from cache.client import Client
-from cache.document import contents_of, digest
-from cache.state import Identity
-from cache.store import WorkingStore
-from journal.clock import SystemClock
-from journal.deadline import Deadline
+from imem.cache.client import Client
+from imem.cache.working.document import contents_of, digest
+from imem.cache.working.state import Identity
+from imem.cache.working.store import WorkingStore
+from imem.journal.clock import SystemClock
+from imem.journal.deadline import Deadline
 from tests.lives import one_a_line
 
 

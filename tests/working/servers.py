@@ -13,9 +13,9 @@ from typing import Any
 
 import redis
 
-from imem.local import valkey
 from imem.local.process import Command
-from imem.local.server import free_port
+from imem.local.servers import valkey
+from imem.local.servers.server import free_port
 
 PATIENCE_S = 60.0
 

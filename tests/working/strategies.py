@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cache.document import Entry, Type
-from cache.values import SortedSet
+from imem.cache.working.document import Entry, Type
+from imem.cache.working.values import SortedSet
 from tests.strategies import HOSTILE
 
 HOSTILE_KEYS = ("*", "?", "[a-z]*", "a:b", ":", "working:x", "meta", "keys", " ", "\n", "{tag}", "\\", "🦉", "株" * 200)

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cache.document import Entry, Type, digest, document_of
-from cache.memory import WorkingMemory
-from cache.state import Identity, State
-from journal.errors import NotOpen, OutcomeUnknown, ValkeyUnavailable
+from imem.cache.working.document import Entry, Type, digest, document_of
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.state import Identity, State
+from imem.journal.errors import NotOpen, OutcomeUnknown, ValkeyUnavailable
 
 from .conftest import NEVER, World, somebody, url_of
 from .servers import OwnServer

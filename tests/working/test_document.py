@@ -18,8 +18,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.document import CAP_BYTES, Entry, Type, contents_of, digest, document_of, same, score_text, size_of
-from journal.errors import ConsistencyError
+from imem.cache.working.document import (
+    CAP_BYTES,
+    Entry,
+    Type,
+    contents_of,
+    digest,
+    document_of,
+    same,
+    score_text,
+    size_of,
+)
+from imem.journal.errors import ConsistencyError
 
 from .conftest import EXAMPLES
 from .strategies import CONTENTS, ENTRIES, KEYS, SCORES, normal

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from cache import changes
-from cache.document import digest, document_of
-from cache.keys import snapshot, working
-from cache.memory import WorkingMemory
-from cache.snapshots import SnapshotStore
-from cache.state import Mode, ms_of
-from journal.errors import BadInput, NotOpen, StaleEpoch
+from imem.cache.keys import snapshot, working
+from imem.cache.working import changes
+from imem.cache.working.document import digest, document_of
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.state import Mode, ms_of
+from imem.journal.errors import BadInput, NotOpen, StaleEpoch
 
 from .conftest import DAY, NEVER, World, snapshot_meta, somebody
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache import keys
-from cache.state import Identity
-from journal.errors import BadInput
+from imem.cache import keys
+from imem.cache.working.state import Identity
+from imem.journal.errors import BadInput
 
 BAD_IDS = (
     "", "a" * 65, "a:b", "a*", "?", "[ab]", "a b", "a\n", "\na", "a\0", "ä", "a/b", "a.b", "{a}", "a\\", None, 7, b"a",

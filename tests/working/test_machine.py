@@ -21,17 +21,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache import changes
-from cache.changes import Change
-from cache.client import Client
-from cache.document import Type, contents_of, digest, document_of, size_of
-from cache.keys import working
-from cache.memory import WorkingMemory
-from cache.state import Mode, ms_of
-from cache.store import WorkingStore
-from cache.values import SortedSet, entry_from, entry_of, value_of
-from journal.clock import ManualClock
-from journal.errors import BadInput
+from imem.cache.client import Client
+from imem.cache.keys import working
+from imem.cache.working import changes
+from imem.cache.working.changes import Change
+from imem.cache.working.document import Type, contents_of, digest, document_of, size_of
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.state import Mode, ms_of
+from imem.cache.working.store import WorkingStore
+from imem.cache.working.values import SortedSet, entry_from, entry_of, value_of
+from imem.journal.clock import ManualClock
+from imem.journal.errors import BadInput
 
 from .conftest import DAY, EXAMPLES, NEVER, World, bare_client, url_of
 from .strategies import LEAVES, SCORES, VALUES, normal

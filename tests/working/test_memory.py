@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from cache import changes
-from cache.document import CAP_BYTES, size_of
-from cache.memory import WorkingMemory
-from cache.values import SortedSet
-from journal.deadline import Deadline
-from journal.errors import BadInput, BudgetExceeded, NotOpen, StaleEpoch, TooLarge, UnsupportedType
+from imem.cache.working import changes
+from imem.cache.working.document import CAP_BYTES, size_of
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.values import SortedSet
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, BudgetExceeded, NotOpen, StaleEpoch, TooLarge, UnsupportedType
 
 from .conftest import NEVER, World, somebody
 from .strategies import HOSTILE_KEYS
@@ -450,8 +450,8 @@ async def everything(world: World, memory: WorkingMemory) -> None:
     await store.heartbeat(agent_id, 1, deadline=NEVER)
     await store.fence(agent_id, 2, deadline=NEVER)
     meta, contents = await store.read(agent_id, epoch=2, deadline=NEVER)
-    from cache.document import digest
-    from cache.state import Mode
+    from imem.cache.working.document import digest
+    from imem.cache.working.state import Mode
 
     await store.mark(agent_id, 2, seq=1, digest=digest(contents), rev=meta.rev, deadline=NEVER)
     await store.expire(agent_id, Mode.PAUSED, deadline=NEVER)

@@ -18,12 +18,12 @@ from typing import Any, Final
 import pytest
 from hypothesis import given
 
-from cache.document import CAP_BYTES, Entry, Type, contents_of, digest, document_of
-from cache.keys import working
-from cache.memory import WorkingMemory
-from cache.state import Mode, State, ms_of
-from cache.store import WorkingStore
-from journal.errors import ConsistencyError, NotOpen, StaleEpoch, TooLarge
+from imem.cache.keys import working
+from imem.cache.working.document import CAP_BYTES, Entry, Type, contents_of, digest, document_of
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.state import Mode, State, ms_of
+from imem.cache.working.store import WorkingStore
+from imem.journal.errors import ConsistencyError, NotOpen, StaleEpoch, TooLarge
 
 from .conftest import DAY, EXAMPLES, NEVER, World, somebody, url_of
 from .strategies import CONTENTS, normal
@@ -45,8 +45,8 @@ def test_any_content_is_restored(light_stack: Any, contents: dict[bytes, Entry])
     """All five types with any bytes and scores: written, read back, taken, restored elsewhere, verified throughout."""
     from datetime import UTC, datetime
 
-    from cache.client import Client
-    from journal.clock import ManualClock
+    from imem.cache.client import Client
+    from imem.journal.clock import ManualClock
 
     async def run() -> None:
         async with Client(url_of(light_stack, "working")) as client:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cache.scripts import _made, scripts
-from journal.statements import load, root_of
+from imem.cache.scripts import _made, scripts
+from imem.journal.statements import load, root_of
 
 from .conftest import World
 

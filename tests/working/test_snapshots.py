@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from cache.document import contents_of, digest, document_of
-from cache.keys import checkpoint, snapshot
-from cache.snapshots import CheckpointCopy, SnapshotStore
-from cache.state import ms_of
-from journal.clock import ManualClock
-from journal.errors import BadInput, ConsistencyError
+from imem.cache.keys import checkpoint, snapshot
+from imem.cache.working.document import contents_of, digest, document_of
+from imem.cache.working.snapshots import CheckpointCopy, SnapshotStore
+from imem.cache.working.state import ms_of
+from imem.journal.clock import ManualClock
+from imem.journal.errors import BadInput, ConsistencyError
 
 from .conftest import DAY, EXAMPLES, NEVER, snapshot_meta, somebody
 from .strategies import CONTENTS
@@ -166,7 +166,7 @@ def test_any_content_comes_back(light_stack: Any, contents: Any) -> None:
     """Through the durable server as through Postgres."""
     from datetime import UTC, datetime
 
-    from cache.client import Client
+    from imem.cache.client import Client
 
     from .conftest import url_of
 

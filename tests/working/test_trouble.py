@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 import redis.exceptions
 
-from cache import client as client_module
-from cache.changes import PUBLISHED
-from cache.client import Client
-from cache.document import Entry, Type, digest, document_of
-from cache.memory import WorkingMemory
-from cache.snapshots import SnapshotStore
-from cache.state import Mode
-from cache.store import WorkingStore
-from cache.values import SortedSet
-from journal.clock import ManualClock
-from journal.deadline import Deadline
-from journal.errors import (
+from imem.cache import client as client_module
+from imem.cache.client import Client
+from imem.cache.working.changes import PUBLISHED
+from imem.cache.working.document import Entry, Type, digest, document_of
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.state import Mode
+from imem.cache.working.store import WorkingStore
+from imem.cache.working.values import SortedSet
+from imem.journal.clock import ManualClock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
     BudgetExceeded,
     ImemError,
     NotOpen,
@@ -37,7 +37,7 @@ from journal.errors import (
     StatementRejected,
     ValkeyUnavailable,
 )
-from kg.model import Company
+from imem.kg.model import Company
 from tests.disks import own_disk
 from tests.graph_proofs.proxy import Proxy
 from tests.punctual import STALL_S, Punctual

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from cache import changes
-from cache.document import CAP_BYTES, Type
-from cache.values import SortedSet, entry_from, entry_of, value_of
-from journal.errors import BadInput, TooLarge, UnsupportedType
+from imem.cache.working import changes
+from imem.cache.working.document import CAP_BYTES, Type
+from imem.cache.working.values import SortedSet, entry_from, entry_of, value_of
+from imem.journal.errors import BadInput, TooLarge, UnsupportedType
 
 from .conftest import EXAMPLES
 from .strategies import VALUES

@@ -11,12 +11,12 @@ import json
 import sys
 from typing import Any
 
-from cache.client import Client
-from cache.memory import WorkingMemory
-from cache.state import Identity
-from cache.store import WorkingStore
-from journal.clock import SystemClock
-from journal.deadline import Deadline
+from imem.cache.client import Client
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.state import Identity
+from imem.cache.working.store import WorkingStore
+from imem.journal.clock import SystemClock
+from imem.journal.deadline import Deadline
 
 
 async def write(told: dict[str, Any]) -> None:

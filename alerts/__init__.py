@@ -1,0 +1,1 @@
+"""Alerts: raised with the change they report, acknowledged by people, sent at least once."""

@@ -1,0 +1,103 @@
+"""
+Alerts before a Valkey that must not forget is full: then it refuses what agents write, and the broker's messages.
+
+A server has one open alert a level, closed when it has fallen clearly below. One that does not answer is no matter of
+memory: it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from prometheus_client import Gauge
+from redis.exceptions import RedisError
+
+from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert
+from imem.journal.deadline import Deadline
+from imem.journal.notifications.wakeups import client_of
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import id_of, new_id, rows
+from imem.journal.valkey_memory import FULL, HIGH, MemoryUse
+
+log = structlog.get_logger()
+
+SHARE: Final = Gauge(
+    "valkey_memory_share", "Used memory of a Valkey ÷ its limit.", ("store",), multiprocess_mode="mostrecent"
+)
+
+BELOW: Final = 0.05
+"""How far below its level a share falls before the alert is over: one at the edge does not raise one after another."""
+
+ANSWER_S: Final = 1.0
+"""How long a server may take to answer, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A share of the limit from which people are told, and how."""
+
+    share: float
+    kind: str
+    severity: Severity
+    says: str
+
+
+LEVELS: Final = (
+    Level(HIGH, "VALKEY_MEMORY_HIGH", Severity.HIGH, "Clear what is no longer needed, or raise its maxmemory."),
+    Level(FULL, "VALKEY_MEMORY_FULL", Severity.CRITICAL, "It refuses writes: clear something, or raise its maxmemory."),
+)
+
+
+async def memory_of(url: str, *, timeout_s: float = ANSWER_S) -> MemoryUse:
+    """
+    Return how full the server at *url* is.
+
+    Raises:
+        RedisError, OSError: it does not answer.
+    """
+    async with client_of(url, timeout_s, connect_s=timeout_s) as client:
+        return MemoryUse.of(await client.info("memory"))
+
+
+async def watch_memory(database: Database, urls: Mapping[str, str], *, deadline: Deadline) -> dict[str, float]:
+    """
+    Raise and close the alerts about the memory of the servers at *urls*, by their roles; return the shares.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: people were not told; the next round does.
+    """
+    shares: dict[str, float] = {}
+    for store, url in urls.items():
+        try:
+            use = await memory_of(url)
+        except (RedisError, OSError, TimeoutError) as error:
+            log.info("valkey_memory.unknown", store=store, reason=type(error).__name__)
+            continue
+        shares[store] = use.share
+        SHARE.labels(store=store).set(use.share)
+        if not use.evicts:
+            await _tell(database, store, use, deadline)
+    return shares
+
+
+async def _tell(database: Database, store: str, use: MemoryUse, deadline: Deadline) -> None:
+    for level in LEVELS:
+        about = id_of("valkey memory", store, level.kind)
+        if level.share - BELOW <= use.share < level.share:
+            continue
+        async with database.transaction(deadline) as conn:
+            await rows(conn, "alert_turn", {"about": about})
+            stands = bool(await rows(conn, "alert_open", {"about": about}))
+            if use.share >= level.share and not stands:
+                reason = f"The {store} Valkey holds {use}. {level.says}"
+                payload = {"store": store, "share": round(use.share, 3), "reason": reason}
+                alert = NewAlert(
+                    alert_id=new_id(), kind=level.kind, severity=level.severity, about=about, payload=payload
+                )
+                await raise_alert(conn, alert)
+                log.warning("valkey_memory.high", store=store, share=round(use.share, 3))
+            elif use.share < level.share and stands:
+                await close_alerts(conn, about)

@@ -1,0 +1,225 @@
+"""
+Notifiers: channels through which alerts reach people.
+
+One protocol, two channels: the log, and a webhook. A notice reaches a channel at least once, each time under the same
+id and with the same body, so that the other side can tell a repetition.
+
+The webhook is signed as the Standard Webhooks specification 1.0 says, so that ready-made libraries verify it: three
+headers, ``webhook-id`` (stable), ``webhook-timestamp`` (seconds since 1970, of the attempt), and ``webhook-signature``,
+which is ``v1,`` and the Base64 of HMAC-SHA256 over id, timestamp and body, joined by full stops.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Protocol
+from uuid import UUID
+
+import orjson
+import structlog
+
+from imem.journal.arguments import CHECKED_INSIDE, LongText, checks_call
+from imem.journal.clock import Clock, SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.endpoints.post import post
+from imem.journal.errors import BadInput, ImemError, SettingsError
+from imem.journal.settings import PREFIX, WEBHOOK_SECRET_PREFIX, Settings
+
+log = structlog.get_logger()
+
+TOLERANCE_S: Final = 5 * 60
+"""How far a timestamp may be from the receiver's clock, in seconds: an older one may be repeated by a stranger."""
+
+Now = Annotated[Clock | None, CHECKED_INSIDE]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """
+    One message to one channel.
+
+    Attributes:
+        id: stable over all attempts.
+        type: ``alert.raised``, ``alert.resent``, ``alert.escalated`` or ``alerts.summary``.
+        at: when it became due.
+        data: what it says, JSON types.
+    """
+
+    id: UUID
+    type: str
+    at: datetime
+    data: Mapping[str, Any]
+
+    def body(self) -> bytes:
+        """Return what a webhook is sent: the same bytes each time."""
+        document = {"type": self.type, "timestamp": self.at.isoformat(), "data": dict(self.data)}
+        return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+class Verdict(Enum):
+    """What became of an attempt."""
+
+    TAKEN = "taken"
+    AGAIN = "again"
+    """It may be taken later."""
+    NEVER = "never"
+    """The channel wants nothing more of the kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """
+    What became of an attempt.
+
+    Attributes:
+        verdict: in one word.
+        reason: why it was not taken, one sentence without an address or a secret.
+        after_s: the least wait that the channel asks for, in seconds.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    after_s: float = 0.0
+
+
+class Notifier(Protocol):
+    """A channel."""
+
+    async def send(self, notice: Notice, *, deadline: Deadline) -> Attempt:
+        """Try once to deliver *notice* before *deadline*; what goes wrong is in the answer."""
+
+
+class LogNotifier:
+    """Writes a line into the log of the process that sends."""
+
+    async def send(self, notice: Notice, *, deadline: Deadline) -> Attempt:  # noqa: ARG002 - nothing here takes time
+        """Write *notice*; it is always taken."""
+        log.warning(notice.type, delivery_id=str(notice.id), at=notice.at.isoformat(), notice=dict(notice.data))
+        return Attempt(Verdict.TAKEN)
+
+
+class WebhookNotifier:
+    """
+    Sends to a URL.
+
+    Args:
+        url: never shown; it may hold a token.
+        secret: what the signature is made with: ``whsec_`` and Base64, or any text of 16 characters or more.
+        clock: tells the timestamp.
+    """
+
+    def __init__(self, url: str, secret: str, clock: Clock | None = None) -> None:
+        self._url = url
+        self._key = key_of(secret)
+        self._clock = clock or SystemClock()
+
+    def __repr__(self) -> str:
+        return "WebhookNotifier()"
+
+    async def send(self, notice: Notice, *, deadline: Deadline) -> Attempt:
+        """
+        POST *notice* once.
+
+        2xx is taken; 410 means never again; anything else, silence included, may be tried later. A redirect is not
+        followed: what is signed for one address is not given to another.
+        """
+        body = notice.body()
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "imem",
+            **signed(self._key, str(notice.id), int(self._clock.now().timestamp()), body),
+        }
+        try:
+            answer = await post(self._url, body, headers, deadline=deadline, clock=self._clock)
+        except ImemError as error:
+            return Attempt(Verdict.AGAIN, error.message)
+        if answer.ok:
+            return Attempt(Verdict.TAKEN)
+        if answer.status == HTTPStatus.GONE:
+            return Attempt(Verdict.NEVER, "The webhook's receiver is gone for good (status 410).")
+        return Attempt(Verdict.AGAIN, _refusal(answer.status), answer.retry_after_s or 0.0)
+
+
+def _refusal(status: int) -> str:
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        return f"The webhook's receiver redirects (status {status}), which is not followed."
+    return f"The webhook's receiver answered with status {status}."
+
+
+def key_of(secret: str) -> bytes:
+    """
+    Return the key that a secret stands for.
+
+    Raises:
+        ValueError: it begins with ``whsec_``, and what follows is no Base64.
+    """
+    if not secret.startswith(WEBHOOK_SECRET_PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(WEBHOOK_SECRET_PREFIX), validate=True)
+    except binascii.Error:
+        raise ValueError("is no Base64") from None
+
+
+def signed(key: bytes, id_: str, timestamp_s: int, body: bytes) -> Mapping[str, str]:
+    """Return the three headers that say who sends *body*, and when."""
+    digest = hmac.new(key, b".".join((id_.encode(), str(timestamp_s).encode(), body)), hashlib.sha256).digest()
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(timestamp_s),
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }
+
+
+@checks_call
+def verify(secret: LongText, headers: Mapping[Any, Any], body: bytes, *, clock: Now = None) -> bool:
+    """
+    Whether *body* came from whoever holds *secret*, a moment ago: what a receiver asks before it believes anything.
+
+    Args:
+        headers: of the request, with names in small letters.
+        body: the bytes as they came, before anything parses them.
+
+    Raises:
+        BadInput: an argument is of the wrong type, or *secret* is none; names it.
+    """
+    if not isinstance(secret, str):
+        raise BadInput("secret", f"must be text, not {type(secret).__name__}.")
+    try:
+        key = key_of(secret)
+    except ValueError as error:
+        raise BadInput("secret", f"{error} after {WEBHOOK_SECRET_PREFIX}.") from error
+    id_, stamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not (stamp.isascii() and stamp.isdigit() and len(stamp) < len("10000000000000")):
+        return False
+    if abs((clock or SystemClock()).now().timestamp() - int(stamp)) > TOLERANCE_S:
+        return False
+    expected = signed(key, id_, int(stamp), body)["webhook-signature"].encode()
+    given = headers.get("webhook-signature", "").encode("utf-8", "replace").split()
+    return any([hmac.compare_digest(one, expected) for one in given])  # noqa: C419 - every one takes the same time
+
+
+def notifiers_of(settings: Settings) -> Mapping[str, Notifier]:
+    """
+    Return the channels that *settings* name: the log, and a webhook where there is a URL.
+
+    Raises:
+        SettingsError: a URL is set and no secret, or the other way round.
+    """
+    found: dict[str, Notifier] = {"log": LogNotifier()}
+    url, secret = settings.webhook_url, settings.webhook_secret
+    if (url is None) != (secret is None):
+        lacking = "WEBHOOK_SECRET" if secret is None else "WEBHOOK_URL"
+        raise SettingsError(f"{PREFIX}{lacking} is not set.", mend="A webhook takes both its URL and its secret.")
+    if url is not None and secret is not None:
+        found["webhook"] = WebhookNotifier(url.get_secret_value(), secret.get_secret_value())
+    return MappingProxyType(found)

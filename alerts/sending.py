@@ -1,0 +1,182 @@
+"""
+Sending alerts: rows say what is due, and a message is sent at least once.
+
+A pass first plans (one statement turns what is due into messages, counts first, and says when the next is due) and
+then sends. A message is claimed before it is sent, in a transaction of its own that is over when the sending begins.
+A sender that dies between the two leaves a claim, which ends by itself; the message then goes out again under the
+same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+
+from imem.alerts.notifiers import Attempt, Notice, Notifier, Verdict
+from imem.alerts.store import Alert
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.journal.statements import sql
+
+log = structlog.get_logger()
+
+SEND_BUDGET_MS: Final = 10_000
+"""How long one attempt may take, in milliseconds."""
+
+CLAIM_S: Final = 60.0
+"""After how long without a word from its sender a message is sent by another, in seconds."""
+
+AT_ONCE: Final = 20
+"""Messages sent at the same time: a receiver that is silent must not hold up the others."""
+
+FIRST_BACKOFF_S: Final = 10.0
+LONGEST_BACKOFF_S: Final = 600.0
+"""Before the second attempt, and at most before any, in seconds; twice as long after each that failed."""
+
+LONGEST_RETRY_AFTER_S: Final = 3600.0
+"""Most that a receiver may ask for, in seconds."""
+
+LISTED: Final = 100
+"""Most alerts that a summary names."""
+
+_STORE_MS: Final = 10_000
+_ERROR_CHARS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """
+    What a pass did.
+
+    Attributes:
+        planned: alerts of which something was due.
+        taken: messages that their channel took.
+        put_off: messages that it did not.
+    """
+
+    planned: int
+    taken: int
+    put_off: int
+
+
+async def send_due(database: Database, notifiers: Mapping[str, Notifier], *, until: Deadline) -> Sent:
+    """
+    Plan and send what is due, until nothing is or *until* has passed.
+
+    Any number of processes may do so at once. A crash leaves messages that are sent again, none lost.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: retryable; messages that went out may go out once more.
+    """
+    channels = {"channels": sorted(notifiers)}
+    async with database.transaction(_soon()) as conn:
+        row = await (await conn.execute(sql("plan_alerts"), channels)).fetchone()
+    planned = int(row["planned"]) if row is not None else 0
+    found: Counter[Verdict] = Counter()
+    while not until.passed:
+        claim = {**channels, "seconds": CLAIM_S, "limit": AT_ONCE}
+        async with database.transaction(_soon()) as conn:
+            rows = await (await conn.execute(sql("claim_sends"), claim)).fetchall()
+        if not rows:
+            break
+        alerts = await _alerts(database, rows)
+        found.update(await _send_all(database, notifiers, rows, alerts))
+    return Sent(planned, found[Verdict.TAKEN], found[Verdict.AGAIN] + found[Verdict.NEVER])
+
+
+async def _send_all(
+    database: Database, notifiers: Mapping[str, Notifier], rows: Sequence[Row], alerts: Mapping[UUID, Alert]
+) -> list[Verdict]:
+    """Send messages at the same time; one that fails leaves the others to end."""
+    ended = await asyncio.gather(*(_send(database, notifiers, row, alerts) for row in rows), return_exceptions=True)
+    for one in ended:
+        if isinstance(one, BaseException):
+            raise one
+    return [one for one in ended if isinstance(one, Verdict)]
+
+
+async def _send(
+    database: Database, notifiers: Mapping[str, Notifier], row: Row, alerts: Mapping[UUID, Alert]
+) -> Verdict:
+    notice = notice_of(row, [alerts[one] for one in dict.fromkeys(row["alert_ids"]) if one in alerts])
+    attempt = await notifiers[row["channel"]].send(notice, deadline=Deadline.after_ms(SEND_BUDGET_MS))
+    if attempt.verdict is Verdict.TAKEN:
+        await database.do("settle_sent", {"send_id": row["send_id"]}, deadline=_soon())
+    else:
+        await _put_off(database, row, attempt)
+    return attempt.verdict
+
+
+async def _put_off(database: Database, row: Row, attempt: Attempt) -> None:
+    given = {
+        "send_id": row["send_id"],
+        "attempts": row["attempts"],
+        "never": attempt.verdict is Verdict.NEVER,
+        "error": attempt.reason[:_ERROR_CHARS],
+        "after_s": wait_s(row["attempts"], attempt.after_s),
+    }
+    async with database.transaction(_soon()) as conn:
+        settled = await (await conn.execute(sql("settle_unsent"), given)).fetchone()
+    log.warning(
+        "alert.not_delivered",
+        delivery_id=str(row["send_id"]),
+        channel=row["channel"],
+        attempts=row["attempts"],
+        reason=attempt.reason,
+        given_up=settled is not None and settled["state"] == "failed",
+    )
+
+
+def wait_s(attempts: int, asked_s: float = 0.0) -> float:
+    """Return how long to wait after so many attempts, in seconds; a receiver may ask for more."""
+    # The exponent is bounded, since a day of attempts would overflow the power before the minimum applies.
+    backoff = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(attempts - 1, 10))
+    return float(max(backoff, min(asked_s, LONGEST_RETRY_AFTER_S)))
+
+
+async def _alerts(database: Database, rows: Sequence[Row]) -> dict[UUID, Alert]:
+    wanted = sorted({one for row in rows for one in row["alert_ids"]})
+    found = await database.named("alerts_by_id", {"alert_ids": wanted}, deadline=_soon())
+    return {row["alert_id"]: Alert.from_row(row) for row in found}
+
+
+def notice_of(row: Row, alerts: Sequence[Alert]) -> Notice:
+    """Return the message of a row: made of what does not change any more, so that each attempt sends the same."""
+    if row["reason"] == "summary":
+        return Notice(row["send_id"], "alerts.summary", row["created_at"], _summary(row, alerts))
+    data = {**_said(alerts[0]), "resend": row["number"]}
+    return Notice(row["send_id"], f"alert.{row['reason']}", row["created_at"], data)
+
+
+def _said(alert: Alert) -> dict[str, Any]:
+    whole = alert.to_dict()
+    names = ("alert_id", "kind", "severity", "subject", "analysis_id", "about", "raised_at", "payload")
+    return {name: whole[name] for name in names}
+
+
+def _summary(row: Row, alerts: Sequence[Alert]) -> dict[str, Any]:
+    subjects = sorted({alert.subject for alert in alerts if alert.subject is not None})
+    return {
+        "text": f"{len(alerts)} more alerts in a few minutes, about {len(subjects)} subjects; all are on the cards.",
+        "count": len(alerts),
+        "by_kind": dict(sorted(Counter(alert.kind for alert in alerts).items())),
+        "by_severity": dict(sorted(Counter(alert.severity.value for alert in alerts).items())),
+        "by_reason": dict(sorted(Counter(row["reasons"]).items())),
+        "subjects": subjects[:LISTED],
+        "alerts": [
+            {"alert_id": str(alert.alert_id), "kind": alert.kind, "severity": alert.severity.value,
+             "subject": alert.subject, "analysis_id": alert.analysis_id}
+            for alert in alerts[:LISTED]
+        ],
+    }  # fmt: skip
+
+
+def _soon() -> Deadline:
+    return Deadline.after_ms(_STORE_MS)

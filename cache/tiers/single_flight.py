@@ -1,0 +1,87 @@
+"""
+One load for many who ask at once, in this process.
+
+It runs in a task of its own, so that the first who is cancelled does not take it from the others; when the last one has
+been, so is the load, and what it asked of a server ends there. A load keeps its own deadline: whoever waits for less
+leaves it to the others, and to whoever comes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Flight(Generic[T]):
+    task: asyncio.Task[T]
+    waiting: int = 0
+    left: bool = False
+
+
+class Flights(Generic[T]):
+    """The loads under way in one event loop, by key."""
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, _Flight[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def join(self, key: bytes, load: Callable[[], Awaitable[T]], *, deadline: Deadline) -> tuple[T, bool]:
+        """
+        Return what is being loaded under *key*, by *load* if nothing is; and whether it was under way already.
+
+        Raises:
+            BudgetExceeded: it was not there before *deadline*.
+            ImemError: whatever the load failed with; each who waited gets it, nobody after them.
+        """
+        flight = self._open.get(key)
+        joined = flight is not None
+        if flight is None:
+            flight = self._begun(key, load)
+        flight.waiting += 1
+        try:
+            async with asyncio.timeout(deadline.left_s()):
+                return await asyncio.shield(flight.task), joined
+        except TimeoutError as error:
+            flight.left = True
+            raise BudgetExceeded("It was not there before the deadline.") from error
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.left and not flight.task.done():
+                self._ended(key, flight)
+                flight.task.cancel()
+
+    async def close(self) -> None:
+        """End every load."""
+        tasks = [flight.task for flight in self._open.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begun(self, key: bytes, load: Callable[[], Awaitable[T]]) -> _Flight[T]:
+        async def run() -> T:
+            return await load()
+
+        flight = _Flight(asyncio.get_running_loop().create_task(run()))
+        self._open[key] = flight
+
+        def done(task: asyncio.Task[T]) -> None:
+            self._ended(key, flight)
+            if not task.cancelled():
+                task.exception()  # Those who waited have it; nobody need hear of it when all have gone.
+
+        flight.task.add_done_callback(done)
+        return flight
+
+    def _ended(self, key: bytes, flight: _Flight[T]) -> None:
+        if self._open.get(key) is flight:
+            del self._open[key]

@@ -1,0 +1,532 @@
+"""
+Answers through the tiers: C2 in the process, C1 shared by processes, and one load from L3 for all who ask at once.
+
+Who may ask was decided before, by the gateway, and for whom is part of the key. A kept answer is the answer only if it
+is young enough and nothing that it hangs on has changed. One that nobody can vouch for may stand in, labelled stale,
+where L3 is late; of those that show patterns none whose epoch is another. A load that fails is never kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+import orjson
+
+from imem.cache import keys as names
+from imem.cache.metrics import INVALIDATIONS, LOADS, SHARED_LOADS, requests
+from imem.cache.tiers.cached_result import Bookmark, Entry, State
+from imem.cache.tiers.local import Local
+from imem.cache.tiers.shared import Shared
+from imem.cache.tiers.single_flight import Flights
+from imem.cache.tiers.tag_versions import Changes, Standing
+from imem.journal.clock import Clock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError
+
+T = TypeVar("T")
+
+FRESH_S: Final = 3600.0
+"""How long an answer is the answer, in seconds; give or take a tenth, so that not all of them end at once."""
+
+STALE_S: Final = 24 * 3600.0
+"""How long it may stand in for one, in seconds."""
+
+JITTER: Final = 0.1
+
+CACHES_MS: Final = 30.0
+"""How long the caches may take, in milliseconds."""
+
+AHEAD_BYTES: Final = 200_000
+"""How much of C1 is decoded while it is asked whether it holds, in bytes; some 6 ms of :data:`CACHES_MS`."""
+
+AWAIT_SHARE: Final = 0.5
+"""Share of a load's time that is spent waiting for another process's load; then this one loads as well."""
+
+CONCURRENT_WARMING: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Generic[T]):
+    """
+    What is asked, and how its answer is written down.
+
+    Attributes:
+        kind: the type of the query.
+        key: under which it is kept; none where it must not be.
+        encode, decode: value ↔ bytes; an answer that cannot be decoded is a miss. What is decoded, or loaded, is
+            shared by all who ask: nobody may change it.
+        shows_patterns: whether it may show patterns: then it holds only for the epoch of their status.
+    """
+
+    kind: str
+    key: bytes | None
+    encode: Callable[[T], bytes]
+    decode: Callable[[bytes], T]
+    shows_patterns: bool = False
+
+
+def key_of(kind: str, schema: str, scope: str, arguments: Mapping[str, Any]) -> bytes:
+    """Return the key of what is asked: the same for the same arguments, another for every scope and schema."""
+    return names.answer(kind, schema, scope, orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS))
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[T]):
+    """
+    What L3 says.
+
+    Attributes:
+        value: the answer.
+        moment: for which it holds.
+        tags: what a change of makes it another.
+        keep: whether it is whole; what is partial is nobody else's answer.
+        negative: whether it says that nothing was found.
+        epoch: of the patterns, read before they were.
+    """
+
+    value: T
+    moment: datetime
+    tags: frozenset[str] = frozenset()
+    keep: bool = True
+    negative: bool = False
+    epoch: int | None = None
+
+
+Load = Callable[[Deadline, float], Awaitable[Loaded[T]]]
+"""
+Asks L3, until the deadline that it is given, for an answer of no earlier than a moment of the monotonic clock.
+
+By then it was known what had changed. What L3 said was the present before that moment may lack some of it, and would be
+kept as if it did not.
+"""
+
+ANY_TIME: Final = float("-inf")
+"""The moment of a load that nobody keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """
+    What the caches hold for one query.
+
+    Attributes:
+        entry: what was found, if it may be used for anything.
+        state: for what.
+        tier: where.
+        standing: what had changed when it was looked for; none where nobody could say.
+    """
+
+    entry: Entry | None = None
+    state: State = State.ABSENT
+    tier: str = ""
+    standing: Standing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """
+    An answer.
+
+    Attributes:
+        value: it.
+        moment: for which it holds.
+        tier: ``C2``, ``C1`` or ``L3``.
+        age_s: in seconds, where it is a stale one; none where it is not.
+    """
+
+    value: T
+    moment: datetime
+    tier: str
+    age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Landed(Generic[T]):
+    """
+    What a load has brought.
+
+    Attributes:
+        loaded: the answer.
+        seen: the newest change before the load began; none where nobody could say.
+    """
+
+    loaded: Loaded[T]
+    seen: Bookmark | None
+
+
+@dataclass(slots=True)
+class Tiered:
+    """
+    The tiers, for one process and one event loop.
+
+    Attributes:
+        local: C2.
+        shared: C1; none where there is none.
+        changes: who knows what has changed.
+        clock: by which entries age.
+        random: for jitter, 0 to 1.
+        caches_ms: how long the caches may take, in milliseconds.
+        listen: what runs beside, from the first look until it is closed.
+    """
+
+    local: Local
+    shared: Shared | None
+    changes: Changes
+    clock: Clock
+    random: Callable[[], float] = random.random
+    caches_ms: float = CACHES_MS
+    listen: Callable[[], Coroutine[Any, Any, None]] | None = None
+    _flights: Flights[_Landed[Any]] = field(default_factory=Flights)
+    _warming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_WARMING))
+    _beside: set[asyncio.Task[Any]] = field(default_factory=set)
+    _ending: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    # Looking
+
+    async def look(self, queries: Iterable[Query[Any]], *, deadline: Deadline) -> dict[bytes, Found]:
+        """
+        Return what C2 and C1 hold for each query that may be kept; what cannot be asked in time is not there.
+
+        Nothing is asked of L3, and epochs of patterns are not compared yet.
+        """
+        if self.listen is not None:
+            listen, self.listen = self.listen, None
+            self._later(listen())
+        wanted = {query.key: query for query in queries if query.key is not None}
+        entries: dict[bytes, tuple[Entry, str]] = {}
+        for key in wanted:
+            entry = self.local.get(key)
+            if entry is not None:
+                entries[key] = (entry, "C2")
+        missing = [key for key in wanted if key not in entries]
+        if missing and self.shared is not None:
+            for key, entry in zip(missing, await self.shared.get(missing, deadline=deadline), strict=True):
+                if entry is not None:
+                    entries[key] = (entry, "C1")
+        tags = {tag for entry, _ in entries.values() for tag in entry.tags}
+        asked = asyncio.create_task(self.changes.standing(tags, deadline=deadline.within_ms(self.caches_ms)))
+        try:
+            # Once that is on its way, what came from C1 is decoded: nearly all of it still holds.
+            await asyncio.sleep(0)
+            left = AHEAD_BYTES
+            for key, (entry, tier) in entries.items():
+                if entry.thing is None and len(entry.value) <= left:
+                    left -= len(entry.value)
+                    entries[key] = (self._ahead(wanted[key], key, entry), tier)
+            standing = await asked
+        finally:
+            asked.cancel()
+        now = self.clock.now()
+        return {key: self._found(key, entries.get(key), standing, now) for key in wanted}
+
+    def _ahead(self, query: Query[Any], key: bytes, entry: Entry) -> Entry:
+        """Return *entry* decoded, if it can be."""
+        try:
+            return self._opened(query, key, entry)
+        except ValueError:
+            # Whoever takes it as the answer finds that out as well, and drops it.
+            return entry
+
+    async def again(self, found: Mapping[bytes, Found], *, deadline: Deadline) -> dict[bytes, Found]:
+        """Return *found* by what has changed now: what is a moment old may hold no longer."""
+        tags = {tag for one in found.values() if one.entry is not None for tag in one.entry.tags}
+        standing = await self.changes.standing(tags, deadline=deadline.within_ms(self.caches_ms))
+        now = self.clock.now()
+        return {
+            key: self._found(key, (one.entry, one.tier) if one.entry is not None else None, standing, now)
+            for key, one in found.items()
+        }
+
+    def _found(self, key: bytes, kept: tuple[Entry, str] | None, standing: Standing | None, now: datetime) -> Found:
+        if kept is None:
+            return Found(standing=standing)
+        entry, tier = kept
+        state = entry.state(now)
+        if standing is None:
+            # Nobody can say whether it holds: it may only stand in.
+            return Found(entry, State.STALE, tier) if state is not State.ABSENT else Found()
+        if not standing.holds(entry):
+            self.local.drop(key)
+            INVALIDATIONS.labels(tier).inc()
+            return Found(standing=standing)
+        if state is State.ABSENT:
+            return Found(standing=standing)
+        return Found(entry, state, tier, standing)
+
+    # Answering
+
+    async def get(
+        self,
+        query: Query[T],
+        load: Load[T],
+        *,
+        deadline: Deadline,
+        epoch: int | None = None,
+    ) -> Answer[T]:
+        """
+        Return the answer: from C2, from C1, or loaded once for all who ask.
+
+        Args:
+            load: asks L3.
+            epoch: of the status of patterns; none where it could not be read.
+
+        Raises:
+            ImemError: whatever *load* failed with; a stale answer, where there is one, was served instead.
+        """
+        found = await self.look([query], deadline=deadline)
+        one = found.get(query.key, Found()) if query.key is not None else Found()
+        answer = self.fresh(query, one, epoch)
+        if answer is not None:
+            return answer
+        try:
+            return await self.load(query, one, load, deadline=deadline, epoch=epoch)
+        except ImemError:
+            stale = self.stale(query, one, epoch)
+            if stale is None:
+                raise
+            return stale
+
+    def fresh(self, query: Query[T], found: Found, epoch: int | None) -> Answer[T] | None:
+        """Return the kept answer, if it is the answer."""
+        if found.entry is None or found.state is not State.FRESH or not _shows(query, found.entry, epoch):
+            return None
+        answer = self._decoded(query, found)
+        if answer is not None:
+            requests(found.tier, query.kind, "negative" if found.entry.negative else "hit").inc()
+        return answer
+
+    def stale(self, query: Query[T], found: Found, epoch: int | None) -> Answer[T] | None:
+        """Return what may stand in for the answer, with its age."""
+        if found.entry is None or found.state is State.ABSENT or not _shows(query, found.entry, epoch):
+            return None
+        answer = self._decoded(query, found)
+        if answer is None:
+            return None
+        requests(found.tier, query.kind, "stale").inc()
+        return replace(answer, age_s=found.entry.age_s(self.clock.now()))
+
+    def _decoded(self, query: Query[T], found: Found) -> Answer[T] | None:
+        if found.entry is None or query.key is None:
+            return None
+        try:
+            value: T = self._opened(query, query.key, found.entry).thing
+        except ValueError:
+            # Written by a program whose values look otherwise.
+            self.local.drop(query.key)
+            return None
+        return Answer(value, found.entry.moment, found.tier)
+
+    def _opened(self, query: Query[Any], key: bytes, entry: Entry) -> Entry:
+        """
+        Return *entry* with the answer that it holds, decoded once in this process, where it is kept from then on.
+
+        Raises:
+            ValueError: it cannot be decoded.
+        """
+        if entry.thing is None:
+            entry = replace(entry, thing=query.decode(entry.value))
+            self.local.put(key, entry)
+        return entry
+
+    async def load(
+        self,
+        query: Query[T],
+        found: Found,
+        load: Load[T],
+        *,
+        deadline: Deadline,
+        epoch: int | None = None,
+        why: str = "asked",
+    ) -> Answer[T]:
+        """
+        Return what L3 says, asked once for all who ask at once, and keep it.
+
+        Who joins a load that began earlier takes its answer only if nothing has changed since that it hangs on: it may
+        have been told of a write meanwhile.
+
+        Raises:
+            ImemError: whatever *load* failed with; BudgetExceeded where it was late.
+        """
+        if why == "asked":
+            requests("L3", query.kind, "miss").inc()
+        if query.key is None:
+            loaded = await load(deadline, ANY_TIME)
+            LOADS.labels(query.kind, why).inc()
+            return Answer(loaded.value, loaded.moment, "L3")
+        key, standing = query.key, found.standing
+        while True:
+            entry = self.local.get(key)
+            if entry is not None and entry is not found.entry and await self._good(query, entry, epoch, deadline):
+                # Loaded since this caller looked.
+                value: T = self._opened(query, key, entry).thing
+                return Answer(value, entry.moment, "C2")
+            one_load = partial(
+                self._one_load, query, key, load, standing=standing, epoch=epoch, deadline=deadline, why=why
+            )
+            landed, joined = await self._flights.join(key, one_load, deadline=deadline)
+            if not joined:
+                break
+            SHARED_LOADS.labels(query.kind).inc()
+            older = query.shows_patterns and (epoch is None or (landed.loaded.epoch or 0) < epoch)
+            if not older and (landed.seen is None or await self._unchanged(landed.seen, landed.loaded.tags, deadline)):
+                break
+            standing = await self.changes.standing(deadline=deadline.within_ms(self.caches_ms))
+        return Answer(landed.loaded.value, landed.loaded.moment, "L3")
+
+    async def _one_load(
+        self,
+        query: Query[T],
+        key: bytes,
+        load: Load[T],
+        *,
+        standing: Standing | None,
+        epoch: int | None,
+        deadline: Deadline,
+        why: str,
+    ) -> _Landed[T]:
+        """Load, unless another process does, and keep what is whole."""
+        token: bytes | None = None
+        if self.shared is not None and standing is not None:
+            token, entry = await self._from_another(self.shared, query, key, epoch, deadline)
+            answer = self._decoded(query, Found(entry, State.FRESH, "C1"))
+            if entry is not None and answer is not None:
+                SHARED_LOADS.labels(query.kind).inc()
+                loaded = Loaded(answer.value, entry.moment, frozenset(entry.tags), epoch=entry.epoch)
+                return _Landed(loaded, entry.bookmark)
+        bookmark = standing.bookmark if standing is not None else None
+        kept: Entry | None = None
+        try:
+            loaded = await load(deadline, standing.heard_s if standing is not None else ANY_TIME)
+            LOADS.labels(query.kind, why).inc()
+            kept = self._entry(query, loaded, bookmark)
+            if kept is not None:
+                self.local.put(key, replace(kept, thing=loaded.value))
+        finally:
+            if self.shared is not None and token is not None:
+                self._later(self.shared.end(key, token, kept, now=self.clock.now()), brief=True)
+        return _Landed(loaded, bookmark)
+
+    async def _from_another(
+        self, shared: Shared, query: Query[T], key: bytes, epoch: int | None, deadline: Deadline
+    ) -> tuple[bytes | None, Entry | None]:
+        """Return the token under which to load, or what another process has loaded; neither where it takes too long."""
+
+        async def good(entry: Entry) -> bool:
+            return await self._good(query, entry, epoch, deadline)
+
+        token, entry = await shared.begin(key, deadline=deadline)
+        if entry is not None and await good(entry):
+            if token is not None:
+                self._later(shared.end(key, token, None, now=self.clock.now()), brief=True)
+            return None, entry
+        if token is not None:
+            return token, None
+        return None, await shared.awaited(key, good, deadline=deadline.within_ms(deadline.left_ms() * AWAIT_SHARE))
+
+    async def _good(self, query: Query[Any], entry: Entry, epoch: int | None, deadline: Deadline) -> bool:
+        if entry.state(self.clock.now()) is not State.FRESH or not _shows(query, entry, epoch):
+            return False
+        return await self._unchanged(entry.bookmark, entry.tags, deadline)
+
+    async def _unchanged(self, seen: Bookmark, tags: Collection[str], deadline: Deadline) -> bool:
+        standing = await self.changes.standing(tags, deadline=deadline.within_ms(self.caches_ms))
+        return standing is not None and standing.unchanged(seen, tags)
+
+    def _entry(self, query: Query[T], loaded: Loaded[T], bookmark: Bookmark | None) -> Entry | None:
+        if not loaded.keep or bookmark is None or (query.shows_patterns and loaded.epoch is None):
+            return None
+        now = self.clock.now()
+        fresh_s = FRESH_S * (1 + JITTER * (2 * self.random() - 1))
+        return Entry(
+            value=query.encode(loaded.value),
+            moment=loaded.moment,
+            created_at=now,
+            fresh_until=now + timedelta(seconds=fresh_s),
+            stale_until=now + timedelta(seconds=STALE_S),
+            bookmark=bookmark,
+            tags=tuple(sorted(loaded.tags)),
+            epoch=loaded.epoch if query.shows_patterns else None,
+            negative=loaded.negative,
+        )
+
+    # Keeping, dropping, warming
+
+    def keep_here(self, query: Query[T], loaded: Loaded[T], bookmark: Bookmark) -> None:
+        """Keep an answer that was loaded elsewhere, in this process alone; *bookmark* as of before it was."""
+        entry = self._entry(query, loaded, bookmark)
+        if entry is not None and query.key is not None:
+            self.local.put(query.key, entry)
+
+    async def put(self, query: Query[T], loaded: Loaded[T], bookmark: Bookmark) -> None:
+        """Keep an answer that was loaded elsewhere, in both tiers; *bookmark* as of before it was."""
+        entry = self._entry(query, loaded, bookmark)
+        if entry is None or query.key is None:
+            return
+        self.local.put(query.key, entry)
+        if self.shared is not None:
+            await self.shared.end(query.key, b"", entry, now=self.clock.now())
+
+    def invalidate(self, tags: Collection[str]) -> int:
+        """Drop what bears one of *tags* from this process; what others hold falls by the epochs. Return how many."""
+        return self.local.drop_tagged(tags)
+
+    async def warm(self, works: Sequence[tuple[Query[Any], Load[Any]]], *, budget_ms: float) -> int:
+        """
+        Load what is not there yet, at most three at a time, each within *budget_ms*; return how many were loaded.
+
+        Trouble is nobody's: who asks later loads it then.
+        """
+        found = await self.look([query for query, _ in works], deadline=Deadline.after_ms(self.caches_ms))
+
+        async def one(query: Query[Any], load: Load[Any]) -> int:
+            held = found.get(query.key, Found()) if query.key is not None else Found()
+            if query.key is None:
+                return 0
+            if held.state is State.FRESH and held.entry is not None and not query.shows_patterns:
+                if held.tier == "C1":
+                    self.local.put(query.key, held.entry)
+                return 0
+            async with self._warming:
+                try:
+                    await self.load(query, held, load, deadline=Deadline.after_ms(budget_ms), why="warming")
+                except ImemError:
+                    return 0
+            return 1
+
+        return sum(await asyncio.gather(*(one(query, load) for query, load in works)))
+
+    def revalidate(self, query: Query[T], found: Found, load: Load[T], *, budget_ms: float) -> None:
+        """Load in the background what somebody was just served a stale copy of, unless that is under way."""
+
+        async def work() -> None:
+            try:
+                await self.load(query, found, load, deadline=Deadline.after_ms(budget_ms), why="revalidating")
+            except ImemError:
+                return
+
+        self._later(work())
+
+    def _later(self, work: Coroutine[Any, Any, Any], *, brief: bool = False) -> None:
+        """Have *work* done in the background; what is *brief* is finished even when everything is closed."""
+        task = asyncio.get_running_loop().create_task(work)
+        of = self._ending if brief else self._beside
+        of.add(task)
+        task.add_done_callback(of.discard)
+
+    async def close(self) -> None:
+        """End what runs in the background; what was loaded last is still put where others find it."""
+        await self._flights.close()
+        for task in list(self._beside):
+            task.cancel()
+        await asyncio.gather(*self._beside, *self._ending, return_exceptions=True)
+
+
+def _shows(query: Query[Any], entry: Entry, epoch: int | None) -> bool:
+    """Return whether the patterns that *entry* shows have the status that they had; unreadable is no."""
+    return not query.shows_patterns or (epoch is not None and entry.epoch == epoch)

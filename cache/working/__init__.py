@@ -1,0 +1,1 @@
+"""Working memory of agents, its changes, and its snapshots."""

@@ -1,0 +1,153 @@
+"""
+What an agent publishes from its working memory: records and links, marked there until somebody has pushed them.
+
+An item gets its identity when it is published. It is the identity of the journal's event as well, so that pushing it
+once more, after a crash or by two processes at once, writes it once. The item is what the agent stated, as a line of
+the journal's own format; who states it is not in it: that is the owner of the memory, whoever pushes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from uuid_utils.compat import uuid7
+
+from imem.cache.working import changes
+from imem.cache.working.changes import Change
+from imem.journal.errors import BadInput, ConsistencyError, TooLarge
+from imem.journal.events.entry import Tier
+from imem.kg.load_format.lines import LINE_BYTES, Line, LinkLine, RecordLine, parse_line, record_of
+from imem.kg.model import Kind, Turn
+
+LONGEST_FATE: Final = 1_500
+"""Characters of the reason for which an item was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """
+    Something published.
+
+    Attributes:
+        id: its identity, in the order of publishing.
+        line: what is stated.
+        tier: how soon it must be visible; None where its importance decides.
+    """
+
+    id: UUID
+    line: RecordLine | LinkLine
+    tier: Tier | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """
+    What became of an item.
+
+    Attributes:
+        position: of the event that holds its content; None where it was refused.
+        field, reason: what was wrong with it.
+    """
+
+    position: int | None
+    field: str | None = None
+    reason: str | None = None
+
+
+def item_of(
+    stated: Kind | Line, *, body: str | None = None, turns: Sequence[Turn] = (), tier: Tier | None = None
+) -> Item:
+    """
+    Return *stated* as an item to be published.
+
+    It is a model, or a line as :func:`imem.kg.load_format.lines.link_of` and its siblings return.
+
+    Raises:
+        BadInput: something is wrong with it, or it is a correction, or it states when it was known: that takes a right
+            that pushing has not.
+        TooLarge: it takes more than 1 MB.
+    """
+    line = record_of(stated, body=body, turns=turns) if isinstance(stated, Kind) else stated
+    if not isinstance(line, RecordLine | LinkLine):
+        raise BadInput("item", "must be a record or a link; a correction is written by whoever may correct.")
+    if line.known_at is not None:
+        raise BadInput("known_at", "what is published is known when it is pushed.")
+    item = Item(uuid7(), line, tier)
+    encoded(item)
+    return item
+
+
+def publication(item: Item) -> Change:
+    """Return the change that publishes *item*, to be made alone or together with others."""
+    return changes.publish(item.id, encoded(item))
+
+
+def encoded(item: Item) -> bytes:
+    """
+    Return *item* as it is kept.
+
+    Raises:
+        TooLarge: it takes more than 1 MB.
+    """
+    text = orjson.dumps({"line": _members(item.line), "tier": None if item.tier is None else int(item.tier)})
+    if len(text) > LINE_BYTES:
+        raise TooLarge("item", f"takes {len(text):,} bytes; a payload may take {LINE_BYTES:,}.")
+    return text
+
+
+def decoded(item_id: bytes, text: bytes) -> Item:
+    """
+    Return the item that is kept under *item_id*.
+
+    Raises:
+        ConsistencyError: something else than :func:`encoded` wrote it.
+    """
+    try:
+        found = orjson.loads(text)
+        line = parse_line(orjson.dumps(found["line"]), needs_known_at=False)
+        tier = None if found["tier"] is None else Tier(found["tier"])
+        name = UUID(item_id.decode("ascii"))
+    except (ValueError, KeyError, TypeError, BadInput) as error:
+        raise ConsistencyError(f"A published item is damaged: {item_id[:40]!r}.") from error
+    if not isinstance(line, RecordLine | LinkLine) or line.known_at is not None:
+        raise ConsistencyError(f"A published item states what none may: {item_id[:40]!r}.")
+    return Item(name, line, tier)
+
+
+def fate_text(fate: Fate) -> bytes:
+    """Return a fate as it is kept."""
+    reason = fate.reason[:LONGEST_FATE] if fate.reason is not None else None
+    return orjson.dumps({"position": fate.position, "field": fate.field, "reason": reason})
+
+
+def fate_of(text: bytes) -> Fate:
+    """
+    Return the fate that *text* says.
+
+    Raises:
+        ConsistencyError: something else than :func:`fate_text` wrote it.
+    """
+    try:
+        return Fate(**orjson.loads(text))
+    except (ValueError, TypeError) as error:
+        raise ConsistencyError("What is on file about a published item is damaged.") from error
+
+
+def _members(line: RecordLine | LinkLine) -> dict[str, Any]:
+    """Return *line* as the members of the object that :func:`imem.kg.load_format.lines.parse_line` reads."""
+    if isinstance(line, LinkLine):
+        members: dict[str, Any] = {
+            "link": line.type,
+            "from": {line.from_label: line.from_key},
+            "to": {line.to_label: line.to_key},
+            "props": dict(line.props),
+        }
+    else:
+        members = {"record": line.kind, "key": line.key, "core": line.core, "groups": dict(line.groups)}
+        members |= {"body": line.body, "turns": list(line.turns) or None}
+    members["occurred_at"] = line.occurred_at
+    return {name: value for name, value in members.items() if value is not None}

@@ -1,0 +1,1 @@
+"""Conversations that stay short without being forgotten."""

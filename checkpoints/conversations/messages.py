@@ -1,0 +1,330 @@
+"""
+Messages of a conversation, and what may be cut from what. Pure.
+
+A tool's result belongs to the call that it answers: the nearest one before it that bears its ``tool_call_id``. An
+assistant's message names its calls in ``metadata["tool_calls"]``, in the form in which chat models send them (a list of
+objects with an ``id``), several at once if need be, or names a single one in its ``tool_call_id``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol, Self, cast, get_args
+
+import orjson
+import uuid_utils
+
+from imem.journal.errors import BadInput, TooLarge
+from imem.journal.postgres.connection import Row
+
+MessageRole = Literal["user", "assistant", "system", "tool"]
+
+WINDOW: Final = 20
+"""Most messages of a window, beside what is pinned."""
+
+OLDEST: Final = 15
+"""How many of the oldest become one summary, as far as tool calls allow."""
+
+MOST_PINNED: Final = 20
+"""Most pinned messages of a thread."""
+
+MOST_CALLS: Final = WINDOW - 1
+"""Most tool calls of one message: with its results it fits into a window."""
+
+CONTENT_BYTES: Final = 256 * 1024
+"""Longest content, in bytes of UTF-8."""
+
+METADATA_BYTES: Final = 64 * 1024
+"""Largest metadata, in bytes of JSON."""
+
+SUMMARY: Final = {"type": "summary"}
+"""Metadata of a summary."""
+
+PREFIX: Final = "[Previous conversation summary]: "
+"""How a summary begins."""
+
+_ID_CHARS: Final = 200
+_CALL_CHARS: Final = 255
+_AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class Turn(Protocol):
+    """What decides where a conversation may be cut."""
+
+    @property
+    def role(self) -> str:
+        """Who speaks."""
+
+    @property
+    def tool_call_id(self) -> str | None:
+        """The call that it answers."""
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """The calls that it makes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """
+    One message, as somebody says it.
+
+    Attributes:
+        role: ``user``, ``assistant``, ``system`` or ``tool``.
+        content: its text, at most :data:`CONTENT_BYTES`; may be empty.
+        id: names it within its thread, 1 to 200 characters; adding it twice adds it once. A new one by default.
+        agent_id: the agent instance that speaks, if one does.
+        tool_call_id: of a tool, the call that it answers; required there.
+        metadata: JSON, at most :data:`METADATA_BYTES`; ``tool_calls`` of an assistant names its calls.
+        pinned: whether it stays in every window, which only a system message can; by default the system messages before
+            all others do.
+
+    Raises:
+        BadInput: something is wrong with it; names the field.
+        TooLarge: the content or the metadata is too long.
+    """
+
+    role: MessageRole
+    content: str
+    id: str = field(default_factory=lambda: str(uuid_utils.uuid7()))
+    agent_id: str | None = None
+    tool_call_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    pinned: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.role not in get_args(MessageRole):
+            raise BadInput("role", f"{self.role!r} is none of {', '.join(get_args(MessageRole))}.")
+        check_text("id", self.id, _ID_CHARS)
+        _check_content(self.content)
+        if self.agent_id is not None and not _AGENT.fullmatch(self.agent_id):
+            raise BadInput("agent_id", "is 1 to 64 letters, digits, underscores and hyphens.")
+        if self.tool_call_id is not None:
+            check_text("tool_call_id", self.tool_call_id, _CALL_CHARS)
+        elif self.role == "tool":
+            raise BadInput("tool_call_id", "is missing: a tool's message names the call that it answers.")
+        if self.pinned and self.role != "system":
+            raise BadInput("pinned", "holds for system messages alone.")
+        _check_metadata(self.metadata)
+        _check_calls(self.role, self.metadata)
+        # A copy that nobody else holds, of what JSON will give back.
+        object.__setattr__(self, "metadata", orjson.loads(orjson.dumps(self.metadata)))
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """The tool calls that it makes, by id."""
+        return calls_of(self.role, self.tool_call_id, self.metadata.get("tool_calls"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """
+    A message as it is stored; see :class:`Message`.
+
+    Attributes:
+        seq: its place: what was said is numbered from 1 without gaps; a summary has that of the first message that it
+            stands for.
+        depth: 0 for what was said; how many summaries lie one within the other otherwise.
+        superseded_by: id of the summary that stands for it, if one does.
+        created_at: when it was stored.
+    """
+
+    id: str
+    seq: int
+    depth: int
+    role: MessageRole
+    content: str
+    agent_id: str | None
+    tool_call_id: str | None
+    metadata: Mapping[str, Any]
+    pinned: bool
+    superseded_by: str | None
+    created_at: datetime
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        """Return the message of a row."""
+        return cls(**{name: row[name] for name in cls.__slots__})
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether it stands for others."""
+        return self.depth > 0
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """The tool calls that it makes, by id."""
+        return calls_of(self.role, self.tool_call_id, self.metadata.get("tool_calls"))
+
+    def to_chat(self) -> dict[str, Any]:
+        """Return it in the form in which chat models take messages."""
+        chat: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.role == "tool":
+            chat["tool_call_id"] = self.tool_call_id
+        if self.role == "assistant" and self.metadata.get("tool_calls"):
+            chat["tool_calls"] = self.metadata["tool_calls"]
+        return chat
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A message without its text."""
+
+    id: str
+    role: str
+    tool_call_id: str | None
+    calls: frozenset[str]
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        """Return the outline of a row."""
+        calls = calls_of(row["role"], row["tool_call_id"], row["tool_calls"])
+        return cls(row["id"], row["role"], row["tool_call_id"], calls)
+
+
+def calls_of(role: str, tool_call_id: str | None, tool_calls: Any) -> frozenset[str]:
+    """Return the ids of the calls that a message makes: none unless an assistant speaks."""
+    if role != "assistant":
+        return frozenset()
+    found = {call["id"] for call in tool_calls or ()}
+    return frozenset(found | ({tool_call_id} if tool_call_id else set()))
+
+
+def answered(turns: Sequence[Turn]) -> list[int | None]:
+    """Return, for each turn, the index of the call that it answers: of a tool's whose call is there; otherwise None."""
+    latest: dict[str, int] = {}
+    found: list[int | None] = []
+    for index, turn in enumerate(turns):
+        found.append(latest.get(turn.tool_call_id) if turn.role == "tool" and turn.tool_call_id is not None else None)
+        # Some models number their calls anew each time: the nearest before a result is meant.
+        latest.update(dict.fromkeys(turn.calls, index))
+    return found
+
+
+def cut(turns: Sequence[Turn], wanted: int = OLDEST) -> int:
+    """
+    Return how many of the oldest turns may become one summary: about *wanted*, 0 if none may.
+
+    No call is cut off from its results. Nor, where that is possible, from results that are still to come: a call that
+    was never answered, however, must not keep everything behind it from being summarised for ever.
+    """
+    found = list(answered(turns))
+    for wait_for_results in (True, False):
+        ends = _ends(turns, found, wait_for_results=wait_for_results)
+        furthest = -1
+        allowed = []
+        for index, end in enumerate(ends):
+            furthest = max(furthest, end)
+            # One message alone is not made shorter by a summary; and somebody has to have the last word.
+            if furthest <= index and 2 <= index + 1 < len(turns):
+                allowed.append(index + 1)
+        if allowed:
+            return min(allowed, key=lambda count: (abs(count - wanted), count))
+    return 0
+
+
+def _ends(turns: Sequence[Turn], found: Sequence[int | None], *, wait_for_results: bool) -> list[int]:
+    """Return, for each turn, the index of the last turn that must not be cut off from it."""
+    ends = list(range(len(turns)))
+    open_calls = {index: set(turn.calls) for index, turn in enumerate(turns) if turn.calls}
+    for index, call in enumerate(found):
+        if call is not None:
+            ends[call] = max(ends[call], index)
+            open_calls[call].discard(cast("str", turns[index].tool_call_id))
+    if wait_for_results:
+        for index, calls in open_calls.items():
+            if calls:
+                ends[index] = len(turns)
+    return ends
+
+
+def without_orphans(messages: Sequence[Stored]) -> list[Stored]:
+    """Return *messages* but for tools' results whose call is not among them: no model takes such."""
+    calls = answered(messages)
+    return [
+        message for message, call in zip(messages, calls, strict=True) if message.role != "tool" or call is not None
+    ]
+
+
+# What is refused
+
+
+def check_text(name: str, value: str, most: int) -> None:
+    """
+    Refuse what Postgres cannot store, or what is too long for a name.
+
+    Raises:
+        BadInput: it is no text of 1 to *most* characters, or holds what cannot be stored; names *name*.
+    """
+    # What the types promise is checked: callers hand on what came from elsewhere.
+    if not isinstance(value, str) or not 0 < len(value) <= most:  # type: ignore[redundant-expr]
+        raise BadInput(name, f"is a text of 1 to {most} characters.")
+    _check_storable(name, value)
+
+
+def _check_storable(name: str, text: str) -> bytes:
+    if "\0" in text:
+        raise BadInput(name, "holds a NUL character, which cannot be stored.")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(name, "holds half a character (a lone surrogate), which cannot be stored.") from None
+
+
+def _check_content(content: str) -> None:
+    if not isinstance(content, str):
+        raise BadInput("content", "is a text.")
+    size = len(_check_storable("content", content))
+    if size > CONTENT_BYTES:
+        raise TooLarge(
+            "content", f"has {size:,} bytes; at most {CONTENT_BYTES:,} are kept.",
+            mend="Keep the long text where it belongs and say here where that is.",
+        )  # fmt: skip
+
+
+def _check_metadata(metadata: Mapping[str, Any]) -> None:
+    if not isinstance(metadata, dict):
+        raise BadInput("metadata", "is an object of JSON values.")
+    try:
+        size = len(orjson.dumps(metadata))
+        # The fast encoder writes NaN as null, and would hide it.
+        json.dumps(metadata, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise BadInput("metadata", "is an object of JSON values.") from None
+    if size > METADATA_BYTES:
+        raise TooLarge("metadata", f"has {size:,} bytes of JSON; at most {METADATA_BYTES:,} are kept.")
+    for text in _texts(metadata):
+        _check_storable("metadata", text)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text and key in a JSON value."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            yield from one
+            waiting.extend(one.values())
+        elif isinstance(one, list | tuple):
+            waiting.extend(one)
+
+
+def _check_calls(role: str, metadata: Mapping[str, Any]) -> None:
+    calls = metadata.get("tool_calls")
+    if calls is None:
+        return
+    name = "metadata.tool_calls"
+    if role != "assistant":
+        raise BadInput(name, "are made by an assistant alone.")
+    if not isinstance(calls, list | tuple) or not all(isinstance(call, dict) for call in calls):
+        raise BadInput(name, "is a list of objects.")
+    if len(calls) > MOST_CALLS:
+        raise BadInput(name, f"are at most {MOST_CALLS}: with their results they must fit into a window.")
+    for call in calls:
+        check_text(f"{name}.id", call.get("id"), _CALL_CHARS)

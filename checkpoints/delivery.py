@@ -1,0 +1,240 @@
+"""
+Delivering as agents do it: one call for a subtask's result, in every store that the subtask's definition names.
+
+The rule: a subtask is completed when each of those stores has its result, or the word that there is none
+(:data:`NOTHING`), delivered under the lease that completes it. Results that are lost afterwards are found when the
+agent is taken up again: what a checkpoint still holds is put back into the cache, any other subtask is run again.
+
+A crash between a deliverable and the checkpoint leaves the deliverable, which the rerun replaces: there is one for each
+subtask and store, always.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+
+from imem.cache import keys
+from imem.cache.client import Client
+from imem.cache.subtask_results import ResultStore
+from imem.checkpoints.deliverables import Deliverables, checks, lost, undelivered
+from imem.checkpoints.json_text import json_text
+from imem.checkpoints.model import Checkpoint, Deliverable, Lease
+from imem.checkpoints.orchestration.definitions import Definitions, Location
+from imem.journal.clock import Clock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
+    BadInput,
+    BudgetExceeded,
+    NotDelivered,
+    OutcomeUnknown,
+    StatementRejected,
+    StoreUnavailable,
+)
+from imem.journal.postgres.database import Database
+
+log = structlog.get_logger()
+
+CACHE_MS: Final = 1_000
+"""How long a look into the cache, or a write into it, may take, in milliseconds: it is never what decides."""
+
+_CACHE_TROUBLE: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected)
+"""What is logged where the cache is concerned, and not raised: a checkpoint keeps what the cache does."""
+
+
+class Word(Enum):
+    """What is said of a store instead of a result."""
+
+    NOTHING = "nothing"
+    """The subtask has no result for this store."""
+
+
+NOTHING: Final = Word.NOTHING
+
+
+class Delivery:
+    """
+    The way of results into their stores, and the look whether they still are there.
+
+    Args:
+        cache: the shared cache; without one, what is delivered to it is kept by checkpoints alone.
+    """
+
+    def __init__(self, database: Database, definitions: Definitions, clock: Clock, cache: Client | None = None) -> None:
+        self._database = database
+        self._definitions = definitions
+        self._cache = ResultStore(cache, clock) if cache is not None else None
+        self._checks = checks(database, cache)
+        self._deliverables = Deliverables(database, definitions)
+
+    async def deliver(
+        self, lease: Lease, subtask: str, results: Mapping[Location, Any], *, deadline: Deadline
+    ) -> list[Deliverable]:
+        """
+        Deliver to each store that *results* names, in place of what the subtask left there before.
+
+        Args:
+            results: by store; an ellipsis is no result, and leaves the store alone.
+
+        Raises: see :meth:`imem.checkpoints.session.Session.deliver`.
+        """
+        said = {location: result for location, result in results.items() if result is not ...}
+        if not said:
+            raise BadInput("results", "names no store.", mend="The stores are postgres, graph, cache and message.")
+        # All are looked at before any is written: what is refused leaves nothing.
+        digests = {
+            location: await self._digest(location, result, deadline)
+            for location, result in said.items()
+            if result is not NOTHING
+        }
+        delivered = []
+        for location, result in said.items():
+            if result is NOTHING:
+                one = await self._deliverables.none(lease, subtask, location, deadline=deadline)
+            elif location is Location.POSTGRES:
+                one = await self._deliverables.store(lease, subtask, result, deadline=deadline)
+            else:
+                reference = _cached_at(lease, subtask) if location is Location.CACHE else str(result)
+                one = await self._deliverables.note(
+                    lease, subtask, location, reference=reference, digest=digests[location], deadline=deadline
+                )
+            # The row first: whoever was taken over from is refused there, and leaves the cache alone.
+            if location is Location.CACHE and result is not NOTHING:
+                await self._keep(one, lease.epoch, json_text(result, "cache"), deadline)
+            delivered.append(one)
+        return delivered
+
+    async def _digest(self, location: Location, result: Any, deadline: Deadline) -> str:
+        """Return the digest of what is delivered; refuse what is not there."""
+        if location in {Location.POSTGRES, Location.CACHE}:
+            if result is None:
+                raise BadInput(location.value, "None is no result.", mend="NOTHING says that there is none.")
+            return hashlib.sha256(json_text(result, location.value).encode()).hexdigest()
+        if location is Location.GRAPH:
+            kind, _, key = str(result).partition("/")
+            rows = await self._database.named("record_digest", {"kind": kind, "key": key}, deadline=deadline)
+        else:
+            rows = await self._database.named("event_digest", {"id": _event_id(result)}, deadline=deadline)
+        if not rows or rows[0]["digest"] is None:
+            raise BadInput(
+                location.value,
+                f"the journal does not know {str(result)[:200]!r}.",
+                mend="Record it first, and deliver its Kind/key, or the id of its event.",
+            )
+        return str(rows[0]["digest"])
+
+    async def require(self, lease: Lease, subtask: str, *, deadline: Deadline) -> None:
+        """
+        Refuse to go on while a store that the definition names has heard nothing of *subtask* under this lease.
+
+        Raises:
+            NotDelivered: names the subtask and the stores.
+        """
+        wanted = self._definitions.of_type(lease.agent_type).subtask(subtask).stores
+        if not wanted:
+            return
+        known = await self._deliverables.under(lease, subtask, deadline=deadline)
+        missing = [location.value for location in wanted if location not in known]
+        if missing:
+            raise NotDelivered(subtask, missing)
+
+    async def again(self, checkpoint: Checkpoint, epoch: int, *, deadline: Deadline) -> tuple[str, ...]:
+        """
+        Return the completed subtasks of an agent whose results are lost, in their order: they have to be run again.
+
+        What the cache has evicted and the checkpoint holds is put back. A cache that cannot say is taken to hold what
+        it held: nobody runs half an hour's work again because a cache is away, and the clean-up asks once more.
+
+        Args:
+            epoch: of the lease under which the agent is taken up.
+        """
+        definition = self._definitions.of_type(checkpoint.agent_type)
+        completed = set(checkpoint.completed_subtasks)
+        if not any(subtask.stores for subtask in definition.subtasks if subtask.name in completed):
+            return ()
+        delivered = [
+            one
+            for one in await self._deliverables.of(checkpoint.analysis_id, deadline=deadline)
+            if one.agent_type == checkpoint.agent_type and one.subtask in completed
+        ]
+        cached = [one for one in delivered if one.location is Location.CACHE and not one.nothing]
+        rest = [one for one in delivered if one not in cached]
+        gone = {one.subtask for one in await lost(rest, self._checks, deadline=deadline)}
+        gone |= await self._evicted(cached, checkpoint, epoch, deadline)
+        gone |= {subtask for subtask, _ in undelivered(definition, completed, delivered)}
+        return tuple(name for name in definition.names if name in gone)
+
+    async def _evicted(
+        self, cached: list[Deliverable], checkpoint: Checkpoint, epoch: int, deadline: Deadline
+    ) -> set[str]:
+        """Put back into the cache what a checkpoint holds; return the subtasks whose results are in neither."""
+        gone: set[str] = set()
+        for one in cached:
+            held = checkpoint.interim_results.get(one.subtask)
+            text = json_text(held, "interim_results") if held is not None else ""
+            if hashlib.sha256(text.encode()).hexdigest() == one.digest:
+                await self._put_back(one, epoch, text, deadline)
+                continue
+            if self._cache is None:
+                # This process does not know where the cache is.
+                continue
+            try:
+                if await lost([one], self._checks, deadline=deadline.within_ms(CACHE_MS)):
+                    gone.add(one.subtask)
+            except _CACHE_TROUBLE as error:
+                _not_cached(one, error)
+        return gone
+
+    async def _put_back(self, one: Deliverable, epoch: int, text: str, deadline: Deadline) -> None:
+        if self._cache is None or one.reference != _cached_at(one, one.subtask):
+            return
+        whose = {"analysis_id": one.analysis_id, "agent_type": one.agent_type, "subtask": one.subtask}
+        try:
+            if await self._cache.get(**whose, deadline=deadline.within_ms(CACHE_MS)) == text.encode():
+                return
+        except _CACHE_TROUBLE as error:
+            _not_cached(one, error)
+            return
+        await self._keep(one, epoch, text, deadline)
+
+    async def _keep(self, one: Deliverable, epoch: int, text: str, deadline: Deadline) -> None:
+        if self._cache is None:
+            return
+        whose = {"analysis_id": one.analysis_id, "agent_type": one.agent_type, "subtask": one.subtask}
+        due = deadline.within_ms(CACHE_MS)
+        try:
+            await self._cache.keep(**whose, epoch=epoch, body=text.encode(), deadline=due)
+        except _CACHE_TROUBLE as error:
+            _not_cached(one, error)
+
+    async def result(self, analysis_id: str, agent_type: str, subtask: str, *, deadline: Deadline) -> Any:
+        """Return what the cache holds of a subtask; None where it does not hold it (any more), or cannot be asked."""
+        if self._cache is None:
+            return None
+        due = deadline.within_ms(CACHE_MS)
+        try:
+            body = await self._cache.get(analysis_id, agent_type, subtask, deadline=due)
+        except _CACHE_TROUBLE:
+            return None
+        return json.loads(body) if body is not None else None
+
+
+def _cached_at(whose: Lease | Deliverable, subtask: str) -> str:
+    return keys.result(whose.analysis_id, whose.agent_type, subtask).decode()
+
+
+def _event_id(value: object) -> UUID:
+    try:
+        return value if isinstance(value, UUID) else UUID(str(value))
+    except ValueError:
+        raise BadInput("message", "must be the id of an event.") from None
+
+
+def _not_cached(one: Deliverable, error: Exception) -> None:
+    log.warning("deliverable.cache", analysis_id=one.analysis_id, subtask=one.subtask, reason=str(error))

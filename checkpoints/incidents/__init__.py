@@ -1,0 +1,1 @@
+"""Failures: classes, reports, correlation, retries."""

@@ -1,0 +1,117 @@
+"""
+Errors of checkpoints that somebody has to hear of at once: each is counted, and the first raises an alert.
+
+One cause (a counter and a store) has one open alert, however many errors and processes there are; when a person has
+acknowledged it, the next error raises another. A Postgres that is itself away is asked again until it answers, for as
+long as the process lives; the totals of all processes stand in ``workflow.error_counter``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from prometheus_client import Counter
+
+from imem.alerts.store import NewAlert, Severity, raise_alert, storable
+from imem.checkpoints.metrics import name_of
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, ImemError, OutcomeUnknown, StoreUnavailable
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, id_of, new_id, rows
+
+log = structlog.get_logger()
+
+KINDS: Final = {
+    "checkpoint_save_errors_total": "CHECKPOINT_SAVE_ERRORS",
+    "checkpoint_consistency_errors_total": "CHECKPOINT_CONSISTENCY_ERRORS",
+}
+"""Counter → the kind of its alert."""
+
+REST_S: Final = 1.0
+"""Between two tellings of one process, in seconds: what is counted meanwhile goes together."""
+
+LONGEST_WAIT_S: Final = 15.0
+"""Between two attempts while Postgres does not answer, at most, in seconds."""
+
+BUDGET_MS: Final = 5_000
+"""How long one telling may take, in milliseconds."""
+
+LONGEST_REASON: Final = 500
+"""Characters of an error that are kept."""
+
+
+@dataclass(slots=True)
+class _Risen:
+    count: int
+    reason: str
+
+
+class ErrorWatch:
+    """
+    Counts errors, and tells of them in the background: counting never waits and never fails.
+
+    Args:
+        database: where alerts are raised.
+        sleep: waits, in seconds.
+    """
+
+    def __init__(self, database: Database, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._database = database
+        self._sleep = sleep
+        self._risen: dict[tuple[str, str], _Risen] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def count(self, counter: Counter, error: ImemError, *, store: str) -> None:
+        """Count one error of *store*, and have it told."""
+        counter.labels(store=store).inc()
+        risen = self._risen.setdefault((name_of(counter), store), _Risen(0, ""))
+        risen.count += 1
+        risen.reason = storable(f"{type(error).__name__}: {error.message}")[:LONGEST_REASON]
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._tell())
+
+    async def told(self) -> None:
+        """Wait until everything that was counted is told."""
+        if self._task is not None:
+            await self._task
+
+    async def _tell(self) -> None:
+        wait = REST_S
+        while self._risen and not self._database.closed:
+            name, store = cause = next(iter(self._risen))
+            risen = self._risen.pop(cause)
+            try:
+                await self._one(name, store, risen)
+                wait = REST_S
+            except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
+                later = self._risen.pop(cause, None)
+                self._risen[cause] = _Risen(risen.count + later.count, later.reason) if later is not None else risen
+                wait = min(2.0 * wait, LONGEST_WAIT_S)
+            except ImemError:
+                log.exception("errors_not_told", counter=name, store=store)
+            if self._risen:
+                await self._sleep(wait)
+
+    async def _one(self, name: str, store: str, risen: _Risen) -> None:
+        about = id_of("errors", name, store)
+        values = {"name": name, "store": store, "count": risen.count, "reason": risen.reason}
+        async with self._database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
+            # Whoever counts the same cause waits here, and then sees the alert.
+            await execute(conn, "error_counted", values)
+            if await rows(conn, "alert_open", {"about": about}):
+                return
+            await raise_alert(
+                conn,
+                NewAlert(
+                    alert_id=new_id(),
+                    kind=KINDS[name],
+                    severity=Severity.HIGH,
+                    about=about,
+                    payload={"metric": name, "store": store, "count": risen.count, "reason": risen.reason},
+                ),
+            )
+        log.warning("errors_told", counter=name, store=store, count=risen.count, reason=risen.reason)

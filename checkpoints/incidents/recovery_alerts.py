@@ -1,0 +1,62 @@
+"""The alarm of a recovery that found nothing: an alert through the journal, one for each checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID, uuid5
+
+from imem.alerts.store import AGENT_FAILURE, NewAlert, Severity, Situation, raise_alert
+from imem.checkpoints.model import Checkpoint
+from imem.checkpoints.recovery import Tier
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
+
+_UNRECOVERABLE: Final = UUID("6f1c9a52-58f3-5f0c-9c1f-2f4f4e4cb0a1")
+"""Namespace of these alerts' ids: the same checkpoint always gives the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertAlarm:
+    """Raises the alert, in a transaction of its own or in the caller's."""
+
+    database: Database
+
+    async def unrecoverable(
+        self,
+        checkpoint: Checkpoint,
+        reasons: Mapping[Tier, str],
+        *,
+        deadline: Deadline,
+        conn: Connection | None = None,
+    ) -> None:
+        """
+        Raise one alert about *checkpoint*, however often it is asked; with *conn*, as the last thing its owner does.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: nobody was told; nothing was started either.
+        """
+        why = "; ".join(f"{tier.value}: {reason}" for tier, reason in reasons.items())
+        situation = Situation(
+            checkpoint_id=checkpoint.id,
+            progress_pct=float(checkpoint.progress_pct),
+            completed=checkpoint.completed_subtasks,
+            pending=checkpoint.pending_subtasks,
+            reason=f"What it knew cannot be restored from anywhere: {why}",
+            agent=checkpoint.agent_type,
+        )
+        alert = NewAlert(
+            alert_id=uuid5(_UNRECOVERABLE, str(checkpoint.id)),
+            kind=AGENT_FAILURE,
+            severity=Severity.CRITICAL,
+            subject=checkpoint.subject_id,
+            analysis_id=checkpoint.analysis_id,
+            payload=situation.to_payload(),
+        )
+        if conn is not None:
+            await raise_alert(conn, alert)
+            return
+        async with self.database.transaction(deadline) as own:
+            await raise_alert(own, alert)

@@ -1,0 +1,339 @@
+"""
+Failures as they are reported: recorded, given their effect, and compared with one another.
+
+A report is one transaction: the failure, what it does to its analysis (nothing yet, a pause, the end), and the alert.
+One that cannot have its effect yet, because a gate waits for a person, is announced and stays on file; the manager
+gives it its effect when the gate is answered. Comparing is a transaction of its own, under a lock of the signature; a
+crash between the two is made up for by the manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from imem.alerts.store import close_alerts, storable
+from imem.checkpoints.incidents.correlation import LEAST, WINDOW, Occurrence, correlated
+from imem.checkpoints.incidents.failures import ATTEMPTS, LONGEST_MESSAGE, Failure, Kind, class_of, wait_s
+from imem.checkpoints.json_text import object_text
+from imem.checkpoints.pauses import transitions
+from imem.checkpoints.pauses.batches import Member
+from imem.checkpoints.pauses.lifecycle import FailureClass, Trigger
+from imem.checkpoints.pauses.rows import SYSTEM, Analysis, alert, audit, checked_id, failure_values, hold, who
+from imem.checkpoints.pauses.transitions import Cause, said, stand
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, id_of, new_id, rows
+
+LONGEST_ENDPOINT: Final = 200
+"""Characters of what was asked that are kept."""
+
+JOINS_FOR: Final = timedelta(days=14)
+"""How long a late failure joins a correlation that nobody resolved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """
+    What became of a failure.
+
+    Attributes:
+        failure_id: under which it is on file.
+        does: what it does: retry, pause or fail.
+        wait_s: of a retry, how long to wait before the next attempt, in seconds.
+        signature: by which it is compared with others, and named when its cause is over.
+        pause_id: the pause that it led to or joined; None while a gate waits, or where it leads to none.
+        batch_id: the batch of failures with one cause that it belongs to.
+    """
+
+    failure_id: UUID
+    does: FailureClass
+    wait_s: float
+    signature: str
+    pause_id: UUID | None
+    batch_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An attempt that failed: what went wrong, and what was being asked, if anything."""
+
+    kind: Kind
+    endpoint: str | None
+
+
+class Incidents:
+    """What fails, and what comes of it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def report(
+        self,
+        analysis_id: str,
+        agent_type: str,
+        failure: Failure,
+        *,
+        failure_id: UUID | None = None,
+        details: Mapping[str, Any] | None = None,
+        announce: bool = True,
+        deadline: Deadline,
+    ) -> Report:
+        """
+        Record a failure of an agent and let it have its effect.
+
+        An agent reports, gives its lease up and ends; it is not waited for here.
+
+        Args:
+            failure_id: of the caller's choice; the same failure repeated under it is one.
+            details: whatever helps to find out, as JSON.
+            announce: whether people have to be told that it ends the analysis; not where somebody has told them.
+
+        Raises:
+            BadInput: there is no such analysis, or the details are no JSON.
+        """
+        does = class_of(failure)
+        failure_id = failure_id or new_id()
+        async with self._database.transaction(deadline) as conn:
+            analysis = await hold(conn, checked_id("analysis_id", analysis_id))
+            row = await _recorded(conn, analysis, agent_type, failure, failure_id=failure_id, details=details or {})
+            await _effect(conn, analysis, row, announce=announce)
+        batch_id = None
+        if does is not FailureClass.FAIL:
+            batch_id = await self.compare(row["signature"], deadline=deadline)
+        now = (await self._database.named("failure_by_id", {"id": failure_id}, deadline=deadline))[0]
+        return Report(failure_id, does, wait_s(failure), row["signature"], now["pause_id"], batch_id)
+
+    async def earlier(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> list[Earlier]:
+        """
+        Return the attempts of the subtask under way that failed and were to be tried again, newest first.
+
+        Every checkpoint begins the count anew: a subtask that was completed, and a pause that somebody ended.
+        """
+        values = {"analysis_id": analysis_id, "agent_type": agent_type, "limit": ATTEMPTS}
+        found = await self._database.named("failures_retried", values, deadline=deadline)
+        return [Earlier(Kind(row["kind"]), row["endpoint"]) for row in found]
+
+    async def settle(self, failure_id: UUID, analysis_id: str, *, deadline: Deadline) -> bool:
+        """Give a failure its effect that it could not have when it was reported; return whether it has it now."""
+        async with self._database.transaction(deadline) as conn:
+            analysis = await hold(conn, analysis_id)
+            found = await rows(conn, "failure_unsettled", {"id": failure_id})
+            if not found:
+                return False
+            await _effect(conn, analysis, found[0])
+        return True
+
+    async def compare(self, signature: str, *, deadline: Deadline) -> UUID | None:
+        """
+        Compare the failures of a signature, and return the batch of those that have one cause, if they are.
+
+        Three analyses within five minutes make a batch; later ones join until the cause is resolved. What is paused
+        already is adopted, the rest is paused by the batch.
+        """
+        async with self._database.transaction(deadline) as conn:
+            await rows(conn, "failure_lock", {"signature": signature})
+            known = await rows(conn, "correlation_open", {"signature": signature})
+            # Twice the window without one: who compares may come a while after the failure.
+            since = JOINS_FOR if known else 2 * WINDOW
+            found = await rows(conn, "failures_of_signature", {"signature": signature, "since": since})
+            if known:
+                # Not what failed long before, and was resumed since.
+                begun = known[0]["detected_at"] - WINDOW
+                return await _join(conn, known[0], [row for row in found if row["failed_at"] >= begun])
+            found = [row for row in found if row["correlation_id"] is None]
+            together = _together(found)
+            if len(together) < LEAST:
+                return None
+            return await _correlate(conn, [row for row in found if row["analysis_id"] in together])
+
+    async def cause_resolved(self, signature: str, *, by: Actor, deadline: Deadline) -> str:
+        """
+        Say that a cause outside is over: failures before now no longer hold their analyses back. Return its pattern.
+
+        The manager resumes what waits for nothing else, at most three times a pause, and tells people each time.
+
+        Args:
+            signature: whole, or its first eight characters or more.
+
+        Raises:
+            BadInput: nothing failed with that signature, several did, or its cause does not lie outside.
+        """
+        if not signature:
+            raise BadInput("signature", "is the signature of a failure.")
+        async with self._database.transaction(deadline) as conn:
+            found = await rows(conn, "cause_known", {"signature": signature})
+            if not found:
+                raise BadInput("signature", f"nothing failed with {signature[:64]!r}.")
+            if len(found) > 1:
+                raise BadInput("signature", f"{signature!r} begins several signatures; give more of it.")
+            if not found[0]["external"]:
+                raise BadInput(
+                    "signature", f"{found[0]['pattern']!r} is no cause from outside.", mend="A person resumes those."
+                )
+            values = {"signature": found[0]["signature"], "by": who(by)}
+            await execute(conn, "cause_resolve", values)
+            for row in await rows(conn, "correlation_resolve", {"signature": found[0]["signature"]}):
+                await close_alerts(conn, row["id"])
+            await audit(conn, by, "resolve", found[0]["signature"], found[0]["pattern"])
+        return str(found[0]["pattern"])
+
+
+async def _recorded(
+    conn: Connection,
+    analysis: Analysis,
+    agent_type: str,
+    failure: Failure,
+    *,
+    failure_id: UUID,
+    details: Mapping[str, Any],
+) -> Row:
+    failure = replace(
+        failure,
+        message=storable(failure.message)[:LONGEST_MESSAGE].strip() or failure.kind.value,
+        endpoint=storable(failure.endpoint)[:LONGEST_ENDPOINT] if failure.endpoint else None,
+    )
+    shown = await rows(conn, "pause_newest_checkpoint", {"analysis_id": analysis.analysis_id, "agent_type": agent_type})
+    values = {
+        **failure_values(failure, checked_id("agent_type", agent_type), analysis),
+        "id": failure_id,
+        "class": class_of(failure).value,
+        "checkpoint_id": shown[0]["id"] if shown else None,
+        "details": object_text(details, "details"),
+    }
+    found = await rows(conn, "failure_insert", values)
+    return found[0] if found else (await rows(conn, "failure_by_id", {"id": failure_id}))[0]
+
+
+async def _effect(conn: Connection, analysis: Analysis, failure: Row, *, announce: bool = True) -> None:
+    """Give a recorded failure its effect, if it has none yet; one that has to wait for a gate is announced."""
+    if failure["settled_at"] is not None:
+        return
+    does = FailureClass(failure["class"])
+    if does is FailureClass.RETRY or analysis.outcome is not None:
+        await execute(conn, "failure_settled", {"id": failure["id"], "pause_id": None})
+        if does is not FailureClass.RETRY:
+            # Announced while a gate waited: the pause that it would have led to does not come any more.
+            await close_alerts(conn, _pause_of(failure))
+        return
+    reason = f"{failure['agent_type']}: {failure['message']}"[:2000]
+    if does is FailureClass.FAIL:
+        await transitions.fail(conn, analysis, reason=reason, failure=failure, announce=announce)
+        return
+    if await rows(conn, "gate_waiting", {"analysis_id": analysis.analysis_id}):
+        shown = await rows(
+            conn,
+            "pause_newest_checkpoint",
+            {"analysis_id": analysis.analysis_id, "agent_type": failure["agent_type"]},
+        )
+        await alert(
+            conn, id_of("failure", failure["id"]), "AGENT_FAILURE", "HIGH", pause=None, analysis=analysis,
+            about=_pause_of(failure), waits_for="gate",
+            **{**stand(shown[0] if shown else None), **said(failure), "reason": reason, "day": 0},
+        )  # fmt: skip
+        return
+    correlation = await rows(conn, "correlation_open", {"signature": failure["signature"]})
+    cause = Cause(
+        trigger=Trigger.AUTO_TIER2,
+        reason=reason,
+        failure=failure,
+        pause_id=_pause_of(failure),
+        batch_id=correlation[0]["batch_id"] if correlation else None,
+    )
+    await transitions.begin(conn, analysis, cause)
+
+
+def _pause_of(failure: Row) -> UUID:
+    """Return the id of the pause that a failure leads to, always the same: what is settled twice pauses once."""
+    return id_of("pause of failure", failure["id"])
+
+
+# Failures with one cause
+
+
+def _together(found: Sequence[Row]) -> frozenset[str]:
+    """Return the analyses that failed within one window; the newest window that holds enough of them."""
+    occurrences = [Occurrence(row["analysis_id"], row["signature"], row["failed_at"]) for row in found]
+    for last in reversed(occurrences):
+        together = correlated(occurrences, last)
+        if together:
+            return together
+    return frozenset()
+
+
+async def _correlate(conn: Connection, found: Sequence[Row]) -> UUID:
+    """Say that failures have one cause: a correlation, its batch, and one alert."""
+    first = found[0]
+    correlation_id, batch_id = new_id(), new_id()
+    newest = {row["analysis_id"]: row for row in found}
+    await execute(
+        conn,
+        "batch_insert",
+        {
+            "id": batch_id,
+            "name": f"correlated {first['signature'][:12]}",
+            "operation": "pause",
+            "reason": f"Failures with one cause: {first['pattern']}"[:2000],
+            "stock_ids": [row["stock_id"] for row in newest.values()],
+            "limit": 5,
+            "automatic": True,
+            "created_by": SYSTEM,
+        },
+    )
+    await execute(
+        conn,
+        "batch_members_insert",
+        {
+            "batch_id": batch_id,
+            "analyses": list(newest),
+            "stocks": [row["stock_id"] for row in newest.values()],
+            "pauses": [row["open_pause"] for row in newest.values()],
+            "states": [member_of(row["pause_status"]).value for row in newest.values()],
+        },
+    )
+    values = {"signature": first["signature"], "pattern": first["pattern"], "external": first["external"]}
+    await execute(conn, "correlation_insert", {"id": correlation_id, "batch_id": batch_id, **values})
+    await execute(conn, "correlation_joined", {"id": correlation_id, "failures": [row["id"] for row in found]})
+    await _adopt(conn, batch_id, found)
+    analysis = Analysis(first["analysis_id"], first["stock_id"], None)
+    await alert(
+        conn, id_of("correlated", correlation_id), "FAILURES_CORRELATED", "HIGH", pause=None, analysis=analysis,
+        about=correlation_id, batch_id=str(batch_id), analyses=sorted(newest), **values,
+    )  # fmt: skip
+    return batch_id
+
+
+async def _join(conn: Connection, correlation: Row, found: Sequence[Row]) -> UUID | None:
+    """Let failures join the correlation that is open."""
+    batch_id: UUID | None = correlation["batch_id"]
+    late = [row for row in found if row["correlation_id"] is None]
+    if late:
+        await execute(conn, "correlation_joined", {"id": correlation["id"], "failures": [row["id"] for row in late]})
+    if batch_id is None:
+        return None
+    for row in late:
+        values = {"analysis_id": row["analysis_id"], "stock_id": row["stock_id"], "pause_id": row["open_pause"]}
+        state = member_of(row["pause_status"]).value
+        await execute(conn, "batch_join", {"batch_id": batch_id, "state": state, **values})
+    await _adopt(conn, batch_id, late)
+    return batch_id
+
+
+async def _adopt(conn: Connection, batch_id: UUID, found: Sequence[Row]) -> None:
+    """Put the pauses that are open into the batch."""
+    ids = sorted({row["open_pause"] for row in found if row["open_pause"] is not None})
+    if ids:
+        await execute(conn, "pause_adopt", {"batch_id": batch_id, "ids": ids})
+
+
+def member_of(status: str | None) -> Member:
+    """Return where an analysis stands in a batch that pauses, by the state of its pause."""
+    if status is None:
+        return Member.QUEUED
+    return Member.DONE if status in {"PAUSED", "STALE"} else Member.RUNNING

@@ -1,0 +1,108 @@
+"""
+Trying a subtask again after a failure that passes by itself: how often, and after how long.
+
+An attempt that failed is on file, with the checkpoint after which it was made, before the next one begins: a process
+that dies does not make its successor count from one. The next checkpoint begins the count anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import structlog
+
+from imem.checkpoints.incidents.failures import Failure, Kind, class_of, failure_of
+from imem.checkpoints.incidents.reports import Earlier, Incidents
+from imem.checkpoints.orchestration.orchestrator import Started
+from imem.checkpoints.pauses.lifecycle import FailureClass
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, OutcomeUnknown, StoreUnavailable
+from imem.journal.postgres.rows import id_of
+
+log = structlog.get_logger()
+
+CALL_BUDGET_MS: Final = 10_000
+"""How long reading and writing what failed may take each, in milliseconds."""
+
+_UNANSWERED: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
+
+
+def numbered(failure: Failure, earlier: Sequence[Earlier]) -> Failure:
+    """
+    Return *failure* with its number among the attempts, and how many timeouts in a row its endpoint has had.
+
+    Args:
+        earlier: the attempts before it, newest first.
+    """
+    timeouts = 1
+    for one in earlier:
+        if one.endpoint != failure.endpoint:
+            continue
+        if one.kind is not Kind.TIMEOUT:
+            break
+        timeouts += 1
+    return replace(failure, attempt=len(earlier) + 1, timeouts=timeouts if failure.kind is Kind.TIMEOUT else 1)
+
+
+@dataclass(slots=True)
+class Attempts:
+    """
+    The attempts of one run of an agent.
+
+    Attributes:
+        incidents: where they are on file.
+        started: which agent.
+        count: how many attempts at the subtask under way have failed, as far as is known.
+    """
+
+    incidents: Incidents
+    started: Started
+    count: int = 0
+    _seq: int | None = None
+    _seen: list[Earlier] = field(default_factory=list)
+
+    async def failed(self, error: BaseException, seq: int | None) -> Failure:
+        """
+        Return what an attempt failed with; where it is to be tried again, that is on file.
+
+        A Postgres that is away keeps nobody from trying again: this process counts as well.
+
+        Args:
+            seq: of the checkpoint after which the attempt was made; None where none could be read.
+        """
+        if seq != self._seq:
+            self._seq, self._seen = seq, []
+        failure = numbered(failure_of(error), await self._earlier())
+        self._seen.insert(0, Earlier(failure.kind, failure.endpoint))
+        self.count = failure.attempt
+        if class_of(failure) is FailureClass.RETRY:
+            await self._note(error, failure)
+        return failure
+
+    async def _earlier(self) -> Sequence[Earlier]:
+        try:
+            found = await self.incidents.earlier(
+                self.started.analysis_id, self.started.agent_type, deadline=Deadline.after_ms(CALL_BUDGET_MS)
+            )
+        except _UNANSWERED:
+            return self._seen
+        return max(found, self._seen, key=len)
+
+    async def _note(self, error: BaseException, failure: Failure) -> None:
+        started, name = self.started, type(error).__name__
+        try:
+            await self.incidents.report(
+                started.analysis_id, started.agent_type, failure,
+                failure_id=id_of(
+                    "attempt", started.analysis_id, started.agent_type, started.dispatch, self._seq, failure.attempt
+                ),
+                details={"error": name, "dispatch": started.dispatch}, deadline=Deadline.after_ms(CALL_BUDGET_MS),
+            )  # fmt: skip
+        except _UNANSWERED as trouble:
+            log.warning("attempt_not_on_file", analysis_id=started.analysis_id, error=trouble.message)
+        log.warning(
+            "agent_tried_again", analysis_id=started.analysis_id, agent=started.agent_type, error=name,
+            attempt=failure.attempt,
+        )  # fmt: skip

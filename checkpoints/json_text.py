@@ -1,0 +1,126 @@
+"""
+What callers give as JSON, as text that comes back from Postgres and from a copy as it was.
+
+JSONB keeps numbers as decimals and texts without NUL: a float beyond 1e16 would come back as an integer, NaN and NUL
+not at all, and a key that is no text under another name. So floats are written without an exponent and always with a
+point, and what has no form is refused, by name, before anything is written.
+
+Two things are not kept, on purpose: a tuple comes back as a list, and negative zero as zero.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from imem.journal.errors import BadInput, TooLarge
+
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of UTF-8 that one such value may take."""
+
+DEEPEST: Final = 64
+"""How deeply lists and objects may lie in one another; one that holds itself is refused by this, too."""
+
+LONGEST_NUMBER_BITS: Final = 4096
+"""Bits of an integer, at most: what every reader of JSON in Python still takes."""
+
+
+_Container = Mapping[Any, object] | list[object] | tuple[object, ...]
+
+
+def json_text(value: object, field: str) -> str:
+    """
+    Return *value* as JSON text; keys are sorted, so that the same content is the same text.
+
+    Raises:
+        BadInput: something in it has no form in JSON; names where, beginning with *field*.
+        TooLarge: it takes more than :data:`MOST_BYTES`.
+    """
+    parts: list[str] = []
+    _add(value, field, 0, parts)
+    text = "".join(parts)
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > MOST_BYTES:
+        raise TooLarge(field, f"takes {size} bytes as JSON, more than {MOST_BYTES}.")
+    return text
+
+
+def object_text(value: object, field: str) -> str:
+    """
+    Return *value*, which must be an object, as JSON text.
+
+    Raises:
+        BadInput, TooLarge: as :func:`json_text`.
+    """
+    if not isinstance(value, Mapping):
+        raise BadInput(field, f"must be an object, not {type(value).__name__}.")
+    return json_text(value, field) if value else "{}"
+
+
+def value_of(text: str) -> Any:
+    """Return what *text*, made by :func:`json_text`, says: lists, dictionaries, texts, numbers."""
+    return json.loads(text) if text != "{}" else {}
+
+
+def _add(value: object, field: str, depth: int, parts: list[str]) -> None:
+    match value:
+        case None:
+            parts.append("null")
+        case bool():
+            parts.append("true" if value else "false")
+        case str():
+            parts.append(_text(value, field))
+        case int():
+            if value.bit_length() > LONGEST_NUMBER_BITS:
+                raise BadInput(field, f"is an integer of more than {LONGEST_NUMBER_BITS} bits; write it as text.")
+            parts.append(int.__repr__(value))
+        case float():
+            parts.append(_number(value, field))
+        case Mapping() | list() | tuple():
+            if depth == DEEPEST:
+                raise BadInput(field, f"lies more than {DEEPEST} levels deep.")
+            _add_all(value, field, depth + 1, parts)
+        case _:
+            raise BadInput(field, f"is of the type {type(value).__name__}, which JSON has no form for.")
+
+
+def _add_all(value: _Container, field: str, depth: int, parts: list[str]) -> None:
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise BadInput(field, f"has a key of the type {type(key).__name__}; keys are text.")
+        parts.append("{")
+        # In one order, as JSONB keeps them in one of its own: the same content is the same text.
+        for number, key in enumerate(sorted(value)):
+            parts += ["," if number else "", _text(key, field), ":"]
+            _add(value[key], f"{field}.{key}", depth, parts)
+        parts.append("}")
+    else:
+        parts.append("[")
+        for number, one in enumerate(value):
+            parts.append("," if number else "")
+            _add(one, f"{field}[{number}]", depth, parts)
+        parts.append("]")
+
+
+def _text(text: str, field: str) -> str:
+    if "\0" in text:
+        raise BadInput(field, "holds a NUL character, which Postgres cannot keep.")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise BadInput(field, "holds half of a surrogate pair, which is no text.") from None
+    return json.dumps(str(text), ensure_ascii=False)
+
+
+def _number(number: float, field: str) -> str:
+    if not math.isfinite(number):
+        raise BadInput(field, "is not a finite number, which JSON has no form for.")
+    text = float.__repr__(number + 0.0)
+    if "e" in text:
+        text = format(Decimal(text), "f")
+    return text if "." in text else f"{text}.0"

@@ -1,0 +1,395 @@
+"""
+Who waits for Postgres: threads on one pool, tasks of one event loop on another.
+
+LangGraph gives its savers no deadline and calls them from many threads at once. So the server is told once a connection
+when to stop a statement, and the client keeps the same limit a little later; a statement costs one round trip and
+nothing else. A pool lends no connection that has gone stale: one that a server, a pooler or a firewall has closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final, LiteralString, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+
+from imem.checkpoints.langgraph.operations import Call
+from imem.journal.deadline import Deadline
+from imem.journal.errors import OutcomeUnknown, SchemaError
+from imem.journal.postgres.cancellation import heed_cancellation
+from imem.journal.postgres.connection import BACKGROUND_TIMEOUT_S, GRACE_S, Connection, Parameters, Row, SilentServer
+from imem.journal.postgres.database import translated
+from imem.journal.postgres.pool import IDLE_LIMIT
+from imem.journal.statements import sql
+
+T = TypeVar("T")
+
+_text = cache(sql)
+"""The statement of that name; the loader looks for its folder every time, which takes longer than a small put."""
+
+LIMIT_S: Final = BACKGROUND_TIMEOUT_S
+"""How long one statement may take, in seconds."""
+
+TRUSTED_S: Final = 5.0
+"""How long a connection is lent again without asking the server whether it still has it, in seconds."""
+
+CHECK_MS: Final = 2000.0
+"""How long the server may take to say so, in milliseconds."""
+
+POOL_TIMEOUT_S: Final = 30.0
+"""Longest wait for a connection that others hold, in seconds."""
+
+DOWN_S: Final = 3.0
+"""How long one waits for a server that lets nobody in, in seconds: it may just be starting again."""
+
+ASKING_S: Final = 0.25
+"""How often one asks for a connection anew, in seconds: the pool tells nobody that it gave up making one."""
+
+_UNMADE: Final = (
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedFunction,
+)
+
+CLOSING_S: Final = 1.0
+"""How long the end waits for a connection that is just being made, in seconds."""
+
+
+class Kept(psycopg.Cursor[Row]):
+    """A cursor for one statement; see :class:`imem.journal.postgres.connection.Cursor`."""
+
+    def rest(self) -> None:
+        """Let go of the values of the last run, which may be large."""
+        self._reset()
+
+
+class Patient(psycopg.Connection[Any]):
+    """
+    A connection of threads, whose every wait ends; see :class:`imem.journal.postgres.connection.Connection`.
+
+    Attributes:
+        used_at_s: when a statement last went well, on the monotonic clock.
+        limit: when whoever holds the connection wants an end.
+    """
+
+    used_at_s: float = 0.0
+    limit: Deadline = Deadline.never()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._kept: dict[LiteralString, Kept] = {}
+
+    def answer(self, statement: LiteralString, parameters: Parameters) -> list[Row]:
+        """Run a statement that has a small answer; see :meth:`imem.journal.postgres.connection.Connection.answer`."""
+        cursor = self._kept.get(statement)
+        if cursor is None:
+            cursor = self._kept[statement] = Kept(self, row_factory=dict_row)
+        try:
+            return cursor.execute(statement, parameters).fetchall()
+        finally:
+            cursor.rest()
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """
+        Wait until the server has answered, at most until the limit and a little.
+
+        Raises:
+            SilentServer: it did not answer; the connection is closed.
+        """
+        left_s = min(self.limit.left_s(), LIMIT_S) if timeout is None else timeout
+        ends_s = time.monotonic() + left_s + GRACE_S
+        try:
+            return super().wait(_until(gen, ends_s), interval)
+        except SilentServer:
+            self.pgconn.finish()
+            raise
+
+
+class Timed(Connection):
+    """
+    A connection of tasks that knows when it was last used.
+
+    Attributes:
+        used_at_s: when a statement last went well, on the monotonic clock.
+    """
+
+    used_at_s: float = 0.0
+
+
+def _until(gen: PQGen[T], ends_s: float) -> PQGen[T]:
+    """Pass on what *gen* waits for until that moment; the driver looks up at every interval, ready or not."""
+    state = next_of(gen)
+    while True:
+        if isinstance(state, _Done):
+            return state.value  # type: ignore[no-any-return] # what the inner generator returned
+        ready = yield state
+        if not ready and time.monotonic() > ends_s:
+            gen.close()
+            raise SilentServer(in_background=True)
+        state = next_of(gen, ready)
+
+
+class _Done:
+    """What a generator returned."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def next_of(gen: Generator[Any, Any, Any], *sent: Any) -> Any:
+    """Resume *gen* and return what it yields, or what it returned as :class:`_Done`."""
+    try:
+        return gen.send(sent[0]) if sent else next(gen)
+    except StopIteration as done:
+        return _Done(done.value)
+
+
+def _doubtful(conn: Patient | Timed) -> bool:
+    """Whether the server should be asked: long unused, or it has said something unasked, such as that it closes."""
+    if time.monotonic() - conn.used_at_s > TRUSTED_S:
+        return True
+    poll = select.poll()
+    poll.register(conn.pgconn.socket, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _check(conn: Patient) -> None:
+    conn.limit = Deadline.after_ms(CHECK_MS)
+    if _doubtful(conn):
+        ConnectionPool.check_connection(conn)
+    conn.limit = Deadline.never()
+
+
+async def _acheck(conn: Timed) -> None:
+    if _doubtful(conn):
+        conn.limit = Deadline.after_ms(CHECK_MS)
+        await AsyncConnectionPool.check_connection(conn)
+    conn.limit = Deadline.never()
+
+
+def _options(url: str) -> dict[str, Any]:
+    """Return what every connection is opened with; what the URL says stays."""
+    given = conninfo_to_dict(url)
+    defaults = {
+        "application_name": "imem-langgraph",
+        "connect_timeout": 3,
+        # A peer that vanished without a word is noticed by the system: after half a minute idle, or unacknowledged.
+        "keepalives_idle": 20,
+        "keepalives_interval": 5,
+        "keepalives_count": 2,
+        "tcp_user_timeout": 30_000,
+    }
+    return {
+        **{name: value for name, value in defaults.items() if name not in given},
+        "autocommit": True,
+        "prepare_threshold": 0,
+        # Every statement finds its rows by a key. Planning one anew for its values copies them, which may be large.
+        # Of two settings of one name the later counts: the URL may bound the idle in another way, and nothing else.
+        "options": f"{IDLE_LIMIT} {given.get('options') or ''} -c timezone=UTC "
+        f"-c statement_timeout={int(LIMIT_S * 1000)} -c plan_cache_mode=force_generic_plan",
+    }
+
+
+class _Patience:
+    """
+    How long to go on asking a pool for a connection.
+
+    Attributes:
+        failed_at_s: when the pool last failed to make one, on the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self.failed_at_s = 0.0
+
+    def failed(self, _pool: object) -> None:
+        """Hear from the pool that it failed."""
+        self.failed_at_s = time.monotonic()
+
+    def over(self, since_s: float) -> bool:
+        """Whether to give up what one has asked for *since_s*."""
+        waited_s = time.monotonic() - since_s
+        return waited_s > POOL_TIMEOUT_S or (waited_s > DOWN_S and self.failed_at_s > since_s)
+
+
+class Threads:
+    """Runs statements for whichever thread calls, each on a connection of its own."""
+
+    def __init__(self, pool: ConnectionPool[Any], patience: _Patience | None = None) -> None:
+        self._pool = pool
+        self._patience = patience
+        self._opening = threading.Lock()
+        self._opened = patience is None
+
+    @classmethod
+    def to(cls, url: str, size: int) -> Threads:
+        """Return runners on a pool of at most *size* connections to *url*; nothing is opened before it is needed."""
+        patience = _Patience()
+        pool = ConnectionPool(
+            url, connection_class=Patient, kwargs=_options(url), min_size=0, max_size=size, open=False, check=_check,
+            reconnect_timeout=0.0, reconnect_failed=patience.failed, name="imem-langgraph",
+        )  # fmt: skip
+        return cls(pool, patience)
+
+    def run(self, call: Call) -> list[Row]:
+        """
+        Run *call* and return its rows.
+
+        Raises:
+            PostgresUnavailable: the server cannot be reached, or no connection was to be had; nothing was written.
+            OutcomeUnknown: the connection broke before the server said whether it had written; a repeat is harmless.
+        """
+        if not self._opened:
+            with self._opening:
+                self._pool.open(wait=False)
+                self._opened = True
+        with judged(call) as lent:
+            conn = self._lent()
+            lent.append(conn)
+            try:
+                if not isinstance(conn, Patient):
+                    # One of the caller's, which may have begun a transaction by itself.
+                    with conn:
+                        return _rows(conn, call)
+                rows = conn.answer(_text(call.statement), call.parameters) if call.writes else _rows(conn, call)
+                conn.used_at_s = time.monotonic()
+                return rows
+            finally:
+                self._pool.putconn(conn)
+
+    def _lent(self) -> psycopg.Connection[Any]:
+        if self._patience is None:
+            found: psycopg.Connection[Any] = self._pool.getconn()
+            return found
+        since_s = time.monotonic()
+        while True:
+            try:
+                found = self._pool.getconn(timeout=ASKING_S)
+            except PoolTimeout:
+                if self._patience.over(since_s):
+                    raise
+            else:
+                return found
+
+    def close(self) -> None:
+        """Close the connections, unless the pool is somebody else's."""
+        if self._patience is not None and self._opened:
+            self._pool.close(timeout=CLOSING_S)
+
+
+class Tasks:
+    """Runs statements for the tasks of one event loop."""
+
+    def __init__(self, pool: AsyncConnectionPool[Any], patience: _Patience | None = None) -> None:
+        self._pool = pool
+        self._patience = patience
+        self._opening = asyncio.Lock()
+        self._opened = patience is None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @classmethod
+    def to(cls, url: str, size: int) -> Tasks:
+        """Return runners on a pool of at most *size* connections to *url*; nothing is opened before it is needed."""
+        patience = _Patience()
+        pool = AsyncConnectionPool(
+            url, connection_class=Timed, kwargs=_options(url), min_size=0, max_size=size, open=False, check=_acheck,
+            reconnect_timeout=0.0, reconnect_failed=patience.failed, name="imem-langgraph",
+        )  # fmt: skip
+        return cls(pool, patience)
+
+    @property
+    def here(self) -> bool:
+        """Whether the running loop is the one that these connections belong to, which the first use decides."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        return self._loop is loop
+
+    async def run(self, call: Call) -> list[Row]:
+        """Run *call* and return its rows; see :meth:`Threads.run`."""
+        if not self._opened:
+            async with self._opening:
+                if not self._opened:
+                    await self._pool.open(wait=False)
+                    self._opened = True
+        with judged(call) as lent:
+            conn = await self._lent()
+            lent.append(conn)
+            try:
+                if not isinstance(conn, Timed):
+                    async with conn:
+                        return await _arows(conn, call)
+                if call.writes:
+                    rows = await conn.answer(_text(call.statement), call.parameters)
+                else:
+                    rows = await _arows(conn, call)
+                conn.used_at_s = time.monotonic()
+                return rows
+            finally:
+                await self._pool.putconn(conn)
+
+    async def _lent(self) -> psycopg.AsyncConnection[Any]:
+        if self._patience is None:
+            found: psycopg.AsyncConnection[Any] = await self._pool.getconn()
+            return found
+        since_s = time.monotonic()
+        while True:
+            try:
+                found = await self._pool.getconn(timeout=ASKING_S)
+            except PoolTimeout:
+                heed_cancellation()
+                if self._patience.over(since_s):
+                    raise
+            else:
+                return found
+
+    async def close(self) -> None:
+        """Close the connections, unless the pool is somebody else's."""
+        if self._patience is not None and self._opened:
+            await self._pool.close(timeout=CLOSING_S)
+
+
+# What is read may be large: in binary, and no cursor keeps it.
+
+
+def _rows(conn: psycopg.Connection[Any], call: Call) -> list[Row]:
+    with conn.cursor(binary=True, row_factory=dict_row) as cursor:
+        return cursor.execute(_text(call.statement), call.parameters).fetchall()
+
+
+async def _arows(conn: psycopg.AsyncConnection[Any], call: Call) -> list[Row]:
+    async with conn.cursor(binary=True, row_factory=dict_row) as cursor:
+        await cursor.execute(_text(call.statement), call.parameters)
+        return await cursor.fetchall()
+
+
+@contextmanager
+def judged(call: Call) -> Iterator[list[psycopg.Connection[Any] | psycopg.AsyncConnection[Any]]]:
+    """
+    Say in our words what became of *call*; whoever runs it puts the connection into the list that it is given.
+
+    A statement that changes something commits itself: a connection that breaks under it leaves its outcome unknown.
+    """
+    lent: list[psycopg.Connection[Any] | psycopg.AsyncConnection[Any]] = []
+    try:
+        yield lent
+    except (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests) as error:
+        if call.writes and isinstance(error, psycopg.OperationalError) and any(conn.closed for conn in lent):
+            raise OutcomeUnknown(
+                "Postgres did not confirm that it stored this.", mend="Repeating the very same call is safe."
+            ) from error
+        if isinstance(error, _UNMADE):
+            raise SchemaError(
+                "This database has no tables for LangGraph's threads.",
+                mend="Run `imem migrate`, or call the saver's setup() once as the database's owner.",
+            ) from error
+        raise translated(error) from error

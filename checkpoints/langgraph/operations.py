@@ -1,0 +1,438 @@
+"""
+What LangGraph's operations are, as statements and the meaning of their rows; nothing here waits for anybody.
+
+Each operation is a generator: it yields the statements that it needs, is sent their rows, and returns its result. The
+halves of the saver differ only in who waits between the two. Every statement that changes something is one call of
+one function and commits itself, so that a crash leaves the whole of it or nothing, and every repeat is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, TypeAlias, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from imem.checkpoints.langgraph.names import packed, read, searchable, version, written
+from imem.checkpoints.langgraph.places import LEASE, Place, config_of, metadata_of
+from imem.journal.errors import BadInput, ConsistencyError, StaleEpoch, shown
+from imem.journal.postgres.connection import Row
+
+T = TypeVar("T")
+
+INLINE_MOST: Final = 128
+"""
+Longest text, or bytes, kept in the checkpoint itself, in characters or bytes.
+
+About what the row of a blob costs beside its content. Every checkpoint repeats what is inline, whoever changed it.
+"""
+
+PAGE: Final = 50
+"""Checkpoints fetched at once by a listing, which holds no more than these in memory."""
+
+THREADS: Final = 100
+"""Threads pruned in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """
+    One statement to run.
+
+    Attributes:
+        statement: its name in ``sql/queries``.
+        parameters: its values.
+        writes: whether it changes something: then an answer that does not come leaves its outcome unknown.
+    """
+
+    statement: str
+    parameters: Mapping[str, Any] = field(repr=False)
+    writes: bool = False
+
+
+Rows: TypeAlias = list[Row]
+
+Work: TypeAlias = Generator[Call, Rows, T]
+
+
+# Putting
+
+
+def put(
+    serde: SerializerProtocol,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: Mapping[str, Any],
+) -> Work[RunnableConfig]:
+    """
+    Store *checkpoint*; its parent is the one that *config* names.
+
+    A checkpoint is never stored without its values: where one that should be a blob already is none (threads may come
+    from elsewhere), it is put with the others.
+    """
+    place = Place.of(config)
+    parameters = {
+        **_checkpoint_parameters(serde, place, checkpoint, metadata_of(config, metadata)),
+        **place.fence(),
+    }
+    [row] = yield Call("langgraph_put", {**parameters, **_values(serde, checkpoint, new_versions)}, writes=True)
+    if row["outcome"] == "missing":
+        everything = {**new_versions, **dict.fromkeys(map(read, row["missing"]), 0)}
+        [row] = yield Call("langgraph_put", {**parameters, **_values(serde, checkpoint, everything)}, writes=True)
+    _refuse_if_fenced(row["outcome"], place)
+    configurable = config["configurable"]
+    return {
+        "configurable": {
+            "thread_id": configurable["thread_id"],
+            "checkpoint_ns": configurable.get("checkpoint_ns") or "",
+            "checkpoint_id": checkpoint["id"],
+        }
+    }
+
+
+def _checkpoint_parameters(
+    serde: SerializerProtocol, place: Place, checkpoint: Checkpoint, metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    versions = checkpoint["channel_versions"]
+    small = {name: value for name, value in checkpoint["channel_values"].items() if _inline(name, value, versions)}
+    kind, body = packed(serde, "checkpoint", {**checkpoint, "channel_values": small})
+    metadata_kind, exactly = packed(serde, "metadata", metadata)
+    run_id = metadata.get("run_id")
+    return {
+        "thread_id": place.thread_id,
+        "checkpoint_ns": place.checkpoint_ns,
+        "checkpoint_id": written("checkpoint_id", checkpoint["id"]),
+        "parent_id": place.checkpoint_id,
+        "kind": kind,
+        "body": body,
+        "metadata_kind": metadata_kind,
+        "metadata": exactly,
+        "filter": searchable({key: value for key, value in metadata.items() if key != "writes"}, serde),
+        "run_id": written("run_id", run_id) if run_id is not None else None,
+        "ancestors": ancestors_of(metadata),
+    }
+
+
+def _inline(channel: str, value: object, versions: Mapping[str, Any]) -> bool:
+    """Whether a value stays in the checkpoint: it is small, or has no version that a blob could be known by."""
+    kind = type(value)
+    return (
+        value is None
+        or kind is bool
+        or kind is float
+        or (kind is int and value.bit_length() <= 64)  # type: ignore[attr-defined] # mypy does not narrow by kind
+        or (kind in {str, bytes} and len(value) <= INLINE_MOST)  # type: ignore[arg-type] # as above
+        or channel not in versions
+    )
+
+
+def _values(serde: SerializerProtocol, checkpoint: Checkpoint, new: Iterable[str]) -> dict[str, Any]:
+    """Return the parameters for the values that are blobs: those of *new* channels with their content."""
+    versions = checkpoint["channel_versions"]
+    fresh = set(new)
+    held: list[tuple[str, str]] = []
+    blobs: list[tuple[str, str, str, bytes]] = []
+    for channel, value in checkpoint["channel_values"].items():
+        if _inline(channel, value, versions):
+            continue
+        name = written("channel", channel), version(versions[channel])
+        if channel in fresh:
+            blobs.append((*name, *packed(serde, f"channel_values.{shown(channel)}", value)))
+        else:
+            held.append(name)
+    return {
+        "held": [one[0] for one in held],
+        "held_versions": [one[1] for one in held],
+        "channels": [one[0] for one in blobs],
+        "versions": [one[1] for one in blobs],
+        "kinds": [one[2] for one in blobs],
+        "blobs": [one[3] for one in blobs],
+    }
+
+
+def put_writes(
+    serde: SerializerProtocol,
+    config: RunnableConfig,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+) -> Work[None]:
+    """Store what a task wrote after the checkpoint that *config* names; see ``langgraph.put_writes_v1``."""
+    place = Place.of(config)
+    if place.checkpoint_id is None:
+        raise BadInput("configurable.checkpoint_id", "is missing: writes belong to a checkpoint")
+    # Two errors of one task have one place, where the last counts; a statement cannot change one row twice.
+    rows = {
+        WRITES_IDX_MAP.get(channel, n): (written("channel", channel), *packed(serde, f"writes.{shown(channel)}", value))
+        for n, (channel, value) in enumerate(map(_pair, writes))
+    }
+    if not rows:
+        return
+    [row] = yield Call(
+        "langgraph_put_writes",
+        {
+            "thread_id": place.thread_id,
+            "checkpoint_ns": place.checkpoint_ns,
+            "checkpoint_id": place.checkpoint_id,
+            "task_id": written("task_id", task_id),
+            "task_path": written("task_path", task_path),
+            "idxs": list(rows),
+            "channels": [one[0] for one in rows.values()],
+            "kinds": [one[1] for one in rows.values()],
+            "blobs": [one[2] for one in rows.values()],
+            **place.fence(),
+        },
+        writes=True,
+    )
+    _refuse_if_fenced(row["outcome"], place)
+
+
+def _pair(write: object) -> tuple[str, Any]:
+    match write:
+        case (str() as channel, value):
+            return channel, value
+        case _:
+            raise BadInput("writes", f"must be pairs of a channel and a value, not {type(write).__name__}.")
+
+
+def _refuse_if_fenced(outcome: str, place: Place) -> None:
+    if outcome == "stale":
+        raise StaleEpoch(
+            f"Somebody has taken over this thread since epoch {place.epoch}; nothing was written.",
+            mend="Stop this run: whoever holds the lease goes on from the last checkpoint.",
+        )
+    if outcome == "unknown":
+        raise BadInput(f"configurable.{LEASE}", f"no lease of that name has had the epoch {place.epoch}")
+
+
+# Getting
+
+
+def get_tuple(serde: SerializerProtocol, config: RunnableConfig) -> Work[CheckpointTuple | None]:
+    """Return the checkpoint that *config* names, or its namespace's newest, or None."""
+    place = Place.of(config)
+    key = {"thread_id": place.thread_id, "checkpoint_ns": place.checkpoint_ns}
+    if place.checkpoint_id is None:
+        rows = yield Call("langgraph_newest", key)
+    else:
+        rows = yield Call("langgraph_get", {**key, "checkpoint_id": place.checkpoint_id})
+    return decoded(serde, rows[0]) if rows else None
+
+
+def decoded(serde: SerializerProtocol, row: Row) -> CheckpointTuple:
+    """
+    Return the checkpoint that a row of ``langgraph.whole`` holds.
+
+    Raises:
+        ConsistencyError: a value is missing; what is left of it must not look whole.
+    """
+    channels = row["blob_channels"] or []
+    if len(channels) != row["held"]:
+        raise ConsistencyError(
+            f"The checkpoint {row['checkpoint_id']} of the thread {row['thread_id']} lacks "
+            f"{row['held'] - len(channels)} of its values.",
+            mend="Something else than the saver removed rows of langgraph.blob: restore them from a backup.",
+        )
+    checkpoint = serde.loads_typed((row["kind"], row["body"]))
+    for channel, kind, blob in zip(channels, row["blob_kinds"] or [], row["blobs"] or [], strict=True):
+        checkpoint["channel_values"][read(channel)] = serde.loads_typed((kind, blob))
+    return CheckpointTuple(
+        config=config_of(row["thread_id"], row["checkpoint_ns"], row["checkpoint_id"]),
+        checkpoint=checkpoint,
+        metadata=serde.loads_typed((row["metadata_kind"], row["metadata"])),
+        parent_config=config_of(row["thread_id"], row["checkpoint_ns"], row["parent_id"]) if row["parent_id"] else None,
+        pending_writes=[
+            (read(task), read(channel), serde.loads_typed((kind, blob)))
+            for task, channel, kind, blob in zip(
+                row["write_tasks"] or [],
+                row["write_channels"] or [],
+                row["write_kinds"] or [],
+                row["write_blobs"] or [],
+                strict=True,
+            )
+        ],
+    )
+
+
+Keys: TypeAlias = list[tuple[str, str, str]]
+
+
+class Listing:
+    """
+    Which checkpoints a listing shows, newest first, a page at a time: each goes on behind the last.
+
+    Args:
+        config: which thread; None: every one.
+        wanted: metadata that they have.
+        before: only those older than the checkpoint that this names.
+        limit: at most so many.
+    """
+
+    def __init__(
+        self,
+        serde: SerializerProtocol,
+        config: RunnableConfig | None,
+        *,
+        wanted: Mapping[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> None:
+        self._left = float("inf") if limit is None else limit
+        self._statement = "langgraph_keys"
+        self._asked: dict[str, Any] = {
+            "filter": searchable(wanted, serde) if wanted else None,
+            "before": _id_of(before),
+        }
+        if config is not None:
+            self._statement = "langgraph_keys_of_thread"
+            place = Place.of(config)
+            # Without a namespace, a listing shows them all.
+            named = config["configurable"].get("checkpoint_ns") is not None
+            self._asked |= {
+                "thread_id": place.thread_id,
+                "checkpoint_ns": place.checkpoint_ns if named else None,
+                "checkpoint_id": place.checkpoint_id,
+            }
+        self._after: Row = {}
+
+    def keys(self) -> Work[Keys]:
+        """Return the keys of the next page: thread, namespace and id as stored; none where there is no more."""
+        if self._left <= 0:
+            return []
+        limit = int(min(PAGE, self._left))
+        after = {
+            "after_stamp": self._after.get("stamp"),
+            "after_nth": self._after.get("nth"),
+            "after_id": self._after.get("checkpoint_id"),
+            "after_thread": self._after.get("thread_id"),
+            "after_ns": self._after.get("checkpoint_ns"),
+        }
+        rows = yield Call(self._statement, {**self._asked, **after, "limit": limit})
+        self._left = self._left - limit if len(rows) == limit else 0
+        if rows:
+            self._after = rows[-1]
+        return [(row["thread_id"], row["checkpoint_ns"], row["checkpoint_id"]) for row in rows]
+
+
+def _id_of(config: RunnableConfig | None) -> str | None:
+    checkpoint_id = (config.get("configurable") or {}).get("checkpoint_id") if config else None
+    return written("checkpoint_id", checkpoint_id) if checkpoint_id else None
+
+
+def page(serde: SerializerProtocol, found: Keys) -> Work[list[CheckpointTuple]]:
+    """Return the checkpoints of one page, those that were removed meanwhile left out."""
+    rows = yield Call(
+        "langgraph_page",
+        {
+            "thread_ids": [one[0] for one in found],
+            "namespaces": [one[1] for one in found],
+            "ids": [one[2] for one in found],
+        },
+    )
+    return [decoded(serde, row) for row in rows]
+
+
+# Removing and copying
+
+
+def delete_thread(thread_id: str) -> Work[None]:
+    """Remove all that is stored of a thread."""
+    threads = [written("thread_id", thread_id)]
+    yield Call("langgraph_delete_threads", {"thread_ids": threads, "before": None}, writes=True)
+
+
+def prune(thread_ids: Sequence[str], strategy: str) -> Work[None]:
+    """
+    Remove checkpoints of threads: all but each namespace's newest (``keep_latest``), or all (``delete``).
+
+    Raises:
+        BadInput: there is no such strategy.
+    """
+    statements = {"keep_latest": "langgraph_prune", "delete": "langgraph_delete_threads"}
+    if strategy not in statements:
+        raise BadInput("strategy", f"{strategy!r} is none of {', '.join(statements)}")
+    threads = [written("thread_id", one) for one in thread_ids]
+    for at in range(0, len(threads), THREADS):
+        yield Call(statements[strategy], {"thread_ids": threads[at : at + THREADS], "before": None}, writes=True)
+
+
+def prune_older(age: timedelta, *, keep_latest: bool) -> Work[int]:
+    """
+    Remove what was put longer than *age* ago, of any thread, a page of threads at a time; return how many checkpoints.
+
+    A crash leaves some threads pruned; run it again.
+
+    Args:
+        keep_latest: each namespace's newest checkpoint stays, however old. Otherwise threads go as wholes, those that
+            put nothing since.
+    """
+    if age < timedelta(0):
+        raise BadInput("age", "must not be negative")
+    [row] = yield Call("langgraph_cut_off", {"age_s": age.total_seconds()})
+    before, removed = row["before"], 0
+    after: str | None = None
+    statement = "langgraph_prune" if keep_latest else "langgraph_delete_threads"
+    while True:
+        rows = yield Call("langgraph_old_threads", {"after": after, "before": before, "limit": THREADS})
+        if not rows:
+            return removed
+        threads = [row["thread_id"] for row in rows]
+        [row] = yield Call(statement, {"thread_ids": threads, "before": before}, writes=True)
+        after = threads[-1]
+        removed += int(row["removed"])
+
+
+def delete_for_runs(run_ids: Sequence[str]) -> Work[None]:
+    """
+    Remove what runs put.
+
+    Raises:
+        BadInput: the delta channels of checkpoints that would stay are made of it; nothing was removed.
+    """
+    if not run_ids:
+        return
+    [row] = yield Call("langgraph_delete_runs", {"run_ids": [written("run_id", one) for one in run_ids]}, writes=True)
+    if row["torn"]:
+        raise BadInput(
+            "run_ids",
+            f"later checkpoints of the thread {read(row['torn'][0])!r} are made of what these runs wrote; "
+            "nothing was removed.",
+            mend="Delete the later runs as well, or the whole thread.",
+        )
+
+
+def copy_thread(source: str, target: str) -> Work[None]:
+    """
+    Copy all that is stored of a thread into another; what that has already stays, so that a repeat is harmless.
+
+    Raises:
+        BadInput: both are the same thread.
+    """
+    names = written("thread_id", source), written("thread_id", target)
+    if names[0] == names[1]:
+        raise BadInput("target_thread_id", "is the source's own")
+    yield Call("langgraph_copy_thread", {"source": names[0], "target": names[1]}, writes=True)
+
+
+# Delta channels
+
+
+def ancestors_of(metadata: Mapping[str, Any]) -> int:
+    """Return how many ancestors the delta channels of a checkpoint are made of, by what LangGraph counted."""
+    counters = metadata.get("counters_since_delta_snapshot")
+    if not isinstance(counters, Mapping):
+        return 0
+    counts = [pair[1] for pair in counters.values() if isinstance(pair, Sequence) and len(pair) > 1]
+    most = max((count for count in counts if isinstance(count, int)), default=0)
+    # One more than LangGraph counts: too many cost a row, too few a channel.
+    return most + 1 if most else 0

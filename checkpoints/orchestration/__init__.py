@@ -1,0 +1,1 @@
+"""Starting and running the agents of an analysis."""

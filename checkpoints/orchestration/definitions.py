@@ -1,0 +1,236 @@
+"""
+What agents there are: their subtasks in order, where each leaves its result, and which agents wait for which.
+
+Nine come with the program (``agents.json`` beside this module). A file of one's own in the same form (``IMEM_AGENTS``)
+adds agents, or replaces one by the name it has. An agent whose subtasks change gets another ``version`` with them: what
+was saved under the old one is migrated (:mod:`imem.checkpoints.versions`) or not resumed.
+
+Example of such a file::
+
+    {"agents": [{
+        "agent_type": "macro_analyst", "version": "1", "after": ["screening"], "parallel": 2,
+        "subtasks": [
+            {"name": "rates", "minutes": 10, "stores": ["postgres"]},
+            {"name": "outlook", "minutes": 20, "stores": ["graph", "message"], "reentrant": true}
+        ]
+    }]}
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from imem.journal.errors import BadInput, SettingsError
+
+_SHIPPED: Final = Path(__file__).with_name("agents.json")
+
+_AgentType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,50}$")]
+_SubtaskName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.#-]{1,100}$")]
+_Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+-]{1,20}$")]
+
+
+class Location(StrEnum):
+    """Where the result of a subtask is kept."""
+
+    POSTGRES = "postgres"
+    GRAPH = "graph"
+    CACHE = "cache"
+    MESSAGE = "message"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Subtask(_Strict):
+    """
+    One piece of an agent's work: what is done between two checkpoints.
+
+    Attributes:
+        name: unique in the agent.
+        minutes: how long it takes as a rule.
+        stores: where its result is; each is confirmed before checkpoints are cleaned up.
+        reentrant: whether it may be begun again on a working memory that it has already written to.
+    """
+
+    name: _SubtaskName
+    minutes: float | None = Field(None, gt=0)
+    stores: tuple[Location, ...] = ()
+    reentrant: bool = False
+
+
+class AgentDefinition(_Strict):
+    """
+    One type of agent.
+
+    Attributes:
+        agent_type: its name.
+        version: of its program; changed together with the subtasks.
+        subtasks: in the order in which they are run, at least one.
+        after: the agents that have to be completed before it starts.
+        parallel: how many of the type may run at once over all analyses; None where nothing limits them.
+    """
+
+    agent_type: _AgentType
+    version: _Version = "1"
+    subtasks: tuple[Subtask, ...] = Field(min_length=1)
+    after: tuple[_AgentType, ...] = ()
+    parallel: int | None = Field(None, ge=1)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its subtasks, in order."""
+        return tuple(subtask.name for subtask in self.subtasks)
+
+    def subtask(self, name: str) -> Subtask:
+        """
+        Return the subtask of that name.
+
+        Raises:
+            BadInput: there is none.
+        """
+        for subtask in self.subtasks:
+            if subtask.name == name:
+                return subtask
+        raise BadInput(
+            "subtask", f"{self.agent_type} has none that is called {name!r}.", mend=f"It has {', '.join(self.names)}."
+        )
+
+
+class _File(_Strict):
+    agents: tuple[AgentDefinition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """
+    The agents that are known, and who waits for whom.
+
+    Attributes:
+        agents: type → definition, in an order in which they could run.
+    """
+
+    agents: Mapping[str, AgentDefinition]
+
+    @classmethod
+    def of(cls, agents: Iterable[AgentDefinition]) -> Self:
+        """
+        Return the definitions of *agents*; of two with one name the later counts.
+
+        Raises:
+            BadInput: a subtask or parent stands there twice, a parent is unknown, or agents wait for one another.
+        """
+        known = {agent.agent_type: agent for agent in agents}
+        for agent in known.values():
+            _refuse_repeats(f"{agent.agent_type}.subtasks", agent.names)
+            _refuse_repeats(f"{agent.agent_type}.after", agent.after)
+            for subtask in agent.subtasks:
+                _refuse_repeats(f"{agent.agent_type}.subtasks.{subtask.name}.stores", subtask.stores)
+            for parent in agent.after:
+                if parent not in known:
+                    raise BadInput(f"{agent.agent_type}.after", f"no agent is called {parent!r}.")
+        try:
+            order = tuple(TopologicalSorter({name: agent.after for name, agent in known.items()}).static_order())
+        except CycleError as error:
+            raise BadInput(
+                "agents", f"{' waits for '.join(reversed(error.args[1]))}: none of them could ever start."
+            ) from error
+        return cls(MappingProxyType({name: known[name] for name in order}))
+
+    @classmethod
+    def read(cls, path: Path | None = None) -> Self:
+        """
+        Return the agents that come with the program, with those of the file *path* over them.
+
+        Raises:
+            SettingsError: the file cannot be read or is wrong; names the field.
+        """
+        agents = list(_shipped())
+        if path is not None:
+            try:
+                text = path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise SettingsError(
+                    f"IMEM_AGENTS names {path}, which cannot be read.", mend="It is a JSON file with agents."
+                ) from error
+            try:
+                agents += agents_in(text)
+                return cls.of(agents)
+            except BadInput as error:
+                raise SettingsError(f"IMEM_AGENTS, {path.name}: {error}") from error
+        return cls.of(agents)
+
+    def of_type(self, agent_type: str) -> AgentDefinition:
+        """
+        Return the definition of *agent_type*.
+
+        Raises:
+            BadInput: there is none; names the nearest.
+        """
+        found = self.agents.get(agent_type)
+        if found is None:
+            near = difflib.get_close_matches(str(agent_type), self.agents, n=3)
+            hint = f"Did you mean {', '.join(near)}?" if near else "IMEM_AGENTS names a file with agents of your own."
+            raise BadInput("agent_type", f"no agent is defined as {str(agent_type)[:80]!r}.", mend=hint)
+        return found
+
+    def parents(self, agent_type: str) -> frozenset[str]:
+        """Return the agents that have to be completed right before *agent_type* starts."""
+        return frozenset(self.of_type(agent_type).after)
+
+    def descendants(self, agent_type: str) -> frozenset[str]:
+        """Return every agent that waits for *agent_type*, directly or not."""
+        found = {self.of_type(agent_type).agent_type}
+        # One pass: parents come first in this order.
+        for name, agent in self.agents.items():
+            if found.intersection(agent.after):
+                found.add(name)
+        return frozenset(found - {agent_type})
+
+
+def agents_in(text: str) -> tuple[AgentDefinition, ...]:
+    """
+    Return the agents that the JSON *text* defines.
+
+    Raises:
+        BadInput: it is no JSON, or not of that form; names the field.
+    """
+    try:
+        # Twice, since pydantic's own parser would take the last of two equal keys without a word.
+        json.loads(text, object_pairs_hook=_without_repeats)
+        return _File.model_validate_json(text).agents
+    except json.JSONDecodeError as error:
+        raise BadInput("agents", f"line {error.lineno} is no JSON: {error.msg}.") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "agents"
+        raise BadInput(place, f"{first['msg']}.") from error
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _refuse_repeats("agents", [key for key, _ in pairs])
+    return dict(pairs)
+
+
+def _refuse_repeats(field: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BadInput(field, f"{name} stands there twice.")
+        seen.add(name)
+
+
+@cache
+def _shipped() -> tuple[AgentDefinition, ...]:
+    return agents_in(_SHIPPED.read_text(encoding="utf-8"))

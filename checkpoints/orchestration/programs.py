@@ -1,0 +1,131 @@
+"""
+The programs of agents: a Python callable for each agent type, registered by a module of the user's.
+
+``IMEM_AGENT_PROGRAMS`` names the module; every worker that runs agents imports it. Example::
+
+    from imem.checkpoints.orchestration.programs import NOTHING, AgentRun, program
+
+    @program("business_research")
+    async def research(run: AgentRun) -> None:
+        for subtask in run.session.pending:
+            await run.session.memory.set("stage", subtask)
+            ...
+            await run.session.deliver(subtask, postgres={"rows": 17}, graph=NOTHING)
+            await run.session.complete(subtask)
+            await run.safe_point()
+
+A program ends when its agent has completed. One that is told to stop lets the exception of :meth:`AgentRun.safe_point`
+pass; any other exception is a failure of the agent. After one that passes by itself, such as a timeout, the program is
+called again, to go on with ``run.session.pending``; whatever it began in the background has to have ended by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+from imem.checkpoints.delivery import NOTHING
+from imem.checkpoints.orchestration.orchestrator import Started
+from imem.checkpoints.session import Session
+from imem.journal.arguments import checks_call
+from imem.journal.errors import BadInput, ImemError, SettingsError
+
+__all__ = ["NOTHING", "AgentRun", "Program", "Stopped", "load", "program", "program_of", "registered"]
+
+
+class Stopped(ImemError):
+    """The analysis is being paused or is over: the agent ends here, at a safe point."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRun:
+    """
+    What a program is given: which agent it is, and where it goes on.
+
+    Attributes:
+        started: which agent of which analysis; the gates that it passes.
+        session: its working memory, proven, and its checkpoints.
+        wanted: says why the agent shall stop, or None.
+        tools: whatever the worker lends to programs beside.
+        attempt: the number of this attempt at the subtask under way, from 1.
+    """
+
+    started: Started
+    session: Session
+    wanted: Callable[[], Awaitable[str | None]]
+    tools: Any = field(default=None, repr=False)
+    attempt: int = 1
+
+    async def safe_point(self) -> None:
+        """
+        Stop here if the analysis is being paused; to be called between subtasks, after the checkpoint.
+
+        Raises:
+            Stopped: it is; the program lets this pass.
+        """
+        why = await self.wanted()
+        if why is not None:
+            raise Stopped(f"{self.started.analysis_id} is {why}.")
+
+
+Program = Callable[[AgentRun], Awaitable[None]]
+
+_PROGRAMS: Final[dict[str, Program]] = {}
+
+
+@checks_call
+def program(agent_type: str) -> Callable[[Program], Program]:
+    """
+    Return a decorator that registers a function as the program of *agent_type*; the last one counts.
+
+    Raises:
+        BadInput: *agent_type* is no text, or what is decorated cannot be called.
+    """
+
+    def register(function: Program) -> Program:
+        if not callable(function):
+            raise BadInput("function", f"must be something to call, not {type(function).__name__}.")
+        _PROGRAMS[agent_type] = function
+        return function
+
+    return register
+
+
+def program_of(agent_type: str) -> Program:
+    """
+    Return the program of *agent_type*.
+
+    Raises:
+        BadInput: none is registered.
+    """
+    found = _PROGRAMS.get(agent_type)
+    if found is None:
+        raise BadInput(
+            "agent_type", f"no program is registered for {agent_type!r}.", mend="IMEM_AGENT_PROGRAMS names the module."
+        )
+    return found
+
+
+def registered() -> frozenset[str]:
+    """Return the agent types that have a program in this process."""
+    return frozenset(_PROGRAMS)
+
+
+def load(module: str | None) -> None:
+    """
+    Import the module that registers programs; nothing without one.
+
+    Raises:
+        SettingsError: it cannot be imported.
+    """
+    if module is None:
+        return
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise SettingsError(
+            f"IMEM_AGENT_PROGRAMS names {module}, which cannot be imported.",
+            mend="It is a Python module that registers programs with imem.checkpoints.orchestration.programs.program.",
+        ) from error

@@ -1,0 +1,184 @@
+"""
+Running one agent: from the message that names it to the row that says how it ended.
+
+The session holds the lease and the recovered memory, and is cancelled when the lease is lost. Whatever ends the run,
+the row is told, if it can be, before the lease is given up: whoever sees no lease finds a row that says why. A process
+that is killed tells nothing, and the manager finds the lease run out.
+
+What passes by itself (a timeout, too many requests, a server that is away) is no end: the memory goes back to the
+newest checkpoint and the program is called again, at most three times for a subtask, under the same lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from imem.checkpoints.incidents.failures import Failure, class_of, failure_of, wait_s
+from imem.checkpoints.incidents.reports import Incidents
+from imem.checkpoints.incidents.retries import Attempts
+from imem.checkpoints.model import Lease
+from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, Message, Started
+from imem.checkpoints.orchestration.programs import AgentRun, Stopped, program_of
+from imem.checkpoints.pauses.lifecycle import FailureClass
+from imem.checkpoints.pauses.orders import Pauses
+from imem.checkpoints.session import Desk, Session
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
+    BudgetExceeded,
+    ImemError,
+    LeaseHeld,
+    LeaseLost,
+    NotResumable,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TransitionRefused,
+)
+
+log = structlog.get_logger()
+
+CALL_BUDGET_MS: Final = 10_000
+"""How long one call of a run to a store may take, in milliseconds; programs have budgets of their own."""
+
+LOOK_EVERY_S: Final = 2.0
+"""Between two looks whether to stop, while an agent waits for its next attempt, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """
+    Runs agents in this process.
+
+    Attributes:
+        orchestrator: says which may run, and is told how they ended.
+        desk: gives sessions.
+        pauses: says whether to stop.
+        incidents: is told of failures.
+        tools: lent to programs.
+        sleep: waits between two attempts, in seconds.
+        chance: a number from 0 to 1, by which the waits of those who failed together differ.
+    """
+
+    orchestrator: CeleryOrchestrator
+    desk: Desk
+    pauses: Pauses
+    incidents: Incidents
+    tools: Any = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    chance: Callable[[], float] = random.random
+
+    async def run(self, message: Message) -> str:
+        """
+        Run the agent that a message names, to its end, and return how that was: dropped, or the state of its row.
+
+        Raises:
+            PostgresUnavailable: nothing was started, or the end could not be told; the manager goes on from there.
+        """
+        started = await self.orchestrator.begin(message, deadline=_soon())
+        if started is None:
+            return "dropped"
+        try:
+            async with self.desk.leased(
+                analysis_id=started.analysis_id,
+                agent_type=started.agent_type,
+                agent_id=started.agent_id,
+                subject_id=started.stock_id,
+                owner=started.agent_type,
+            ) as lease:
+                return await self._worked(started, lease)
+        except LeaseHeld:
+            # Whoever had it died a moment ago: the agent is sent again when the lease has run out.
+            return await self._ended(started, "WAITING")
+        except TransitionRefused:
+            return await self._ended(started, "STOPPED")
+        except LeaseLost:
+            # Somebody else is responsible for the agent now, and for what its row says.
+            return "superseded"
+        except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
+            raise
+        except ImemError as error:
+            return await self._failed(started, None, error, failure_of(error))
+
+    async def _worked(self, started: Started, lease: Lease) -> str:
+        """Run the program, again after what passes by itself, and return how it ended."""
+        attempts = Attempts(self.incidents, started)
+        session: Session | None = None
+        while True:
+            at_work: Session | None = None
+            try:
+                if session is None:
+                    session = await self.desk.resumed(lease)
+                else:
+                    await session.again()
+                at_work = session
+                async with session.renewed():
+                    await self._called(started, session, attempts.count + 1)
+                await self._refuse_unfinished(started, session)
+            except Stopped:
+                return await self._ended(started, "STOPPED")
+            except LeaseLost:
+                return "superseded"
+            except Exception as error:  # noqa: BLE001 - a program may raise anything, and all of it is a failure of its agent
+                failure = await attempts.failed(error, session.checkpoint.seq if session is not None else None)
+                if class_of(failure) is not FailureClass.RETRY:
+                    return await self._failed(started, at_work, error, failure)
+                if await self._stopped_while_waiting(started, wait_s(failure, self.chance())):
+                    return await self._ended(started, "STOPPED")
+            else:
+                return await self._ended(started, "COMPLETED")
+
+    async def _called(self, started: Started, session: Session, attempt: int) -> None:
+        async def wanted() -> str | None:
+            return await self.pauses.stop_wanted(started.analysis_id, deadline=_soon())
+
+        await program_of(started.agent_type)(AgentRun(started, session, wanted, self.tools, attempt))
+
+    async def _stopped_while_waiting(self, started: Started, wait: float) -> bool:
+        """Wait before another attempt, in seconds; return whether the agent is told to stop, which ends the wait."""
+        while True:
+            # A Postgres that is away says nothing; who would stop the agent needs it as well.
+            with suppress(StoreUnavailable, BudgetExceeded):
+                if await self.pauses.stop_wanted(started.analysis_id, deadline=_soon()) is not None:
+                    return True
+            if wait <= 0:
+                return False
+            step = min(wait, LOOK_EVERY_S)
+            await self.sleep(step)
+            wait -= step
+
+    async def _refuse_unfinished(self, started: Started, session: Session) -> None:
+        latest = await self.desk.checkpoints.load(started.analysis_id, started.agent_type, deadline=_soon())
+        if latest is None or latest.pending_subtasks or session.lost:
+            left = ", ".join((*session.lost, *latest.pending_subtasks)) if latest is not None else "everything"
+            raise RuntimeError(f"The program of {started.agent_type} ended with subtasks left: {left}.")
+
+    async def _ended(self, started: Started, state: str) -> str:
+        await self.orchestrator.end(started, state, deadline=_soon())
+        log.info("agent_ended", analysis_id=started.analysis_id, agent=started.agent_type, state=state)
+        return state
+
+    async def _failed(self, started: Started, session: Session | None, error: Exception, failure: Failure) -> str:
+        """Save where the agent stands, report why it failed, and tell its row."""
+        name = type(error).__name__
+        log.warning("agent_failed", analysis_id=started.analysis_id, agent=started.agent_type, error=name)
+        if session is not None:
+            # What was completed is saved; this only says more.
+            with suppress(ImemError):
+                details = {"kind": failure.kind.value}
+                await session.failed(failure.message, details=details, retry_count=failure.attempt - 1)
+        await self.incidents.report(
+            started.analysis_id, started.agent_type, failure, details={"error": name, "dispatch": started.dispatch},
+            # A recovery that finds nothing left has told people so itself.
+            announce=not isinstance(error, NotResumable), deadline=_soon(),
+        )  # fmt: skip
+        return await self._ended(started, "FAILED")
+
+
+def _soon() -> Deadline:
+    return Deadline.after_ms(CALL_BUDGET_MS)

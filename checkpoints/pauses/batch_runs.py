@@ -1,0 +1,499 @@
+"""
+Batches over rows: ordering many pauses or resumes, and launching them a few at a time.
+
+A batch is its row and one row for each analysis. Whoever launches holds the lock of the batch's row, counts what runs,
+and launches as many as there is room for: each launch is the order itself, in the same transaction as the member's new
+state, so that a crash leaves neither without the other. What becomes of a launched analysis is written by the
+transaction that does it (:mod:`imem.checkpoints.pauses.transitions`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import psutil
+import structlog
+
+from imem.checkpoints.incidents.reports import member_of
+from imem.checkpoints.pauses import transitions
+from imem.checkpoints.pauses.batches import CONCURRENCY, LARGEST, BatchStatus, Member, Waiting, ordered, room, status_of
+from imem.checkpoints.pauses.lifecycle import AUTO_RESUMES, Status, Trigger
+from imem.checkpoints.pauses.orders import Driver, Pauses
+from imem.checkpoints.pauses.plan import Graph
+from imem.checkpoints.pauses.rows import Pause, audit, checked_reason, checked_uuid, hold, open_pause, pause_of, who
+from imem.checkpoints.pauses.transitions import Cause
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, new_id, rows
+from imem.journal.settings import Role
+
+log = structlog.get_logger()
+
+MOST_PARALLEL: Final = 100
+"""Highest limit of analyses at a time that can be asked for."""
+
+LATE_MS: Final = 1_000.0
+"""How long saying where a batch stands may take where carrying it out took all of the time, in milliseconds."""
+
+SPARE_CONNECTIONS: Final = 5
+"""Connections of the server that a resume leaves to others."""
+
+SPARE_MEMORY: Final = 0.05
+"""Part of the machine's memory that must be free for a resume."""
+
+BUSIEST: Final = 4.0
+"""Processes that wait for each processor, over the last minute, beyond which nothing more is resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    """
+    Where a batch stands.
+
+    Attributes:
+        batch_id, name, operation, status: which, and how far.
+        total, paused, resumed, failed: counts of analyses.
+        queued, running: those that wait, and those that are being paused or resumed.
+        concurrency_limit: most at a time.
+        held_back: what was short when the next was to be launched; None if nothing.
+        created_at, completed_at: from when to when.
+        members: analysis → its state, and its trouble.
+    """
+
+    batch_id: UUID
+    name: str
+    operation: str
+    status: BatchStatus
+    total: int
+    paused: int
+    resumed: int
+    failed: int
+    queued: int
+    running: int
+    concurrency_limit: int
+    held_back: str | None
+    created_at: datetime
+    completed_at: datetime | None
+    members: Mapping[str, tuple[Member, str | None]]
+
+    @property
+    def done(self) -> int:
+        """How many are through, well or badly."""
+        return self.paused + self.resumed + self.failed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "batch_id": str(self.batch_id),
+            "name": self.name,
+            "operation": self.operation,
+            "status": self.status.value,
+            "total": self.total,
+            "paused": self.paused,
+            "resumed": self.resumed,
+            "failed": self.failed,
+            "queued": self.queued,
+            "running": self.running,
+            "concurrency_limit": self.concurrency_limit,
+            "held_back": self.held_back,
+            "created_at": self.created_at.isoformat(),
+            "completed_at": self.completed_at.isoformat() if self.completed_at else None,
+            "members": {
+                name: {"state": state.value, "trouble": trouble} for name, (state, trouble) in self.members.items()
+            },
+        }
+
+
+class Capacity(Protocol):
+    """Whether there is room for one more analysis."""
+
+    async def short_of(self, conn: Connection) -> str | None:
+        """Return what is short, in words; None where nothing is."""
+
+
+class Room:
+    """Room as this machine and its Postgres have it: quotas, compute, connections."""
+
+    async def short_of(self, conn: Connection) -> str | None:
+        """Return what is short: a quota that failures say is used up, processors, memory, or connections."""
+        found = (await rows(conn, "capacity"))[0]
+        if found["quota_used_up"]:
+            return "a quota is used up; say when it is not with `imem resume --cause`"
+        if found["connections"] < SPARE_CONNECTIONS:
+            return f"Postgres has {found['connections']} connections left"
+        if os.getloadavg()[0] > BUSIEST * (os.cpu_count() or 1):
+            return "the machine's processors are busy"
+        memory = psutil.virtual_memory()
+        if memory.available < SPARE_MEMORY * memory.total:
+            return "the machine's memory is full"
+        return None
+
+
+class Batches:
+    """
+    Orders of many analyses.
+
+    Args:
+        database: where the rows are.
+        pauses: finds what is meant.
+        graph: agent type → the types that it waits for.
+        driver: carries out what was launched.
+        capacity: whether there is room for one more resume.
+    """
+
+    def __init__(
+        self, database: Database, pauses: Pauses, graph: Graph, driver: Driver, capacity: Capacity | None = None
+    ) -> None:
+        self._database = database
+        self._pauses = pauses
+        self._graph = graph
+        self._driver = driver
+        self._capacity = capacity or Room()
+
+    # Orders
+
+    async def pause_batch(
+        self,
+        stock_ids: Sequence[str],
+        reason: str,
+        max_concurrency: int = CONCURRENCY,
+        *,
+        name: str | None = None,
+        analysis_ids: Sequence[str] = (),
+        by: Actor,
+        deadline: Deadline,
+    ) -> BatchState:
+        """
+        Pause the running analyses of stocks, and those named.
+
+        Raises:
+            BadInput: nothing is named, too much, one twice, or one has no running analysis. Nothing was changed.
+        """
+        reason = checked_reason(reason)
+        limit = _limit("max_concurrency", max_concurrency)
+        names = await self._meant(stock_ids, analysis_ids, paused=False, deadline=deadline)
+        async with self._database.transaction(deadline) as conn:
+            found = {row["analysis_id"]: row for row in await rows(conn, "analyses_named", {"names": names})}
+            members = [(one, found[one]["subject_id"], None) for one in names]
+            batch_id = await _written(conn, "pause", name=name, reason=reason, limit=limit, members=members, by=by)
+        await self.carry_out(batch_id, deadline)
+        return await self._told(batch_id, deadline)
+
+    async def resume_batch(
+        self,
+        stock_ids: Sequence[str],
+        concurrency_limit: int = CONCURRENCY,
+        *,
+        name: str | None = None,
+        analysis_ids: Sequence[str] = (),
+        by: Actor,
+        deadline: Deadline,
+    ) -> BatchState:
+        """
+        Resume the paused analyses of stocks, and those named: gate timeouts first, then automatic pauses, then manual.
+
+        Raises:
+            BadInput: nothing is named, too much, one twice. Nothing was changed.
+            TransitionRefused: one is not paused. Nothing was changed.
+        """
+        limit = _limit("concurrency_limit", concurrency_limit)
+        names = await self._meant(stock_ids, analysis_ids, paused=True, deadline=deadline)
+        async with self._database.transaction(deadline) as conn:
+            found = [pause_of(row) for row in await rows(conn, "pauses_named", {"names": names})]
+            missing = sorted(set(names) - {pause.analysis_id for pause in found})
+            if missing:
+                raise TransitionRefused(f"{missing[0]!r} is not paused.", mend="`imem pauses` lists what is.")
+            batch_id = await _written(
+                conn, "resume", name=name, reason="Resumed together.", limit=limit, members=_in_order(found), by=by
+            )
+        await self.carry_out(batch_id, deadline)
+        return await self._told(batch_id, deadline)
+
+    async def resume_resolved(self, *, deadline: Deadline) -> UUID | None:
+        """
+        Order the resume of everything whose causes came from outside and are over; None where there is nothing.
+
+        A pause that was resumed three times without a person is left to a person, who is told once.
+        """
+        async with self._database.transaction(deadline) as conn:
+            await rows(conn, "resolve_lock")
+            found = [pause_of(row) for row in await rows(conn, "pauses_resolved", {"limit": LARGEST})]
+            able = [pause for pause in found if pause.auto_resume_attempts < AUTO_RESUMES]
+            batch_id = None
+            if able:
+                batch_id = await _written(
+                    conn, "resume", name="causes resolved", reason="A cause outside is over.", limit=CONCURRENCY,
+                    members=_in_order(able), by=None,
+                )  # fmt: skip
+            for pause in found:
+                if pause.auto_resume_attempts >= AUTO_RESUMES:
+                    await transitions.needs_person(conn, pause)
+        return batch_id
+
+    async def _meant(
+        self, stock_ids: Sequence[str], analysis_ids: Sequence[str], *, paused: bool, deadline: Deadline
+    ) -> list[str]:
+        if isinstance(stock_ids, str):
+            raise BadInput("stock_ids", "is a list of stocks.")
+        if not stock_ids and not analysis_ids:
+            raise BadInput("stock_ids", "names nothing.")
+        if len(stock_ids) + len(analysis_ids) > LARGEST:
+            raise BadInput("stock_ids", f"names more than {LARGEST:,}.")
+        find = self._pauses.pause_meant if paused else self._pauses.analysis_meant
+        names: list[str] = []
+        for number, stock_id in enumerate(stock_ids):
+            names.append(await find(stock_id, None, deadline=deadline))
+            if names[-1] in names[:-1]:
+                raise BadInput(f"stock_ids.{number}", f"{stock_id!r} stands there twice.")
+        for number, analysis_id in enumerate(analysis_ids):
+            names.append(await find(None, analysis_id, deadline=deadline))
+            if names[-1] in names[:-1]:
+                raise BadInput(f"analysis_ids.{number}", f"{analysis_id!r} stands there twice.")
+        return names
+
+    async def _told(self, batch_id: UUID, deadline: Deadline) -> BatchState:
+        """Return where a batch stands that was ordered: whoever ordered it hears of it, a moment late if need be."""
+        late = deadline.left_ms() < LATE_MS
+        return await self.get_batch_status(batch_id, deadline=Deadline.after_ms(LATE_MS) if late else deadline)
+
+    # Looking
+
+    async def get_batch_status(self, batch_id: UUID | str, *, deadline: Deadline) -> BatchState:
+        """
+        Return where a batch stands.
+
+        Raises:
+            BadInput: there is no such batch.
+        """
+        values = {"id": checked_uuid("batch_id", batch_id)}
+        found = await self._database.named("batch_by_id", values, deadline=deadline)
+        if not found:
+            raise BadInput("batch_id", f"there is no batch {batch_id}.")
+        members = await self._database.named("batch_members", {"batch_id": values["id"]}, deadline=deadline)
+        return _state(found[0], members)
+
+    async def batches(self, *, limit: int = 50, deadline: Deadline) -> list[BatchState]:
+        """Return the newest batches, without their members."""
+        return [
+            _state(row, ()) for row in await self._database.named("batches_listed", {"limit": limit}, deadline=deadline)
+        ]
+
+    # Launching
+
+    async def launch(self, batch_id: UUID, *, deadline: Deadline) -> list[str]:
+        """
+        Launch as many analyses of a batch as there is room for, say where it stands, return those under way.
+
+        Nothing is done while another manager is at it.
+        """
+        while True:
+            async with self._database.transaction(deadline) as conn:
+                found = await rows(conn, "batch_claim", {"id": batch_id})
+                if not found:
+                    return []
+                launched = await self._launch_one(conn, found[0])
+                members = await rows(conn, "batch_members", {"batch_id": batch_id})
+            # Each in a transaction of its own: an alert comes last in one.
+            if not launched:
+                return [one["analysis_id"] for one in members if one["state"] == Member.RUNNING]
+
+    async def _launch_one(self, conn: Connection, batch: Row) -> bool:
+        """Launch the next analysis, if there is room; say where the batch stands, and whether one was launched."""
+        batch_id = batch["id"]
+        await self._taken_in(conn, batch, await rows(conn, "batch_members", {"batch_id": batch_id}))
+        members = await rows(conn, "batch_members", {"batch_id": batch_id})
+        waiting = [one for one in members if one["state"] == Member.QUEUED and _able(batch, one)]
+        free = bool(waiting) and room(_states(members), limit=batch["concurrency_limit"]) > 0
+        short = await self._capacity.short_of(conn) if free and batch["operation"] == "resume" else None
+        tried = waiting[0] if free and not short else None
+        states = [_states([one])[0] if one is not tried else Member.RUNNING for one in members]
+        # Counted before, as if it had gone well: the order ends with an alert. The next round counts what it was.
+        await execute(conn, "batch_count", {"id": batch_id, "held_back": short, "status": status_of(states).value})
+        return tried is not None and await self._launch(conn, batch, tried)
+
+    async def _taken_in(self, conn: Connection, batch: Row, members: Sequence[Row]) -> None:
+        """Take in what became of members by itself: paused or resumed by somebody else, or gone."""
+        left = [one for one in members if one["state"] in {Member.QUEUED, Member.RUNNING}]
+        found = await rows(conn, "pauses_named", {"names": [one["analysis_id"] for one in left]}) if left else []
+        pauses = {pause["analysis_id"]: pause for pause in found}
+        for one in left:
+            became = _became(batch["operation"], one, pauses.get(one["analysis_id"]))
+            if became is not None and (became.state.value, became.pause_id) != (one["state"], one["pause_id"]):
+                await _set(conn, one, became.state, trouble=became.trouble, pause_id=became.pause_id)
+
+    async def _launch(self, conn: Connection, batch: Row, one: Row) -> bool:
+        """Order what the batch is for of one analysis; one that refuses has failed, and the others go on."""
+        order = self._pause if batch["operation"] == "pause" else self._resume
+        try:
+            async with conn.transaction():
+                await _set(conn, one, Member.RUNNING, pause_id=await order(conn, batch, one["analysis_id"]))
+        except (TransitionRefused, BadInput) as error:
+            gated = await rows(conn, "gate_waiting", {"analysis_id": one["analysis_id"]})
+            if batch["automatic"] and batch["operation"] == "pause" and gated:
+                # It is paused when the person has answered; whatever else refuses does so for good.
+                await _set(conn, one, Member.QUEUED, trouble=str(error))
+                return False
+            await _set(conn, one, Member.FAILED, trouble=str(error))
+        return True
+
+    async def _pause(self, conn: Connection, batch: Row, analysis_id: str) -> UUID:
+        correlated = bool(batch["automatic"])
+        cause = Cause(
+            trigger=Trigger.AUTO_BATCH_CORRELATION if correlated else Trigger.MANUAL,
+            reason=batch["pause_reason"],
+            by=None if correlated else _person(batch),
+            batch_id=batch["id"],
+        )
+        pause, _ = await transitions.begin(conn, await hold(conn, analysis_id), cause)
+        return pause.id
+
+    async def _resume(self, conn: Connection, batch: Row, analysis_id: str) -> UUID:
+        analysis = await hold(conn, analysis_id)
+        pause = await open_pause(conn, analysis_id)
+        if pause is None:
+            raise TransitionRefused(f"{analysis_id!r} is not paused.")
+        by = None if batch["automatic"] else _person(batch)
+        await transitions.order_resume(conn, analysis, pause, graph=self._graph, by=by, automatic=batch["automatic"])
+        return pause.id
+
+    async def carry_out(self, batch_id: UUID, deadline: Deadline) -> None:
+        """Launch and carry out as much as the deadline allows; the manager does the rest."""
+        try:
+            while not deadline.passed:
+                running = await self.launch(batch_id, deadline=deadline)
+                if not running:
+                    return
+                before = asyncio.get_running_loop().time()
+                await asyncio.gather(*(self._driver.drive(name, until=deadline.within_ms(1_000)) for name in running))
+                if asyncio.get_running_loop().time() - before < 0.05:
+                    await asyncio.sleep(min(0.05, deadline.left_s()))
+        except (StoreUnavailable, BudgetExceeded, OutcomeUnknown) as error:
+            log.warning("batch_left_to_manager", batch_id=str(batch_id), error=error.message)
+
+
+def _able(batch: Row, one: Row) -> bool:
+    """Return whether a member that waits can be launched: not what somebody else is just resuming or pausing."""
+    busy = {Status.RESUMING.value, Status.PAUSING.value}
+    return batch["operation"] == "pause" or one["pause_status"] not in busy
+
+
+def _person(batch: Row) -> Actor:
+    """Return who ordered a batch, as far as its row says."""
+    return Actor(batch["created_by"], Role.HUMAN_ADMIN)
+
+
+@dataclass(frozen=True, slots=True)
+class _Became:
+    """What became of a member by itself."""
+
+    state: Member
+    trouble: str | None = None
+    pause_id: UUID | None = None
+
+
+def _became(operation: str, one: Row, pause: Row | None) -> _Became | None:
+    """Return what became of a member by itself, given the open pause of its analysis; None where nothing did."""
+    if operation == "pause":
+        if pause is not None:
+            return _Became(member_of(pause["status"]), pause_id=pause["id"])
+        if one["state"] == Member.RUNNING and one["pause_status"] in {None, Status.RESUMED.value}:
+            # Its resume was under way when it was taken in: nobody else says any more what became of it.
+            return _Became(Member.FAILED, "It was resumed meanwhile.")
+        return None
+    if one["state"] == Member.RUNNING:
+        # Launched, and what became of it was written with it; one that is gone has failed with its analysis.
+        return _Became(Member.FAILED) if one["pause_id"] is None else None
+    return _Became(Member.DONE) if pause is None and one["pause_status"] == Status.RESUMED.value else None
+
+
+async def _set(
+    conn: Connection, one: Row, state: Member, *, trouble: str | None = None, pause_id: UUID | None = None
+) -> None:
+    values = {"batch_id": one["batch_id"], "analysis_id": one["analysis_id"]}
+    await execute(conn, "batch_member_set", {**values, "state": state.value, "trouble": trouble, "pause_id": pause_id})
+
+
+async def _written(
+    conn: Connection,
+    operation: str,
+    *,
+    name: str | None,
+    reason: str,
+    limit: int,
+    members: Collection[tuple[str, str, UUID | None]],
+    by: Actor | None,
+) -> UUID:
+    batch_id = new_id()
+    values = {
+        "id": batch_id,
+        "name": (name or f"{operation} {len(members)}")[:200],
+        "operation": operation,
+        "reason": reason,
+        "stock_ids": [stock_id for _, stock_id, _ in members],
+        "limit": limit,
+        "automatic": by is None,
+        "created_by": who(by),
+    }
+    await execute(conn, "batch_insert", values)
+    await execute(
+        conn,
+        "batch_members_insert",
+        {
+            "batch_id": batch_id,
+            "analyses": [analysis_id for analysis_id, _, _ in members],
+            "stocks": values["stock_ids"],
+            "pauses": [pause_id for _, _, pause_id in members],
+            "states": [Member.QUEUED.value] * len(members),
+        },
+    )
+    await audit(conn, by, f"{operation}_batch", str(batch_id), reason, stock_ids=values["stock_ids"])
+    return batch_id
+
+
+def _in_order(found: Sequence[Pause]) -> list[tuple[str, str, UUID | None]]:
+    by_name = {pause.analysis_id: pause for pause in found}
+    waiting = ordered(Waiting(pause.analysis_id, pause.trigger, pause.paused_at) for pause in found)
+    return [(one.analysis_id, by_name[one.analysis_id].stock_id, by_name[one.analysis_id].id) for one in waiting]
+
+
+def _limit(field: str, limit: object) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_PARALLEL:
+        raise BadInput(field, f"is a whole number from 1 to {MOST_PARALLEL}.")
+    return limit
+
+
+def _states(members: Sequence[Row]) -> list[Member]:
+    return [Member(one["state"]) for one in members]
+
+
+def _state(row: Row, members: Sequence[Row]) -> BatchState:
+    states = _states(members)
+    done = states.count(Member.DONE)
+    pausing = row["operation"] == "pause"
+    return BatchState(
+        batch_id=row["id"],
+        name=row["batch_name"],
+        operation=row["operation"],
+        status=BatchStatus(row["status"]),
+        total=row["total_count"],
+        # The row's own counts are as of the last launch.
+        paused=row["paused_count"] if not members else done * pausing,
+        resumed=row["resumed_count"] if not members else done * (not pausing),
+        failed=row["failed_count"] if not members else states.count(Member.FAILED),
+        queued=states.count(Member.QUEUED),
+        running=states.count(Member.RUNNING),
+        concurrency_limit=row["concurrency_limit"],
+        held_back=row["held_back"],
+        created_at=row["created_at"],
+        completed_at=row["completed_at"],
+        members={one["analysis_id"]: (Member(one["state"]), one["trouble"]) for one in members},
+    )

@@ -1,0 +1,122 @@
+"""
+Batches: which analyses of one are resumed next, and when no more are.
+
+The rules are pure; :class:`~imem.checkpoints.pauses.batch_runs.Batches` runs them over rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from imem.checkpoints.pauses.lifecycle import Trigger
+
+CONCURRENCY: Final = 5
+"""Analyses of one batch that are paused or resumed at a time."""
+
+LARGEST: Final = 1_000
+"""Most analyses of one batch."""
+
+
+class Member(StrEnum):
+    """Where an analysis of a batch stands."""
+
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    """Being paused, or being resumed."""
+    DONE = "DONE"
+    FAILED = "FAILED"
+
+
+class BatchStatus(StrEnum):
+    """Where a batch stands."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    PARTIALLY_FAILED = "PARTIALLY_FAILED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """
+    An analysis that waits to be resumed.
+
+    Attributes:
+        analysis_id: which.
+        trigger: why it was paused.
+        paused_at: since when.
+    """
+
+    analysis_id: str
+    trigger: Trigger
+    paused_at: datetime
+
+
+_RANK: Final[Mapping[Trigger, int]] = MappingProxyType(
+    {
+        Trigger.GATE_TIMEOUT: 0,
+        Trigger.AUTO_TIER2: 1,
+        Trigger.AUTO_BATCH_CORRELATION: 1,
+        # A person's soft rejection, like a person's pause, was meant; what stopped by itself comes first.
+        Trigger.GATE_REJECTION: 2,
+        Trigger.MANUAL: 2,
+    }
+)
+
+
+def ordered(waiting: Iterable[Waiting]) -> list[Waiting]:
+    """Return in which order they are resumed: gate timeouts, automatic pauses, manual ones; the oldest first."""
+    return sorted(waiting, key=lambda one: (_RANK[one.trigger], one.paused_at, one.analysis_id))
+
+
+def stops(*, failed: int, total: int) -> bool:
+    """Return whether no more is launched: more than half has failed; exactly half goes on."""
+    return 2 * failed > total
+
+
+def room(members: Collection[Member], *, limit: int) -> int:
+    """Return how many analyses of a batch may be launched now."""
+    counted = Counter(members)
+    if stops(failed=counted[Member.FAILED], total=len(members)):
+        return 0
+    return min(max(0, limit - counted[Member.RUNNING]), counted[Member.QUEUED])
+
+
+def status_of(members: Collection[Member]) -> BatchStatus:
+    """Return where a batch stands, by its members."""
+    counted = Counter(members)
+    stopped = stops(failed=counted[Member.FAILED], total=len(members))
+    if counted[Member.RUNNING] or (counted[Member.QUEUED] and not stopped):
+        return BatchStatus.IN_PROGRESS
+    if not counted[Member.FAILED]:
+        return BatchStatus.COMPLETED
+    return BatchStatus.PARTIALLY_FAILED if counted[Member.DONE] else BatchStatus.FAILED
+
+
+def startable(
+    ready: Sequence[tuple[str, str]],
+    running: Mapping[str, int],
+    limits: Mapping[str, int],
+) -> list[tuple[str, str]]:
+    """
+    Return which agents of batches may start now, in the order given.
+
+    Args:
+        ready: (analysis, agent type) of those whose parents have completed, in order.
+        running: agents of each type that run, of all analyses.
+        limits: agent type → most at a time; a type that is not there has none of its own.
+    """
+    counted = Counter(running)
+    found = []
+    for analysis_id, agent_type in ready:
+        limit = limits.get(agent_type)
+        if limit is None or counted[agent_type] < limit:
+            counted[agent_type] += 1
+            found.append((analysis_id, agent_type))
+    return found

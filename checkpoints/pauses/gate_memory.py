@@ -1,0 +1,148 @@
+"""
+Working memory at a gate: while an analysis waits for a person, its memories live as long as those of a paused one.
+
+Gates are rows (``workflow.gate_state``) that whoever runs a gate writes; nobody has to tell this module. In each of its
+rounds the manager compares them with ``workflow.gate_memory``, which says what memories have a gate's expiry: when an
+analysis begins to wait, every agent that has begun there gets that expiry, its snapshot as well; when it goes on, or
+ends, each has its 24 hours again. A pause takes the memories over with an expiry of its own, in the transaction that
+begins it.
+
+A memory that a later holder restored meanwhile has lost the gate's expiry, and one on a server that was killed may have
+too: so each is looked at again when its epoch changes, and every hour in any case. 24 hours are left to notice.
+
+Before memories are moved, either way, a transaction says of them that nobody knows their expiry; the one that follows
+moves them and says which they have. A crash in between leaves the former, and the next round moves them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from imem.cache.working.snapshots import SnapshotStore
+from imem.cache.working.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Mode
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.pauses.rows import claim, open_pause
+from imem.journal.clock import Clock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, ImemError, OutcomeUnknown, StoreUnavailable
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, rows
+
+log = structlog.get_logger()
+
+AGAIN: Final = timedelta(hours=1)
+"""How often a memory at a gate is looked at again: far less than an active one lives."""
+
+MEMORY_MS: Final = 3_000
+"""How long one call of a Valkey may take, in milliseconds."""
+
+_AWAY: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
+"""What every other memory on the same server would meet as well."""
+
+
+class Gates:
+    """
+    Keeps the expiry of memories with the gates.
+
+    Args:
+        database: where the rows are.
+        working, snapshots: the memories, and their copies.
+        clock: by which they expire.
+    """
+
+    def __init__(self, database: Database, working: WorkingStore, snapshots: SnapshotStore, clock: Clock) -> None:
+        self._database = database
+        self._working = working
+        self._snapshots = snapshots
+        self._clock = clock
+
+    async def attend(self, *, limit: int, deadline: Deadline) -> int:
+        """
+        Give the memories of analyses that wait the gate's expiry, and their own to those that go on; count analyses.
+
+        Raises:
+            PostgresUnavailable, ValkeyUnavailable, BudgetExceeded, OutcomeUnknown: the rest is left to the next round.
+        """
+        found = await self._database.named("gates_to_look_at", {"again": AGAIN, "limit": limit}, deadline=deadline)
+        copies = True
+        for row in found:
+            try:
+                copies = await self._look_at(row["analysis_id"], copies=copies, deadline=deadline)
+            except _AWAY:
+                raise
+            except ImemError as error:
+                log.warning("gate_troubled", analysis_id=row["analysis_id"], error=error.message)
+        return len(found)
+
+    async def _look_at(self, analysis_id: str, *, copies: bool, deadline: Deadline) -> bool:
+        """Look at one analysis, unless somebody else has it just now; return whether the durable server answers."""
+        async with self._database.transaction(deadline) as conn:
+            analysis = await claim(conn, analysis_id)
+            if analysis is None or await open_pause(conn, analysis_id) is not None:
+                return copies
+            waiting = await rows(conn, "gate_waiting", {"analysis_id": analysis_id})
+            if analysis.outcome is not None:
+                waiting = []
+            about_to = "gate_memories_about_to_wait" if waiting else "gate_memories_about_to_leave"
+            if not await execute(conn, about_to, {"analysis_id": analysis_id}):
+                if waiting:
+                    until = self.lives_until(waiting)
+                    return await self._wait(conn, analysis_id, until, copies=copies, deadline=deadline)
+                await self._go_on(conn, analysis_id, deadline)
+                return copies
+        # It is on file now that they are about to be moved.
+        return await self._look_at(analysis_id, copies=copies, deadline=deadline)
+
+    def lives_until(self, waiting: Sequence[Row]) -> datetime:
+        """
+        Return until when memories live that wait at gates: as a pause from when the last of them opened.
+
+        Where that gate may be answered later, a day more than that, for the pause that follows; never less than an
+        active memory has, and never more than any may have: every hour it is said anew.
+        """
+        now = self._clock.now()
+        ends: datetime = max(max(gate["opened_at"] + PAUSED_TTL, gate["due_at"] + ACTIVE_TTL) for gate in waiting)
+        return min(max(ends, now + ACTIVE_TTL), now + LONGEST_TTL)
+
+    async def _wait(
+        self, conn: Connection, analysis_id: str, until: datetime, *, copies: bool, deadline: Deadline
+    ) -> bool:
+        for agent in await rows(conn, "gate_agents", {"analysis_id": analysis_id}):
+            agent_id = agent["agent_id"]
+            try:
+                await self._working.expire(agent_id, Mode.GATED, until, deadline=deadline.within_ms(MEMORY_MS))
+            except _AWAY:
+                raise
+            except ImemError as error:
+                # Such as a server whose clock is wrong: nothing that trying again before the hour is over would mend.
+                log.warning("memory_not_gated", agent_id=agent_id, error=error.message)
+            if copies:
+                copies = await self._copy_kept(agent_id, until, deadline)
+            values = {"agent_id": agent_id, "epoch": agent["epoch"], "until": until}
+            await execute(conn, "gate_memory_kept", values)
+        return copies
+
+    async def _copy_kept(self, agent_id: str, until: datetime, deadline: Deadline) -> bool:
+        """Have the snapshot live as long; return whether its server answers. An hour later it is tried again."""
+        try:
+            await self._snapshots.expire(agent_id, until, deadline=deadline.within_ms(MEMORY_MS))
+        except _AWAY as error:
+            log.warning("snapshot_not_gated", agent_id=agent_id, error=error.message)
+            return False
+        return True
+
+    async def _go_on(self, conn: Connection, analysis_id: str, deadline: Deadline) -> None:
+        for memory in await rows(conn, "gate_memories", {"analysis_id": analysis_id}):
+            try:
+                await self._working.expire(memory["agent_id"], Mode.ACTIVE, deadline=deadline.within_ms(MEMORY_MS))
+            except _AWAY:
+                raise
+            except ImemError as error:
+                # It keeps the gate's expiry, which only lasts longer.
+                log.warning("memory_not_active", agent_id=memory["agent_id"], error=error.message)
+        await execute(conn, "gate_memories_left", {"analysis_id": analysis_id})

@@ -1,0 +1,139 @@
+"""
+Gates: the six places in an analysis where a person decides whether it goes on.
+
+A gate is one row. Whoever runs the analysis opens it; a person answers it within its time. A gate that is validated is
+passed; what a rejection, or silence, does to the analysis is the manager's (:mod:`imem.checkpoints.pauses.manager`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self
+
+from imem.checkpoints.pauses.lifecycle import Gate
+from imem.checkpoints.pauses.rows import audited, checked_id
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, TransitionRefused
+from imem.journal.postgres.database import Database
+
+GATES: Final = range(1, 7)
+"""Numbers of the gates of an analysis."""
+
+LISTED: Final = 1000
+"""Open gates that are listed at most."""
+
+MOST_REASON: Final = 2000
+"""Characters of a reason at most."""
+
+
+ANSWERS: Final[Mapping[str, Gate]] = {
+    "validate": Gate.VALIDATED,
+    "reject": Gate.SOFT_REJECTED,
+    "reject_for_good": Gate.HARD_REJECTED,
+}
+"""What a person may answer: go on; stop until somebody resumes it; give it up."""
+
+
+@dataclass(frozen=True, slots=True)
+class HumanGate:
+    """
+    A gate as it is on file.
+
+    Attributes:
+        analysis_id, gate: which; *gate* is 1 to 6.
+        stock_id: the subject of the analysis.
+        state: where it stands.
+        opened_at, due_at: since when it waits, and until when somebody may answer.
+        decided_at, reason: when it was answered, and why so.
+    """
+
+    analysis_id: str
+    gate: int
+    stock_id: str
+    state: Gate
+    opened_at: datetime
+    due_at: datetime
+    decided_at: datetime | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Return the gate that a row is."""
+        return cls(**{name: row[name] for name in cls.__slots__} | {"state": Gate(row["state"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return {name: one.isoformat() if isinstance(one, datetime) else one for name, one in found.items()}
+
+
+async def open_gate(
+    database: Database, analysis_id: str, gate: int, *, due_at: datetime | None, by: Actor, deadline: Deadline
+) -> HumanGate:
+    """
+    Open a gate, with the audit row of who did, and return it; one that was opened before stays as it is.
+
+    Args:
+        by: who opens it.
+        due_at: until when somebody may answer, aware; 24 hours from now by default.
+
+    Raises:
+        BadInput: no such analysis runs, or *due_at* is not aware.
+    """
+    if due_at is not None and due_at.utcoffset() is None:
+        raise BadInput("due_at", "has no time zone.")
+    which = _which(analysis_id, gate)
+    values = {**which, **audited(by, gate=gate), "due_at": due_at}
+    found = await database.commit("gate_open", values, deadline=deadline)
+    found = found or await database.named("gate_on_file", which, deadline=deadline)
+    if not found:
+        raise BadInput("analysis_id", f"no analysis runs under {analysis_id!r:.200}.")
+    return HumanGate.of(found[0])
+
+
+async def answer_gate(
+    database: Database, analysis_id: str, gate: int, answer: str, *, reason: str, by: Actor, deadline: Deadline
+) -> HumanGate:
+    """
+    Answer a gate that waits, with the audit row of who did, and return it; the same answer again changes nothing.
+
+    Args:
+        answer: one of :data:`ANSWERS`.
+        by: who answers.
+
+    Raises:
+        BadInput: there is no such gate, or *answer* or *reason* is none.
+        TransitionRefused: it was answered otherwise, or its time is over.
+    """
+    if answer not in ANSWERS:
+        raise BadInput("answer", f"is one of {', '.join(ANSWERS)}.")
+    if not 0 < len(reason.strip()) <= MOST_REASON:
+        raise BadInput("reason", f"is a text of at most {MOST_REASON:,} characters.")
+    which, wanted = _which(analysis_id, gate), ANSWERS[answer]
+    values = {**which, **audited(by, gate=gate, answer=answer), "state": wanted.value, "reason": reason}
+    found = await database.commit("gate_answer", values, deadline=deadline)
+    if found:
+        return HumanGate.of(found[0])
+    on_file = await database.named("gate_on_file", which, deadline=deadline)
+    if not on_file:
+        raise BadInput("gate", f"{analysis_id!r:.200} has no gate {gate}.", mend="`imem gates` lists those that wait.")
+    known = HumanGate.of(on_file[0])
+    if known.state is wanted:
+        return known
+    said = "its time is over" if known.state is Gate.WAITING_FOR_HUMAN else f"it is {known.state.value}"
+    raise TransitionRefused(f"Gate {gate} of {analysis_id!r:.200} waits for nobody: {said}.")
+
+
+async def open_gates(database: Database, *, deadline: Deadline) -> list[HumanGate]:
+    """Return the gates that wait for a person, those due first; at most :data:`LISTED`."""
+    rows = await database.named("gates_open", {"limit": LISTED}, deadline=deadline)
+    return [HumanGate.of(row) for row in rows]
+
+
+def _which(analysis_id: str, gate: int) -> dict[str, Any]:
+    if isinstance(gate, bool) or gate not in GATES:
+        raise BadInput("gate", "is a number from 1 to 6.")
+    return {"analysis_id": checked_id("analysis_id", analysis_id), "gate": gate}

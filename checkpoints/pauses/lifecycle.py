@@ -1,0 +1,232 @@
+"""
+The life of a pause: which state may follow which, under which guard, and what a failure does to an analysis.
+
+Pure: no clock, no store. One table, :data:`TRANSITIONS`, holds every transition that there is; any other is refused.
+``None`` stands for RUNNING, an analysis without an open pause::
+
+    RUNNING ── PAUSING ── PAUSED ── RESUMING ── RESUMED (RUNNING)
+                  ↑          │  │        │
+                  └──────────┼──┼────────┘  a failure while resuming
+                             │  └── EXPIRED  by a person
+                             └── STALE ── RESUMING  by a person
+                                     └── EXPIRED  by time
+
+A failure of class 3 is no transition: it ends the analysis, and its pause with it
+(:func:`imem.checkpoints.pauses.transitions.fail`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from imem.journal.errors import TransitionRefused
+
+AUTO_RESUMES: Final = 3
+"""How often a pause is resumed without a person at most."""
+
+
+class Status(StrEnum):
+    """States of a pause."""
+
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
+    RESUMING = "RESUMING"
+    RESUMED = "RESUMED"
+    STALE = "STALE"
+    EXPIRED = "EXPIRED"
+
+
+OPEN: Final = frozenset({Status.PAUSING, Status.PAUSED, Status.RESUMING, Status.STALE})
+"""While a pause is in one of these, no agent of its analysis starts."""
+
+
+class Trigger(StrEnum):
+    """Why an analysis was paused."""
+
+    AUTO_TIER2 = "AUTO_TIER2"
+    """A failure of class 2."""
+    MANUAL = "MANUAL"
+    GATE_TIMEOUT = "GATE_TIMEOUT"
+    GATE_REJECTION = "GATE_REJECTION"
+    """A soft one; a hard one fails the analysis."""
+    AUTO_BATCH_CORRELATION = "AUTO_BATCH_CORRELATION"
+
+
+class By(StrEnum):
+    """Who wants the transition."""
+
+    HUMAN = "human"
+    AUTOMATIC = "automatic"
+    """A cause outside was reported as resolved."""
+    SYSTEM = "system"
+    """The manager: sagas, timers, failures."""
+
+
+class FailureClass(StrEnum):
+    """What a failure does: 1, 2 and 3 of the specification."""
+
+    RETRY = "retry"
+    PAUSE = "pause"
+    FAIL = "fail"
+
+
+class Gate(StrEnum):
+    """States of a gate, as the manager reads them."""
+
+    WAITING_FOR_HUMAN = "WAITING_FOR_HUMAN"
+    VALIDATED = "VALIDATED"
+    SOFT_REJECTED = "SOFT_REJECTED"
+    HARD_REJECTED = "HARD_REJECTED"
+    TIMED_OUT = "TIMED_OUT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """
+    What guards look at; whoever asks states what it knows, and what is not stated counts against the transition.
+
+    Attributes:
+        by: who wants it.
+        now: the present moment, wherever time decides.
+        trigger: why the analysis shall be paused.
+        failure: the class of the failure behind it.
+        gate: what the gate decided that shall pause.
+        gate_waiting: whether a gate of the analysis waits for a person.
+        stopped: whether no agent runs any more, or those that do are fenced off.
+        verified: whether both snapshots of every begun agent were read back and proven.
+        cause_resolved: whether every failure of the pause came from outside and is over.
+        attempts: how often it was resumed without a person before.
+        recovered: whether the memory of every agent that restarts is proven.
+        scheduled: whether the orchestrator has the tasks.
+        failed: whether something failed since.
+        stale_at, expires_at: when the pause becomes stale and expires.
+    """
+
+    by: By
+    now: datetime | None = None
+    trigger: Trigger | None = None
+    failure: FailureClass | None = None
+    gate: Gate | None = None
+    gate_waiting: bool = False
+    stopped: bool = False
+    verified: bool = False
+    cause_resolved: bool = False
+    attempts: int = 0
+    recovered: bool = False
+    scheduled: bool = False
+    failed: bool = False
+    stale_at: datetime | None = None
+    expires_at: datetime | None = None
+
+
+Guard = Callable[[Facts], str | None]
+"""Says why not, in a sentence, or None."""
+
+
+def _may_pause(facts: Facts) -> str | None:
+    if facts.gate_waiting:
+        return "A gate of the analysis waits for a person; answer it first."
+    match facts.trigger:
+        case Trigger.MANUAL:
+            return None if facts.by is By.HUMAN else "Only a person pauses without a failure."
+        case Trigger.AUTO_TIER2:
+            return None if facts.failure is FailureClass.PAUSE else "Only a failure of class 2 pauses."
+        case Trigger.GATE_TIMEOUT:
+            return None if facts.gate is Gate.TIMED_OUT else "The gate's time is not over."
+        case Trigger.GATE_REJECTION:
+            return None if facts.gate is Gate.SOFT_REJECTED else "Only a soft rejection pauses."
+        case Trigger.AUTO_BATCH_CORRELATION:
+            return None if facts.by is By.SYSTEM else "Only correlated failures pause so."
+        case None:
+            return "Nothing says why it should be paused."
+
+
+def _may_append(facts: Facts) -> str | None:
+    return None if facts.failed else "There is no further failure to add."
+
+
+def _may_settle(facts: Facts) -> str | None:
+    if not facts.stopped:
+        return "An agent is still running."
+    return None if facts.verified else "The snapshots of its agents are not proven."
+
+
+def _may_resume(facts: Facts) -> str | None:
+    if facts.by is By.HUMAN:
+        return None
+    if facts.by is By.SYSTEM or not facts.cause_resolved:
+        return "Only a person resumes it: its cause does not lie outside, or is not resolved."
+    if facts.attempts >= AUTO_RESUMES:
+        return f"It was resumed {AUTO_RESUMES} times without a person; now a person has to."
+    return None
+
+
+def _may_run(facts: Facts) -> str | None:
+    if not facts.recovered:
+        return "The memory of an agent is not proven."
+    return None if facts.scheduled else "Its tasks are not scheduled."
+
+
+def _may_pause_again(facts: Facts) -> str | None:
+    return None if facts.failed else "Nothing failed while it was resumed."
+
+
+def _by_person(facts: Facts) -> str | None:
+    return None if facts.by is By.HUMAN else "Only a person may do that."
+
+
+def _may_go_stale(facts: Facts) -> str | None:
+    over = facts.now is not None and facts.stale_at is not None and facts.now >= facts.stale_at
+    return None if over else "Its time is not over."
+
+
+def _may_expire(facts: Facts) -> str | None:
+    over = facts.now is not None and facts.expires_at is not None and facts.now >= facts.expires_at
+    return None if over else "A stale pause expires by itself when its time is over; resume it, or let it expire."
+
+
+TRANSITIONS: Final[Mapping[tuple[Status | None, Status], Guard]] = MappingProxyType(
+    {
+        (None, Status.PAUSING): _may_pause,
+        (Status.PAUSING, Status.PAUSING): _may_append,
+        (Status.PAUSING, Status.PAUSED): _may_settle,
+        (Status.PAUSED, Status.RESUMING): _may_resume,
+        (Status.RESUMING, Status.RESUMED): _may_run,
+        (Status.RESUMING, Status.PAUSING): _may_pause_again,
+        (Status.PAUSED, Status.STALE): _may_go_stale,
+        (Status.STALE, Status.RESUMING): _by_person,
+        (Status.STALE, Status.EXPIRED): _may_expire,
+        (Status.PAUSED, Status.EXPIRED): _by_person,
+    }
+)
+"""From → to: what guards it. What is not here is refused."""
+
+
+def check(before: Status | None, after: Status, facts: Facts) -> None:
+    """
+    Refuse a transition that is not in the table, or whose guard says no.
+
+    Args:
+        before: the state that the pause is in; None for an analysis that runs.
+
+    Raises:
+        TransitionRefused: with the reason.
+    """
+    # An analysis whose pause has ended runs again; its next pause is a new one.
+    guard = TRANSITIONS.get((before, after))
+    name = before.value if before is not None else "RUNNING"
+    if guard is None:
+        raise TransitionRefused(f"What is {name} cannot become {after.value}.")
+    reason = guard(facts)
+    if reason is not None:
+        raise TransitionRefused(f"What is {name} does not become {after.value} now.", mend=reason)
+
+
+def of_status(status: str) -> Status:
+    """Return the state that a row names."""
+    return Status(status)

@@ -1,0 +1,364 @@
+"""
+The manager: what has to be done for paused analyses whether or not anybody asks, by rows alone.
+
+Beat asks for a round every few seconds. Any number of managers may run: each row is done by one, and a round that is
+killed leaves the rest to the next. Time comes from the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from imem.checkpoints.cleanup import Cleanup
+from imem.checkpoints.incidents.correlation import LEAST, WINDOW
+from imem.checkpoints.incidents.failures import Failure, Kind
+from imem.checkpoints.incidents.reports import Incidents
+from imem.checkpoints.incidents.reruns import LOOK_AGAIN, Reruns
+from imem.checkpoints.pauses import transitions
+from imem.checkpoints.pauses.batch_runs import Batches
+from imem.checkpoints.pauses.gate_memory import Gates
+from imem.checkpoints.pauses.lifecycle import Gate, Status, Trigger
+from imem.checkpoints.pauses.orders import fenced
+from imem.checkpoints.pauses.rows import Pause, alert, archived, claim, open_pause, pause_of
+from imem.checkpoints.pauses.saga import Saga
+from imem.checkpoints.pauses.timers import Timer
+from imem.checkpoints.pauses.transitions import Cause
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, ImemError, StoreUnavailable
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, id_of, rows
+
+log = structlog.get_logger()
+
+ROWS: Final = 200
+"""Rows of each kind that one round looks at."""
+
+SAGAS_MS: Final = 30_000
+"""
+After that a round begins no further step of a pause or a resume, in milliseconds.
+
+Less than a round has: a server that is silent keeps each step for seconds, and what comes after must have its turn.
+"""
+
+GRACE: Final = timedelta(seconds=35)
+"""How long after its start an agent that nobody holds a lease of counts as dead: a lease's length, and a little."""
+
+SEVERITY: Final = {Timer.REMINDER: "MEDIUM", Timer.WARNING: "HIGH"}
+KINDS: Final = {Timer.REMINDER: "PAUSE_REMINDER", Timer.WARNING: "PAUSE_WARNING"}
+
+
+@dataclass(slots=True)
+class Round:
+    """
+    What a round did, by what it was.
+
+    Attributes:
+        done: name of the work → how many rows.
+        troubles: name of the work → why it could not be done this time.
+    """
+
+    done: dict[str, int] = field(default_factory=dict)
+    troubles: dict[str, str] = field(default_factory=dict)
+
+
+class Manager:
+    """
+    One manager.
+
+    Args:
+        database: where the rows are.
+        saga: carries pauses and resumes out.
+        incidents: gives failures their effect.
+        batches: launches members.
+        gates: keeps the expiry of memories with the gates.
+        cleanup: ends analyses all of whose agents have completed; without, somebody else does.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        saga: Saga,
+        incidents: Incidents,
+        batches: Batches,
+        *,
+        gates: Gates,
+        cleanup: Cleanup | None = None,
+    ) -> None:
+        self._database = database
+        self._saga = saga
+        self._incidents = incidents
+        self._batches = batches
+        self._gates = gates
+        self._cleanup = cleanup
+        self._reruns = Reruns(database, incidents)
+        # Where the next round goes on looking for analyses to end. Of this process alone: another begins at the first.
+        self._looked_at: str | None = None
+
+    async def round(self, *, deadline: Deadline) -> Round:
+        """
+        Do everything that is due once. What fails for now is left to the next round, and does not keep the rest back.
+
+        Raises:
+            PostgresUnavailable: nothing can be done without it.
+        """
+        told = Round()
+        work: tuple[tuple[str, Callable[[Deadline], Awaitable[int]]], ...] = (
+            ("crashed", self._crashed),
+            ("failures", self._failures),
+            ("correlations", self._correlations),
+            ("gates", self._decided),
+            ("timers", self._timers),
+            ("resolved", self._resolved),
+            ("batches", self._launches),
+            ("sagas", self._sagas),
+            ("started", self._started),
+            ("completed", self._completed),
+            # Last, since a working server that is silent keeps them until the round's time is over.
+            ("kept", self._kept),
+            ("waiting", self._waiting),
+        )
+        for name, step in work:
+            if deadline.passed:
+                break
+            try:
+                done = await step(deadline)
+            except ImemError as error:
+                told.troubles[name] = error.message
+                log.warning("round_troubled", work=name, error=error.message)
+                continue
+            if done:
+                told.done[name] = done
+        return told
+
+    # Sagas
+
+    async def _sagas(self, deadline: Deadline) -> int:
+        """Do what is due, those that wait longest first, until the time for it is over; the next round goes on."""
+        found = await self._database.named("sagas_due", {"limit": ROWS}, deadline=deadline)
+        names = [row["analysis_id"] for row in found]
+        until = deadline.within_ms(SAGAS_MS)
+        results = await asyncio.gather(
+            *(self._saga.advance(name, until=until) for name in names), return_exceptions=True
+        )
+        # One whose step meets what nobody thought of must not keep the rest of the round back, every few seconds anew.
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, Exception):
+                log.error("saga_broken", analysis_id=name, exc_info=result)
+        return len(found)
+
+    async def _kept(self, deadline: Deadline) -> int:
+        """Let memories live as long as their pause whose server was away when they were paused or extended."""
+        found = await self._database.named("pauses_not_kept", {"limit": ROWS}, deadline=deadline)
+        return await _each(found, lambda row: self._saga.keep(row["analysis_id"], deadline=deadline))
+
+    # Failures
+
+    async def _crashed(self, deadline: Deadline) -> int:
+        """Find agents whose process is dead: their row says that they run, and nobody holds their lease."""
+        found = await self._database.named("tasks_dead", {"grace": GRACE, "limit": ROWS}, deadline=deadline)
+        failure = Failure(kind=Kind.CRASH, message="Its process ended without a word.", attempt=1)
+        return await _each(
+            found,
+            lambda row: self._incidents.report(
+                row["analysis_id"],
+                row["agent_type"],
+                failure,
+                # The same death is found once, however many managers look.
+                failure_id=id_of("crash", row["analysis_id"], row["agent_type"], row["dispatch"]),
+                deadline=deadline,
+            ),
+        )
+
+    async def _failures(self, deadline: Deadline) -> int:
+        found = await self._database.named("failures_open", {"limit": ROWS}, deadline=deadline)
+        return await _each(found, lambda row: self._incidents.settle(row["id"], row["analysis_id"], deadline=deadline))
+
+    async def _correlations(self, deadline: Deadline) -> int:
+        values = {"since": 2 * WINDOW, "least": LEAST, "limit": ROWS}
+        found = await self._database.named("signatures_to_compare", values, deadline=deadline)
+        return await _each(found, lambda row: self._incidents.compare(row["signature"], deadline=deadline))
+
+    async def _resolved(self, deadline: Deadline) -> int:
+        return int(await self._batches.resume_resolved(deadline=deadline) is not None)
+
+    # Gates
+
+    async def _decided(self, deadline: Deadline) -> int:
+        found = await self._database.named("gates_due", {"limit": ROWS}, deadline=deadline)
+        return await _each(found, lambda row: self._gate(row["analysis_id"], row["gate"], deadline))
+
+    async def _gate(self, analysis_id: str, gate: int, deadline: Deadline) -> None:
+        """Give a gate's timeout or decision its effect."""
+        async with self._database.transaction(deadline) as conn:
+            analysis = await claim(conn, analysis_id)
+            found = await rows(conn, "gate_claim", {"analysis_id": analysis_id, "gate": gate}) if analysis else []
+            if analysis is None or not found:
+                return
+            values = {"analysis_id": analysis_id, "gate": gate}
+            state = Gate(found[0]["state"])
+            if state is Gate.WAITING_FOR_HUMAN:
+                await execute(conn, "gate_timed_out", values)
+                state = Gate.TIMED_OUT
+            await execute(conn, "gate_settled", values)
+            reason = found[0]["reason"] or f"Gate {gate} {_GATE_WORDS[state]}."
+            if analysis.outcome is not None:
+                return
+            if state is Gate.HARD_REJECTED:
+                await transitions.fail(conn, analysis, reason=reason)
+                return
+            trigger = Trigger.GATE_TIMEOUT if state is Gate.TIMED_OUT else Trigger.GATE_REJECTION
+            if await open_pause(conn, analysis_id) is None:
+                await transitions.begin(conn, analysis, Cause(trigger=trigger, reason=reason, gate=state))
+
+    async def _waiting(self, deadline: Deadline) -> int:
+        """Have memories that wait at a gate live as long as paused ones, and no longer when it is answered."""
+        return await self._gates.attend(limit=ROWS, deadline=deadline)
+
+    # Timers
+
+    async def _timers(self, deadline: Deadline) -> int:
+        found = await self._database.named("timers_due", {"limit": ROWS}, deadline=deadline)
+        return await _each(
+            found, lambda row: self._timer(row["pause_id"], row["analysis_id"], Timer(row["kind"]), deadline)
+        )
+
+    async def _timer(self, pause_id: UUID, analysis_id: str, kind: Timer, deadline: Deadline) -> None:
+        agents: dict[str, int] = {}
+        async with self._database.transaction(deadline) as conn:
+            analysis = await claim(conn, analysis_id)
+            pause = await open_pause(conn, analysis_id) if analysis is not None else None
+            if analysis is None or pause is None or pause.id != pause_id:
+                return
+            values = {"pause_id": pause_id, "kind": kind.value}
+            if not await rows(conn, "timer_claim", values):
+                return
+            now = (await rows(conn, "pause_now"))[0]["now"]
+            if kind in SEVERITY and pause.status in {Status.PAUSED, Status.STALE}:
+                await execute(conn, "timer_fired", values)
+                await execute(conn, "pause_noticed", {"id": pause_id, "kind": kind.value})
+                await alert(
+                    conn, id_of(kind.value, pause_id), KINDS[kind], SEVERITY[kind], pause=pause, analysis=analysis,
+                    reason=pause.reason, day=(now - pause.paused_at).days, stale_at=pause.stale_at.isoformat(),
+                )  # fmt: skip
+            elif kind is Timer.STALE and pause.status is Status.PAUSED:
+                await transitions.go_stale(conn, analysis, pause, now)
+            elif kind is Timer.EXPIRE and pause.status is Status.STALE:
+                agents = await fenced(conn, pause)
+                reason = f"Paused since {pause.paused_at:%Y-%m-%d} and not resumed: {pause.reason}"[:2000]
+                await transitions.expire(conn, analysis, pause, now=now, reason=reason)
+        if agents:
+            await self._saga.forget(agents, deadline=deadline)
+
+    # Batches and agents
+
+    async def _launches(self, deadline: Deadline) -> int:
+        found = await self._database.named("batches_under_way", {"limit": ROWS}, deadline=deadline)
+        return await _each(found, lambda row: self._batches.launch(row["id"], deadline=deadline))
+
+    async def _started(self, deadline: Deadline) -> int:
+        return await self._saga.start_ready(deadline=deadline)
+
+    async def _completed(self, deadline: Deadline) -> int:
+        """
+        End analyses all of whose agents have completed; of one that lacks results, start agents again for them.
+
+        A page of them a round, in turn: those that cannot be ended must not keep others from their turn for ever.
+        """
+        cleanup = self._cleanup
+        if cleanup is None:
+            return 0
+        values = {"after": self._looked_at, "limit": ROWS, "again_after": LOOK_AGAIN}
+        found = await self._database.named("tasks_all_completed", values, deadline=deadline)
+        done = await _each(found, lambda row: self._end(cleanup, row["analysis_id"], deadline))
+        if len(found) < ROWS:
+            self._looked_at = None
+        return done
+
+    async def _end(self, cleanup: Cleanup, analysis_id: str, deadline: Deadline) -> None:
+        # First, so that one that breaks the round off, for want of time say, is not the first of the next as well.
+        self._looked_at = analysis_id
+        cleaned = await cleanup.cleanup_success(analysis_id, deadline=deadline)
+        await self._reruns.after(analysis_id, cleaned.missing, deadline=deadline)
+
+    # What is old
+
+    async def retire(self, *, deadline: Deadline) -> dict[str, int]:
+        """
+        Put aside what is old: resumed pauses after 30 days, plans, batches after 90, correlations, failures.
+
+        Alerts that were closed, what was sent of them, and where the agents of ended analyses stood, go after 90 days.
+        Page by page until *deadline*. Repeating it changes nothing; a crash leaves the rest to the next day.
+        """
+        done = {"pauses": await self._resumed(deadline)}
+        done["correlations"] = await self._database.do("retire_correlations", deadline=deadline)
+        for name in ("retire_plans", "retire_batches", "retire_failures", "retire_alerts", "retire_messages",
+                     "retire_overs", "retire_tasks"):  # fmt: skip
+            done[name.removeprefix("retire_")] = await self._forgotten(name, deadline)
+        return done
+
+    async def _forgotten(self, name: str, deadline: Deadline) -> int:
+        count = 0
+        while not deadline.passed:
+            gone = await self._database.do(name, {"limit": ROWS}, deadline=deadline)
+            count += gone
+            if gone < ROWS:
+                break
+        return count
+
+    async def _resumed(self, deadline: Deadline) -> int:
+        count = 0
+        while not deadline.passed:
+            found = await self._database.named("retire_resumed", {"limit": ROWS}, deadline=deadline)
+            gone = sum([await self._retired(row["id"], row["analysis_id"], deadline) for row in found])
+            count += gone
+            # Those that somebody holds just now come again the next day.
+            if gone < ROWS:
+                break
+        return count
+
+    async def _retired(self, pause_id: UUID, analysis_id: str, deadline: Deadline) -> int:
+        async with self._database.transaction(deadline) as conn:
+            if await claim(conn, analysis_id) is None:
+                return 0
+            pause = await _pause(conn, pause_id)
+            if pause is None or pause.status is not Status.RESUMED:
+                return 0
+            await archived(conn, pause, "RESUMED")
+        return 1
+
+
+_GATE_WORDS: Final = {
+    Gate.TIMED_OUT: "was not answered in time",
+    Gate.SOFT_REJECTED: "was rejected, and can be put again",
+    Gate.HARD_REJECTED: "was rejected for good",
+}
+
+
+async def _pause(conn: Connection, pause_id: UUID) -> Pause | None:
+    found = await rows(conn, "pause_locked", {"id": pause_id})
+    return pause_of(found[0]) if found else None
+
+
+async def _each(found: Sequence[Row], work: Callable[[Row], Awaitable[object]]) -> int:
+    """
+    Do *work* for each row and return how many there were; one that refuses does not keep the others back.
+
+    Raises:
+        StoreUnavailable, BudgetExceeded: the others would meet the same; the next round goes on.
+    """
+    for row in found:
+        try:
+            await work(row)
+        except (StoreUnavailable, BudgetExceeded):
+            raise
+        except ImemError as error:
+            log.warning("row_troubled", row={name: str(value) for name, value in row.items()}, error=str(error))
+    return len(found)

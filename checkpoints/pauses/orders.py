@@ -1,0 +1,496 @@
+"""
+Pausing and resuming an analysis: the orders that people and programs give, and what they get back.
+
+An order is one transaction: it is either on file, with its audit row and its alert, or nothing happened. What follows
+is a saga (:mod:`imem.checkpoints.pauses.saga`) whose steps the caller's process does at once, as far as its deadline
+allows; the manager (:mod:`imem.checkpoints.pauses.manager`) does the rest, also when the caller is killed.
+
+Who may give which order is decided by whoever calls (:mod:`imem.services.pauses`); ``by`` is the person who was allowed
+to, and None is the system itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from imem.checkpoints.pauses import timers, transitions
+from imem.checkpoints.pauses.lifecycle import FailureClass, Gate, Status, Trigger
+from imem.checkpoints.pauses.plan import Graph, Plan, plan_of
+from imem.checkpoints.pauses.rows import (
+    Pause,
+    audit,
+    checked_id,
+    checked_reason,
+    checked_uuid,
+    hold,
+    only,
+    open_pause,
+    past_of,
+    pause_of,
+)
+from imem.checkpoints.pauses.transitions import Cause
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import rows
+
+_GATES: Final = {Trigger.GATE_TIMEOUT: Gate.TIMED_OUT, Trigger.GATE_REJECTION: Gate.SOFT_REJECTED}
+
+LISTED: Final = 200
+"""Most pauses of one listing."""
+
+
+class Driver(Protocol):
+    """Who carries orders out; see :class:`imem.checkpoints.pauses.saga.Saga`."""
+
+    async def drive(self, analysis_id: str, *, until: Deadline) -> None:
+        """Do the steps that are due of the analysis' pause, until it is where it shall be or *until* has passed."""
+
+    async def keep(self, analysis_id: str, *, deadline: Deadline) -> None:
+        """Let the memories of a paused analysis live for as long as its pause."""
+
+    async def forget(self, agents: Mapping[str, int], *, deadline: Deadline) -> None:
+        """Remove the memories of agents (agent_id → epoch) whose analysis is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What became of an order about a pause."""
+
+    pause: Pause
+
+    @property
+    def pause_id(self) -> UUID:
+        """The id of the pause."""
+        return self.pause.id
+
+    @property
+    def status(self) -> Status:
+        """Where the pause stands."""
+        return self.pause.status
+
+
+@dataclass(frozen=True, slots=True)
+class PauseResult(_Result):
+    """
+    What became of an order to pause.
+
+    Attributes:
+        pause: as it stands; ``PAUSED`` when everything is stopped and proven, ``PAUSING`` while the manager is at it.
+        new: whether this order began it; one that is just being paused is joined.
+    """
+
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeResult(_Result):
+    """
+    What became of an order to resume.
+
+    Attributes:
+        pause: as it stands; ``RESUMED`` when the analysis runs, ``RESUMING`` while the manager is at it.
+        plan: what each agent does.
+        trouble: why it is paused again, where it is.
+    """
+
+    plan: Plan
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureOnFile:
+    """
+    A failure that is a reason of a pause.
+
+    Attributes:
+        agent_type, kind, message: whose, and what.
+        pattern, signature: by which it is compared; the signature names its cause when that is over.
+        external: whether the cause lies outside.
+        failed_at: when it was reported.
+    """
+
+    agent_type: str
+    kind: str
+    message: str
+    pattern: str
+    signature: str
+    external: bool
+    failed_at: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {**asdict(self), "failed_at": self.failed_at.isoformat()}
+
+
+@dataclass(frozen=True, slots=True)
+class PauseState:
+    """
+    Whether an analysis is paused.
+
+    Attributes:
+        analysis_id, stock_id: which.
+        status: of its pause; None while it runs, or ended without one.
+        outcome: how the analysis ended; None while it is under way.
+        pause: the open pause, or else the newest one; None if it never was paused.
+        failures: of that pause, oldest first.
+    """
+
+    analysis_id: str
+    stock_id: str
+    status: Status | None
+    outcome: str | None
+    pause: Pause | None
+    failures: tuple[FailureOnFile, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "analysis_id": self.analysis_id,
+            "stock_id": self.stock_id,
+            "status": self.status.value if self.status is not None else (self.outcome or "RUNNING"),
+            "pause": self.pause.to_dict() if self.pause is not None else None,
+            "failures": [one.to_dict() for one in self.failures],
+        }
+
+
+class Pauses:
+    """
+    The orders.
+
+    Args:
+        database: where the rows are.
+        graph: agent type → the types that it waits for.
+        driver: carries orders out.
+    """
+
+    def __init__(self, database: Database, graph: Graph, driver: Driver) -> None:
+        self._database = database
+        self._graph = graph
+        self._driver = driver
+
+    # Pausing
+
+    async def pause_analysis(
+        self,
+        stock_id: str | None,
+        reason: str,
+        checkpoint_id: UUID | str | None = None,
+        trigger_source: Trigger | str = Trigger.MANUAL,
+        *,
+        analysis_id: str | None = None,
+        by: Actor | None = None,
+        pause_id: UUID | str | None = None,
+        deadline: Deadline,
+    ) -> PauseResult:
+        """
+        Pause the running analysis of a stock, or the one named.
+
+        Args:
+            reason: why, in words.
+            checkpoint_id: the checkpoint that it is about; by default the newest.
+            trigger_source: of a person's order, ``MANUAL``; of the system's, what it saw.
+            by: the person who orders it.
+            pause_id: an id of the caller's choice: the same order repeated under it pauses once.
+
+        Raises:
+            BadInput: the stock has no running analysis, or several; or a field is wrong. Nothing was changed.
+            TransitionRefused: it is paused already, has ended, or one of its gates waits for a person.
+        """
+        trigger = _trigger(trigger_source)
+        cause = Cause(
+            trigger=trigger,
+            reason=checked_reason(reason),
+            by=by,
+            # What the system says of a failure or a gate that it saw is taken at its word; a person orders by hand.
+            failure_class=FailureClass.PAUSE if by is None and trigger is Trigger.AUTO_TIER2 else None,
+            gate=_GATES.get(trigger) if by is None else None,
+            pause_id=checked_uuid("pause_id", pause_id) if pause_id is not None else None,
+            checkpoint_id=checked_uuid("checkpoint_id", checkpoint_id) if checkpoint_id is not None else None,
+        )
+        name = await self.analysis_meant(stock_id, analysis_id, deadline=deadline)
+        async with self._database.transaction(deadline) as conn:
+            pause, new = await transitions.begin(conn, await hold(conn, name), cause)
+        await self._drive(name, deadline)
+        return PauseResult(await self._now(pause, deadline), new)
+
+    async def analysis_meant(self, stock_id: str | None, analysis_id: str | None, *, deadline: Deadline) -> str:
+        """
+        Return the analysis that is meant: the one named, or the one of the stock that runs.
+
+        Raises:
+            BadInput: there is none, there are several, or nothing is named.
+        """
+        field, name = _name(stock_id, analysis_id)
+        found = await self._database.named("analyses_meant", {"name": name}, deadline=deadline)
+        # A stock that is called like an analysis is still a stock where a stock was asked for.
+        found = [row for row in found if row["exact"] == (field == "analysis_id")]
+        return only(found, name, field, "running analysis" if field == "stock_id" else "analysis of that id")
+
+    async def pause_meant(self, stock_id: str | None, analysis_id: str | None, *, deadline: Deadline) -> str:
+        """
+        Return the analysis whose open pause is meant.
+
+        Raises:
+            BadInput: there are several, or nothing is named.
+            TransitionRefused: nothing of that name is paused.
+        """
+        field, name = _name(stock_id, analysis_id)
+        found = await self._database.named("pauses_meant", {"name": name}, deadline=deadline)
+        found = [row for row in found if row["exact"] or field == "stock_id"]
+        if not found:
+            raise TransitionRefused(f"{name!r} is not paused.", mend="`imem pauses` lists what is.")
+        return only(found, name, field, "pause")
+
+    async def meant(self, name: str, *, paused: bool, deadline: Deadline) -> str:
+        """
+        Return the analysis that a person means by its id or by its stock.
+
+        Args:
+            paused: whether a pause is meant, rather than an analysis that runs.
+
+        Raises:
+            BadInput, TransitionRefused: as :meth:`analysis_meant` and :meth:`pause_meant`.
+        """
+        checked_id("analysis", name)
+        found = await self._database.named("analyses_meant", {"name": name}, deadline=deadline)
+        if found and found[0]["exact"]:
+            return name
+        if paused:
+            return await self.pause_meant(name, None, deadline=deadline)
+        return only(found, name, "analysis", "running analysis")
+
+    # Resuming
+
+    async def resume_analysis(
+        self,
+        stock_id: str | None,
+        resume_plan: Plan | Mapping[str, Any] | None = None,
+        notify: bool = True,  # noqa: FBT001, FBT002 - the specification's signature
+        *,
+        analysis_id: str | None = None,
+        by: Actor | None,
+        deadline: Deadline,
+    ) -> ResumeResult:
+        """
+        Resume a paused analysis by a plan: the usual one, or a stated one that the usual one completes.
+
+        Nothing starts before the memory of every agent that restarts is proven.
+
+        Args:
+            notify: whether people are told when it runs.
+
+        Raises:
+            TransitionRefused: it is not paused, or somebody else resumes it just now.
+            BadInput: the plan is wrong; names the field. Nothing was changed.
+        """
+        given = resume_plan if isinstance(resume_plan, Plan) or resume_plan is None else plan_of(resume_plan)
+        name = await self.pause_meant(stock_id, analysis_id, deadline=deadline)
+        async with self._database.transaction(deadline) as conn:
+            analysis = await hold(conn, name)
+            pause = await _open(conn, name)
+            pause = await transitions.order_resume(
+                conn, analysis, pause, graph=self._graph, given=given, by=by, notify=bool(notify)
+            )
+        await self._drive(name, deadline)
+        now = await self._now(pause, deadline)
+        return ResumeResult(now, pause.plan, now.last_trouble if now.status is not Status.RESUMED else None)
+
+    # What else people do
+
+    async def extend(
+        self,
+        stock_id: str | None,
+        until: datetime,
+        reason: str,
+        *,
+        analysis_id: str | None = None,
+        by: Actor | None,
+        deadline: Deadline,
+    ) -> Pause:
+        """
+        Extend a pause, once, to at most 30 days after it began; its memories live as long.
+
+        Raises:
+            BadInput: naming ``until`` or ``reason``.
+            TransitionRefused: it is not paused, or is stale already.
+        """
+        reason = checked_reason(reason)
+        name = await self.pause_meant(stock_id, analysis_id, deadline=deadline)
+        async with self._database.transaction(deadline) as conn:
+            await hold(conn, name)
+            pause = await _open(conn, name)
+            if pause.status is not Status.PAUSED:
+                raise TransitionRefused(
+                    f"What is {pause.status.value} cannot be extended.", mend="Only what is PAUSED can be."
+                )
+            now = (await rows(conn, "pause_now"))[0]["now"]
+            timers.check_extension(pause.paused_at, pause.extended_until, until, now=now)
+            values = {"id": pause.id, "until": until.astimezone(UTC), "reason": reason}
+            pause = pause_of((await rows(conn, "pause_extend", values))[0])
+            await transitions.set_timers(conn, pause, "timers_put_off")
+            await audit(conn, by, "extend", name, reason, pause_id=str(pause.id), until=until.isoformat())
+        await self._later(self._driver.keep(name, deadline=deadline))
+        return pause
+
+    async def cancel(
+        self,
+        stock_id: str | None,
+        reason: str,
+        *,
+        analysis_id: str | None = None,
+        by: Actor,
+        deadline: Deadline,
+    ) -> None:
+        """
+        Give a paused analysis up: its pause expires now, and the analysis has failed.
+
+        Raises:
+            TransitionRefused: it is not paused.
+        """
+        reason = checked_reason(reason)
+        name = await self.pause_meant(stock_id, analysis_id, deadline=deadline)
+        async with self._database.transaction(deadline) as conn:
+            analysis = await hold(conn, name)
+            pause = await _open(conn, name)
+            agents = await fenced(conn, pause)
+            now = (await rows(conn, "pause_now"))[0]["now"]
+            await transitions.expire(conn, analysis, pause, now=now, by=by, reason=reason)
+        await self._later(self._driver.forget(agents, deadline=deadline))
+
+    async def fail_analysis(
+        self, analysis_id: str, reason: str, *, by: Actor | None = None, deadline: Deadline
+    ) -> None:
+        """
+        End an analysis as failed, paused or not: a blocking error, a hard rejection, a delisted stock.
+
+        Raises:
+            BadInput: there is no such analysis.
+        """
+        reason = checked_reason(reason)
+        async with self._database.transaction(deadline) as conn:
+            await transitions.fail(conn, await hold(conn, checked_id("analysis_id", analysis_id)), reason=reason, by=by)
+
+    # Looking
+
+    async def get_pause_state(
+        self, stock_id: str | None, *, analysis_id: str | None = None, deadline: Deadline
+    ) -> PauseState:
+        """
+        Return whether an analysis is paused, and since when and why; of a stock, its paused or running one.
+
+        Raises:
+            BadInput: there is none, or several.
+        """
+        field, name = _name(stock_id, analysis_id)
+        if field == "stock_id":
+            found = await self._database.named("pauses_meant", {"name": name}, deadline=deadline)
+            name = (
+                only(found, name, field, "analysis")
+                if found
+                else await self.analysis_meant(name, None, deadline=deadline)
+            )
+        analyses = await self._database.named("task_state", {"analysis_id": name}, deadline=deadline)
+        if not analyses:
+            raise BadInput("analysis_id", f"there is no analysis {name!r}.")
+        return await self._state(
+            analyses[0]["analysis_id"], analyses[0]["subject_id"], analyses[0]["outcome"], deadline
+        )
+
+    async def _state(self, analysis_id: str, stock_id: str, outcome: str | None, deadline: Deadline) -> PauseState:
+        found = await self._database.named("pause_newest", {"analysis_id": analysis_id}, deadline=deadline)
+        past = await self._database.named("pause_past", {"analysis_id": analysis_id}, deadline=deadline)
+        newest = pause_of(found[0]) if found else None
+        ended = past_of(past[0]) if past else None
+        if newest is not None and (newest.open or ended is None or newest.paused_at > ended.paused_at):
+            found = await self._database.named("failures_of_pause", {"pause_id": newest.id}, deadline=deadline)
+            failures = tuple(FailureOnFile(**row) for row in found)
+            return PauseState(analysis_id, stock_id, newest.status if newest.open else None, outcome, newest, failures)
+        if ended is None:
+            return PauseState(analysis_id, stock_id, None, outcome, None)
+        expired = Status.EXPIRED if past[0]["outcome"] == Status.EXPIRED.value else None
+        return PauseState(analysis_id, stock_id, expired, outcome, ended)
+
+    async def known(self, analysis_id: str, *, deadline: Deadline) -> bool:
+        """Return whether there is an analysis of that id, over or not."""
+        found = await self._database.named("task_state", {"analysis_id": analysis_id}, deadline=deadline)
+        return bool(found)
+
+    async def pauses(self, *, everything: bool = False, limit: int = LISTED, deadline: Deadline) -> list[Pause]:
+        """Return the open pauses, or all that are on file, oldest first."""
+        values = {"all": everything, "limit": limit}
+        return [pause_of(row) for row in await self._database.named("pauses_listed", values, deadline=deadline)]
+
+    async def stop_wanted(self, analysis_id: str, *, deadline: Deadline) -> str | None:
+        """
+        Return why the agents of the analysis shall stop at their next safe point; None where they may go on.
+
+        This is what an agent asks between two subtasks.
+        """
+        found = await self._database.named("pause_stop_wanted", {"analysis_id": analysis_id}, deadline=deadline)
+        return found[0]["stop"] if found else None
+
+    # Within
+
+    async def _drive(self, analysis_id: str, deadline: Deadline) -> None:
+        """Carry an order out as far as can be; it stands in any case, and the manager goes on."""
+        await self._later(self._driver.drive(analysis_id, until=deadline))
+
+    @staticmethod
+    async def _later(work: Awaitable[None]) -> None:
+        try:
+            await work
+        except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
+            # The order stands; the manager goes on with it.
+            return
+
+    async def _now(self, pause: Pause, deadline: Deadline) -> Pause:
+        """Return the pause as it stands by now, or as it was where there is no time left to look."""
+        if deadline.passed:
+            return pause
+        try:
+            found = await self._database.named("pause_by_id", {"id": pause.id}, deadline=deadline)
+        except (StoreUnavailable, BudgetExceeded):
+            return pause
+        return pause_of(found[0]) if found else pause
+
+
+def _name(stock_id: str | None, analysis_id: str | None) -> tuple[str, str]:
+    """Return which of the two was named, and the name."""
+    if analysis_id is not None:
+        return "analysis_id", checked_id("analysis_id", analysis_id)
+    if stock_id is None:
+        raise BadInput("stock_id", "name a stock, or an analysis.")
+    return "stock_id", checked_id("stock_id", stock_id)
+
+
+def _trigger(found: object) -> Trigger:
+    try:
+        return Trigger(str(found))
+    except ValueError:
+        raise BadInput("trigger_source", f"is one of {', '.join(Trigger)}.") from None
+
+
+async def _open(conn: Connection, analysis_id: str) -> Pause:
+    """
+    Return the open pause, its row locked.
+
+    Raises:
+        TransitionRefused: there is none any more.
+    """
+    pause = await open_pause(conn, analysis_id)
+    if pause is None:
+        raise TransitionRefused(f"{analysis_id!r} is not paused.", mend="`imem pauses` lists what is.")
+    return pause
+
+
+async def fenced(conn: Connection, pause: Pause) -> dict[str, int]:
+    """Return the begun agents of a pause, by instance, with the epoch that fences each off."""
+    values = {"pause_id": pause.id, "analysis_id": pause.analysis_id}
+    return {row["agent_id"]: row["epoch"] for row in await rows(conn, "pause_agents", values)}

@@ -1,0 +1,539 @@
+"""
+Carrying out a pause and a resume: steps that each leave rows which say what comes next.
+
+A pause: (1) the row, with its alert, which the order wrote; (2) the agents come to a safe point, or their 60 s are
+over; (3) the epochs are raised, which fences off whoever still runs, in Postgres and in working memory; (4) of every
+begun agent a checkpoint with its working memory, in Postgres and on the durable server, both read back and proven; (5)
+the memories live as long as the pause; (6) the orchestrator starts nothing more; (7) PAUSED.
+
+A resume: (0) the order, with its plan; (1) agents that restart clean have a new beginning on file; (2) the memory of
+every agent that restarts is recovered and proven; (3) the orchestrator has the tasks; RESUMED, and what is ready
+starts.
+
+Whoever does a step holds the lock of the analysis' row, in the transaction that writes that the step is done. A crash
+leaves either the step done or to be done again, and doing it again changes nothing: epochs that nobody was given are
+not raised again, a checkpoint that says the same is not saved again, and the servers of the memories refuse what is
+older than what they have. A manager that stood still loses its transaction, and finds its epochs superseded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any, Final, Protocol
+
+import structlog
+
+from imem.cache.working.document import Contents, contents_of, digest, document_of
+from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
+from imem.cache.working.state import ACTIVE_TTL, Identity, Mode
+from imem.cache.working.store import WorkingStore
+from imem.checkpoints.incidents.failures import failure_of
+from imem.checkpoints.json_text import json_text
+from imem.checkpoints.leases import Leases
+from imem.checkpoints.model import Checkpoint, Lease
+from imem.checkpoints.model import Kind as CheckpointKind
+from imem.checkpoints.orchestration.definitions import Definitions
+from imem.checkpoints.orchestration.orchestrator import Orchestrator
+from imem.checkpoints.paid_calls import Owner, calls_in, joined
+from imem.checkpoints.pauses import transitions
+from imem.checkpoints.pauses.lifecycle import FailureClass, Status
+from imem.checkpoints.pauses.plan import Begin, Restart
+from imem.checkpoints.pauses.rows import Analysis, Pause, alert, claim, failure_values, json, moved, open_pause
+from imem.checkpoints.recovery import NothingLeft
+from imem.checkpoints.store import Checkpoints
+from imem.journal.clock import Clock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import (
+    BudgetExceeded,
+    ConsistencyError,
+    ImemError,
+    LeaseHeld,
+    LeaseLost,
+    NotOpen,
+    NotResumable,
+    OutcomeUnknown,
+    StaleEpoch,
+    StoreUnavailable,
+)
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, id_of, new_id, rows
+
+log = structlog.get_logger()
+
+STEP_BUDGET_MS: Final = 20_000
+"""How long one step may take, in milliseconds: less than a manager may stand still."""
+
+MEMORY_MS: Final = 3_000
+"""How long one step waits for the working server at most, in milliseconds: a pause must get over one that is silent."""
+
+AT_ONCE: Final = 4
+"""
+Steps of one process at a time: each holds a connection, and other calls of the process want some as well.
+
+A step reads and writes on the connection that it holds and never asks for another: in a pool that is used up it would
+wait for itself.
+"""
+
+LOOK_S: Final = 0.05
+"""Between two looks whether agents have stopped, while a caller waits, in seconds."""
+
+RECOVERIES: Final = 3
+"""How often a recovery is tried whose servers do not answer, before the analysis is paused again."""
+
+STUCK_AFTER: Final = 6
+"""How often a step fails before people are told that it does: about a minute."""
+
+MANAGER: Final = "manager"
+"""Whose failures those of a resume are."""
+
+PASSING: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, LeaseHeld)
+"""What a step may meet that another attempt can get over."""
+
+
+class Recovery(Protocol):
+    """Brings the working memory of an agent back; see :mod:`imem.checkpoints.recovery`."""
+
+    async def recover(self, lease: Lease, *, deadline: Deadline | None = None, conn: Connection | None = None) -> Any:
+        """
+        Bring it back under *lease*, proven; the answer's ``tier`` says which store served.
+
+        Raises:
+            NothingLeft: no tier holds the newest state; nothing is to be started. With *conn* nobody was told yet.
+        """
+
+    async def tell(self, nothing: NothingLeft, *, deadline: Deadline, conn: Connection | None = None) -> None:
+        """Tell people of what nothing is left of, with the transaction that ends its analysis."""
+
+
+class Went(Enum):
+    """How an attempt at a step went."""
+
+    ON = "on"
+    """A step is done; there may be another."""
+    WAITS = "waits"
+    """For agents to stop, for the next attempt, or for whoever has the analysis just now."""
+    OVER = "over"
+    """Nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """
+    What a saga works on.
+
+    Attributes:
+        database: rows.
+        leases, checkpoints: who runs, and where they stand.
+        working, snapshots: the memories, and their copies.
+        definitions: agents, and who waits for whom.
+        orchestrator: starts agents.
+        recovery: proves memories.
+        clock: for the expiry of memories.
+    """
+
+    database: Database
+    leases: Leases
+    checkpoints: Checkpoints
+    working: WorkingStore
+    snapshots: SnapshotStore
+    definitions: Definitions
+    orchestrator: Orchestrator
+    recovery: Recovery
+    clock: Clock
+
+
+class Saga:
+    """Carries out pauses and resumes; any number of them, in any number of processes."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._s = stores
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._steps: Mapping[tuple[Status, int], Callable[[Connection, Analysis, Pause, Deadline], Awaitable[Went]]] = {
+            (Status.PAUSING, 1): self._drain,
+            (Status.PAUSING, 2): self._fence,
+            (Status.PAUSING, 3): self._snapshot,
+            (Status.PAUSING, 4): self._keep,
+            (Status.PAUSING, 5): self._hold,
+            (Status.PAUSING, 6): self._settle,
+            (Status.RESUMING, 0): self._begin_anew,
+            (Status.RESUMING, 1): self._recover,
+            (Status.RESUMING, 2): self._hand_over,
+            (Status.RESUMING, 3): self._finish,
+        }
+
+    async def drive(self, analysis_id: str, *, until: Deadline) -> None:
+        """
+        Do the steps that are due, waiting for agents to stop, until the pause is where it shall be, or *until*.
+
+        Raises:
+            PostgresUnavailable: what was done stands; the manager goes on.
+        """
+        while not until.passed:
+            went = await self.step(analysis_id)
+            if went is Went.OVER:
+                return
+            if went is Went.WAITS:
+                await asyncio.sleep(min(LOOK_S, until.left_s()))
+
+    async def advance(self, analysis_id: str, *, until: Deadline) -> None:
+        """
+        Do the steps that are due, without waiting for anybody: the manager's way.
+
+        After *until* no step begins; one that has begun has its own time, lest it counts as one that failed.
+        """
+        while await self.step(analysis_id, until=until) is Went.ON:
+            pass
+
+    async def step(self, analysis_id: str, *, until: Deadline | None = None) -> Went:
+        """Do one step, if there is one, nobody else is at it, and its turn comes before *until*."""
+        async with self._places:
+            if until is not None and until.passed:
+                return Went.WAITS
+            return await self._one(analysis_id)
+
+    async def _one(self, analysis_id: str) -> Went:
+        deadline = Deadline.after_ms(STEP_BUDGET_MS)
+        pause: Pause | None = None
+        try:
+            async with self._s.database.transaction(deadline) as conn:
+                analysis = await claim(conn, analysis_id)
+                pause = await open_pause(conn, analysis_id) if analysis is not None else None
+                step = self._steps.get((pause.status, pause.step)) if pause is not None else None
+                if analysis is None or (pause is not None and pause.rests):
+                    return Went.WAITS
+                if pause is None or step is None:
+                    return Went.OVER
+                went = await step(conn, analysis, pause, deadline)
+        except ImemError as error:
+            if pause is None:
+                raise
+            return await self._troubled(pause, error)
+        if (pause.status, pause.step) == (Status.RESUMING, 3):
+            await self._s.orchestrator.start_ready(deadline=deadline)
+        return went
+
+    async def start_ready(self, *, deadline: Deadline) -> int:
+        """Start every agent that may; return how many."""
+        return await self._s.orchestrator.start_ready(deadline=deadline)
+
+    async def keep(self, analysis_id: str, *, deadline: Deadline) -> None:
+        """Let the memories of a paused analysis live for as long as its pause."""
+        async with self._s.database.transaction(deadline) as conn:
+            analysis = await claim(conn, analysis_id)
+            pause = await open_pause(conn, analysis_id) if analysis is not None else None
+            if pause is not None and pause.status is Status.PAUSED:
+                await self._kept(conn, pause, deadline)
+
+    async def forget(self, agents: Mapping[str, int], *, deadline: Deadline) -> None:
+        """Remove the memories of agents (agent_id → epoch) whose analysis is over; what is missed expires by itself."""
+        for agent_id, epoch in agents.items():
+            try:
+                await self._s.working.clear(agent_id, epoch, deadline=deadline)
+                await self._s.snapshots.drop(agent_id, deadline=deadline)
+            except (*PASSING, LeaseLost) as error:
+                log.warning("memory_not_removed", agent_id=agent_id, error=error.message)
+
+    # Pausing
+
+    async def _drain(self, conn: Connection, analysis: Analysis, pause: Pause, _: Deadline) -> Went:
+        running = await rows(conn, "pause_running", {"analysis_id": analysis.analysis_id})
+        now = (await rows(conn, "pause_now"))[0]["now"]
+        if running and now < pause.drain_until:
+            return Went.WAITS
+        if running:
+            log.warning(
+                "agents_fenced", analysis_id=analysis.analysis_id, agents=[row["agent_type"] for row in running]
+            )
+        await moved(conn, pause, Status.PAUSING, 2)
+        return Went.ON
+
+    async def _fence(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+        patience = deadline.within_ms(MEMORY_MS)
+        for lease in await self._s.leases.raise_epoch(analysis.analysis_id, deadline=deadline, conn=conn):
+            agent = {"agent_type": lease.agent_type, "agent_id": lease.agent_id, "epoch": lease.epoch}
+            await execute(conn, "pause_agent_fenced", {"pause_id": pause.id, **agent})
+            try:
+                await self._s.working.fence(lease.agent_id, lease.epoch, deadline=patience)
+            except (*PASSING, LeaseLost) as error:
+                # A pause is needed most while that server is away. What it holds when it comes back is behind the
+                # epoch of Postgres, and is proven before anybody uses it.
+                log.warning("memory_not_fenced", agent_id=lease.agent_id, error=error.message)
+        await moved(conn, pause, Status.PAUSING, 3)
+        return Went.ON
+
+    async def _snapshot(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+        """Save, then prove, one agent a time: what is proven is what is committed, not what is about to be."""
+        values = {"pause_id": pause.id, "analysis_id": analysis.analysis_id}
+        agents = await rows(conn, "pause_agents", values)
+        for agent in agents:
+            if agent["checkpoint_id"] is None or agent["checkpoint_id"] != agent["newest_id"]:
+                await self._save(conn, analysis, pause, agent, deadline)
+                return Went.ON
+        for agent in agents:
+            if agent["verified_at"] is None:
+                await self._prove(conn, analysis, pause, agent, deadline)
+                return Went.ON
+        await moved(conn, pause, Status.PAUSING, 4)
+        return Went.ON
+
+    async def _save(self, conn: Connection, analysis: Analysis, pause: Pause, agent: Row, deadline: Deadline) -> None:
+        """Save the pause's checkpoint of one agent; its version stays, whatever the definitions say by now."""
+        latest = await self._s.checkpoints.load(analysis.analysis_id, agent["agent_type"], deadline=deadline, conn=conn)
+        if latest is None:
+            raise ConsistencyError(f"{agent['agent_type']} has a lease and no checkpoint in {analysis.analysis_id}.")
+        contents, source, rev = await self._memory(agent, latest, deadline)
+        found = digest(contents)
+        values = {
+            "id": new_id(),
+            "analysis_id": analysis.analysis_id,
+            "agent_type": agent["agent_type"],
+            "epoch": agent["epoch"],
+            "kind": CheckpointKind.PAUSE.value,
+            "working_memory": json(document_of(contents)),
+            "working_memory_hash": found,
+            "interim_results": json_text(latest.interim_results, "interim_results"),
+            "agent_config": json_text(latest.agent_config, "agent_config"),
+            "agent_version": latest.agent_version,
+            "retry_count": 0,
+            **dict.fromkeys(("subtask", "failure_reason", "error_details", "base", "completed", "pending")),
+        }
+        saved = (await rows(conn, "save_checkpoint", values))[0]
+        if saved["status"] not in {"saved", "repeated"}:
+            raise StaleEpoch(f"The pause's checkpoint of {agent['agent_type']} was refused: {saved['status']}.")
+        await execute(
+            conn,
+            "pause_agent_saved",
+            {
+                "pause_id": pause.id,
+                "agent_type": agent["agent_type"],
+                "checkpoint_id": saved["id"],
+                "seq": saved["seq"],
+                "digest": found,
+                "source": source,
+                "rev": rev,
+            },
+        )
+
+    async def _memory(self, agent: Row, latest: Checkpoint, deadline: Deadline) -> tuple[Contents, str, int | None]:
+        """
+        Return what the agent knows, where that comes from, and the revision of its working memory if from there.
+
+        The last checkpoint serves where the memory is lost, or where an agent was stopped within a subtask that may not
+        be entered twice; with the answers of the calls that it has paid for since.
+        """
+        try:
+            meta, contents = await self._s.working.read(
+                agent["agent_id"], epoch=agent["epoch"], deadline=deadline.within_ms(MEMORY_MS)
+            )
+        except (*PASSING, NotOpen, ConsistencyError, LeaseLost) as error:
+            log.warning("memory_lost", agent_id=agent["agent_id"], error=error.message)
+            return _of_checkpoint(latest), "checkpoint", None
+        of_its_own = meta.identity == Identity(latest.agent_id, latest.analysis_id, latest.agent_type)
+        if of_its_own and meta.checkpoint_seq == latest.seq and (meta.clean or self._reentrant(latest)):
+            return contents, "working", meta.rev
+        # An agent that has completed nothing has no memory to compare with; what it wrote belongs to its first subtask.
+        if of_its_own and latest.clean and meta.checkpoint_seq is None and self._reentrant(latest):
+            return contents, "working", meta.rev
+        # What was paid for stays, whatever else goes.
+        paid = calls_in(contents, Owner(meta.identity, latest.run)) if of_its_own else {}
+        return joined(_of_checkpoint(latest), paid), "checkpoint", None
+
+    def _reentrant(self, latest: Checkpoint) -> bool:
+        definition = self._s.definitions.agents.get(latest.agent_type)
+        current = latest.current_subtask
+        return definition is not None and any(one.name == current and one.reentrant for one in definition.subtasks)
+
+    async def _prove(self, conn: Connection, analysis: Analysis, pause: Pause, agent: Row, deadline: Deadline) -> None:
+        """Read back from Postgres what was committed, put it on the durable server, and read that back as well."""
+        # The transaction that saved it has ended: what is read here was committed.
+        kept = await self._s.checkpoints.get(agent["checkpoint_id"], deadline=deadline, conn=conn)
+        if kept is None or kept.l1_snapshot is None:
+            raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not on file.")
+        contents = contents_of(kept.l1_snapshot)
+        if not agent["digest"] == kept.l1_snapshot_hash == digest(contents):
+            raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not what its digest says.")
+        meta = SnapshotMeta(
+            Identity(agent["agent_id"], analysis.analysis_id, agent["agent_type"]),
+            epoch=agent["epoch"], seq=kept.seq, checkpoint_id=str(kept.id), digest=agent["digest"],
+            key_count=len(contents), taken_at=kept.created_at, protects_until=self._lives_until(pause),
+        )  # fmt: skip
+        await self._s.snapshots.put(meta, dict(kept.l1_snapshot), flush=True, deadline=deadline)
+        found = await self._s.snapshots.get(agent["agent_id"], deadline=deadline)
+        if found is None or found[0].seq != kept.seq or digest(contents_of(found[1])) != agent["digest"]:
+            raise ConsistencyError(f"The snapshot of {agent['agent_id']} is not what was put there.")
+        if agent["source"] == "working":
+            await self._mark(agent, kept, deadline)
+        await execute(conn, "pause_agent_verified", {"pause_id": pause.id, "agent_type": agent["agent_type"]})
+
+    async def _mark(self, agent: Row, kept: Checkpoint, deadline: Deadline) -> None:
+        """Let the working memory know that the pause's checkpoint is what it holds: the first tier of a recovery."""
+        try:
+            await self._s.working.mark(
+                agent["agent_id"], agent["epoch"], seq=kept.seq, digest=agent["digest"], rev=agent["rev"],
+                deadline=deadline.within_ms(MEMORY_MS),
+            )  # fmt: skip
+        except (*PASSING, NotOpen, LeaseLost) as error:
+            # It is lost since; the other tiers are proven.
+            log.warning("memory_not_marked", agent_id=agent["agent_id"], error=error.message)
+
+    async def _keep(self, conn: Connection, _: Analysis, pause: Pause, deadline: Deadline) -> Went:
+        await self._kept(conn, pause, deadline)
+        await moved(conn, pause, Status.PAUSING, 5)
+        return Went.ON
+
+    async def _kept(self, conn: Connection, pause: Pause, deadline: Deadline) -> None:
+        """Let the memories live as long as the pause; of those that cannot be reached the row says so."""
+        mode = Mode.EXTENDED if pause.extended_until is not None else Mode.PAUSED
+        at = self._lives_until(pause)
+        patience = deadline.within_ms(2 * MEMORY_MS)
+        for agent in await rows(conn, "pause_agents", {"pause_id": pause.id, "analysis_id": pause.analysis_id}):
+            if agent["memory_kept"]:
+                continue
+            kept = True
+            try:
+                await self._s.snapshots.expire(agent["agent_id"], at, deadline=patience)
+                await self._s.working.expire(agent["agent_id"], mode, at, epoch=agent["epoch"], deadline=patience)
+            except (NotOpen, LeaseLost) as error:
+                # Nothing is there that this pause could keep.
+                log.warning("memory_not_there", agent_id=agent["agent_id"], error=error.message)
+            except PASSING as error:
+                kept = False
+                log.warning("memory_not_kept", agent_id=agent["agent_id"], error=error.message)
+            values = {"pause_id": pause.id, "agent_type": agent["agent_type"], "kept": kept}
+            await execute(conn, "pause_agent_kept", values)
+
+    def _lives_until(self, pause: Pause) -> datetime:
+        """Return until when a paused memory lives: as long as the pause; one paused anew, a day at least."""
+        return max(pause.stale_at, self._s.clock.now() + ACTIVE_TTL - timedelta(seconds=1))
+
+    async def _hold(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+        await self._s.orchestrator.pause_workflow(analysis.analysis_id, deadline=deadline, conn=conn)
+        await moved(conn, pause, Status.PAUSING, 6)
+        return Went.ON
+
+    async def _settle(self, conn: Connection, analysis: Analysis, pause: Pause, _: Deadline) -> Went:
+        pause = await transitions.settle(conn, pause)
+        log.info("paused", analysis_id=analysis.analysis_id, pause_id=str(pause.id), trigger=pause.trigger.value)
+        return Went.OVER
+
+    # Resuming
+
+    async def _begin_anew(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+        """Write the beginning of every agent that restarts clean: nothing of what it did before counts."""
+        for one, agent in await self._restarting(conn, pause):
+            if one.begin is Begin.CLEAN:
+                await self._s.checkpoints.save(
+                    _lease(analysis, agent), kind=CheckpointKind.START, deadline=deadline, conn=conn
+                )
+        await moved(conn, pause, Status.RESUMING, 1)
+        return Went.ON
+
+    async def _recover(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+        for _, agent in await self._restarting(conn, pause):
+            found = await self._s.recovery.recover(_lease(analysis, agent), deadline=deadline, conn=conn)
+            log.info("recovered_for_resume", agent_id=agent["agent_id"], tier=str(found.tier))
+        await moved(conn, pause, Status.RESUMING, 2)
+        return Went.ON
+
+    async def _restarting(self, conn: Connection, pause: Pause) -> list[tuple[Restart, Row]]:
+        """Return the agents that restart and have a memory to restart with."""
+        agents = await rows(conn, "pause_agents", {"pause_id": pause.id, "analysis_id": pause.analysis_id})
+        by_type = {agent["agent_type"]: agent for agent in agents}
+        return [(one, by_type[one.agent_type]) for one in pause.plan.restart if one.agent_type in by_type]
+
+    async def _hand_over(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+        for _, agent in await self._restarting(conn, pause):
+            await self._s.working.expire(agent["agent_id"], Mode.RESUMED, epoch=agent["epoch"], deadline=deadline)
+        await self._s.orchestrator.resume_workflow(analysis.analysis_id, pause.plan, deadline=deadline, conn=conn)
+        await moved(conn, pause, Status.RESUMING, 3)
+        return Went.ON
+
+    async def _finish(self, conn: Connection, analysis: Analysis, pause: Pause, _: Deadline) -> Went:
+        pause = await transitions.finish(conn, analysis, pause)
+        log.info("resumed", analysis_id=analysis.analysis_id, pause_id=str(pause.id), automatic=pause.automatic)
+        return Went.OVER
+
+    # Trouble
+
+    async def _troubled(self, pause: Pause, error: ImemError) -> Went:
+        """Remember what a step failed with, and decide what comes of it."""
+        log.warning(
+            "step_failed",
+            analysis_id=pause.analysis_id,
+            status=pause.status.value,
+            step=pause.step,
+            error=error.message,
+        )
+        deadline = Deadline.after_ms(STEP_BUDGET_MS)
+        async with self._s.database.transaction(deadline) as conn:
+            analysis = await claim(conn, pause.analysis_id)
+            now = await open_pause(conn, pause.analysis_id) if analysis is not None else None
+            if (
+                analysis is None
+                or now is None
+                or (now.id, now.status, now.step) != (pause.id, pause.status, pause.step)
+            ):
+                return Went.OVER
+            if now.status is Status.RESUMING and isinstance(error, NotResumable | ConsistencyError):
+                # Of what nothing is left of, people are told by the agent's own alert, and last.
+                nothing = error if isinstance(error, NothingLeft) else None
+                await transitions.fail(conn, analysis, reason=error.message, announce=nothing is None)
+                if nothing is not None:
+                    await self._s.recovery.tell(nothing, deadline=deadline, conn=conn)
+                return Went.OVER
+            if now.status is Status.RESUMING and (not isinstance(error, PASSING) or now.troubles + 1 >= RECOVERIES):
+                await _failed_by_itself(conn, analysis, now, error)
+                await transitions.again(conn, analysis, now, trouble=error.message)
+                return Went.ON
+            await execute(conn, "pause_trouble", {"id": now.id, "was": now.status.value, "trouble": error.message})
+            if now.troubles + 1 == STUCK_AFTER:
+                await alert(
+                    conn, id_of("stuck", now.id), "PAUSE_STUCK", "CRITICAL", pause=now, analysis=analysis,
+                    status=now.status.value, step=now.step, message=error.message,
+                )  # fmt: skip
+        return Went.WAITS
+
+
+async def _failed_by_itself(conn: Connection, analysis: Analysis, pause: Pause, error: ImemError) -> None:
+    """Put what a resume failed with among the reasons of the pause: no agent's fault, but it has to be over first."""
+    failure = failure_of(error)
+    values = {
+        **failure_values(failure, MANAGER, analysis),
+        "id": new_id(),
+        "class": FailureClass.RETRY.value,
+        "checkpoint_id": None,
+        "details": "{}",
+    }
+    row = (await rows(conn, "failure_insert", values))[0]
+    await execute(conn, "failure_settled", {"id": row["id"], "pause_id": pause.id})
+
+
+def _lease(analysis: Analysis, agent: Row) -> Lease:
+    """Return the right to an agent of a paused analysis: its epoch was raised, and given to nobody."""
+    return Lease(
+        analysis_id=analysis.analysis_id,
+        agent_type=agent["agent_type"],
+        agent_id=agent["agent_id"],
+        subject_id=analysis.stock_id,
+        holder=None,
+        epoch=agent["epoch"],
+        expires_at=datetime.max.replace(tzinfo=UTC),
+    )
+
+
+def _of_checkpoint(latest: Checkpoint) -> Contents:
+    """
+    Return the working memory of a checkpoint; empty of a beginning.
+
+    Raises:
+        ConsistencyError: it is not what its digest says.
+    """
+    contents = contents_of(latest.working_memory)
+    if latest.working_memory_hash not in {None, digest(contents)}:
+        raise ConsistencyError(f"The checkpoint {latest.seq} of {latest.agent_id} is not what its digest says.")
+    return contents

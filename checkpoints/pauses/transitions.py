@@ -1,0 +1,460 @@
+"""
+The transitions of a pause, each within a transaction of its caller that holds the lock of the analysis.
+
+Each looks at its guard (:mod:`imem.checkpoints.pauses.lifecycle`), writes what changes, the audit row, and, last, the
+alert: all of it is committed together or not at all, so that no pause lacks its alert, and no alert speaks of a pause
+that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from imem.alerts.store import Situation, close_alerts
+from imem.checkpoints.pauses import timers
+from imem.checkpoints.pauses.lifecycle import By, Facts, FailureClass, Gate, Status, Trigger, check
+from imem.checkpoints.pauses.plan import AgentState, Graph, Plan, Progress, checked, plan
+from imem.checkpoints.pauses.rows import (
+    DRAIN,
+    Analysis,
+    Pause,
+    alert,
+    archived,
+    audit,
+    json,
+    lacking,
+    moved,
+    open_pause,
+    pause_of,
+    role_of,
+    who,
+)
+from imem.journal.actors import Actor
+from imem.journal.errors import BadInput, TransitionRefused
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.rows import execute, id_of, new_id, rows
+
+SEVERITY: Final[Mapping[Trigger, str]] = {
+    Trigger.AUTO_TIER2: "HIGH",
+    Trigger.AUTO_BATCH_CORRELATION: "HIGH",
+    Trigger.GATE_TIMEOUT: "HIGH",
+    Trigger.GATE_REJECTION: "NORMAL",
+    Trigger.MANUAL: "NORMAL",
+}
+"""How urgent it is that people hear of a pause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """
+    Why an analysis shall be paused.
+
+    Attributes:
+        trigger, reason: as the row has them.
+        by: the person who orders it; nobody, for what the manager does by itself.
+        pause_id: under which id; the same order repeated under its id pauses once.
+        checkpoint_id: the checkpoint that it is about, where the caller knows it.
+        failure: the row of the failure behind it.
+        failure_class: of a failure that nobody recorded.
+        gate: what the gate behind it decided.
+        batch_id: the batch that it belongs to.
+    """
+
+    trigger: Trigger
+    reason: str
+    by: Actor | None = None
+    pause_id: UUID | None = None
+    checkpoint_id: UUID | None = None
+    failure: Mapping[str, Any] | None = None
+    failure_class: FailureClass | None = None
+    gate: Gate | None = None
+    batch_id: UUID | None = None
+
+
+async def begin(conn: Connection, analysis: Analysis, cause: Cause) -> tuple[Pause, bool]:
+    """
+    Pause an analysis, and return the pause and whether it is new: one that is just being paused takes the cause in.
+
+    Raises:
+        TransitionRefused: it has ended, is paused already, or a gate waits for a person.
+        BadInput: the checkpoint is not one of its own, or the id is another pause's.
+    """
+    refuse_ended(analysis)
+    before = await open_pause(conn, analysis.analysis_id)
+    if before is not None:
+        await _append(conn, before, cause)
+        return before, False
+    known = await _known(conn, analysis, cause)
+    if known is not None:
+        return known, False
+    failure = cause.failure
+    facts = Facts(
+        by=role_of(cause.by),
+        trigger=cause.trigger,
+        failure=FailureClass(failure["class"]) if failure is not None else cause.failure_class,
+        gate=cause.gate,
+        gate_waiting=bool(await rows(conn, "gate_waiting", {"analysis_id": analysis.analysis_id})),
+    )
+    check(None, Status.PAUSING, facts)
+    shown = await _shown_checkpoint(conn, analysis, cause)
+    values = {
+        "id": cause.pause_id or new_id(),
+        "stock_id": analysis.stock_id,
+        "analysis_id": analysis.analysis_id,
+        "reason": cause.reason,
+        "trigger": cause.trigger.value,
+        "checkpoint_id": shown["id"] if shown is not None else None,
+        "failed_agent": failure["agent_type"] if failure is not None else None,
+        "created_by": who(cause.by),
+        "batch_id": cause.batch_id,
+        "drain": DRAIN,
+    }
+    pause = pause_of((await rows(conn, "pause_insert", values))[0])
+    # From now on the expiry of its memories is the pause's business.
+    await execute(conn, "gate_memories_left", {"analysis_id": analysis.analysis_id})
+    if failure is not None:
+        await execute(conn, "failure_settled", {"id": failure["id"], "pause_id": pause.id})
+    await audit(
+        conn, cause.by, "pause", analysis.analysis_id, cause.reason, pause_id=str(pause.id), trigger=cause.trigger.value
+    )
+    await _announce(conn, analysis, pause, shown, failure)
+    return pause, True
+
+
+async def _known(conn: Connection, analysis: Analysis, cause: Cause) -> Pause | None:
+    """Return the pause that an order led to before, where it is repeated after that was over."""
+    found = await rows(conn, "pause_by_id", {"id": cause.pause_id}) if cause.pause_id is not None else []
+    if not found:
+        return None
+    pause = pause_of(found[0])
+    if pause.analysis_id != analysis.analysis_id:
+        raise BadInput("pause_id", f"is that of a pause of {pause.analysis_id!r}.")
+    return pause
+
+
+async def _append(conn: Connection, pause: Pause, cause: Cause) -> None:
+    """Add a further failure to a pause that is open; refuse a further order, unless it is only being carried out."""
+    if cause.failure is not None:
+        if pause.status is Status.PAUSING:
+            check(pause.status, Status.PAUSING, Facts(by=By.SYSTEM, failed=True))
+        await execute(conn, "failure_settled", {"id": cause.failure["id"], "pause_id": pause.id})
+        # Announced while a gate waited, it speaks of a pause of its own, which nothing would ever end.
+        await execute(conn, "alert_about", {"alert_id": id_of("failure", cause.failure["id"]), "about": pause.id})
+        return
+    if pause.status is not Status.PAUSING and pause.id != cause.pause_id:
+        check(pause.status, Status.PAUSING, Facts(by=role_of(cause.by)))
+
+
+async def _shown_checkpoint(conn: Connection, analysis: Analysis, cause: Cause) -> Row | None:
+    """Return the checkpoint that the pause is about: a stated one, the failed agent's newest, or the newest."""
+    if cause.checkpoint_id is not None:
+        found = await rows(
+            conn, "pause_checkpoint_stated", {"id": cause.checkpoint_id, "analysis_id": analysis.analysis_id}
+        )
+        if not found:
+            raise BadInput("checkpoint_id", f"{cause.checkpoint_id} is no checkpoint of {analysis.analysis_id!r}.")
+        return found[0]
+    agent_type = cause.failure["agent_type"] if cause.failure is not None else None
+    found = await rows(conn, "pause_newest_checkpoint", {"analysis_id": analysis.analysis_id, "agent_type": agent_type})
+    return found[0] if found else None
+
+
+async def _announce(
+    conn: Connection, analysis: Analysis, pause: Pause, shown: Row | None, failure: Mapping[str, Any] | None
+) -> None:
+    """Raise the one alert of a pause; a failure that had to wait for a gate was announced under the same id."""
+    failed = failure is not None or pause.trigger is Trigger.AUTO_TIER2
+    alert_id = id_of("failure", failure["id"]) if failure is not None else id_of("pause", pause.id)
+    await alert(
+        conn, alert_id, "AGENT_FAILURE" if failed else "ANALYSIS_PAUSED", SEVERITY[pause.trigger], pause=pause,
+        analysis=analysis, **{**stand(shown), **said(failure), "reason": pause.reason, "day": 0},
+        trigger=pause.trigger.value,
+    )  # fmt: skip
+
+
+def stand(shown: Row | None) -> dict[str, Any]:
+    """Return what an alert says of how far an agent had come."""
+    if shown is None:
+        return Situation().to_payload()
+    return Situation(
+        checkpoint_id=shown["id"],
+        progress_pct=float(shown["progress_pct"]),
+        completed=shown["completed_subtasks"],
+        pending=shown["pending_subtasks"],
+        phase=shown["current_subtask"],
+        agent=shown["agent_type"],
+    ).to_payload()
+
+
+def said(failure: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what an alert says of a failure."""
+    if failure is None:
+        return {}
+    return {
+        "failed_agent": failure["agent_type"],
+        "failure": failure["kind"],
+        "message": failure["message"],
+        "signature": failure["signature"],
+    }
+
+
+def refuse_ended(analysis: Analysis) -> None:
+    """
+    Refuse to pause or resume what is over.
+
+    Raises:
+        TransitionRefused: the analysis has ended.
+    """
+    if analysis.outcome is not None:
+        raise TransitionRefused(f"The analysis {analysis.analysis_id!r} has ended: it {analysis.outcome}.")
+
+
+async def settle(conn: Connection, pause: Pause) -> Pause:
+    """
+    Say that everything is stopped and proven: PAUSING → PAUSED, with its timers.
+
+    Raises:
+        TransitionRefused: an agent runs, or a snapshot is not proven.
+    """
+    running = await rows(conn, "pause_running", {"analysis_id": pause.analysis_id})
+    unproven = await rows(conn, "pause_unproven", {"id": pause.id})
+    check(pause.status, Status.PAUSED, Facts(by=By.SYSTEM, stopped=not running, verified=not unproven))
+    await execute(conn, "pause_refers_to", {"id": pause.id})
+    pause = await moved(conn, pause, Status.PAUSED, 6)
+    await set_timers(conn, pause, "timers_set")
+    await _batches(conn, pause, "pause", "DONE")
+    return pause
+
+
+async def set_timers(conn: Connection, pause: Pause, statement: str) -> None:
+    """Set, or put off, the timers of a pause by the named statement."""
+    due = timers.due(pause.paused_at, pause.extended_until)
+    values = {"pause_id": pause.id, "kinds": [timer.value for timer in due], "due": list(due.values())}
+    await execute(conn, statement, values)
+
+
+async def _batches(conn: Connection, pause: Pause, operation: str, state: str, trouble: str | None = None) -> None:
+    values = {"pause_id": pause.id, "operation": operation, "state": state, "trouble": trouble}
+    await execute(conn, "batch_pause_ended", values)
+
+
+# Resuming
+
+
+async def order_resume(
+    conn: Connection,
+    analysis: Analysis,
+    pause: Pause,
+    *,
+    graph: Graph,
+    given: Plan | None = None,
+    by: Actor | None,
+    automatic: bool = False,
+    notify: bool = True,
+) -> Pause:
+    """
+    Order a resume, with its plan: PAUSED or STALE → RESUMING. Of several who try, one finds it as it was.
+
+    Raises:
+        TransitionRefused: it is not paused, or may not be resumed by whoever asks.
+        BadInput: the plan is none; names the field. Nothing was changed.
+    """
+    refuse_ended(analysis)
+    over = automatic and bool((await rows(conn, "cause_over", {"pause_id": pause.id}))[0]["over"])
+    role = By.AUTOMATIC if automatic else role_of(by)
+    check(pause.status, Status.RESUMING, Facts(by=role, cause_resolved=over, attempts=pause.auto_resume_attempts))
+    states = await agent_states(conn, pause)
+    wanted = plan(states, graph) if given is None else checked(given, states, graph)
+    document = wanted.to_dict()
+    values = {
+        "id": pause.id,
+        "was": pause.status.value,
+        "by": who(by),
+        "automatic": automatic,
+        "notify": notify,
+        "plan": json(document),
+    }
+    pause = pause_of((await rows(conn, "pause_resume", values))[0])
+    await execute(
+        conn,
+        "plan_insert",
+        {
+            "id": new_id(),
+            "pause_id": pause.id,
+            "restart": json(document["restart"]),
+            "skip": list(wanted.skip),
+            "wait": list(wanted.wait),
+        },
+    )
+    await audit(conn, by, "resume", pause.analysis_id, "A cause outside is over." if automatic else "Ordered.",
+                pause_id=str(pause.id), plan=document)  # fmt: skip
+    return pause
+
+
+async def agent_states(conn: Connection, pause: Pause) -> list[AgentState]:
+    """Return how far each agent of a paused analysis has come, by its task, or where it has none by its checkpoints."""
+    begun = {row["agent_type"]: row for row in await rows(conn, "pause_begun", {"analysis_id": pause.analysis_id})}
+    tasks = {row["agent_type"]: row for row in await rows(conn, "tasks_of", {"analysis_id": pause.analysis_id})}
+    failed = {row["agent_type"] for row in await rows(conn, "failed_agents", {"pause_id": pause.id})}
+    failed |= {pause.failed_agent} if pause.failed_agent is not None else set()
+    states = []
+    for name in sorted(begun.keys() | tasks.keys()):
+        if name in tasks:
+            progress = _progress(tasks[name])
+        else:
+            progress = Progress.COMPLETED if begun[name]["completed"] else Progress.IN_PROGRESS
+        states.append(AgentState(name, progress, checkpointed=name in begun, failed=name in failed))
+    return states
+
+
+def _progress(task: Row) -> Progress:
+    if task["state"] == "COMPLETED":
+        return Progress.COMPLETED
+    # One that was to go on from its checkpoint, and did not start before the next pause, had begun all the same.
+    waits = task["state"] in {"WAITING", "SENT"} and task["begin_as"] == "clean"
+    return Progress.NOT_BEGUN if waits else Progress.IN_PROGRESS
+
+
+async def finish(conn: Connection, analysis: Analysis, pause: Pause) -> Pause:
+    """
+    Say that the analysis runs again: RESUMING → RESUMED. Its recovery is proven, and the orchestrator has its tasks.
+
+    Raises:
+        TransitionRefused: it is not being resumed.
+    """
+    check(pause.status, Status.RESUMED, Facts(by=By.SYSTEM, recovered=True, scheduled=True))
+    pause = await moved(conn, pause, Status.RESUMED, 6)
+    await execute(conn, "plan_end", {"pause_id": pause.id, "status": "COMPLETED", "trouble": None})
+    await execute(conn, "timers_forget", {"pause_id": pause.id})
+    await _batches(conn, pause, "resume", "DONE")
+    await close_alerts(conn, pause.id)
+    if pause.notify or pause.automatic:
+        await alert(
+            conn, id_of("resumed", pause.id), "ANALYSIS_RESUMED", "NORMAL", pause=pause, analysis=analysis,
+            automatic=pause.automatic, plan=pause.plan.to_dict(),
+        )  # fmt: skip
+    return pause
+
+
+async def again(
+    conn: Connection, analysis: Analysis, pause: Pause, *, trouble: str, agent_type: str | None = None
+) -> Pause:
+    """
+    Take a resume back because something failed: RESUMING → PAUSING. Nothing was started.
+
+    Raises:
+        TransitionRefused: it is not being resumed.
+    """
+    check(pause.status, Status.PAUSING, Facts(by=By.SYSTEM, failed=True))
+    found = await rows(conn, "plan_newest", {"pause_id": pause.id})
+    automatic = pause.automatic
+    values = {"id": pause.id, "trouble": trouble[:500], "drain": DRAIN, "failed_agent": agent_type}
+    pause = pause_of((await rows(conn, "pause_again", values))[0])
+    await execute(conn, "plan_end", {"pause_id": pause.id, "status": "FAILED", "trouble": trouble[:500]})
+    await _batches(conn, pause, "resume", "FAILED", trouble)
+    plan_id = found[0]["id"] if found else pause.id
+    await alert(
+        conn, id_of("resume failed", plan_id), "RESUME_FAILED", "CRITICAL" if automatic else "HIGH", pause=pause,
+        analysis=analysis, automatic=automatic, attempts=pause.auto_resume_attempts, message=trouble,
+        failed_agent=agent_type,
+    )  # fmt: skip
+    return pause
+
+
+# Time and people
+
+
+async def go_stale(conn: Connection, analysis: Analysis, pause: Pause, now: datetime) -> Pause:
+    """
+    PAUSED → STALE: its working memory is gone by now; only a person resumes it, from Postgres.
+
+    Raises:
+        TransitionRefused: its time is not over.
+    """
+    check(pause.status, Status.STALE, Facts(by=By.SYSTEM, now=now, stale_at=pause.stale_at))
+    pause = await moved(conn, pause, Status.STALE, 6)
+    await execute(conn, "timer_fired", {"pause_id": pause.id, "kind": "stale"})
+    await alert(
+        conn, id_of("stale", pause.id), "PAUSE_STALE", "HIGH", pause=pause, analysis=analysis, reason=pause.reason,
+        day=(now - pause.paused_at).days, expires_at=pause.expires_at.isoformat(),
+    )  # fmt: skip
+    return pause
+
+
+async def expire(
+    conn: Connection, analysis: Analysis, pause: Pause, *, now: datetime, by: Actor | None = None, reason: str
+) -> None:
+    """
+    End the pause, and its analysis with it: STALE → EXPIRED by time, PAUSED → EXPIRED by a person.
+
+    The row goes; the history and the audit keep it, and its checkpoints stay for as long as those of a failed analysis.
+
+    Raises:
+        TransitionRefused: its time is not over, or nobody may.
+    """
+    check(pause.status, Status.EXPIRED, Facts(by=role_of(by), now=now, expires_at=pause.expires_at))
+    pause = await moved(conn, pause, Status.EXPIRED, 6)
+    await rows(conn, "analysis_end", {"analysis_id": pause.analysis_id, "reason": reason})
+    await execute(conn, "tasks_end", {"analysis_id": pause.analysis_id})
+    await archived(conn, pause, "EXPIRED")
+    await close_alerts(conn, pause.id)
+    await close_alerts(conn, lacking(pause.analysis_id))
+    await audit(conn, by, "cancel" if by is not None else "expire", pause.analysis_id, reason, pause_id=str(pause.id))
+    await alert(
+        conn, id_of("expired", pause.id), "PAUSE_EXPIRED", "NORMAL" if by is not None else "HIGH", pause=pause,
+        analysis=analysis, reason=reason, day=(now - pause.paused_at).days,
+    )  # fmt: skip
+
+
+async def fail(
+    conn: Connection,
+    analysis: Analysis,
+    *,
+    reason: str,
+    by: Actor | None = None,
+    failure: Mapping[str, Any] | None = None,
+    announce: bool = True,
+) -> Pause | None:
+    """
+    End an analysis as failed: a failure of class 3, or a hard rejection at a gate. Return the pause that it ends.
+
+    One that has ended already stays as it is.
+
+    Args:
+        announce: whether people have to be told; not where somebody has told them.
+    """
+    pause = await open_pause(conn, analysis.analysis_id)
+    if failure is not None:
+        values = {"id": failure["id"], "pause_id": pause.id if pause is not None else None}
+        await execute(conn, "failure_settled", values)
+    if analysis.outcome is not None:
+        return None
+    await rows(conn, "analysis_end", {"analysis_id": analysis.analysis_id, "reason": reason})
+    await execute(conn, "tasks_end", {"analysis_id": analysis.analysis_id})
+    if pause is not None:
+        await execute(conn, "plan_end", {"pause_id": pause.id, "status": "FAILED", "trouble": reason[:500]})
+        for operation in ("pause", "resume"):
+            await _batches(conn, pause, operation, "FAILED", reason)
+        await archived(conn, pause, "FAILED")
+        await close_alerts(conn, pause.id)
+    await close_alerts(conn, lacking(analysis.analysis_id))
+    await audit(conn, by, "fail", analysis.analysis_id, reason)
+    if announce:
+        await alert(
+            conn, id_of("failed", analysis.analysis_id), "ANALYSIS_FAILED", "CRITICAL", pause=pause, analysis=analysis,
+            reason=reason, **said(failure),
+        )  # fmt: skip
+    return pause
+
+
+async def needs_person(conn: Connection, pause: Pause) -> None:
+    """Tell people, once, that a pause whose cause is over is not resumed without them any more."""
+    analysis = Analysis(pause.analysis_id, pause.stock_id, None)
+    await alert(
+        conn, id_of("needs person", pause.id), "RESUME_NEEDS_PERSON", "CRITICAL", pause=pause, analysis=analysis,
+        attempts=pause.auto_resume_attempts, reason=pause.reason,
+    )  # fmt: skip

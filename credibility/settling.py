@@ -1,0 +1,491 @@
+"""
+The settle step: what became due is scored, counted in track records, and turned into verdicts on decisions.
+
+Rows of ``settlement_due``, written by the journal in the transaction of the statement itself, say what is due. A batch
+reads their versions, then the facts, and writes its effects and forgets the rows in one transaction; a row that came
+anew meanwhile has another version and stays. One process settles at a time, by a lock of that transaction: a killed one
+leaves nothing half-done and holds up nobody. Every step computes what it touches from what is stored, so that doing it
+again changes nothing.
+
+Verdicts are events of the journal and are appended through the gateway in a transaction of their own: a crash after it
+repeats a statement that the journal knows already and takes for identical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from imem.credibility import store
+from imem.credibility.history import Key, Question, scores_of
+from imem.credibility.store import Differing, Due, Pair, ScoreId, ScoreRow
+from imem.credibility.track_steps import Scored, steps_after, steps_of
+from imem.credibility.verdicts import Verdict, missing, verdicts
+from imem.journal.actors import Action, Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError, PostgresUnavailable, StatementRejected
+from imem.journal.events.entry import Entry
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, rows
+from imem.journal.settings import Role
+from imem.kg.asof import END_OF_TIME, Clock
+from imem.kg.kinds.enums import DecisionOutcome
+from imem.kg.kinds.metrics import metric_of
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import groups_of
+from imem.kg.model import Decision
+
+log = structlog.get_logger()
+
+ACTOR = Actor("credibility", Role.LEARNING_ENGINE, may_import=True)
+"""Who states verdicts: a pipeline that says from when each could be known."""
+
+WRITER = "credibility"
+"""The subsystem whose governed groups these are."""
+
+QUESTIONS = 200
+"""Questions settled in one transaction."""
+
+DUE_ROWS = 2_000
+"""Due rows looked at for one batch; they often belong to few questions."""
+
+TRACKS = 20
+"""Track records recomputed in one transaction."""
+
+DECISIONS = 200
+"""Decisions judged in one go."""
+
+BATCH_BUDGET_MS = 60_000
+"""How long one transaction may take, in milliseconds."""
+
+UNSETTLEABLE = (StatementRejected, ArithmeticError, LookupError, TypeError, ValueError)
+"""What a batch fails with because of what it holds, however often it is tried."""
+
+ATTEMPTS = 3
+"""How often a batch is tried that Postgres asked to be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """
+    What a run did.
+
+    Attributes:
+        due: due rows settled.
+        scores: scores written or removed.
+        tracks: track records recomputed.
+        verdicts: verdicts stated.
+        stuck: due rows set aside, which cannot be settled as they are.
+        more: whether work was left when the time was over.
+        busy: whether another process was settling.
+    """
+
+    due: int = 0
+    scores: int = 0
+    tracks: int = 0
+    verdicts: int = 0
+    stuck: int = 0
+    more: bool = False
+    busy: bool = False
+
+    def __add__(self, other: Settled) -> Settled:
+        return Settled(
+            self.due + other.due,
+            self.scores + other.scores,
+            self.tracks + other.tracks,
+            self.verdicts + other.verdicts,
+            self.stuck + other.stuck,
+            other.more,
+            self.busy or other.busy,
+        )
+
+
+class Busy(ImemError):
+    """Another process is settling; the work is in good hands."""
+
+    retryable = True
+
+
+@asynccontextmanager
+async def alone(database: Database, *, wait: bool = False) -> AsyncIterator[Connection]:
+    """
+    Open the transaction of one batch, as the only process that settles.
+
+    Raises:
+        Busy: another one does, and *wait* is false.
+    """
+    async with database.transaction(Deadline.after_ms(BATCH_BUDGET_MS)) as conn:
+        if wait:
+            await rows(conn, "settle_lock_wait")
+        elif not (await rows(conn, "settle_lock"))[0]["held"]:
+            raise Busy("Another process is settling.")
+        await rows(conn, "settle_plans")
+        yield conn
+
+
+async def settle_due(
+    database: Database, gateway: Gateway, *, halflife_years: float, until: Deadline, questions: int = QUESTIONS
+) -> Settled:
+    """
+    Settle what is due, until nothing is or *until* has passed.
+
+    Args:
+        database: the journal.
+        gateway: by which verdicts are stated, as :data:`ACTOR`.
+        halflife_years: age at which an observation weighs half, for agents whose record names none.
+        until: when to stop and leave the rest due; a batch that has begun is finished.
+        questions: most questions of one transaction.
+
+    Raises:
+        PostgresUnavailable: what was settled before stays; the rest is still due.
+    """
+    total = Settled()
+    stages: tuple[Callable[[], Awaitable[Settled]], ...] = (
+        # Agents before questions: a baseline that is described in the same load is none of their later news.
+        lambda: settle_agents(database),
+        lambda: settle_questions(database, questions=questions),
+        lambda: settle_tracks(database, halflife_years=halflife_years),
+        lambda: settle_decisions(database, gateway),
+    )
+    try:
+        while True:
+            before = total
+            for stage in stages:
+                total = await _drained(stage, until, total)
+                if until.passed:
+                    return total + Settled(more=True)
+            if total == before:
+                return total
+    except Busy:
+        return total + Settled(busy=True)
+
+
+async def _drained(stage: Callable[[], Awaitable[Settled]], until: Deadline, total: Settled) -> Settled:
+    """Run *stage* until it finds nothing to do; a batch that Postgres wants repeated is repeated."""
+    attempts = 0
+    while not until.passed:
+        try:
+            done = await stage()
+        except PostgresUnavailable:
+            attempts += 1
+            if attempts == ATTEMPTS:
+                raise
+            continue
+        attempts = 0
+        if done == Settled():
+            break
+        total += done
+    return total
+
+
+# Questions
+
+
+async def settle_questions(database: Database, *, questions: int = QUESTIONS) -> Settled:
+    """
+    Score the claims of the oldest questions that are due.
+
+    One that cannot be settled must not hold up the others: a batch that fails is halved until it stands alone, and is
+    then set aside with the reason until something is said about it again, or the next reconciliation.
+
+    Raises:
+        Busy: another process is settling.
+    """
+    try:
+        return await _settle_questions(database, questions)
+    except UNSETTLEABLE as error:
+        if questions > 1:
+            return await settle_questions(database, questions=questions // 2)
+        return await _set_questions_aside(database, error)
+
+
+async def _set_questions_aside(database: Database, error: Exception) -> Settled:
+    async with alone(database) as conn:
+        keys = await _due_questions(conn, 1)
+        due = store.due_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
+        return await _set_aside(conn, due, error)
+
+
+async def _set_aside(conn: Connection, due: Sequence[Due], error: Exception) -> Settled:
+    reason = f"{type(error).__name__}: {error}"
+    log.error("credibility.set_aside", due=[(one.kind, one.key) for one in due], reason=reason, exc_info=error)
+    await store.set_aside(conn, due, reason)
+    return Settled(stuck=len(due))
+
+
+async def _due_questions(conn: Connection, questions: int) -> list[Key]:
+    found = await rows(conn, "due_questions", {"rows": DUE_ROWS, "questions": questions})
+    return [Key(row["subject_id"], row["metric"], row["target_at"]) for row in found]
+
+
+async def _settle_questions(database: Database, questions: int) -> Settled:
+    async with alone(database) as conn:
+        keys = await _due_questions(conn, questions)
+        if not keys:
+            due = store.due_of(await rows(conn, "due_orphans", {"rows": DUE_ROWS}))
+            await store.forget(conn, due)
+            return Settled(due=len(due))
+        # Versions before facts: what is said after this line comes back by itself.
+        due = store.due_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
+        difference = await rescore(conn, keys)
+        await difference.write(conn, min((one.created_at for one in due), default=None))
+        await store.forget(conn, due)
+        return Settled(due=len(due), scores=len(difference.written) + len(difference.removed))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """
+    What a recomputation of questions found to differ from what is stored.
+
+    Attributes:
+        written: rows that are new or changed.
+        removed: rows that no longer stand.
+        touched: rows as they will be and as they were.
+        claims: scores that the recomputation found in all.
+    """
+
+    written: Sequence[ScoreRow]
+    removed: Sequence[ScoreId]
+    touched: Sequence[ScoreRow]
+    claims: int
+
+    async def write(self, conn: Connection, since: datetime | None) -> None:
+        """Store it, and make due what hangs on it; *since*: the oldest statement that it follows from, or now."""
+        if not self.touched:
+            return
+        await store.write_scores(conn, self.written, self.removed)
+        findings = {"findings": sorted({row[0] for row in self.touched})}
+        await execute(conn, "derive_settled", findings)
+        await execute(conn, "due_citing", findings)
+        changed = self.changed_from()
+        pairs = sorted(changed)
+        await execute(
+            conn,
+            "due_tracks",
+            {
+                "agents": [pair.agent for pair in pairs],
+                "domains": [pair.domain for pair in pairs],
+                "known_from": [changed[pair][Clock.KNOWN] for pair in pairs],
+                "recorded_from": [changed[pair][Clock.RECORDED] for pair in pairs],
+                "since": since or (await rows(conn, "database_now"))[0]["now"],
+            },
+        )
+
+    def changed_from(self) -> dict[Pair, dict[Clock, datetime]]:
+        """Return, for each track record that it touches, the first moment on each clock at which anything differs."""
+        found: dict[Pair, dict[Clock, datetime]] = {}
+        versions: dict[ScoreId, list[ScoreRow]] = {}
+        for row in self.touched:
+            versions.setdefault(row[:3], []).append(row)
+        for written in versions.values():
+            for clock, first in _first_changes(written).items():
+                for pair in {Pair(row[_AGENT], row[_DOMAIN]) for row in written}:
+                    moments = found.setdefault(pair, dict.fromkeys(Clock, END_OF_TIME))
+                    moments[clock] = min(moments[clock], first)
+        return found
+
+
+def _first_changes(rows: Sequence[ScoreRow]) -> dict[Clock, datetime]:
+    """
+    Return the first moment on each clock at which a score differs between what it was and what it will be.
+
+    Args:
+        rows: the two of them, or the only one; a clock on which nothing differs has the end of time.
+    """
+    found = {}
+    for clock, (start, end) in _SPANS.items():
+        starts = [row[start] for row in rows if row[start] is not None]
+        ends = [row[end] for row in rows]
+        if len(rows) == 2 and len(set(starts)) == 1 and len(starts) == 2 and _content(rows[0]) == _content(rows[1]):
+            # It stands as it stood, but for when it ends.
+            moments = [at for at in ends if at is not None] if ends[0] != ends[1] else []
+        else:
+            moments = starts
+        found[clock] = min(moments, default=END_OF_TIME)
+    return found
+
+
+async def rescore(conn: Connection, keys: Sequence[Key]) -> Difference:
+    """Recompute every score of the given questions from the journal and compare them with those stored."""
+    wanted: dict[ScoreId, ScoreRow] = {}
+    for question in await store.questions(conn, keys):
+        for row in _rows(question):
+            wanted[row[:3]] = row
+    stored = await store.stored_scores(conn, keys)
+    written = [row for identity, row in wanted.items() if stored.get(identity) != row]
+    removed = [identity for identity in stored if identity not in wanted]
+    touched = [*written, *(stored[row[:3]] for row in written if row[:3] in stored), *(stored[one] for one in removed)]
+    return Difference(written, removed, touched, len(wanted))
+
+
+_AGENT, _DOMAIN = (store.SCORE_COLUMNS.index(name) for name in Pair._fields)
+
+_SPANS = {
+    Clock.KNOWN: (store.SCORE_COLUMNS.index("known_at"), store.SCORE_COLUMNS.index("superseded_known_at")),
+    Clock.RECORDED: (store.SCORE_COLUMNS.index("recorded_at"), store.SCORE_COLUMNS.index("superseded_recorded_at")),
+}
+"""Where a score's row says from when until when it stands."""
+
+_CONTENT = store.SCORE_COLUMNS.index("known_at")
+
+
+def _content(row: ScoreRow) -> ScoreRow:
+    """Return what a score says, without when it stands."""
+    return row[:_CONTENT]
+
+
+def _rows(question: Question) -> list[ScoreRow]:
+    metric = metric_of(question.key.metric)
+    if metric is None:
+        # Registered in the process that loaded it, not in this one. What is scored already stays.
+        raise LookupError(
+            f"The metric {question.key.metric!r} is not known to the worker: IMEM_METRICS names its module."
+        )
+    return [store.row_of(score, question.key) for score in scores_of(question, metric)]
+
+
+# Agents
+
+
+async def settle_agents(database: Database) -> Settled:
+    """
+    Make the questions due that a baseline, or one that was, has answered: it is what others are measured against.
+
+    Raises:
+        Busy: another process is settling.
+    """
+    async with alone(database) as conn:
+        found = await rows(conn, "due_of_kind", {"kind": "Agent", "rows": DUE_ROWS})
+        due = store.due_of(found)
+        if due:
+            profiles = await rows(conn, "baseline_profiles", {"agents": sorted(one.key for one in due)})
+            agents = sorted({row["agent"] for row in profiles})
+            if agents:
+                since = min(one.created_at for one in due)
+                await execute(conn, "due_questions_of_agents", {"agents": agents, "since": since})
+            await store.forget(conn, due)
+        return Settled(due=len(due))
+
+
+# Track records
+
+
+async def settle_tracks(database: Database, *, halflife_years: float, limit: int = TRACKS) -> Settled:
+    """
+    Bring track records up to date that are due: from the first change on, or whole where that is no shorter.
+
+    Raises:
+        Busy: another process is settling.
+    """
+    async with alone(database) as conn:
+        due = await rows(conn, "claim_tracks", {"limit": limit})
+        for row in due:
+            since = {Clock.KNOWN: row["known_from"], Clock.RECORDED: row["recorded_from"]}
+            await retrack(conn, Pair(row["agent"], row["domain"]), halflife_years, since=since)
+        if due:
+            ordered = sorted(due, key=lambda row: (row["agent"], row["domain"]))
+            await execute(
+                conn,
+                "delete_track_due",
+                {
+                    "agents": [row["agent"] for row in ordered],
+                    "domains": [row["domain"] for row in ordered],
+                    "versions": [row["version"] for row in ordered],
+                },
+            )
+        return Settled(tracks=len(due))
+
+
+async def retrack(
+    conn: Connection, pair: Pair, halflife_years: float, *, since: Mapping[Clock, datetime] | None = None
+) -> Differing:
+    """
+    Make one track record what it should be and return how its stored steps differed.
+
+    Args:
+        since: by clock, the first moment at which anything changed: the steps before it are taken as they are stored.
+            None recomputes everything.
+    """
+    halflife = await store.halflife_of(conn, pair, halflife_years)
+    differing = Differing()
+    scores: list[Scored] | None = None
+    for clock in Clock:
+        first = since[clock] if since is not None else None
+        if first == END_OF_TIME:
+            continue
+        resumed = await store.resumable(conn, pair, clock, first, halflife) if first is not None else None
+        if resumed is not None:
+            start, changed = resumed
+            steps = steps_after(start, changed, clock, halflife)
+            differing += await store.write_steps(conn, pair, clock, steps, halflife, since=first)
+            continue
+        if scores is None:
+            scores = await store.scores_of(conn, pair)
+        differing += await store.write_steps(conn, pair, clock, steps_of(scores, clock, halflife), halflife)
+    return differing
+
+
+# Decisions
+
+
+async def settle_decisions(database: Database, gateway: Gateway, *, limit: int = DECISIONS) -> Settled:
+    """
+    State the verdicts that are missing on decisions that are due.
+
+    Raises:
+        Busy: another process is settling.
+    """
+    try:
+        return await _settle_decisions(database, gateway, limit)
+    except UNSETTLEABLE as error:
+        if limit > 1:
+            return await settle_decisions(database, gateway, limit=limit // 2)
+        async with alone(database) as conn:
+            due = store.due_of(await rows(conn, "due_of_kind", {"kind": "Decision", "rows": 1}))
+            return await _set_aside(conn, due, error)
+
+
+async def _settle_decisions(database: Database, gateway: Gateway, limit: int) -> Settled:
+    async with alone(database) as conn:
+        due = store.due_of(await rows(conn, "due_of_kind", {"kind": "Decision", "rows": limit}))
+        stated = await judge_decisions(conn, gateway, [one.key for one in due]) if due else {}
+        await store.forget(conn, due)
+        return Settled(due=len(due), verdicts=sum(len(found) for found in stated.values()))
+
+
+async def judge_decisions(conn: Connection, gateway: Gateway, decisions: Sequence[str]) -> dict[str, list[Verdict]]:
+    """
+    State what is missing of the verdicts on *decisions* and return it, by decision.
+
+    The lock of *conn*'s transaction keeps other settlers away; the statements are committed by the gateway on a
+    connection of its own, and stand even if this transaction does not.
+    """
+    cited = await store.citations(conn, decisions)
+    findings = {one.value.finding_id for links in cited.values() for link in links.values() for one in link}
+    marks, targets = await store.marks(conn, findings)
+    stances = await store.stances(conn, decisions)
+    stated = await store.stated_verdicts(conn, decisions)
+    found: dict[str, list[Verdict]] = {}
+    for decision in decisions:
+        wanted = verdicts(cited.get(decision, {}), marks, targets, stances.get(decision, []))
+        lacking = missing(wanted, stated.get(decision, []))
+        if lacking:
+            found[decision] = lacking
+    entries = [_entry(decision, verdict) for decision, lacking in found.items() for verdict in lacking]
+    if entries:
+        await gateway.append(
+            entries, actor=ACTOR, action=Action.APPEND_CREDIBILITY, deadline=Deadline.after_ms(BATCH_BUDGET_MS)
+        )
+    return found
+
+
+def _entry(decision: str, verdict: Verdict) -> Entry:
+    outcome = Decision.Outcome(outcome=DecisionOutcome(verdict.outcome))
+    return entry_of(groups_of(Decision, decision, {"outcome": outcome}, known_at=verdict.known_at, writer=WRITER))

@@ -1,0 +1,424 @@
+"""
+From the scores of one agent in one domain to its track record after each change. Pure.
+
+Claims with the same ``target_at`` move together: they are one observation, their mean. The record is swept in the order
+of one clock; a step holds the sums that stand from its moment on, decayed to it, so that a read as of T takes the
+newest step at or before T and ages it by the rest. A step follows from what began or ended up to its moment alone.
+
+Beside the observations stand the proper scores of claims that gave a probability: their Brier and log sums, and two
+comparisons of Brier scores, by observation and decayed like it: with the baselines on the common claims, and with the
+agent's own earlier base rate, (0.5 + times it happened) / (1 + answers) over its claims whose answer was known before
+the claim was made, as they stood when the claim was first scored.
+
+A step follows from the one before it and from what changes at its moment. So a sweep need not begin at the beginning:
+from a stored step, with the observations that stand there and the base rates of the claims that still change, it goes
+on to the same sums, bit for bit (:func:`steps_after`). A score that comes in order costs one step, whatever came
+before; one that comes late costs those behind it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from math import fsum
+from operator import attrgetter
+from typing import NamedTuple
+
+from imem.credibility.history import Span
+from imem.credibility.posterior import decay, years_between
+from imem.credibility.settlement import brier
+from imem.kg.asof import Clock
+
+
+class Scored(NamedTuple):
+    """
+    One score, as a track record counts it.
+
+    Attributes:
+        finding_id: whose score it is; claims are told apart by it.
+        target_at, predicted_at, first_known_at: when true, when claimed, when it could first be scored.
+        stated, happened, y, brier, log_score, reference: see ``agent_outcome``.
+        known, recorded: when it stands on each clock.
+    """
+
+    finding_id: str
+    target_at: datetime
+    predicted_at: datetime
+    first_known_at: datetime
+    stated: float
+    happened: int | None
+    y: int | None
+    brier: float | None
+    log_score: float | None
+    reference: float | None
+    known: Span | None
+    recorded: Span | None
+
+
+class Step(NamedTuple):
+    """
+    The sums of a track record from one moment on.
+
+    Attributes:
+        at: the moment, to which ``weight`` and ``successes`` are decayed.
+        observations: distinct ``target_at`` with a scored claim.
+        scored, correct, abstained: claims; an abstention is counted, not scored.
+        weight, successes: decayed observations, and decayed sum of their means.
+        probabilities: scored claims that gave one; ``brier_sum`` and ``log_sum`` are over them, whatever their age.
+        common: those that baselines answered too.
+        common_sum, reference_sum: over them, the decayed Brier sums of the agent and of the baselines.
+        common_squares, common_cross, reference_squares: over observations, the products of those two sums of each,
+            with its weight squared: what the spread of their ratio follows from.
+        own_sum, base_sum, own_squares, own_cross, base_squares: the same over all probabilities, of the agent and of
+            its own earlier base rate.
+        squares: sum over observations of their squared weights: ``weight² / squares`` is how many of equal weight they
+            are worth.
+    """
+
+    at: datetime
+    observations: int = 0
+    scored: int = 0
+    correct: int = 0
+    abstained: int = 0
+    weight: float = 0.0
+    successes: float = 0.0
+    probabilities: int = 0
+    brier_sum: float = 0.0
+    log_sum: float = 0.0
+    common: int = 0
+    common_sum: float = 0.0
+    reference_sum: float = 0.0
+    common_squares: float = 0.0
+    common_cross: float = 0.0
+    reference_squares: float = 0.0
+    own_sum: float = 0.0
+    base_sum: float = 0.0
+    own_squares: float = 0.0
+    own_cross: float = 0.0
+    base_squares: float = 0.0
+    squares: float = 0.0
+
+
+class Member(NamedTuple):
+    """
+    A scored claim of an observation.
+
+    Attributes:
+        y: 1 right, 0 wrong.
+        happened: whether it happened, of a claim that gave a probability; else None, as what follows.
+        brier: of its own probability.
+        reference: the mean probability of the baselines, where there were any.
+    """
+
+    y: int
+    happened: int | None
+    brier: float | None
+    reference: float | None
+
+
+class Start(NamedTuple):
+    """
+    Where a sweep goes on.
+
+    Attributes:
+        step: the last one before the first change.
+        observations: by ``target_at``, the claims by finding of those that change later; none was scored before it was
+            true.
+        base_rates: of every claim that gave a probability and begins or ends later, or is in *observations*.
+    """
+
+    step: Step
+    observations: Mapping[datetime, Mapping[str, Member]]
+    base_rates: Mapping[str, float]
+
+
+def steps_of(scores: Iterable[Scored], clock: Clock, halflife_years: float) -> list[Step]:
+    """Return the steps of one agent in one domain on *clock*, by time."""
+    changes = _changes(scores, clock)
+    sweep = _Sweep(halflife_years, _Answers(sorted({change[3].first_known_at for change in changes})))
+    return _swept(sweep, changes)
+
+
+def steps_after(start: Start, scores: Iterable[Scored], clock: Clock, halflife_years: float) -> list[Step]:
+    """
+    Return the steps behind ``start.step``, the same that :func:`steps_of` would return there.
+
+    Args:
+        scores: those that begin or end behind it; what stood before and still stands need not be given.
+    """
+    changes = [change for change in _changes(scores, clock) if change[0] > start.step.at]
+    return _swept(_Sweep.resumed(halflife_years, start), changes)
+
+
+_Change = tuple[datetime, bool, str, Scored]
+
+
+def _changes(scores: Iterable[Scored], clock: Clock) -> list[_Change]:
+    changes: list[_Change] = []
+    for score in scores:
+        span = span_of(score, clock)
+        if span is not None:
+            changes.append((span.start, True, score.finding_id, score))
+            if span.end is not None:
+                changes.append((span.end, False, score.finding_id, score))
+    # Endings first, so that a claim never counts twice; then by finding, so that sums round the same every time.
+    changes.sort(key=lambda change: change[:3])
+    return changes
+
+
+def span_of(score: Scored, clock: Clock) -> Span | None:
+    """Return when *score* stands on *clock*."""
+    return score.known if clock is Clock.KNOWN else score.recorded
+
+
+def _swept(sweep: _Sweep, changes: Sequence[_Change]) -> list[Step]:
+    return [
+        sweep.step(at, [(begins, score) for _, begins, _, score in group])
+        for at, group in groupby(changes, key=lambda change: change[0])
+    ]
+
+
+class _Briers(NamedTuple):
+    """Brier sums of one observation: the agent's, and those of what it is compared with."""
+
+    own: float = 0.0
+    other: float = 0.0
+
+
+_NONE = _Briers()
+
+
+@dataclass(slots=True)
+class _Observation:
+    """
+    What agents call a day: claims that are true at one moment.
+
+    Attributes:
+        anchor: from when it ages: ``target_at``, or when it was first scored if that came earlier.
+        members: its claims by finding.
+        stands: whether the sums count it.
+        mean, common, base: the share right and the Brier sums with which they do.
+    """
+
+    anchor: datetime
+    members: dict[str, Member]
+    stands: bool = False
+    mean: float = 0.0
+    common: _Briers = _NONE
+    base: _Briers = _NONE
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """Decayed Brier sums of the agent and of another over observations, and the sums of their products."""
+
+    own: float = 0.0
+    other: float = 0.0
+    own_squares: float = 0.0
+    cross: float = 0.0
+    other_squares: float = 0.0
+
+    def age(self, fade: float) -> None:
+        squared = fade * fade
+        self.own *= fade
+        self.other *= fade
+        self.own_squares *= squared
+        self.cross *= squared
+        self.other_squares *= squared
+
+    def change(self, weight: float, before: _Briers, now: _Briers) -> None:
+        squared = weight * weight
+        self.own += weight * (now.own - before.own)
+        self.other += weight * (now.other - before.other)
+        self.own_squares += squared * (now.own * now.own - before.own * before.own)
+        self.cross += squared * (now.own * now.other - before.own * before.other)
+        self.other_squares += squared * (now.other * now.other - before.other * before.other)
+
+
+class _Answers:
+    """How often it happened, over answers known before a moment; a Fenwick tree over the moments that occur."""
+
+    def __init__(self, moments: Sequence[datetime]) -> None:
+        self._moments = moments
+        self._counts = [0] * (len(moments) + 1)
+        self._sums = [0] * (len(moments) + 1)
+
+    def add(self, moment: datetime, count: int, happened: int) -> None:
+        index = bisect_left(self._moments, moment) + 1
+        while index < len(self._counts):
+            self._counts[index] += count
+            self._sums[index] += happened
+            index += index & -index
+
+    def base_rate(self, before: datetime) -> float:
+        index, count, happened = bisect_left(self._moments, before), 0, 0
+        while index:
+            count += self._counts[index]
+            happened += self._sums[index]
+            index -= index & -index
+        return (0.5 + happened) / (1.0 + count)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What a step holds, while it moves; see :class:`Step`."""
+
+    observations: int = 0
+    scored: int = 0
+    correct: int = 0
+    abstained: int = 0
+    weight: float = 0.0
+    successes: float = 0.0
+    probabilities: int = 0
+    brier_sum: float = 0.0
+    log_sum: float = 0.0
+    common: int = 0
+    baselines: _Comparison = field(default_factory=_Comparison)
+    base_rate: _Comparison = field(default_factory=_Comparison)
+    squares: float = 0.0
+
+    @classmethod
+    def of(cls, step: Step) -> _Sums:
+        """Return the sums of a step, to go on from."""
+        return cls(*step[1:11], _Comparison(*step[11:16]), _Comparison(*step[16:21]), step.squares)
+
+    def step(self, at: datetime) -> Step:
+        """Return what stands from *at* on."""
+        return Step._make((
+            at, self.observations, self.scored, self.correct, self.abstained, self.weight, self.successes,
+            self.probabilities, self.brier_sum, self.log_sum, self.common, *_COMPARED(self.baselines),
+            *_COMPARED(self.base_rate), self.squares,
+        ))  # fmt: skip
+
+    def age(self, fade: float) -> None:
+        """Let everything that decays lose weight."""
+        self.weight *= fade
+        self.successes *= fade
+        self.squares *= fade * fade
+        self.baselines.age(fade)
+        self.base_rate.age(fade)
+
+    def tidy(self) -> None:
+        """Leave nothing of what rounding left where no claim stands any more."""
+        if self.observations == 0:
+            self.weight = self.successes = self.squares = self.brier_sum = self.log_sum = 0.0
+        if self.common == 0:
+            self.baselines = _Comparison()
+        if self.probabilities == 0:
+            self.base_rate = _Comparison()
+
+
+_COMPARED = attrgetter("own", "other", "own_squares", "cross", "other_squares")
+
+
+class _Sweep:
+    """The running sums, and what they are made of."""
+
+    def __init__(self, halflife_years: float, answers: _Answers | None) -> None:
+        self.halflife_years = halflife_years
+        self.now: datetime | None = None
+        self.sums = _Sums()
+        self.observations: dict[datetime, _Observation] = {}
+        self.answers = answers
+        self.base_rates: dict[str, float] = {}
+
+    @classmethod
+    def resumed(cls, halflife_years: float, start: Start) -> _Sweep:
+        """Return the sweep as it stood after ``start.step``."""
+        sweep = cls(halflife_years, None)
+        sweep.now = start.step.at
+        sweep.sums = _Sums.of(start.step)
+        sweep.base_rates = dict(start.base_rates)
+        for at, members in start.observations.items():
+            one = sweep.observations[at] = _Observation(at, dict(members), stands=True)
+            one.mean, one.common, one.base = sweep.counted(one)
+        return sweep
+
+    def step(self, at: datetime, changes: Sequence[tuple[bool, Scored]]) -> Step:
+        """Take in what begins and ends at a moment, and return what stands from it on."""
+        if self.now is not None:
+            self.sums.age(decay(years_between(self.now, at), self.halflife_years))
+        self.now = at
+        for begins, score in changes:
+            if score.happened is not None and self.answers is not None:
+                sign = 1 if begins else -1
+                self.answers.add(score.first_known_at, sign, sign * score.happened)
+        for begins, score in changes:
+            self._count(at, score, begins=begins)
+        # By moment, and each observation once for all that changed in it: the sums round the same every time.
+        for target_at in sorted({score.target_at for _, score in changes if score.y is not None}):
+            self._observe(at, target_at)
+        self.sums.tidy()
+        return self.sums.step(at)
+
+    def _count(self, at: datetime, score: Scored, *, begins: bool) -> None:
+        """Count a claim, and put it into its observation or take it out."""
+        sums, sign = self.sums, 1 if begins else -1
+        if score.y is None:
+            sums.abstained += sign
+            return
+        sums.scored += sign
+        sums.correct += score.y * sign
+        one = self.observations.get(score.target_at)
+        if one is None:
+            one = self.observations[score.target_at] = _Observation(min(score.target_at, at), {})
+        if begins:
+            one.members[score.finding_id] = Member(score.y, score.happened, score.brier, score.reference)
+        else:
+            del one.members[score.finding_id]
+        if score.brier is None or score.log_score is None or score.happened is None:
+            return
+        self._note_base_rate(score)
+        sums.probabilities += sign
+        sums.brier_sum += sign * score.brier
+        sums.log_sum += sign * score.log_score
+        if score.reference is not None:
+            sums.common += sign
+
+    def counted(self, one: _Observation) -> tuple[float, _Briers, _Briers]:
+        """
+        Return the share right of an observation, and its Brier sums beside the baselines' and the base rate's.
+
+        Exact sums, rounded once: no matter in which order claims came and went.
+        """
+        if not one.members:
+            return 0.0, _NONE, _NONE
+        stated = [
+            (member.brier, member.reference, self.base_rates[finding], member.happened)
+            for finding, member in one.members.items()
+            if member.brier is not None and member.happened is not None
+        ]
+        common = [(own, brier(reference, hit)) for own, reference, _, hit in stated if reference is not None]
+        return (
+            sum(member.y for member in one.members.values()) / len(one.members),
+            _Briers(fsum(own for own, _ in common), fsum(other for _, other in common)),
+            _Briers(fsum(own for own, _, _, _ in stated), fsum(brier(rate, hit) for _, _, rate, hit in stated)),
+        )
+
+    def _observe(self, at: datetime, target_at: datetime) -> None:
+        """Change the decayed sums by as much as one observation changed."""
+        one, sums = self.observations[target_at], self.sums
+        weight = decay(years_between(one.anchor, at), self.halflife_years)
+        mean, common, base = self.counted(one)
+        sums.successes += weight * (mean - one.mean)
+        sums.baselines.change(weight, one.common, common)
+        sums.base_rate.change(weight, one.base, base)
+        one.mean, one.common, one.base = mean, common, base
+        change = bool(one.members) - one.stands
+        one.stands = bool(one.members)
+        sums.observations += change
+        sums.weight += change * weight
+        sums.squares += change * weight * weight
+        if not one.stands:
+            del self.observations[target_at]
+
+    def _note_base_rate(self, score: Scored) -> None:
+        """Keep the base rate before a claim, the same for as long as the claim lives."""
+        if score.finding_id in self.base_rates:
+            return
+        if self.answers is None:
+            raise LookupError(f"The base rate of {score.finding_id} was not given.")
+        self.base_rates[score.finding_id] = self.answers.base_rate(score.predicted_at)

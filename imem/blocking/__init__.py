@@ -1,0 +1,1 @@
+"""The API without ``await``, generated from the asynchronous one."""

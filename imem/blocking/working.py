@@ -1,0 +1,364 @@
+"""
+Working memory, sessions and conversations for programs without an event loop: dicts, lists and sets that survive them.
+
+::
+
+    with memory.session("mu-valuation", analysis_id=…, agent_type="valuation", subject_id=…) as session:
+        while (subtask := session.current) is not None:
+            session.memory["stage"] = subtask
+            session.memory.list("log").append(subtask)
+            session.deliver(subtask, postgres={"rate": 0.09}, graph=NOTHING)
+            session.complete(subtask)
+
+The calls that differ in nothing but who waits are made from the originals (:mod:`imem.blocking.calls`); here stands
+what Python's own dicts, lists and sets have besides, each of it one such call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapping, ValuesView
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from imem.blocking.calls import (
+    ConversationCalls,
+    HashCalls,
+    ListCalls,
+    MembersCalls,
+    MemoryCalls,
+    SessionCalls,
+    SortedCalls,
+)
+from imem.blocking.portal import Caller, Portal
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.state import Identity
+from imem.cache.working.values import Text, Value
+from imem.checkpoints.model import Checkpoint, Lease
+from imem.checkpoints.recovery import Recovered
+from imem.checkpoints.session import Session
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput
+
+if TYPE_CHECKING:
+    from imem.services.conversations import Conversation
+
+T = TypeVar("T")
+
+_NOTHING: Final = object()
+"""Stands for what no key can hold."""
+
+Items = list[Any]
+
+
+class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
+    """
+    The working memory of one agent instance, as a dict.
+
+    What its methods may raise stands at :class:`~imem.cache.working.memory.WorkingMemory`. Keys are texts of 1 to 200
+    characters. What it shows of all keys (:meth:`keys`, :meth:`values`, :meth:`items`) is how they stood at one moment;
+    ``dict(memory)`` asks for each key by itself, and ``dict(memory.items())`` once.
+    """
+
+    @classmethod
+    def of(cls, portal: Portal, make: Callable[[], WorkingMemory]) -> Self:
+        """Return the twin of what *make* gives."""
+        return cls(portal, portal.run(make))
+
+    @property
+    def identity(self) -> Identity:
+        """Whose it is; known from the first call on where it was not opened here."""
+        return self._inner.identity
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of its holder; known from the first call on where it was not opened here."""
+        return self._inner.epoch
+
+    @property
+    def rev(self) -> int:
+        """The last revision that was acknowledged; known from the first call on where it was not opened here."""
+        return self._inner.rev
+
+    # Like a dict
+
+    def __getitem__(self, key: str) -> Any:
+        return _found(key, self.get(key, _NOTHING))
+
+    def __setitem__(self, key: str, value: Value) -> None:
+        self.set(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        if not self.delete(key):
+            raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.contains(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return self.len()
+
+    def keys(self, *, deadline: Deadline | None = None) -> KeysView[str]:
+        """Return all keys, sorted, as they are now."""
+        return dict.fromkeys(self._caller.call(self._inner.keys(deadline=deadline))).keys()
+
+    def values(self, *, raw: bool = False, deadline: Deadline | None = None) -> ValuesView[Any]:
+        """Return what the keys hold, in the keys' order, as it stood at one moment; raises as :meth:`items`."""
+        return self._all(raw=raw, deadline=deadline).values()
+
+    def items(self, *, raw: bool = False, deadline: Deadline | None = None) -> ItemsView[str, Any]:
+        """
+        Return keys and what they hold, sorted by key, as everything stood at one moment.
+
+        Raises:
+            ConsistencyError: a key is gone that ought to be there, or something else than this product wrote there.
+        """
+        return self._all(raw=raw, deadline=deadline).items()
+
+    def _all(self, *, raw: bool, deadline: Deadline | None) -> dict[str, Any]:
+        return self._caller.call(self._inner.items(raw=raw, deadline=deadline))
+
+    def update(self, other: Any = (), /, *, deadline: Deadline | None = None) -> None:  # type: ignore[override]
+        """
+        Set every key of *other*, a mapping or pairs, or none of them.
+
+        Unlike a dict's, it takes no keys as keywords: a misspelt ``deadline`` would become one.
+        """
+        try:
+            values = dict(other)
+        except (TypeError, ValueError):
+            raise BadInput("other", "must be a mapping, or pairs of a key and its value.") from None
+        self._caller.call(self._inner.update(values, deadline=deadline))
+
+    def pop(self, key: str, default: Any = _NOTHING, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
+        """
+        Remove *key* and return what it held, or *default* where it held nothing.
+
+        What is not UTF-8 throughout comes as bytes, asked for or not: it is nowhere else any more.
+
+        Raises:
+            KeyError: it held nothing, and there is no *default*.
+        """
+        return _found(key, self._caller.call(self._inner.pop(key, default, raw=raw, deadline=deadline)))
+
+    def popitem(self) -> tuple[str, Any]:
+        """
+        Remove some key and return it with what it held.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for key in self:
+            held = self._caller.call(self._inner.pop(key, _NOTHING))
+            if held is not _NOTHING:
+                return key, held
+        raise KeyError("The working memory is empty.")
+
+    def setdefault(self, key: str, default: Any = None, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
+        """Set *key* to *default* where it holds nothing; return what it holds then."""
+        return self._caller.call(self._inner.setdefault(key, default, raw=raw, deadline=deadline))
+
+    # Parts of keys
+
+    def list(self, key: str) -> SyncList:
+        """Return the list that *key* holds, or will hold with its first item."""
+        return SyncList(self._caller, self._inner.list(key))
+
+    def hash(self, key: str) -> SyncHash:
+        """Return the hash that *key* holds, or will hold with its first field."""
+        return SyncHash(self._caller, self._inner.hash(key))
+
+    def members(self, key: str) -> SyncMembers:
+        """Return the set that *key* holds, or will hold with its first member."""
+        return SyncMembers(self._caller, self._inner.members(key))
+
+    def sorted(self, key: str) -> SyncSorted:
+        """Return the sorted set that *key* holds, or will hold with its first member."""
+        return SyncSorted(self._caller, self._inner.sorted(key))
+
+
+class SyncList(ListCalls):
+    """A list in working memory, read like Python's; positions count from 0, or from the end with -1."""
+
+    def __len__(self) -> int:
+        return self.len()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.all())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            whole: Items = self.all()
+            return whole[index]
+        item = self.get(index)
+        if item is None:
+            raise IndexError(f"{self._inner.key} has no item {index}.")
+        return item
+
+
+class SyncHash(HashCalls):
+    """A hash in working memory, with its fields like the keys of a dict."""
+
+    def __len__(self) -> int:
+        return self.len()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.all())
+
+    def __contains__(self, field: Text) -> bool:
+        return self.contains(field)
+
+    def __getitem__(self, field: Text) -> Any:
+        return _there(field, self.get(field))
+
+    def __setitem__(self, field: Text, value: Text) -> None:
+        self.put({field: value})
+
+    def __delitem__(self, field: Text) -> None:
+        if not self.remove(field):
+            raise KeyError(field)
+
+
+class SyncMembers(MembersCalls):
+    """A set in working memory."""
+
+    def __len__(self) -> int:
+        return self.len()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.all())
+
+    def __contains__(self, member: Text) -> bool:
+        return self.contains(member)
+
+
+class SyncSorted(SortedCalls):
+    """A sorted set in working memory: members with scores, like a dict; iterating it, the lowest comes first."""
+
+    def __len__(self) -> int:
+        return self.len()
+
+    def __iter__(self) -> Iterator[Any]:
+        return (member for member, _ in self.ranked())
+
+    def __contains__(self, member: Text) -> bool:
+        return self.score(member) is not None
+
+    def __getitem__(self, member: Text) -> float:
+        score: float = _there(member, self.score(member))
+        return score
+
+    def __setitem__(self, member: Text, score: float) -> None:
+        self.add({member: score})
+
+    def __delitem__(self, member: Text) -> None:
+        if not self.remove(member):
+            raise KeyError(member)
+
+
+class SyncSession(SessionCalls):
+    """
+    An agent at work; made by :meth:`imem.blocking.memory.SyncMemory.session`.
+
+    What its methods promise stands at :class:`~imem.checkpoints.session.Session`. While the block runs, a task of the
+    loop renews the lease and the memory's expiry. When another process has taken over, the next call of the session or
+    its memory raises :class:`~imem.journal.errors.LeaseLost`, and so does the end of the block; a thread that calls
+    nothing is not interrupted.
+
+    Attributes:
+        memory: its working memory.
+    """
+
+    def __init__(self, caller: Caller, inner: Session) -> None:
+        super().__init__(caller, inner)
+        self.memory = SyncWorkingMemory(caller, inner.memory)
+
+    @classmethod
+    @contextmanager
+    def of(cls, portal: Portal, make: Callable[[], AbstractAsyncContextManager[Session]]) -> Iterator[Self]:
+        """Be in the session that *make* gives while the block runs."""
+        with portal.holding(make) as held:
+            yield cls(held, held.value)
+
+    def once(self, key: str, call: Callable[[], T], *, durable: bool = False, deadline: Deadline | None = None) -> T:
+        """
+        Return the answer of a paid call, which is made once, in a thread of its own.
+
+        See :meth:`imem.checkpoints.session.Session.once`.
+        """
+        made = partial(asyncio.to_thread, call)
+        return self._caller.call(self._inner.once(key, made, durable=durable, deadline=deadline))
+
+    def again(self, *, deadline: Deadline | None = None) -> None:
+        """
+        Go back to the newest checkpoint; see :meth:`imem.checkpoints.session.Session.again`.
+
+        :attr:`memory` is another one then.
+        """
+        self._caller.call(self._inner.again(deadline=deadline))
+        self.memory = SyncWorkingMemory(self._caller, self._inner.memory)
+
+    @property
+    def lease(self) -> Lease:
+        """Its right to work; everything it writes bears the lease's epoch."""
+        return self._inner.lease
+
+    @property
+    def recovered(self) -> Recovered:
+        """How it came back."""
+        return self._inner.recovered
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The latest, from which it would go on."""
+        return self._inner.checkpoint
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The subtasks that are left, in their order; those whose results were lost come first."""
+        return self._inner.pending
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The subtasks among them that were completed before, and whose results are lost."""
+        return self._inner.lost
+
+    @property
+    def current(self) -> str | None:
+        """What comes next; None when everything is done."""
+        return self._inner.current
+
+
+class SyncConversation(ConversationCalls):
+    """A thread of messages; what its methods promise stands at :class:`~imem.services.conversations.Conversation`."""
+
+    @classmethod
+    def of(cls, portal: Portal, make: Callable[[], Conversation]) -> Self:
+        """Return the twin of what *make* gives."""
+        return cls(portal, portal.run(make))
+
+    @property
+    def workflow_id(self) -> str:
+        """Whose thread it is."""
+        return self._inner.workflow_id
+
+    @property
+    def thread_id(self) -> str:
+        """Its name there."""
+        return self._inner.thread_id
+
+
+def _found(key: str, held: Any) -> Any:
+    if held is _NOTHING:
+        raise KeyError(key)
+    return held
+
+
+def _there(name: Text, held: Any) -> Any:
+    if held is None:
+        raise KeyError(name)
+    return held

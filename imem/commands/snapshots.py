@@ -1,0 +1,155 @@
+"""``imem snapshot`` and ``imem sync gate``: what debates argue from, and how new what a gate decides from is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from imem.commands.sync import sync_app
+from imem.journal.errors import BadInput, shown
+from imem.journal.settings import Settings
+
+if TYPE_CHECKING:
+    from imem.sync.gates import GateReport, Lag
+    from imem.sync.snapshots import MemorySnapshot
+
+T = TypeVar("T")
+
+BUDGET_MS = 5000
+"""How long an answer may take, in milliseconds."""
+
+DEGRADED = 3
+
+SHOWN_CHARS = 100
+"""Characters of a statement that a line shows."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer()
+snapshot_app = typer.Typer(help="What debates argue from.", no_args_is_help=True)
+app.add_typer(snapshot_app, name="snapshot")
+
+
+@snapshot_app.callback()
+def _snapshot() -> None:
+    """Look at what debates argue from."""
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run *work*; what is wrong with what was asked ends with exit code 2."""
+    try:
+        return asyncio.run(work)
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
+
+
+@snapshot_app.command("show")
+def show(
+    snapshot: Annotated[str, typer.Argument(metavar="ID", help="The snapshot's id.")], *, as_json: Json = False
+) -> None:
+    """
+    Show a snapshot, verified: who argues from it, how far each had written, and every record in it.
+
+    Exit code 3: it is stale, or could not be compared with what Postgres says.
+    """
+    found = _run(_read(snapshot))
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(_lines(found)))
+    if found.stale_reason is not None or not found.confirmed:
+        raise typer.Exit(DEGRADED)
+
+
+async def _read(snapshot: str) -> MemorySnapshot:
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.synchronization import opened  # noqa: PLC0415 - as above
+
+    async with Stores.open(Settings.read()) as stores, opened(stores) as syncing:
+        return await syncing.read_snapshot(snapshot, deadline=Deadline.after_ms(BUDGET_MS))
+
+
+def _lines(found: MemorySnapshot) -> Iterator[str]:
+    yield f"{shown(found.topic) or 'A debate'} ({shown(found.debate_id)}) in {shown(found.analysis_id)}"
+    yield f"taken {found.created_at:%Y-%m-%d %H:%M:%S} UTC, SHA-256 {found.sha256}"
+    if found.stale_reason is not None:
+        yield f"STALE since: {shown(found.stale_reason)}"
+    if not found.confirmed:
+        yield "Postgres does not answer: whether it is stale by now cannot be said."
+    if found.degraded:
+        yield "The graph did not hold all of it when it was taken."
+    for agent_id in found.participants:
+        at = found.seqs[agent_id]
+        yield f"  {agent_id}: {shown(at['actor'])} at {at['pushed_seq']}, in the graph up to {at['applied_seq']}"
+    for one in found.excluded:
+        yield f"  {one.agent_id}: excluded. {shown(one.reason)}"
+    yield f"{len(found.body['records'])} records, {len(found.body['citations'])} citations"
+    for record in found.body["records"]:
+        core = record["content"].get("core") or {}
+        text = core.get("statement") or core.get("topic") or core.get("summary") or core.get("action") or ""
+        mark = "" if record["in_graph"] else "  (not in the graph then)"
+        yield f"  {shown(record['node'])} v{record['version']}  {shown(str(text)[:SHOWN_CHARS])}{mark}"
+
+
+@sync_app.command("gate")
+def gate(
+    gate: Annotated[str, typer.Argument(metavar="ID", help="The gate: its analysis and number, such as analysis-7/3.")],
+    *,
+    last: Annotated[bool, typer.Option("--last", help="Show the newest report instead of making one.")] = False,
+    as_json: Json = False,
+) -> None:
+    """
+    Synchronise the agents of a gate's analysis, and show how far each one's word is behind.
+
+    Exit code 3: somebody's is.
+    """
+    report = _run(_gate(gate, last=last))
+    if report is None:
+        typer.echo("null" if as_json else "There is no report of that gate yet.")
+        return
+    if as_json:
+        typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(_report(report)))
+    if not report.consistent:
+        raise typer.Exit(DEGRADED)
+
+
+async def _gate(gate: str, *, last: bool) -> GateReport | None:
+    from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
+    from imem.services.stores import Stores  # noqa: PLC0415 - as above
+    from imem.services.synchronization import opened  # noqa: PLC0415 - as above
+    from imem.sync.synchronizer import FORCE_MS  # noqa: PLC0415 - as above
+
+    async with Stores.open(Settings.read()) as stores, opened(stores) as syncing:
+        if last:
+            return await syncing.gate_report(gate, deadline=Deadline.after_ms(BUDGET_MS))
+        return await syncing.sync_gate(gate, deadline_ms=FORCE_MS)
+
+
+def _report(report: GateReport) -> Iterator[str]:
+    opens = f", opens {report.opens_at:%Y-%m-%d %H:%M} UTC" if report.opens_at is not None else ""
+    yield f"Gate {shown(report.gate)}{opens}; report of {report.made_at:%Y-%m-%d %H:%M:%S} UTC ({report.phase})"
+    yield "Nobody is behind." if report.consistent else "Not everybody's word is where it belongs:"
+    for lag in report.lags:
+        yield f"  {lag.agent_id}: {_behind(lag)}"
+        if lag.reason:
+            yield f"    {shown(lag.reason)}"
+    since = report.delta["since"]
+    yield f"{report.delta['count']} records published {f'since {since}' if since else 'so far'}"
+
+
+def _behind(lag: Lag) -> str:
+    parts = [
+        "its memory cannot be asked" if lag.unpushed is None else f"{lag.unpushed} published and not pushed",
+        f"{lag.waiting} not in the graph" + (f" (oldest {lag.oldest_s:.0f} s)" if lag.oldest_s is not None else ""),
+        f"{lag.dead} refused by the graph",
+        f"{lag.unpulled} not pulled",
+    ]
+    said = [part for part in parts if not part.startswith("0 ")]
+    return f"lag {'unknown' if lag.total is None else lag.total}" + (f": {', '.join(said)}" if said else "")

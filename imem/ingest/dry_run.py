@@ -1,0 +1,76 @@
+"""
+What a load would refuse that no line shows by itself, found without a server: for ``imem load --dry-run``.
+
+Two lines that state different cores for one key, and a time that has not come. What only the journal knows (a core on
+file, a correction of nothing) is found by a load with ``--strict``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from imem.ingest.line_reader import Batch, Refused
+from imem.ingest.recorder import Prepared
+from imem.journal.clock import Clock, SystemClock
+from imem.journal.errors import BadInput, CoreConflict
+from imem.journal.events.canonical import content_hash
+from imem.kg.kinds.fields import shown
+from imem.kg.load_format.lines import RecordLine
+
+CORES: Final = 200_000
+"""How many records' cores are remembered, some 300 bytes each: 60 MB. Those of later records are not compared."""
+
+
+class DryCheck:
+    """
+    Judges the lines of a load, batch by batch.
+
+    Args:
+        clock: what tells the present.
+        cores: how many records' cores are remembered.
+
+    Attributes:
+        is_whole: whether every core was compared; False once there were more records than are remembered.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, cores: int = CORES) -> None:
+        self.is_whole = True
+        self._clock = clock or SystemClock()
+        self._most = cores
+        self._cores: dict[bytes, tuple[bytes, str, int]] = {}
+
+    def judge(self, file: str, batch: Batch) -> tuple[list[Prepared], list[Refused]]:
+        """Return the lines of *batch* that would be stored, and every refusal in the order of *file*."""
+        now = self._clock.now()
+        good: list[Prepared] = []
+        refused = list(batch.refused)
+        for prepared, number in zip(batch.lines, batch.numbers, strict=True):
+            error = next(self._refusals(prepared, file, number, now), None)
+            if error is None:
+                good.append(prepared)
+            else:
+                refused.append(Refused.by(error, file, number))
+        return good, sorted(refused, key=lambda one: one.line)
+
+    def _refusals(self, prepared: Prepared, file: str, number: int, now: datetime) -> Iterator[BadInput]:
+        line = prepared.line
+        if line.known_at is not None and line.known_at > now:
+            yield BadInput("known_at", "lies in the future of this machine's clock.")
+            return
+        if not isinstance(line, RecordLine) or line.core is None:
+            return
+        ref, core = content_hash([line.kind, line.key])[:16], content_hash(line.core)[:16]
+        first = self._cores.get(ref)
+        if first is not None and first[0] != core:
+            where = f"line {first[2]:,}" if first[1] == file else f"{first[1]}, line {first[2]:,},"
+            yield CoreConflict(
+                "core",
+                f"is not the one that {where} states for {line.kind} {shown(line.key)}; the first counts.",
+                mend="What differs from row to row belongs into the key, or into a group where the kind has one.",
+            )
+        elif first is None and len(self._cores) < self._most:
+            self._cores[ref] = (core, file, number)
+        elif first is None:
+            self.is_whole = False

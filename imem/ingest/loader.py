@@ -1,0 +1,359 @@
+"""
+``imem load``: histories from files into the journal.
+
+Lines are parsed in a thread of their own while the batch before is committed; memory holds two batches, whatever the
+size of the file. Batches of one source are committed one after another, never two at once: their order is the order
+of the source, by which later statements win.
+
+A crash at any moment leaves whole batches. Running the same command again passes over them as identical, since a line
+of an import is known by its content, its ``known_at`` and its source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final, Protocol
+
+from imem.ingest.line_reader import Batch, Refused, Source, opened
+from imem.ingest.recorder import record, refusal_of
+from imem.journal.actors import Action, Actor, Resource, ResourceType
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, ImemError, StoreUnavailable
+from imem.journal.events.entry import Entry, Receipt, Verdict
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.cancellation import heed_cancellation
+from imem.journal.postgres.connection import Connection
+from imem.journal.postgres.database import Database
+from imem.journal.statements import sql
+from imem.kg.kinds.catalog import REFERENCES
+
+BATCH_BUDGET_MS: Final = 30_000
+"""How long one batch may take in Postgres, in milliseconds."""
+
+FIRST_BUDGET_MS: Final = 5000
+"""How long the journal may take to answer at the beginning, in milliseconds."""
+
+REFERENCES_BUDGET_MS: Final = 300_000
+"""How long looking for what lines refer to in vain may take after a load, in milliseconds."""
+
+REFERENCES_PAGE: Final = 20_000
+"""How many positions of the journal one statement of that looks at: none comes near what a statement may take."""
+
+PATIENCE_S: Final = 10.0
+"""How long a load waits for Postgres to come back before it stops, in seconds."""
+
+STALL_S: Final = 60.0
+"""How long the graph may make no progress before the wait for it ends, in seconds."""
+
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 2.0
+_LOOK_S: Final = 0.2
+"""Between two looks at what is still on its way into the graph, in seconds; more where looking itself takes long."""
+
+_LOOK_SHARE: Final = 20.0
+"""How many times as long as a look took the next one is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """
+    Records that lines refer to and nobody has recorded.
+
+    Attributes:
+        kind: theirs.
+        count: how many there are.
+        examples: the first keys, at most three.
+    """
+
+    kind: str
+    count: int
+    examples: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Counts:
+    """
+    What became of the lines.
+
+    Attributes:
+        verdicts: of the journal.
+        refused: lines that were refused, by us or by the journal.
+        seconds: since the load began.
+        stopped_at: file and line after which nothing was loaded, when a load could not go on.
+        first, upto: least and greatest position in the journal that a line stands at.
+        missing: what the lines refer to in vain; None where nobody looked, or not to the end.
+        unlooked: why nobody looked to the end; empty where that was not wanted or went well.
+        actors: the ordering actors.
+        waiting, dead: how many events the graph does not hold yet, and how many it refused for good.
+    """
+
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    refused: int = 0
+    seconds: float = 0.0
+    stopped_at: str | None = None
+    first: int = 0
+    upto: int = 0
+    missing: Sequence[Missing] | None = None
+    unlooked: str = ""
+    actors: set[str] = field(default_factory=set)
+    waiting: int = 0
+    dead: int = 0
+
+    @property
+    def stored(self) -> int:
+        """Events that were written."""
+        return self.verdicts[Verdict.NEW] + self.verdicts[Verdict.CHANGED]
+
+    @property
+    def lines(self) -> int:
+        """Lines that were looked at, blank ones aside."""
+        return self.stored + self.verdicts[Verdict.IDENTICAL] + self.refused
+
+    @property
+    def events_per_s(self) -> float:
+        """Events written in a second."""
+        return self.stored / self.seconds if self.seconds else 0.0
+
+
+class Listener(Protocol):
+    """Who is told how it goes; called in the loop's thread, and must not wait."""
+
+    def refused(self, line: Refused) -> None:
+        """Take note of a refused line."""
+
+    def checked(self, source: Source, batch: Batch) -> None:
+        """Take note of a batch that a strict load has looked at."""
+
+    def loaded(self, source: Source, batch: Batch, counts: Counts) -> None:
+        """Take note of a batch that is in the journal."""
+
+    def waiting(self, counts: Counts) -> None:
+        """Take note of how many events the graph does not hold yet."""
+
+
+class Loader:
+    """
+    One load.
+
+    Args:
+        gateway: the way into the journal; its actor needs the import right.
+        told: who is told how it goes.
+        patience_s: how long to wait for Postgres to come back.
+    """
+
+    def __init__(self, gateway: Gateway, told: Listener, *, patience_s: float = PATIENCE_S) -> None:
+        self.counts = Counts()
+        self._gateway = gateway
+        self._told = told
+        self._patience_s = patience_s
+        self._began = time.monotonic()
+
+    async def authorize(self) -> None:
+        """
+        Ask once, before anything is read, whether the actor may import and the journal is there.
+
+        Raises:
+            PermissionDenied: it may not; one denial row was written.
+            PostgresUnavailable: the journal cannot be reached.
+        """
+        deadline = Deadline.after_ms(FIRST_BUDGET_MS)
+
+        async def reach() -> None:
+            await self._gateway.database.named("safe_horizon", deadline=deadline)
+
+        await self._gateway.authorize_and_execute(
+            Resource(ResourceType.JOURNAL), Action.IMPORT, reach, deadline=deadline
+        )
+
+    async def check(self, sources: Sequence[Source]) -> int:
+        """
+        Read everything and write nothing; return how many lines would be refused.
+
+        It finds what is wrong with a line by itself, with what the journal holds, and with earlier lines of the same
+        load. What others write before the lines are loaded can still make some of them refused then.
+
+        Raises:
+            PostgresUnavailable, UnreadableFile: it could not be finished.
+        """
+        found = 0
+        # No transaction: one that has written holds everybody's safe horizon for as long as the files last.
+        async with self._gateway.database.connection(Deadline.never()) as conn:
+            await conn.execute(sql("create_seen"))
+            await conn.execute(sql("forget_seen"))
+            before = 0
+            for source in sources:
+                async with aclosing(_batches(source)) as batches:
+                    async for batch in batches:
+                        refused = [*batch.refused, *await _judge(conn, source, batch, before)]
+                        self._report(refused)
+                        found += len(refused)
+                        before += len(batch.lines)
+                        self._told.checked(source, batch)
+        return found
+
+    async def load(self, sources: Sequence[Source]) -> None:
+        """
+        Load *sources* in order; :attr:`counts` says what became of the lines, also when it fails.
+
+        Raises:
+            PermissionDenied: nothing of the source was written.
+            PostgresUnavailable: Postgres stayed away; what was acknowledged stands, running again continues.
+            UnreadableFile: a file is damaged; what came before stands.
+        """
+        for source in sources:
+            actor = self._gateway.actor.importing(source.name)
+            self.counts.actors.add(actor.id)
+            self.counts.stopped_at = f"{source.label}, before its first line"
+            async with aclosing(_batches(source)) as batches:
+                async for batch in batches:
+                    receipts = await self._append(batch, actor)
+                    self._count(source, batch, receipts)
+                    self.counts.stopped_at = f"{source.label}, line {batch.upto_line:,}"
+                    self._told.loaded(source, batch, self.counts)
+        self.counts.stopped_at = None
+
+    async def _append(self, batch: Batch, actor: Actor) -> list[Receipt]:
+        """Commit a batch; Postgres may be away for a moment, and a lost answer is settled by asking again."""
+        pause_s, end = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
+        while True:
+            try:
+                deadline = Deadline.after_ms(BATCH_BUDGET_MS)
+                return await record(self._gateway, batch.lines, actor=actor, deadline=deadline)
+            except ImemError as error:
+                if not error.retryable or time.monotonic() + pause_s > end:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _count(self, source: Source, batch: Batch, receipts: Sequence[Receipt]) -> None:
+        refused = list(batch.refused)
+        for prepared, number, receipt in zip(batch.lines, batch.numbers, receipts, strict=True):
+            if receipt.position is not None:
+                self.counts.first = min(self.counts.first or receipt.position, receipt.position)
+                self.counts.upto = max(self.counts.upto, receipt.position)
+            refusal = refusal_of(receipt.verdict, prepared.line)
+            if refusal is None:
+                self.counts.verdicts[receipt.verdict] += 1
+            else:
+                refused.append(Refused.by(refusal, source.label, number))
+        self._report(refused)
+        self.counts.refused += len(refused)
+        self.counts.seconds = time.monotonic() - self._began
+
+    def _report(self, refused: Sequence[Refused]) -> None:
+        for line in sorted(refused, key=attrgetter("line")):
+            self._told.refused(line)
+
+    async def look_for_references(self) -> None:
+        """
+        Find what the lines refer to and nobody has recorded, in this load, another or a call: :attr:`Counts.missing`.
+
+        It is no error: what is referred to may be recorded later, and its node waits for it. Where the journal cannot
+        say in time, :attr:`Counts.unlooked` has the reason.
+        """
+        counts = self.counts
+        parameters = {
+            "actors": sorted(counts.actors),
+            "kinds": [f"record.{kind}" for kind, _, _ in REFERENCES],
+            "fields": [name for _, name, _ in REFERENCES],
+            "labels": [label for _, _, label in REFERENCES],
+        }
+        try:
+            # In pages, on a connection that remembers: memory stays flat here, and each statement short there.
+            async with self._gateway.database.connection(Deadline.after_ms(REFERENCES_BUDGET_MS)) as conn:
+                await conn.execute(sql("create_missing"))
+                await conn.execute(sql("forget_missing"))
+                for first in range(counts.first, counts.upto + 1, REFERENCES_PAGE):
+                    upto = min(first + REFERENCES_PAGE - 1, counts.upto)
+                    await conn.execute(sql("note_missing"), {**parameters, "first": first, "upto": upto})
+                rows = await (await conn.execute(sql("missing_references"))).fetchall()
+        except (StoreUnavailable, BudgetExceeded) as error:
+            counts.unlooked = error.message
+            return
+        counts.missing = [Missing(row["kind"], row["missing"], tuple(row["examples"])) for row in rows]
+
+    async def wait_visible(self, *, stall_s: float = STALL_S) -> bool:
+        """
+        Wait until the graph holds what was loaded, and return whether it does; end when it makes no progress.
+
+        Raises:
+            PostgresUnavailable: nobody can say.
+        """
+        least, moved = None, time.monotonic()
+        while True:
+            heed_cancellation()
+            begun = time.monotonic()
+            self.counts.waiting, self.counts.dead = await _undelivered(self._gateway.database, self.counts)
+            took_s = time.monotonic() - begun
+            self.counts.seconds = time.monotonic() - self._began
+            self._told.waiting(self.counts)
+            if not self.counts.waiting:
+                return not self.counts.dead
+            if least is None or self.counts.waiting < least:
+                least, moved = self.counts.waiting, time.monotonic()
+            elif time.monotonic() - moved > stall_s:
+                return False
+            # Counting a long queue shall not slow it down.
+            await asyncio.sleep(min(max(_LOOK_S, took_s * _LOOK_SHARE), _LONGEST_PAUSE_S))
+
+
+async def _undelivered(database: Database, counts: Counts) -> tuple[int, int]:
+    [row] = await database.named(
+        "undelivered_of_actors",
+        {"actors": sorted(counts.actors), "upto": counts.upto},
+        deadline=Deadline.after_ms(BATCH_BUDGET_MS),
+    )
+    return row["waiting"], row["dead"]
+
+
+async def _batches(source: Source) -> AsyncGenerator[Batch]:
+    """Read and parse the next batch in a thread while the caller works on this one."""
+    with opened(source) as lines:
+        due = asyncio.create_task(asyncio.to_thread(lines.next_batch))
+        try:
+            while (batch := await asyncio.shield(due)) is not None:
+                heed_cancellation()
+                due = asyncio.create_task(asyncio.to_thread(lines.next_batch))
+                yield batch
+        finally:
+            # The thread reads the file, which may only be closed when it has done so.
+            await asyncio.wait({due})
+            due.exception()  # One that nobody waits for any more is no news.
+
+
+async def _judge(conn: Connection, source: Source, batch: Batch, before: int) -> list[Refused]:
+    """Return the lines of a batch that the journal would refuse, and remember their cores on the server."""
+    if not batch.lines:
+        return []
+    entries = [prepared.entry for prepared in batch.lines]
+    # Their place in the whole load: a row of a table may make several lines.
+    numbers = list(range(before + 1, before + len(batch.lines) + 1))
+    parameters = {
+        "kind": [entry.head_kind for entry in entries],
+        "key": [entry.key for entry in entries],
+        "hash": [_core_hash(entry) for entry in entries],
+        "ref_hash": [entry.ref_hash for entry in entries],
+        "corrects": [entry.kind.startswith("correct.") for entry in entries],
+        "known_at": [entry.known_at for entry in entries],
+        "line": numbers,
+    }
+    await conn.execute(sql("note_seen"), parameters)
+    rows = await (await conn.execute(sql("judge_lines"), parameters)).fetchall()
+    by_number = dict(zip(numbers, zip(batch.lines, batch.numbers, strict=True), strict=True))
+    found = []
+    for row in rows:
+        prepared, number = by_number[row["line"]]
+        refusal = refusal_of(Verdict(row["status"]), prepared.line)
+        if refusal is not None:
+            found.append(Refused.by(refusal, source.label, number))
+    return found
+
+
+def _core_hash(entry: Entry) -> bytes | None:
+    return next((group.hash for group in entry.groups if group.name == "core"), None)

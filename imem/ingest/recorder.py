@@ -1,0 +1,209 @@
+"""
+The one path on which lines from outside reach the journal.
+
+:class:`imem.memory.Memory` and ``imem load`` both write through :func:`record`, so that neither can forget whose facts
+an agent may state, nor who may correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from imem.cache.working.published import Item
+from imem.journal.actors import AUTHORIZATION, Action, Actor, ResourceType, Scope
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, CoreConflict, PermissionDenied
+from imem.journal.events.entry import Entry, Receipt, Tier, Verdict
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.journal.settings import Role
+from imem.kg.kinds.fields import shown
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import CorrectLine, Line, RecordLine, late_claim
+from imem.kg.load_format.ownership import (
+    OWN_OUTCOMES,
+    Ref,
+    is_of_debates,
+    needs_owner_of,
+    owner_of,
+    owner_of_core,
+    sets_measure,
+)
+
+
+class Recorder:
+    """
+    Appends what agents published, in the names of their owners.
+
+    The gateway's own actor has its own role; anybody else's items are stated under the role of an agent.
+
+    Args:
+        gateway: the way in.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(
+        self, items: Sequence[Item], *, owner: str, lock_epoch: int | None, deadline: Deadline
+    ) -> list[Receipt]:
+        """Append *items*, each under its own identity; see :func:`record`."""
+        own = self._gateway.actor
+        actor = own if own.id == owner else Actor(owner, Role.AGENT)
+        prepared = [prepare(item.line, tier=item.tier) for item in items]
+        lines = [
+            Prepared(one.line, replace(one.entry, event_id=item.id)) for one, item in zip(prepared, items, strict=True)
+        ]
+        return await record(self._gateway, lines, actor=actor, lock_epoch=lock_epoch, deadline=deadline)
+
+    def refusal(self, receipt: Receipt, line: Line) -> BadInput | None:
+        """Return why the journal refused *line*, if it did."""
+        return refusal_of(receipt.verdict, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """
+    A line that is ready for the journal.
+
+    Attributes:
+        line: what is stated.
+        entry: the same as the journal takes it.
+    """
+
+    line: Line
+    entry: Entry
+
+
+def prepare(line: Line, *, tier: Tier | None = None) -> Prepared:
+    """Return *line* with its entry; *tier* says how soon it must be visible, a finding's importance by default."""
+    return Prepared(line, entry_of(line, tier=tier))
+
+
+async def record(
+    gateway: Gateway,
+    lines: Sequence[Prepared],
+    *,
+    actor: Actor | None = None,
+    lock_epoch: int | None = None,
+    deadline: Deadline,
+    wait_visible: Deadline | None = None,
+) -> list[Receipt]:
+    """
+    Commit *lines* in order and return one receipt for each; those of refused lines say so.
+
+    Args:
+        actor: in whose order they stand, the gateway's by default.
+        lock_epoch: of the lock on the actor's writes, for whoever holds it.
+        wait_visible: wait at most so long for the graph to hold them.
+
+    Raises:
+        PermissionDenied: nothing was written but the denial. An agent states its own facts alone; a correction, and
+            what others are measured against, take the import right or a person.
+        PostgresUnavailable: retryable; batches before the one that failed stand.
+        OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
+        LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
+    """
+    if not lines:
+        return []
+    actor = actor or gateway.actor
+    corrects = any(isinstance(prepared.line, CorrectLine) for prepared in lines)
+    measures = any(sets_measure(prepared.line, actor.id) for prepared in lines)
+    imports = (corrects or measures) and actor.role is not Role.HUMAN_ADMIN
+    try:
+        return await gateway.append(
+            [prepared.entry for prepared in lines],
+            actor=actor,
+            action=Action.IMPORT if imports else _action(actor, [prepared.line for prepared in lines]),
+            owner=await _owner(gateway.database, actor, [prepared.line for prepared in lines], deadline),
+            lock_epoch=lock_epoch,
+            deadline=deadline,
+            wait_visible=wait_visible,
+        )
+    except PermissionDenied as denied:
+        if not (measures and imports):
+            raise
+        raise PermissionDenied(denied.message, mend=_MEASURE.format(actor=shown(actor.id))) from denied
+
+
+_MEASURE: Final = (
+    "Whether an agent is a baseline, an ensemble or a human, and what settles claims, is stated with the import right "
+    f"or by a person. The id of an outcome that settles nothing begins with {OWN_OUTCOMES}{{actor}}/."
+)
+
+
+def _action(actor: Actor, lines: Sequence[Line]) -> Action:
+    """Return what appending *lines* is: who may not append facts may append debates, if its role says so."""
+    if (actor.role, ResourceType.JOURNAL, Action.APPEND) in AUTHORIZATION:
+        return Action.APPEND
+    return Action.APPEND_DEBATES if all(map(is_of_debates, lines)) else Action.APPEND
+
+
+async def _owner(database: Database, actor: Actor, lines: Sequence[Line], deadline: Deadline) -> str | None:
+    """Return the first owner of *lines* that is not *actor*, where the role may state only what is its own."""
+    if AUTHORIZATION.get((actor.role, ResourceType.JOURNAL, Action.APPEND)) is not Scope.OWN:
+        return None
+    on_file = await _owners_on_file(database, actor, lines, deadline)
+    for line in lines:
+        owner = owner_of(line, actor.id, on_file)
+        if owner != actor.id:
+            return owner
+        if isinstance(line, RecordLine) and line.core is not None:
+            # What a call states, its later lines may refer to; what was on file before stands.
+            on_file.setdefault((line.kind, line.key), owner)
+    return None
+
+
+async def _owners_on_file(
+    database: Database, actor: Actor, lines: Sequence[Line], deadline: Deadline
+) -> dict[Ref, str]:
+    wanted = sorted({ref for line in lines if (ref := needs_owner_of(line)) is not None})
+    if not wanted:
+        return {}
+    rows = await database.named(
+        "cores_on_file",
+        {"kinds": [kind for kind, _ in wanted], "keys": [key for _, key in wanted]},
+        deadline=deadline,
+    )
+    return {(row["kind"], row["key"]): owner_of_core(row["kind"], row["core"], row["actor"], actor.id) for row in rows}
+
+
+_REFUSALS: Final[Mapping[Verdict, tuple[type[BadInput], str, str, str]]] = {
+    Verdict.CORE_CONFLICT: (
+        CoreConflict,
+        "core",
+        "is not the core on file for {key}.",
+        'If the one on file is wrong, replace it with {{"correct": "{kind}", …}} and a reason.',
+    ),
+    Verdict.NOTHING_TO_CORRECT: (BadInput, "key", "nothing is on file for {key} that could be corrected.", ""),
+    Verdict.REFERENCE_CHANGED: (
+        BadInput,
+        "core",
+        "changes what links or scores of {key} hang on, which a correction may not.",
+        "Record it under another key instead.",
+    ),
+    Verdict.FUTURE: (BadInput, "known_at", "lies in the future of the journal's clock.", ""),
+    Verdict.LATE_CLAIM: (
+        BadInput,
+        late_claim().field,
+        late_claim().reason,
+        late_claim().mend,
+    ),
+    Verdict.PREMATURE: (
+        BadInput,
+        "known_at",
+        "lies before target_at: nobody knew then what it would turn out to be.",
+        "",
+    ),
+}
+
+
+def refusal_of(verdict: Verdict, line: Line) -> BadInput | None:
+    """Return why the journal refused *line*, in words and by its field; None when it did not."""
+    if not verdict.refused:
+        return None
+    kind, field, reason, mend = _REFUSALS[verdict]
+    names = {"kind": getattr(line, "kind", "a link"), "key": shown(getattr(line, "key", "it"))}
+    return kind(field, reason.format(**names), mend=mend.format(**names))

@@ -1,0 +1,259 @@
+"""
+Reading tables: rows of CSV or Parquet, made into lines by a map, in batches with flat memory.
+
+The batches are those of :mod:`imem.ingest.line_reader`, so that a table is loaded like lines: in order, once, with
+every refusal.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import OrderedDict
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import chain
+from typing import Any, Final
+
+from imem.ingest.line_reader import BATCH_BYTES, BATCH_LINES, Batch, LineReader, Refused, Source, UnreadableFile
+from imem.ingest.recorder import prepare
+from imem.ingest.table_map import Row, Rule, TableMap
+from imem.journal.errors import BadInput
+from imem.journal.events.canonical import content_hash
+from imem.kg.kinds.fields import shown
+from imem.kg.load_format.entries import object_of
+from imem.kg.load_format.lines import LINE_BYTES, Line, RecordLine, parse_line
+
+COLUMNS: Final = 1000
+"""Most columns of a table."""
+
+REMEMBERED: Final = 20_000
+"""How many statements a table's reader remembers, so that what every row repeats is stated once."""
+
+
+class Rows:
+    """
+    The rows of a CSV file, each with the number of the line that it begins at.
+
+    Args:
+        reader: its lines.
+        delimiter: what separates the cells.
+    """
+
+    def __init__(self, reader: LineReader, delimiter: str) -> None:
+        self._reader = reader
+        self._label = reader.source.label
+        self._cells = csv.reader(self._texts(), delimiter=delimiter)
+        self.columns = self._header()
+
+    def _texts(self) -> Iterator[str]:
+        while (raw := self._reader.read_line()) is not None:
+            if len(raw) > LINE_BYTES:
+                raise UnreadableFile(
+                    f"{self._label}, line {self._reader.number:,} is longer than {LINE_BYTES:,} bytes."
+                )
+            try:
+                yield raw.removeprefix(b"\xef\xbb\xbf").decode() if self._reader.number == 1 else raw.decode()
+            except UnicodeDecodeError as error:
+                raise UnreadableFile(
+                    f"{self._label}, line {self._reader.number:,} is not UTF-8: byte {error.start} cannot be read."
+                ) from None
+
+    def _header(self) -> tuple[str, ...]:
+        _, cells = next(self._numbered(), (0, []))
+        columns = tuple(cell.strip() for cell in cells)
+        twice = next((name for place, name in enumerate(columns) if name in columns[:place]), None)
+        if not columns or len(columns) > COLUMNS or twice is not None:
+            said = f"names {shown(twice)} twice" if twice is not None else f"must name 1 to {COLUMNS} columns"
+            raise UnreadableFile(f"{self._label}: the first line {said}.")
+        return columns
+
+    def _numbered(self) -> Iterator[tuple[int, list[str]]]:
+        while True:
+            begins = self._reader.number + 1
+            try:
+                cells = next(self._cells)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                # Where a quote is never closed, no later row can be told from its cells.
+                raise UnreadableFile(f"{self._label}, line {begins:,} cannot be read: {error}.") from None
+            if any(cell.strip() for cell in cells):
+                yield begins, cells
+
+    def __iter__(self) -> Iterator[tuple[int, Row | BadInput]]:
+        """
+        Yield number and row; for one whose cells do not fit the header, the refusal.
+
+        Raises:
+            UnreadableFile: the rest cannot be read.
+        """
+        for number, cells in self._numbered():
+            if len(cells) == len(self.columns):
+                yield number, dict(zip(self.columns, cells, strict=True))
+            else:
+                yield number, BadInput("row", f"has {len(cells)} cells, and the header {len(self.columns)} columns.")
+
+
+class ParquetRows:
+    """
+    The rows of a Parquet file, as the texts that CSV would hold; a list is the tuple of its items.
+
+    Args:
+        source: the file.
+
+    Raises:
+        UnreadableFile: it is none, is no regular file, or the package that reads it is not installed.
+    """
+
+    def __init__(self, source: Source) -> None:
+        try:
+            from pyarrow import ArrowException  # noqa: PLC0415 - an extra, and heavy
+            from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - likewise
+        except ImportError:
+            raise UnreadableFile(
+                f"{source.label} is Parquet, and pyarrow is not installed.",
+                mend="Install the extra: pip install 'institutional-memory[parquet]'.",
+            ) from None
+        self._label, self._errors = source.label, (ArrowException, OSError)
+        if source.path is None or not source.path.is_file():
+            raise UnreadableFile(
+                f"{source.label} is Parquet, whose index stands at the end: it cannot be read from a pipe.",
+                mend="Write it to a file, and load that.",
+            )
+        try:
+            self._file = ParquetFile(source.path)
+        except self._errors as error:
+            raise UnreadableFile(f"{source.label} is no Parquet file: {str(error).rstrip('.')}.") from error
+        self.columns = tuple(self._file.schema_arrow.names)
+
+    def __iter__(self) -> Iterator[tuple[int, Row | BadInput]]:
+        """Yield number, from 1, and row."""
+        try:
+            batches = self._file.iter_batches(BATCH_LINES)
+            rows = chain.from_iterable(self._rows_of(batch) for batch in batches)
+            for number, row in enumerate(rows, 1):
+                try:
+                    yield number, {name: _cell(value) for name, value in row.items()}
+                except UnicodeDecodeError:
+                    yield number, BadInput("row", "holds bytes that are not UTF-8.")
+        except self._errors as error:
+            raise UnreadableFile(f"{self._label} is damaged: {str(error).rstrip('.')}.") from error
+
+    def _rows_of(self, batch: Any) -> list[dict[str, Any]]:
+        """Return the rows of a batch; of times that count nanoseconds those are cut off, which Python has none for."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        fields = [
+            field.with_type(pa.timestamp("us", field.type.tz)) if _nanoseconds(field.type) else field
+            for field in batch.schema
+        ]
+        return list(batch.cast(pa.schema(fields), safe=False).to_pylist())
+
+
+def _nanoseconds(kind: Any) -> bool:
+    return str(kind).startswith("timestamp[ns")
+
+
+def _cell(value: Any) -> str | tuple[str, ...]:
+    return tuple(map(_text, value)) if isinstance(value, list) else _text(value)
+
+
+def _text(value: Any) -> str:
+    """
+    Return *value* as a cell of CSV would say it.
+
+    Raises:
+        UnicodeDecodeError: it is bytes, which some writers mean as text, and no UTF-8.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return ";".join(map(_text, value))
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+class MappedLines:
+    """
+    The batches of one open table.
+
+    Args:
+        reader: the file's lines; of Parquet nothing of it is read.
+        mapping: what makes lines of rows.
+
+    Raises:
+        BadInput: the map names a column that the table has not.
+        UnreadableFile: the table has no header.
+    """
+
+    def __init__(self, reader: LineReader, mapping: TableMap) -> None:
+        self._reader = reader
+        self._mapping = mapping
+        rows = ParquetRows(reader.source) if reader.is_parquet else Rows(reader, mapping.delimiter)
+        mapping.check_columns(rows.columns, reader.source.label)
+        self._rows = iter(rows)
+        self._stated: OrderedDict[tuple[str, str, datetime | None], tuple[bytes, datetime]] = OrderedDict()
+
+    def next_batch(self) -> Batch | None:
+        """
+        Return the next batch, None at the end.
+
+        Raises:
+            UnreadableFile: the rest of the table cannot be read.
+        """
+        batch = Batch()
+        size = 0
+        while len(batch.lines) + len(batch.refused) < BATCH_LINES and size < BATCH_BYTES:
+            number, row = next(self._rows, (0, None))
+            if row is None:
+                break
+            batch.upto_line = number
+            if isinstance(row, BadInput):
+                batch.refused.append(Refused.by(row, self._reader.source.label, number))
+                continue
+            size += sum(len(cell) if isinstance(cell, str) else sum(map(len, cell)) for cell in row.values())
+            for rule in self._mapping.rules:
+                self._take(rule, {**self._mapping.constants, **row}, number, batch)
+        if not batch.upto_line:
+            return None
+        batch.upto_byte = self._reader.position
+        return batch
+
+    def _take(self, rule: Rule, row: Row, number: int, batch: Batch) -> None:
+        try:
+            members = rule.members(row)
+            if members is None:
+                return
+            line = parse_line(json.dumps(members).encode())  # Which writes NaN, for the parser to refuse by name.
+        except BadInput as error:
+            columns = ", ".join(rule.columns_of(error.field))
+            named = BadInput(f"{rule.name}: {error.field}", error.reason, mend=error.mend)
+            batch.refused.append(Refused.by(named, self._reader.source.label, number, columns))
+            return
+        if self._is_news(line):
+            batch.lines.append(prepare(line))
+            batch.numbers.append(number)
+
+    def _is_news(self, line: Line) -> bool:
+        """
+        Return whether a record was not certainly stated before.
+
+        A core alone never changes: whoever stated it, no later, has stated it for good. Groups and texts change, and a
+        later row may still say what came between, since rows need be in no order of time: of these only the same
+        statement of the same moment is left out.
+        """
+        if not isinstance(line, RecordLine):
+            return True
+        assert line.known_at is not None  # noqa: S101 - every line of an import states it
+        changes = line.core is None or bool(line.groups or line.body)
+        said = {name: value for name, value in object_of(line).items() if name != "known_at"}
+        statement = (line.kind, line.key, line.known_at if changes else None)
+        content = content_hash(said)
+        last = self._stated.pop(statement, None)
+        news = last is None or last[0] != content or line.known_at < last[1]
+        self._stated[statement] = last if last is not None and not news else (content, line.known_at)
+        if len(self._stated) > REMEMBERED:
+            self._stated.popitem(last=False)
+        return news

@@ -1,0 +1,210 @@
+"""The doctor's questions to what the stores hold: the graph's nodes, and the nightly recomputation of scores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import neo4j as driver
+import psycopg
+from neo4j.exceptions import DriverError, Neo4jError
+
+from imem.journal.errors import SettingsError
+from imem.journal.settings import Settings
+from imem.journal.statements import cypher, sql
+from imem.kg.engine import given
+from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet
+from imem.local.doctor.finding import Finding, broken, fine, weak
+
+STUB_AGE: Final = timedelta(days=1)
+"""A node that is only spoken of waits for its own record; longer than this, that is worth a look."""
+
+REPORT_AGE: Final = timedelta(days=1, hours=12)
+"""Scores are recomputed every night; a report older than this means that a night was left out."""
+
+PATIENCE_S: Final = 5.0
+"""For all questions about the graph's nodes together, in seconds; a large graph is looked at as far as that goes."""
+
+REFERENCES: Final = frozenset({"Company", "Market", "Agent", "Domain", "Human"})
+"""Kinds that may well be spoken of and never be recorded: they are only references."""
+
+_GRAPH_TYPES: Final = {
+    "int": ("INTEGER",),
+    "float": ("FLOAT",),
+    "prob": ("FLOAT",),
+    "bool": ("BOOLEAN",),
+    "datetime": ("ZONED DATETIME",),
+    "strings": ("LIST<STRING NOT NULL>", "LIST<NOTHING>"),
+}
+"""How the server calls what the graph form of a type holds, where that is no text."""
+
+
+def graph(session: driver.Session, now: datetime) -> Iterator[Finding]:
+    """Look for nodes that were never recorded, and for those that the model would not have let through."""
+    until = time.monotonic() + PATIENCE_S
+    try:
+        yield from _stubs(session, now, until)
+        yield from _properties(session, until)
+    except (Neo4jError, DriverError) as error:
+        reason = getattr(error, "code", None) or type(error).__name__
+        yield weak(
+            "nodes",
+            f"The graph's nodes could not all be looked at within {PATIENCE_S:.0f} s ({reason}).",
+            "Ask again when the server has less to do.",
+        )
+
+
+def _ask(session: driver.Session, name: str, until: float, **parameters: Any) -> list[dict[str, Any]]:
+    query = driver.Query(cypher(name).text, timeout=max(0.001, until - time.monotonic()))
+    return session.run(query, given(parameters)).data()
+
+
+def _stubs(session: driver.Session, now: datetime, until: float) -> Iterator[Finding]:
+    about = "stubs"
+    references = 0
+    missing: list[Finding] = []
+    for row in _ask(session, "doctor_stubs", until, before=now - STUB_AGE):
+        kind = next(label for label in row["labels"] if label in KINDS)
+        if kind in REFERENCES:
+            references += row["stubs"]
+            continue
+        found = f"Spoken of for more than a day and never recorded: {row['stubs']} {kind}, such as {row['example']!r}."
+        missing.append(weak(about, found, "Load what records them, or find out who misspelt their keys."))
+    if missing:
+        yield from missing
+    else:
+        named = f"; {references} subjects, agents and domains are known by name alone" if references else ""
+        yield fine(about, f"what is spoken of is on file{named}")
+
+
+def _properties(session: driver.Session, until: float) -> Iterator[Finding]:
+    about = "properties"
+    kinds = {info.label: {"key": info.key, "properties": expected(info)} for info in KINDS.values()}
+    rows = _ask(session, "doctor_properties", until, kinds=kinds)
+    for row in rows:
+        yield broken(
+            about,
+            "Without a property that they must have, or with one of a wrong type: "
+            f"{row['nodes']} {row['kind']}, such as {row['example']!r}.",
+            "Something wrote to the graph beside the applier; `imem rebuild graph` makes it anew from the journal.",
+        )
+    if not rows:
+        yield fine(about, "every node has the properties of its kind")
+
+
+def expected(info: KindInfo) -> list[dict[str, Any]]:
+    """Return the properties of a kind as ``doctor_properties`` takes them."""
+    parts = [(None, info.core), *info.groups.items()]
+    return [one for group, part in parts for one in _expected(part, group)]
+
+
+def _expected(part: PropertySet, group: str | None) -> Iterator[dict[str, Any]]:
+    for prop in part.properties.values():
+        types = _GRAPH_TYPES.get(prop.type.name.partition("[")[0], ("STRING",))
+        yield {
+            "name": prop.name,
+            "required": prop.required and not part.derived,
+            "group": group,
+            "types": [f"{one} NOT NULL" for one in types],
+        }
+
+
+def scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+    """Look at the newest report of the nightly recomputation: when it was, and what differed."""
+    about = "scores"
+    try:
+        made = connection.execute(sql("doctor_oldest_score")).fetchone() or {}
+    except psycopg.errors.UndefinedTable:  # What is missing, the finding about migrations says.
+        return
+    yield from _set_aside(connection)
+    report = connection.execute(sql("reports"), {"limit": 1}).fetchone()
+    last = report["finished_at"] if report is not None else made["since"]
+    late = last is not None and made["now"] - last > REPORT_AGE
+    mend = "The worker does so at 3:17 UTC; `imem logs beat` and `imem logs celery` show why it did not."
+    if report is None:
+        if late:
+            yield weak(about, "They have never been recomputed from the journal.", mend)
+        else:
+            yield fine(about, "not recomputed from the journal yet; that is done every night")
+        return
+    when = f"{report['finished_at']:%Y-%m-%d %H:%M} UTC"
+    if late:
+        yield weak(about, f"They were last recomputed from the journal on {when}.", mend)
+    if report["differing"]:
+        yield weak(
+            about,
+            f"Recomputed on {when}, {report['differing']} of what stood differed: {_differing(report['details'])}.",
+            "The recomputed values stand now, and `imem logs celery` names what differed. If it happens again, "
+            "something else than the worker changes scores.",
+        )
+    elif not late:
+        yield fine(about, f"recomputed from the journal on {when}, {report['scores']} scores, no difference")
+
+
+def similar(connection: psycopg.Connection[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
+    """Look whether analyses are compared soon enough, and by the model that *settings* name."""
+    from imem.kg.similarity.embedders import embedder_of  # noqa: PLC0415 - numpy takes long to import, and this is one check of many
+    from imem.kg.similarity.lag_watch import KeepingUp  # noqa: PLC0415 - as above
+
+    about = "similar"
+    try:
+        row = connection.execute(sql("similarity_state")).fetchone() or {}
+        found = KeepingUp.from_row(row, embedder_of(settings))
+    except psycopg.errors.UndefinedTable:  # What is missing, the finding about migrations says.
+        return
+    except SettingsError as error:
+        yield broken(about, error.message, error.mend)
+        return
+    if found.late:
+        yield weak(
+            about,
+            f"Not compared yet: {found.waiting:,} statements about analyses, the oldest for {found.age_s / 60:.0f} "
+            "minutes.",
+            "After an import that is so for a while; otherwise `imem logs celery` shows why.",
+        )
+    if found.of_another:
+        yield weak(
+            about,
+            f"Analyses are compared by {found.rests_on}, and {found.wanted} is what is set here.",
+            "The worker makes vectors and index anew in the background and then changes over; `imem logs celery` shows "
+            "what is in its way. What is new waits until then.",
+        )
+    if not found.late and not found.of_another:
+        yield fine(about, f"analyses are compared by {found.rests_on or found.wanted}")
+
+
+def errors(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+    """Name what went wrong with checkpoints within a day, as all processes counted it."""
+    about = "checkpoints"
+    try:
+        found = connection.execute(sql("doctor_errors")).fetchall()
+    except psycopg.errors.UndefinedTable:  # What is missing, the finding about migrations says.
+        return
+    for row in found:
+        yield weak(
+            about,
+            f'{row["name"]}{{store="{row["store"]}"}} is {row["total"]}; the last was at '
+            f"{row['last_at']:%Y-%m-%d %H:%M} UTC: {row['last_reason']}",
+            "`imem alerts` shows the alert; every save and every recovery went on with what another store had.",
+        )
+    if not found:
+        yield fine(about, "no error of saving or of consistency within a day")
+
+
+def _set_aside(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+    """Name what could not be settled."""
+    stuck = connection.execute(sql("stuck"), {"limit": 1}).fetchone()
+    if stuck is not None:
+        yield weak(
+            "scores",
+            f"Set aside, since it cannot be settled: {stuck['kind']} {stuck['key']!r} and perhaps others "
+            f"({stuck['stuck']}).",
+            "Mend the reason; the next nightly recomputation tries again.",
+        )
+
+
+def _differing(details: dict[str, list[Any]]) -> str:
+    """Return how much of each sort differed, as far as the report names it."""
+    return ", ".join(f"{len(found)} {sort.replace('_', ' ')}" for sort, found in sorted(details.items()) if found)

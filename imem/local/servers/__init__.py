@@ -1,0 +1,1 @@
+"""The servers of the local stack: Neo4j, Postgres, Valkey."""

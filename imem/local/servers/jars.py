@@ -1,0 +1,313 @@
+"""
+Neo4j's jars: fetched once by a lock, in parallel, and believed only by their SHA-256.
+
+::
+
+    <cache>/neo4j-V/lib/*.jar     complete and verified; appears in one rename
+    <cache>/neo4j-V.partial/      what an interrupted fetch has so far; the next one continues there
+    <cache>/neo4j-V.lock          held while somebody fetches, so that two starts fetch once
+
+The fetching client only warns about a wrong checksum; so every file is hashed here, after fetching and again at
+every start (0.2 s for all).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from imem.journal.errors import StackError
+from imem.local.folders import explained, make_private
+
+if TYPE_CHECKING:
+    from jgo.maven import MavenContext
+
+THREADS = 16
+TIMEOUT_S = 20
+TRIES = 3
+ENTRY_POINTS = "META-INF/services/org.neo4j.server.startup.EntryPoint"
+WAYS_OUT = (
+    "Set IMEM_MAVEN_REPOSITORY to a mirror (a URL or a folder), IMEM_NEO4J_HOME to a Neo4j that is already unpacked, "
+    "or IMEM_NEO4J_URL to a running server."
+)
+
+Progress = Callable[[int, int], None]
+"""Told (bytes so far, bytes in all) as a fetch goes on, from several threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """
+    One line of a lock.
+
+    Attributes:
+        group, artifact, version, classifier: Maven coordinates; the classifier may be empty.
+        sha256: digest in hexadecimal.
+        size: in bytes.
+    """
+
+    group: str
+    artifact: str
+    version: str
+    classifier: str
+    sha256: str
+    size: int
+
+    @property
+    def filename(self) -> str:
+        """Name of the file, unique within a lock."""
+        return "-".join(part for part in (self.artifact, self.version, self.classifier) if part) + ".jar"
+
+    @classmethod
+    def parse(cls, line: str) -> Jar:
+        """Return the jar that a line of a lock describes."""
+        coordinates, sha256, size = line.split()
+        group, artifact, version, *classifier = coordinates.split(":")
+        return cls(group, artifact, version, "".join(classifier), sha256, int(size))
+
+    def intact(self, path: Path) -> bool:
+        """Whether *path* is there and is this jar."""
+        with suppress(FileNotFoundError):
+            if path.stat().st_size == self.size:
+                with path.open("rb") as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
+        return False
+
+
+def versions() -> list[str]:
+    """Return the Neo4j versions that have a lock, oldest first."""
+    files = (resources.files("imem.local") / "jars").iterdir()
+    names = [file.name for file in files if file.name.endswith(".lock")]
+    found = [name.removeprefix("neo4j-").removesuffix(".lock") for name in names]
+    return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def read_lock(version: str) -> tuple[Jar, ...]:
+    """
+    Return the jars of Neo4j *version*.
+
+    Raises:
+        StackError: there is no lock for that version.
+    """
+    if version not in versions():
+        raise StackError(
+            f"Neo4j {version} is not one this program can fetch.",
+            mend=f"Set IMEM_NEO4J_VERSION to one of {', '.join(versions())}.",
+        )
+    text = (resources.files("imem.local") / "jars" / f"neo4j-{version}.lock").read_text(encoding="ascii")
+    return tuple(Jar.parse(line) for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def wrong(folder: Path, jars: tuple[Jar, ...]) -> list[Jar]:
+    """Return those of *jars* that are missing from *folder* or are not what the lock says."""
+    with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
+        return [
+            jar
+            for jar, intact in zip(jars, pool.map(lambda jar: jar.intact(folder / jar.filename), jars), strict=True)
+            if not intact
+        ]
+
+
+def place(version: str, cache: Path) -> Path:
+    """Return the folder where the jars of Neo4j *version* are, or will be."""
+    return cache / f"neo4j-{version}" / "lib"
+
+
+def megabytes(jars: tuple[Jar, ...]) -> int:
+    """Return the size of all *jars*, in megabytes."""
+    return round(sum(jar.size for jar in jars) / 1e6)
+
+
+def ensure(version: str, cache: Path, mirror: str | None, progress: Progress | None = None) -> Path:
+    """
+    Return the folder with every jar of Neo4j *version*, fetching what is missing or damaged.
+
+    Args:
+        version: one of :func:`versions`.
+        cache: folder that several installations may share.
+        mirror: URL or folder of a Maven repository in place of Maven Central.
+        progress: told how far a fetch is.
+
+    Raises:
+        StackError: nothing can be fetched, or what comes is not what the lock says.
+    """
+    jars = read_lock(version)
+    final = place(version, cache).parent
+    if final.is_dir() and not wrong(final / "lib", jars):
+        return final / "lib"
+    make_private(cache)
+    with _only_one(cache / f"neo4j-{version}.lock"):
+        bad = wrong(final / "lib", jars)  # Another start may have fetched them meanwhile.
+        if bad:
+            _fetch_into(final, jars, bad, mirror, progress)
+    return final / "lib"
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    with explained(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _fetch_into(
+    final: Path, jars: tuple[Jar, ...], bad: list[Jar], mirror: str | None, progress: Progress | None
+) -> None:
+    """Bring the *bad* ones of *jars* into ``final/lib``; a crash leaves ``final.partial`` to continue from."""
+    partial = final.with_name(final.name + ".partial")
+    lib, repository = make_private(partial / "lib"), make_private(partial / "repository")
+    good = {jar.filename for jar in jars} - {jar.filename for jar in bad}
+    with explained(final):
+        for name in good:
+            if not (lib / name).exists():
+                os.link(final / "lib" / name, lib / name)
+    missing = wrong(lib, jars)
+    meter = _Meter(sum(jar.size for jar in jars), sum(jar.size for jar in jars if jar not in missing), progress)
+    context = _context(repository, mirror, meter)
+    with ThreadPoolExecutor(THREADS) as pool:
+        running = [pool.submit(_fetch, context, jar, lib, mirror) for jar in missing]
+        try:
+            for one in running:
+                one.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    with explained(final):
+        shutil.rmtree(repository)
+        if final.exists():
+            shutil.rmtree(final)
+        partial.rename(final)
+
+
+class _Meter:
+    """Counts bytes over several threads."""
+
+    def __init__(self, total: int, done: int, progress: Progress | None) -> None:
+        self._total, self._done, self._progress, self._lock = total, done, progress, Lock()
+
+    @contextmanager
+    def follow(self, _filename: str, _size: int) -> Iterator[Callable[[int], None]]:
+        """Be told of the bytes of one file."""
+        yield self.add
+
+    def add(self, count: int) -> None:
+        """Count."""
+        with self._lock:
+            self._done += count
+            done = min(self._done, self._total)
+        if self._progress is not None:
+            self._progress(done, self._total)
+
+
+def _context(repository: Path, mirror: str | None, meter: _Meter) -> MavenContext:
+    from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415 - slow to import, and needed by a first start alone
+
+    logging.getLogger("jgo").setLevel(logging.ERROR)  # It warns of checksums, which are our business, on the terminal.
+    resolver = PythonResolver(progress_callback=meter.follow)
+    if mirror is None:
+        return MavenContext(resolver=resolver, repo_cache=repository, timeout=TIMEOUT_S)
+    if "://" in mirror:
+        return MavenContext(
+            resolver=resolver, repo_cache=repository, remote_repos={"mirror": mirror.rstrip("/")}, timeout=TIMEOUT_S
+        )
+    return MavenContext(
+        resolver=resolver, repo_cache=repository, local_repos=[Path(mirror)], remote_repos={}, offline=True
+    )
+
+
+def _fetch(context: MavenContext, jar: Jar, lib: Path, mirror: str | None) -> None:
+    """Bring one jar into *lib*; tried again while the connection is at fault, and once when a cut file lay there."""
+    import requests  # noqa: PLC0415 - slow to import, and needed by a first start alone
+
+    artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact(classifier=jar.classifier)
+    for attempt in range(1, TRIES + 1):
+        try:
+            path = Path(artifact.resolve())
+        except (requests.RequestException, RuntimeError) as error:
+            if attempt < TRIES and isinstance(error, requests.RequestException):
+                continue
+            raise StackError(
+                f"Neo4j's jars cannot be fetched from {_name_of(mirror)}: {_reason(error)}.", mend=WAYS_OUT
+            ) from error
+        except OSError as error:
+            with explained(lib):
+                raise error from None
+        if jar.intact(path):
+            with explained(lib):
+                if context.repo_cache in path.parents:
+                    path.replace(lib / jar.filename)
+                else:
+                    shutil.copyfile(path, lib / jar.filename)
+            return
+        if context.repo_cache in path.parents:
+            path.unlink()
+        else:
+            break
+    raise StackError(
+        f"{jar.filename} from {_name_of(mirror)} is not the file that was locked: its SHA-256 differs.",
+        mend="It was refused. Try again, or fetch from another place: " + WAYS_OUT,
+    )
+
+
+def _name_of(mirror: str | None) -> str:
+    """Return a name for the source without anything secret that its address may carry."""
+    if mirror is None:
+        return "Maven Central"
+    return urlsplit(mirror).hostname or "the mirror" if "://" in mirror else mirror
+
+
+def _reason(error: Exception) -> str:
+    import requests  # noqa: PLC0415 - slow to import, and needed by a first start alone
+
+    if isinstance(error, requests.Timeout):
+        return "it does not answer"
+    if isinstance(error, requests.RequestException):
+        return "it cannot be reached"
+    return "a jar is not there"
+
+
+def find(home: Path) -> Path:
+    """
+    Return the folder of jars in an existing Neo4j: *home* itself, or its ``lib``.
+
+    Raises:
+        StackError: there is no Neo4j.
+    """
+    for folder in (home / "lib", home):
+        if any(folder.glob("neo4j-[0-9]*.jar")):
+            return folder
+    raise StackError(
+        f"There is no Neo4j in {home}.", mend="Set IMEM_NEO4J_HOME to a folder that holds lib/neo4j-VERSION.jar."
+    )
+
+
+def main_class(lib: Path) -> str:
+    """
+    Return the class that starts the server whose jars are in *lib*; it differs between versions.
+
+    Raises:
+        StackError: no jar there names one.
+    """
+    for path in sorted(lib.glob("neo4j-[0-9]*.jar")):
+        with suppress(KeyError, zipfile.BadZipFile), zipfile.ZipFile(path) as jar:
+            return jar.read(ENTRY_POINTS).decode("utf-8").split()[-1]
+    raise StackError(
+        f"The jars in {lib} are not those of a Neo4j server.", mend="Remove the folder; the next start fetches it."
+    )

@@ -1,0 +1,43 @@
+"""Whose names a process may lend to the agents that run in it."""
+
+from __future__ import annotations
+
+from imem.journal.actors import Action, Actor, Resource, ResourceType
+from imem.journal.deadline import Deadline
+from imem.journal.errors import PermissionDenied
+from imem.journal.gateway import Gateway
+from imem.journal.settings import Role
+from imem.kg.load_format.ownership import REFERENCE_KINDS
+
+
+async def lent(gateway: Gateway, agent: str, *, deadline: Deadline) -> Actor:
+    """
+    Return the actor that acts under the name *agent* with an agent's rights; it says who lent the name.
+
+    A name that others are measured against is lent by whoever may append for it under its own name as well. What the
+    agent is, by the word that counts, is looked up now: what it becomes while the name is lent changes nothing.
+
+    Raises:
+        PermissionDenied: the agent is a baseline, an ensemble or a human; one denial row was written.
+        PostgresUnavailable, BudgetExceeded: it could not be looked up; retryable.
+    """
+    lender = gateway.actor
+    its = Resource(ResourceType.JOURNAL, f"as {agent}", agent)
+    if not gateway.may(its, Action.APPEND):
+        found = await gateway.database.named("governed_kind", {"agent": agent}, deadline=deadline)
+        if found and found[0]["kind"] in REFERENCE_KINDS:
+            await _refuse(gateway, its, found[0]["kind"], deadline)
+    return Actor(agent, Role.AGENT, lent_by=lender.lent_by or lender.id)
+
+
+async def _refuse(gateway: Gateway, its: Resource, kind: str, deadline: Deadline) -> None:
+    async def nothing() -> None:
+        """Stand for the operation: the decision alone is wanted."""
+
+    try:
+        await gateway.authorize_and_execute(its, Action.APPEND, nothing, deadline=deadline)
+    except PermissionDenied as denied:
+        who = f"{gateway.actor.id} ({gateway.actor.role})"
+        raise PermissionDenied(
+            f"{who} may not act as {its.owner}, whose kind is {kind}: others are measured against it.", mend=denied.mend
+        ) from denied

@@ -1,0 +1,265 @@
+"""
+Making the graph anew, for each of the three places where it may live.
+
+:func:`beside` fills a second local Neo4j and lets it take over; :func:`into` fills a server given by URL and leaves
+taking over to whoever runs it; :func:`in_place` empties and refills the one there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import imem.kg.migrations
+from imem.jobs.lease import Lease
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, ImemError, StackError
+from imem.journal.settings import Settings
+from imem.kg.engine import Graph
+from imem.kg.projection.rebuild import Rebuilt, Replacement, Report, applier_held, hand_over, rebuild_in_place, rederive
+from imem.local import state
+from imem.local.folders import PRIVATE_FILE, Folders, Secrets, explained
+from imem.local.process import Child, Identity, start
+from imem.local.servers import takeover
+from imem.local.servers.neo4j import NewNeo4j
+from imem.local.servers.server import TryAgain, free_port, tail_of
+from imem.local.startup import StartProgress
+from imem.services.stores import Stores
+
+REDERIVED: Final = ("rederive_counters", "rederive_settled", "rederive_similar")
+"""Statements that have derived values computed again, which are in no event."""
+
+_ATTEMPTS: Final = 3
+_POLL_S: Final = 0.1
+_ANSWER_MS: Final = 2000
+_PATIENT_MS: Final = 60_000
+_TAKE_OVER_S: Final = 120.0
+"""How long the stack may take to start the new graph, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """
+    What came of it.
+
+    Attributes:
+        rebuilt: both hashes, and what was left out.
+        taken_over: whether the new graph is the one in use now.
+    """
+
+    rebuilt: Rebuilt
+    taken_over: bool
+
+
+async def in_place(stores: Stores, report: Report) -> Result:
+    """
+    Empty the graph in use and replay the journal into it.
+
+    Raises:
+        LeaseLost, StoreUnavailable: the applier finishes the replay.
+    """
+    rebuilt = await rebuild_in_place(stores.database, stores.graph, report=report)
+    await rederive(stores.database, REDERIVED)
+    return Result(rebuilt, taken_over=True)
+
+
+async def into(stores: Stores, target: Graph, report: Report) -> Result:
+    """
+    Fill the graph of another server and compare it with the one in use.
+
+    Raises:
+        BadInput: it holds something else.
+        StoreUnavailable: the next run goes on where this one stopped.
+    """
+    replacement = Replacement(stores.database, stores.graph, target, report=report)
+    refused = await replacement.fill()
+    async with applier_held(stores.database) as lease:
+        rebuilt = await replacement.compare(lease)
+    return Result(_with(rebuilt, refused), taken_over=False)
+
+
+async def beside(stores: Stores, report: Report) -> Result:
+    """
+    Fill a second local Neo4j and, if it says the same as the one in use, let it take over.
+
+    Killed at any moment the graph in use stays, or the new one has taken over; the next run goes on with what is there.
+
+    Raises:
+        StackError: no local stack runs, its Neo4j is elsewhere, or the second one does not start.
+        StoreUnavailable: the next run goes on where this one stopped.
+    """
+    folders = Folders(stores.settings.home)
+    with _alone(folders):
+        _live(folders)
+        try:
+            result = await _beside(stores, folders, report)
+        except BadInput:
+            # What is in the second folder belongs to another journal. It is ours, and nobody uses it.
+            takeover.discard(folders, takeover.NEW)
+            result = await _beside(stores, folders, report)
+        if result.taken_over:
+            takeover.discard(folders, takeover.OLD)
+        return result
+
+
+async def _beside(stores: Stores, folders: Folders, report: Report) -> Result:
+    async with _second(stores.settings, folders) as second:
+        replacement = Replacement(stores.database, stores.graph, second.graph, report=report)
+        refused = await replacement.fill()
+        async with applier_held(stores.database) as lease:
+            rebuilt = _with(await replacement.compare(lease), refused)
+            if not rebuilt.same:
+                return Result(rebuilt, taken_over=False)
+            identity = await _identity(second.graph, _PATIENT_MS)
+            await second.stop()
+            await _take_over(stores, folders, lease, identity)
+            await hand_over(stores.graph)
+            await rederive(stores.database, REDERIVED)
+            return Result(rebuilt, taken_over=True)
+
+
+def _with(rebuilt: Rebuilt, refused: list[int]) -> Rebuilt:
+    return replace(rebuilt, refused=tuple(sorted({*refused, *rebuilt.refused})))
+
+
+async def _identity(graph: Graph, budget_ms: float) -> str:
+    return str((await graph.read("graph_identity", deadline=Deadline.after_ms(budget_ms)))[0]["id"])
+
+
+# The local stack
+
+
+@contextmanager
+def _alone(folders: Folders) -> Iterator[None]:
+    """Hold the one place in which a home's graph is made anew."""
+    with explained(folders.home):
+        handle = os.open(folders.home / "rebuild.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StackError("The graph of this stack is being made anew already.", mend="Wait for it.") from error
+        yield
+    finally:
+        os.close(handle)
+
+
+def _live(folders: Folders) -> Identity:
+    """Return the process of the Neo4j in use."""
+    running = state.running(folders)
+    if running is None:
+        raise StackError(f"No stack runs on {folders.home}.", mend="Start it with `imem up`.")
+    child = running.children.get("neo4j")
+    if child is None:
+        raise StackError(
+            "This stack's Neo4j is another server, named by its URL.",
+            mend="Use --into with the URL of an empty one, or --in-place.",
+        )
+    if child.pid is None or child.start_time is None or child.state != "ready":
+        raise StackError("The stack's Neo4j does not run now.", mend="`imem status` shows why; try again when it does.")
+    return Identity(child.pid, child.start_time, running.supervisor.boot)
+
+
+@dataclass(slots=True)
+class _Second:
+    """
+    The second Neo4j while it runs.
+
+    Attributes:
+        graph: the graph in it.
+        child: its process.
+    """
+
+    graph: Graph
+    child: Child
+
+    async def stop(self) -> None:
+        """Stop it cleanly; harmless when repeated."""
+        await self.graph.close()
+        await self.child.stop()
+
+
+@asynccontextmanager
+async def _second(settings: Settings, folders: Folders) -> AsyncIterator[_Second]:
+    """Start a second Neo4j on its own folder, with the newest schema, and stop it at the end."""
+    server = NewNeo4j(folders, Secrets.of(folders), settings)
+    child = await _started(server)
+    found = server.endpoints()
+    address = (found["neo4j_url"], found["neo4j_user"], found["neo4j_password"])
+    second = _Second(Graph(*address), child)
+    try:
+        await asyncio.to_thread(imem.kg.migrations.migrate, *address)
+        yield second
+    finally:
+        await second.stop()
+
+
+async def _started(server: NewNeo4j) -> Child:
+    for attempt in range(1, _ATTEMPTS + 1):
+        server.port = free_port()
+        await asyncio.to_thread(server.prepare, lambda _: None)
+        begin = server.log.stat().st_size if server.log.exists() else 0
+        child = await start(server.command(), server.log, server.folders.home)
+        try:
+            await _answers(server, child, begin)
+        except TryAgain as reason:
+            await child.stop()
+            if attempt == _ATTEMPTS:
+                raise StackError("The second Neo4j does not start.", mend=f"{server.log} shows why.") from reason
+        except BaseException:
+            await child.stop()
+            raise
+        else:
+            return child
+    raise AssertionError
+
+
+async def _answers(server: NewNeo4j, child: Child, begin: int) -> None:
+    progress = StartProgress(child, server.log, server.patience_s)
+    while True:
+        listens = await asyncio.to_thread(child.listens, server.port)
+        if listens and await asyncio.to_thread(server.ready):
+            return
+        if child.process.returncode is not None:
+            raise server.explain(tail_of(server.log, begin))
+        if await asyncio.to_thread(lambda seen: progress.stalled(listens=seen), listens):
+            raise server.no_answer(progress.lasted_s, tail_of(server.log, begin))
+        await asyncio.sleep(_POLL_S)
+
+
+async def _take_over(stores: Stores, folders: Folders, lease: Lease, identity: str) -> None:
+    """
+    End the Neo4j in use, have the supervisor start the new one in its place, and wait until it answers.
+
+    Raises:
+        LeaseLost: somebody applies events to the old one again, so that it stays.
+        StackError: the stack did not start it in time; the old one stays.
+    """
+    live = _live(folders)
+    await lease.take()
+    takeover.ask(folders)
+    # Its data is about to be replaced by what is the same: nothing is lost by not asking politely.
+    os.kill(live.pid, signal.SIGKILL)
+    patience = Deadline.after_ms(_TAKE_OVER_S * 1000)
+    waiting = True
+    while waiting:
+        await asyncio.sleep(_POLL_S)
+        if patience.passed and takeover.withdraw(folders):
+            raise StackError("The stack did not start the new graph in time; the old one stays.", mend="Try again.")
+        await lease.take()
+        waiting = takeover.ask(folders) or not await _answers_as(stores.graph, identity)
+
+
+async def _answers_as(graph: Graph, identity: str) -> bool:
+    try:
+        return await _identity(graph, _ANSWER_MS) == identity
+    except ImemError as error:
+        if not error.retryable:
+            raise
+        return False

@@ -1,0 +1,62 @@
+"""What :class:`imem.memory.Memory` asks its questions of, and what it loads before anybody asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, TypeVar
+
+import structlog
+
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError
+from imem.recall.brief import Recall
+from imem.recall.requests import Sources
+from imem.recall.timing.latency_watch import Watch
+from imem.services.stores import Stores
+
+S = TypeVar("S")
+
+log = structlog.get_logger()
+
+WARMING_MS: Final = 2_000.0
+"""How long it may take to find out what a session's subject is, in milliseconds."""
+
+
+def recall_over(stores: Stores, *, keeping: bool = True) -> Recall:
+    """
+    Return what answers questions from *stores*, for whom the settings name.
+
+    Args:
+        keeping: whether answers are kept, and kept ones served.
+    """
+    return Recall(
+        Sources(
+            stores.gateway,
+            stores.graph,
+            stores.tiers if keeping else None,
+            halflife_years=stores.settings.credibility_halflife_years,
+            journal=stores.journal,
+            watch=Watch(stores.database),
+        )
+    )
+
+
+@asynccontextmanager
+async def while_warming(recall: Recall, subject_id: str, session: AbstractAsyncContextManager[S]) -> AsyncIterator[S]:
+    """Have what an analysis will ask about its subject loaded meanwhile; nobody waits for that, or hears of it."""
+
+    async def warm() -> None:
+        try:
+            await recall.warm(subject_id, deadline=Deadline.after_ms(WARMING_MS))
+        except ImemError as error:
+            log.info("memory.not_warmed", subject=subject_id, reason=str(error))
+
+    warming = asyncio.create_task(warm())
+    try:
+        async with session as begun:
+            yield begun
+    finally:
+        warming.cancel()
+        await asyncio.gather(warming, return_exceptions=True)

@@ -1,0 +1,194 @@
+"""What a process holds open: the journal, the graph, and the streams that say there is something to do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from imem.journal.actors import Actor
+from imem.journal.clock import SystemClock
+from imem.journal.errors import SettingsError
+from imem.journal.gateway import Gateway
+from imem.journal.notifications.visibility import Listener
+from imem.journal.notifications.wakeups import Ringer
+from imem.journal.postgres.database import Database
+from imem.journal.settings import PREFIX, Settings
+from imem.kg.kinds.metrics import prefer, read_metrics
+from imem.local.state import with_local_endpoints
+from imem.logs import by_default
+
+if TYPE_CHECKING:
+    from imem.cache.client import Client
+    from imem.cache.tiers.tiered import Tiered
+    from imem.kg.engine import Graph
+
+
+@dataclass(slots=True)
+class Stores:
+    """
+    The stores of one process and one event loop; each connects when first used.
+
+    Attributes:
+        settings: with the address of every server.
+        database: the journal.
+        gateway: the way in, for the actor that the settings name.
+        ringer: wakes the applier.
+        listener: hears when the applier has done what somebody waits for; none where nobody does.
+    """
+
+    settings: Settings
+    database: Database
+    gateway: Gateway
+    ringer: Ringer
+    _graph: Graph | None = None
+    listener: Listener | None = None
+    _tiers: Tiered | None = None
+    _clients: list[Client] = field(default_factory=list)
+
+    @property
+    def graph(self) -> Graph:
+        """
+        The projection, made on first use: its driver takes longer to import than a small load takes to run.
+
+        Raises:
+            SettingsError: its address is not set.
+        """
+        if self._graph is None:
+            from imem.kg.engine import Graph  # noqa: PLC0415 - see above
+
+            settings = self.settings
+            self._graph = Graph(
+                _named(settings.neo4j_url, "neo4j_url"),
+                settings.neo4j_user,
+                settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else "",
+                pool_size=settings.neo4j_pool_size,
+                concurrency=settings.graph_concurrency,
+                slow_ms=settings.slow_query_ms,
+            )
+        return self._graph
+
+    @property
+    def tiers(self) -> Tiered | None:
+        """Kept answers, made on first use; None where a Valkey that they need is not named."""
+        settings = self.settings
+        if self._tiers is None and settings.valkey_durable_url is not None and settings.valkey_cache_url is not None:
+            from imem.cache.client import Client  # noqa: PLC0415 - as above
+            from imem.cache.tiers.invalidation import Listener  # noqa: PLC0415 - as above
+            from imem.cache.tiers.local import Local  # noqa: PLC0415 - as above
+            from imem.cache.tiers.shared import Shared  # noqa: PLC0415 - as above
+            from imem.cache.tiers.tag_versions import Changes  # noqa: PLC0415 - as above
+            from imem.cache.tiers.tiered import Tiered  # noqa: PLC0415 - as above
+
+            durable = Client(secret(settings, "valkey_durable_url"), name="The durable Valkey")
+            shared = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
+            self._clients += (durable, shared)
+            clock = SystemClock()
+            local = Local(clock, most_bytes=settings.local_cache_mb * 1024 * 1024)
+            changes = Changes(durable)
+            self._tiers = Tiered(local, Shared(shared), changes, clock, listen=Listener(changes, local).run)
+        return self._tiers
+
+    @property
+    def journal(self) -> str:
+        """Which journal this is: where its server listens, and its name there."""
+        url = urlsplit(secret(self.settings, "postgres_url"))
+        return f"{url.hostname}:{url.port or 5432}{url.path}?{url.query}"
+
+    def acting_as(self, actor: Actor) -> Stores:
+        """Return the same stores for another actor; whoever opened the first closes them."""
+        _ = self.graph, self.tiers  # Made now, or each would make its own.
+        return replace(self, gateway=self.gateway.acting_as(actor))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._tiers is not None:
+            await self._tiers.close()
+        for client in self._clients:
+            await client.close()
+        try:
+            if self._graph is not None:
+                await self._graph.close()
+        finally:
+            try:
+                await self.database.close()
+            finally:
+                if self.listener is not None:
+                    await self.listener.close()
+                await self.ringer.close()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings | None = None) -> AsyncIterator[Self]:
+        """
+        Make the stores that *settings* name (the environment's by default), and close them at the end.
+
+        Raises:
+            SettingsError: a setting is wrong.
+            StackError: a server is not named and no local stack runs.
+        """
+        settings = with_local_endpoints(settings or Settings.read())
+        by_default(settings.log_level)
+        know_metrics(settings)
+        ringer = Ringer(secret(settings, "valkey_durable_url"))
+        database = Database(
+            secret(settings, "postgres_url"), size=settings.postgres_pool_size, slow_ms=settings.slow_query_ms
+        )
+        listener = Listener(secret(settings, "valkey_durable_url"))
+        gateway = Gateway(
+            database, Actor.from_settings(settings), ringer.ring, ear=listener, waits=settings.sync_priority
+        )
+        stores = cls(settings, database, gateway, ringer, listener=listener)
+        try:
+            yield stores
+        finally:
+            await stores.close()
+
+
+def know_metrics(settings: Settings) -> None:
+    """
+    Take metrics of one's own from the file and the module that are set: every process that loads or settles has to.
+
+    Raises:
+        SettingsError: the file is wrong, or the module cannot be imported.
+    """
+    prefer(read_metrics(settings.metrics_file) if settings.metrics_file is not None else ())
+    if settings.metrics is None:
+        return
+    try:
+        import_module(settings.metrics)
+    except ImportError as error:
+        raise SettingsError(
+            f"IMEM_METRICS names {settings.metrics}, which cannot be imported.",
+            mend="It is the name of a Python module that calls imem.kg.kinds.metrics.register.",
+        ) from error
+
+
+def valkeys_of(settings: Settings) -> dict[str, str]:
+    """Return the addresses of the Valkeys that *settings* name, by their roles."""
+    urls = {role: getattr(settings, f"valkey_{role}_url") for role in ("working", "durable", "cache")}
+    return {role: url.get_secret_value() for role, url in urls.items() if url is not None}
+
+
+def secret(settings: Settings, name: str) -> str:
+    """
+    Return a secret setting in clear.
+
+    Raises:
+        SettingsError: it is not set.
+    """
+    value: SecretStr | None = getattr(settings, name)
+    return _named(value.get_secret_value() if value is not None else None, name)
+
+
+def _named(value: str | None, name: str) -> str:
+    if not value:
+        raise SettingsError(
+            f"{PREFIX}{name.upper()} is not set.", mend="Set it, or start a local stack with `imem up`."
+        )
+    return value

@@ -1,0 +1,185 @@
+"""
+What agents tell one another, and what a debate argues from: the part of ``Memory`` that keeps memories together.
+
+::
+
+    await session.memory.publish(finding)
+    await memory.push("mu-valuation")
+    for update in (await memory.pull("mu-business")).updates: …
+
+    taken = await memory.snapshot("debate-7")
+    snapshot = await memory.read_snapshot(taken.snapshot_id)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from imem.journal.arguments import checks_arguments
+from imem.journal.deadline import Deadline
+from imem.journal.events.entry import Tier
+from imem.kg.load_format.lines import Line
+from imem.kg.model import Kind
+from imem.services.arguments import LEAST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms
+
+if TYPE_CHECKING:
+    from imem.services.working import Work
+    from imem.sync.delivery.notices import Notice
+    from imem.sync.delivery.publishing import Pushed
+    from imem.sync.delivery.pulling import Pull
+    from imem.sync.gates import GateReport
+    from imem.sync.snapshots import MemorySnapshot, Taken
+    from imem.sync.synchronizer import Routed, Synchronized
+
+EXCHANGE_MS: Final = 2_000
+"""How long telling one another may take, in milliseconds, and takes at most where the call does not say."""
+
+
+def _due(deadline_ms: float, most: int = EXCHANGE_MS) -> Deadline:
+    return Deadline.after_ms(_budget(deadline_ms, most))
+
+
+def _budget(deadline_ms: float, most: int = EXCHANGE_MS) -> float:
+    return budget_ms(deadline_ms, default=EXCHANGE_MS, least=LEAST_BUDGET_MS, most=most)
+
+
+@checks_arguments
+class Exchanging:
+    """
+    What agents tell one another; see :class:`imem.memory.Memory`.
+
+    An agent pushes, pulls and synchronises itself alone; who facilitates debates, and people, synchronise others.
+    Besides what each says, all raise :class:`~imem.journal.errors.BadInput` where an agent was never begun or a
+    deadline is out of bounds, and :class:`~imem.journal.errors.StoreUnavailable` and
+    :class:`~imem.journal.errors.BudgetExceeded`, after which repeating the call is safe.
+    """
+
+    @property
+    def work(self) -> Work:
+        """What agents under way need."""
+        raise NotImplementedError  # Memory, which this is a part of, has it.
+
+    async def push(
+        self,
+        agent_id: str,
+        items: Sequence[Kind | Line] = (),
+        *,
+        tier: Tier | int | str | None = None,
+        deadline_ms: float = EXCHANGE_MS,
+    ) -> list[Pushed]:
+        """
+        Make everything durable that an agent has published, and *items*; return what became of each.
+
+        It returns when the journal has committed; what was pushed before is not written again. An item that cannot be
+        written is ``rejected``, with its field and the reason, and holds nothing up.
+
+        Args:
+            items: records and links to be published first; that takes a session of this process.
+            tier: how soon all of it must be visible, at least: 0 to 3, or its name.
+            deadline_ms: at least 10.
+
+        Raises:
+            LeaseHeld: a snapshot is being taken; retryable, the items stay published.
+        """
+        due = _due(deadline_ms, MOST_WRITE_BUDGET_MS)
+        return await self.work.syncing.push(agent_id, items, tier, deadline=due)
+
+    async def pull(
+        self,
+        agent_id: str,
+        since: int | None = None,
+        *,
+        tiers: Collection[Tier | int | str] | None = None,
+        kinds: Collection[str] | None = None,
+        analysis_id: str | None = None,
+        apart: bool = False,
+        limit: int = 100,
+        deadline_ms: float = EXCHANGE_MS,
+    ) -> Pull:
+        """
+        Return what others said that an agent is told of and has not pulled, and put it beside its working memory.
+
+        Args:
+            since: instead, everything with a later number, pulled or not.
+            tiers, kinds, analysis_id: of these alone; what is left out still waits.
+            apart: also what was too irrelevant to be told, of other fields than the agent's.
+            limit: most updates, at most 100.
+            deadline_ms: 10 to 2,000.
+        """
+        from imem.sync.delivery.pulling import Filter  # noqa: PLC0415 - who only asks needs none of it
+
+        wanted = Filter.of(tiers=tiers, kinds=kinds, analysis_id=analysis_id, apart=apart, limit=limit)
+        return await self.work.syncing.pull(agent_id, since, wanted, deadline=_due(deadline_ms))
+
+    async def notices(self, agent_id: str, *, deadline_ms: float = EXCHANGE_MS) -> list[Notice]:
+        """Return the notices that wait for an agent, the most urgent first: something to :meth:`pull`, no content."""
+        return await self.work.syncing.notices(agent_id, deadline=_due(deadline_ms))
+
+    async def route(self, event: int, *, deadline_ms: float = EXCHANGE_MS) -> list[Routed]:
+        """Return which agents are told of an event, by its position, and why; the best score first."""
+        return await self.work.syncing.route(event, deadline=_due(deadline_ms))
+
+    async def force_sync(self, agents: Collection[str], *, deadline_ms: float = EXCHANGE_MS) -> dict[str, Synchronized]:
+        """
+        Flush what agents have published, wait until the graph holds it, and bring each what is urgent.
+
+        Agents run at the same time; each ends ``synchronized``, ``durable_not_visible`` or ``failed``, with the reason,
+        and takes nothing from the others.
+
+        Args:
+            deadline_ms: 10 to 2,000; it ends by then.
+        """
+        return await self.work.syncing.force_sync(agents, deadline_ms=_budget(deadline_ms))
+
+    async def snapshot(
+        self,
+        debate_id: str,
+        participants: Collection[str] = (),
+        topic: str | None = None,
+        *,
+        deadline_ms: float = EXCHANGE_MS,
+    ) -> Taken:
+        """
+        Take the snapshot that a debate argues from: everything its analysis has published, at one moment.
+
+        What challenger, challenged and *participants* have published is flushed first, while nobody else writes in
+        their names. A debate has one snapshot; asked again, that is the answer. Where one of the two sides cannot be
+        reached the debate is ``deferred`` for five minutes, after three times it is for people (``level3``); another
+        participant is left out, and named.
+
+        Args:
+            deadline_ms: how long waiting for other snapshots may take, and flushing, each 10 to 2,000.
+
+        Raises:
+            TransitionRefused: the debate is closed.
+            LeaseHeld: another snapshot holds a participant; retryable.
+            LeaseLost: the locks ran out first; nothing was kept; retryable.
+        """
+        due_ms = _budget(deadline_ms)
+        return await self.work.syncing.snapshot(debate_id, participants, topic, deadline_ms=due_ms)
+
+    async def read_snapshot(self, snapshot_id: UUID | str, *, deadline_ms: float = EXCHANGE_MS) -> MemorySnapshot:
+        """
+        Return a snapshot, compared with its hash: the same for everybody, for as long as anybody may ask.
+
+        Raises:
+            ConsistencyError: what is kept is not what its hash says: it must not be used.
+        """
+        return await self.work.syncing.read_snapshot(snapshot_id, deadline=_due(deadline_ms))
+
+    async def sync_gate(self, gate: str, *, deadline_ms: float = EXCHANGE_MS) -> GateReport:
+        """
+        Synchronise all agents of a gate's analysis; return how far each one's word is behind.
+
+        Half an hour before a gate opens, and when it opens, the workers do this by themselves.
+
+        Args:
+            gate: by its analysis and number, such as ``analysis-7/3``.
+        """
+        return await self.work.syncing.sync_gate(gate, deadline_ms=_budget(deadline_ms))
+
+    async def gate_report(self, gate: str, *, deadline_ms: float = EXCHANGE_MS) -> GateReport | None:
+        """Return the newest report of a gate, as it is on file; None where there is none."""
+        return await self.work.syncing.gate_report(gate, deadline=_due(deadline_ms))

@@ -1,0 +1,305 @@
+"""
+Working memory, sessions and checkpoints, as the gateway lets an actor at them.
+
+Whose a working memory is, the journal knows: the actor that first opened the instance. The stores below know no actors;
+the ways to them that take one are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from uuid import UUID
+
+from imem.cache.client import Argument, Client
+from imem.cache.keys import checked_agent_id
+from imem.cache.working.changes import Change
+from imem.cache.working.document import Contents
+from imem.cache.working.memory import Items, Names, Updates, WorkingMemory
+from imem.cache.working.state import Meta
+from imem.cache.working.store import Found, Written
+from imem.checkpoints.model import Checkpoint, Summary
+from imem.checkpoints.orchestration.definitions import Definitions
+from imem.checkpoints.session import Desk, Session
+from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.arguments import checks_arguments
+from imem.journal.clock import SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, NotOpen
+from imem.services.stores import Stores, secret
+
+if TYPE_CHECKING:
+    from imem.services.pauses import Orders
+    from imem.services.synchronization import Syncing
+
+T = TypeVar("T")
+
+ASK_MS: Final = 2_000
+"""How long a look at checkpoints or memories may take, in milliseconds: eight megabytes travel a while."""
+
+
+@checks_arguments
+class GuardedMemory(WorkingMemory):
+    """
+    A :class:`~imem.cache.working.memory.WorkingMemory` every call of which passes the gateway.
+
+    Only who holds the agent's lease may write: the session that is open in this process, under whose epoch everything
+    goes. A memory that nobody works with, or that is paused, takes no writes: the next session would go back to the
+    checkpoint, and what was acknowledged would be gone.
+
+    Others look: at what stands there when they first do, and from then on at that epoch. When the agent changes hands
+    they are told so, like the holder of old.
+    """
+
+    def __init__(self, work: Work, agent_id: str) -> None:
+        self._work = work
+        self._agent_id = checked_agent_id(agent_id)
+        self._joined: WorkingMemory | None = None
+        self._owner: str | None = None
+
+    async def write(self, *batch: Change, deadline: Deadline | None = None) -> Written:
+        """
+        Make all changes, or none, if the actor may write here.
+
+        Raises:
+            NotOpen: no session of this process is at work on it.
+        """
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def written() -> Written:
+            session = self._work.sessions.get(self._agent_id)
+            if session is None:
+                raise NotOpen(
+                    f"No session of this process works with the memory of {self._agent_id}.",
+                    mend="Begin one: its lease is the right to write.",
+                )
+            return await session.memory.write(*batch, deadline=due)
+
+        return await self._allowed(Action.WRITE, due, written)
+
+    async def look(
+        self, key: str, part: str, *arguments: Argument, kind: str = "", deadline: Deadline | None = None
+    ) -> Found:
+        """Read a part of *key*, if the actor may read here."""
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def found() -> Found:
+            return await (await self._memory(due)).look(key, part, *arguments, kind=kind, deadline=due)
+
+        return await self._allowed(Action.READ, due, found)
+
+    async def items(self, *, raw: bool = False, deadline: Deadline | None = None) -> dict[str, Any]:
+        """Return everything as it stood at one moment, if the actor may read here."""
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def everything() -> dict[str, Any]:
+            return await (await self._memory(due)).items(raw=raw, deadline=due)
+
+        return await self._allowed(Action.READ, due, everything)
+
+    async def len(self, *, deadline: Deadline | None = None) -> int:
+        """Return how many keys there are, if the actor may read here."""
+        return len(await self.keys(deadline=deadline))
+
+    async def keys(self, *, deadline: Deadline | None = None) -> Names:
+        """Return all keys, sorted, if the actor may read here."""
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def names() -> Names:
+            return await (await self._memory(due)).keys(deadline=due)
+
+        return await self._allowed(Action.READ, due, names)
+
+    async def published(self, *, deadline: Deadline | None = None) -> Items:
+        """Return what is published and not pushed, if the actor may read here."""
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def items() -> Items:
+            return await (await self._memory(due)).published(deadline=due)
+
+        return await self._allowed(Action.READ, due, items)
+
+    async def knowledge(self, *, deadline: Deadline | None = None) -> Updates:
+        """Return what was pulled from others, if the actor may read here."""
+        due = deadline or Deadline.after_ms(ASK_MS)
+
+        async def updates() -> Updates:
+            return await (await self._memory(due)).knowledge(deadline=due)
+
+        return await self._allowed(Action.READ, due, updates)
+
+    async def _memory(self, deadline: Deadline) -> WorkingMemory:
+        """Return the memory of the session here, which knows what was acknowledged to it; or what else stands there."""
+        session = self._work.sessions.get(self._agent_id)
+        if session is None and self._joined is None:
+            meta = await self._work.memories.meta(self._agent_id, deadline=deadline)
+            if meta is None:
+                raise NotOpen(f"The working memory of {self._agent_id} does not exist.", mend="A session opens it.")
+            self._joined = WorkingMemory(self._work.memories, meta)
+        memory = session.memory if session is not None else cast("WorkingMemory", self._joined)
+        self.identity, self.epoch, self.rev = memory.identity, memory.epoch, memory.rev
+        return memory
+
+    async def _allowed(self, action: Action, deadline: Deadline, operation: Callable[[], Awaitable[T]]) -> T:
+        if self._owner is None:  # An instance never changes its owner.
+            self._owner = await self._work.owner(self._agent_id, deadline=deadline)
+        resource = Resource(ResourceType.WORKING_MEMORY, self._agent_id, self._owner)
+        return await self._work.gateway.authorize_and_execute(resource, action, operation, deadline=deadline)
+
+
+@checks_arguments
+class Work:
+    """
+    What agents under way need of the stores, for one process and one event loop; connects when first used.
+
+    Args:
+        stores: Postgres, and who calls.
+
+    Attributes:
+        sessions: agent id → the session that is open in this process.
+    """
+
+    def __init__(self, stores: Stores) -> None:
+        settings = stores.settings
+        self.sessions: dict[str, Session] = {}
+        self._stores = stores
+        self.gateway = stores.gateway
+        self._clients = (
+            Client(secret(settings, "valkey_working_url"), name="The working Valkey"),
+            Client(secret(settings, "valkey_durable_url"), name="The durable Valkey"),
+        )
+        self._cache = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
+        working, durable = self._clients
+        self._definitions = Definitions.read(settings.agents)
+        self.desk = Desk.over(stores.database, working, durable, self._definitions, SystemClock(), cache=self._cache)
+        self.leases, self.memories, self.checkpoints = self.desk.leases, self.desk.working, self.desk.checkpoints
+
+    @cached_property
+    def orders(self) -> Orders:
+        """What orders pauses; made on first use."""
+        from imem.services.pauses import orders_over  # noqa: PLC0415 - who pauses nothing needs no broker
+
+        return orders_over(self._stores, *self._clients, self._definitions)
+
+    @cached_property
+    def syncing(self) -> Syncing:
+        """What keeps memories of agents together; made on first use."""
+        from imem.services.synchronization import Syncing  # noqa: PLC0415 - who synchronises nothing needs none of it
+
+        return Syncing(self._stores, self.memories, self._clients[1], self.sessions)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for client in (*self._clients, self._cache):
+            await client.close()
+
+    @asynccontextmanager
+    async def session(
+        self,
+        *,
+        analysis_id: str,
+        agent_type: str,
+        agent_id: str,
+        subject_id: str,
+        agent_config: Mapping[str, Any] | None = None,
+        wait: Deadline | None = None,
+        deadline: Deadline,
+    ) -> AsyncIterator[Session]:
+        """
+        Begin or go on with the work of an agent instance, if the actor may: its own alone.
+
+        Args:
+            wait: until when to wait for a lease that another process has; by default, not at all.
+
+        Raises:
+            PermissionDenied: the instance is somebody else's, or the role runs no agents; a denial row was written.
+        """
+        actor = self.gateway.actor
+        owner = await self.owner(agent_id, deadline=deadline) or actor.id
+        for kind in (ResourceType.WORKFLOW, ResourceType.WORKING_MEMORY):
+            await self.gateway.authorize_and_execute(
+                Resource(kind, agent_id, owner), Action.WRITE, _nothing, deadline=deadline
+            )
+        async with self.desk.begin(
+            analysis_id=analysis_id,
+            agent_type=agent_type,
+            agent_id=agent_id,
+            subject_id=subject_id,
+            owner=owner,
+            agent_config=agent_config,
+            wait=wait,
+            deadline=deadline,
+        ) as session:
+            self.sessions[agent_id] = session
+            try:
+                yield session
+            finally:
+                # One that lost its lease may end after the next one here has begun.
+                if self.sessions.get(agent_id) is session:
+                    del self.sessions[agent_id]
+
+    def memory(self, agent_id: str) -> GuardedMemory:
+        """Return the working memory of an instance, as it is open when it is first used."""
+        return GuardedMemory(self, agent_id)
+
+    async def look(self, agent_id: str, *, deadline: Deadline) -> tuple[Meta, Contents, bool] | None:
+        """
+        Return how a working memory stands, what is in it, and whether the actor may see values; None if there is none.
+
+        Who may look at the agent, but not read its memory, may be shown names, types and sizes of what is in it.
+        """
+        owner = await self.owner(agent_id, deadline=deadline)
+        readable = self.gateway.may(Resource(ResourceType.WORKING_MEMORY, agent_id, owner), Action.READ)
+
+        async def work() -> tuple[Meta, Contents, bool] | None:
+            meta = await self.memories.meta(agent_id, deadline=deadline)
+            if meta is None:
+                return None
+            meta, contents = await self.memories.read(agent_id, deadline=deadline)
+            return meta, contents, readable
+
+        kind = ResourceType.WORKING_MEMORY if readable else ResourceType.WORKFLOW
+        resource = Resource(kind, agent_id, owner)
+        return await self.gateway.authorize_and_execute(resource, Action.READ, work, deadline=deadline)
+
+    async def history(self, analysis_id: str, agent_type: str | None = None, *, deadline: Deadline) -> list[Summary]:
+        """Return the newest checkpoints of an analysis, oldest first, as far as the actor may see them."""
+        found = await self.checkpoints.history(analysis_id, agent_type, deadline=deadline)
+        owners = await self.leases.owners({one.agent_id for one in found}, deadline=deadline)
+        shown: list[tuple[Summary, Resource]] = []
+        denied: list[tuple[Summary, Resource]] = []
+        for one in found:
+            resource = Resource(ResourceType.WORKFLOW, one.agent_id, owners.get(one.agent_id))
+            (shown if self.gateway.may(resource, Action.READ) else denied).append((one, resource))
+        if denied and not shown:
+            # Nothing of it may be seen: that is a denial, which leaves its row, and no empty list.
+            await self.gateway.authorize_and_execute(denied[0][1], Action.READ, _nothing, deadline=deadline)
+        return [one for one, _ in shown]
+
+    async def checkpoint(self, checkpoint_id: UUID, *, deadline: Deadline) -> Checkpoint:
+        """
+        Return one checkpoint with everything that the agent then knew.
+
+        Raises:
+            BadInput: there is none with that id.
+            PermissionDenied: what an agent knew is seen by whom may read its working memory.
+        """
+        found = await self.checkpoints.get(checkpoint_id, deadline=deadline)
+        if found is None:
+            raise BadInput("checkpoint", f"there is none with the id {checkpoint_id}.")
+        resource = Resource(
+            ResourceType.WORKING_MEMORY, found.agent_id, await self.owner(found.agent_id, deadline=deadline)
+        )
+        await self.gateway.authorize_and_execute(resource, Action.READ, _nothing, deadline=deadline)
+        return found
+
+    async def owner(self, agent_id: str, *, deadline: Deadline) -> str | None:
+        """Return the actor whose instance it is; None where it was never opened."""
+        instance = await self.leases.instance(agent_id, deadline=deadline)
+        return instance.owner if instance is not None else None
+
+
+async def _nothing() -> None:
+    """Stand for the operation where only the decision is wanted."""

@@ -1,0 +1,1 @@
+"""What reaches the terminal: cleaned text, progress bars, the view of a load."""

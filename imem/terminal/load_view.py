@@ -1,0 +1,239 @@
+"""How ``imem load`` shows what it does: bars on a terminal, plain lines elsewhere, one document with ``--json``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from imem.ingest.line_reader import Batch, Refused, Source, UnreadableFile
+from imem.ingest.loader import Counts, Missing
+from imem.journal.events.entry import Verdict
+from imem.kg.kinds.fields import shown
+from imem.terminal import output
+
+SHOWN: Final = 20
+"""Refused lines that are printed; a report or ``--json`` has all."""
+
+EVERY_S: Final = 2.0
+"""Between two plain lines of progress, in seconds."""
+
+
+class View:
+    """
+    Shows one load.
+
+    Args:
+        console: standard error.
+        document: where the JSON document goes, if one is wanted.
+        report: where every refused line goes as a line of JSON, if that is wanted.
+        total_bytes: size of all files, where it is known.
+        every: whether all refused lines are printed, and not the first alone.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        document: IO[str] | None,
+        report: IO[str] | None,
+        total_bytes: int | None,
+        every: bool = False,
+    ) -> None:
+        self._every = every
+        self._console = console
+        self._document = document
+        self._report = report
+        self._total_bytes = total_bytes
+        self._refused = 0
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=document is not None or not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._before: dict[str, dict[int, int]] = {}
+        self._to_apply: int | None = None
+        self._said_at = time.monotonic()
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls, sources: Sequence[Source], *, as_json: bool, report: Path | None, every: bool = False
+    ) -> Iterator[Self]:
+        """
+        Open the view, and the report if one is wanted.
+
+        Raises:
+            UnreadableFile: the report cannot be written.
+        """
+        sizes = [source.size_bytes for source in sources]
+        total = sum(size for size in sizes if size is not None) if None not in sizes else None
+        with ExitStack() as stack:
+            file = None
+            if report is not None:
+                try:
+                    file = stack.enter_context(report.open("w", encoding="utf-8"))
+                except OSError as error:
+                    raise UnreadableFile(f"The report {report} cannot be written: {error.strerror}.") from error
+            document = sys.stdout if as_json else None
+            view = cls(output.console(stderr=True), document=document, report=file, total_bytes=total, every=every)
+            if document is not None:
+                document.write('{"refused": [')
+            with view._bars:
+                yield view
+
+    def refused(self, line: Refused) -> None:
+        """Print a refused line, the first :data:`SHOWN` of them; write each to the document and the report."""
+        content = {"file": line.file, "line": line.line, "field": line.field, "reason": line.reason}
+        if line.column:
+            content["column"] = line.column
+        if self._report is not None:
+            self._report.write(json.dumps(content) + "\n")  # Escaped: a path may hold what is no UTF-8.
+        if self._document is not None:
+            self._document.write(f"{',' if self._refused else ''}\n{json.dumps(content)}")
+        elif self._every or self._refused < SHOWN:
+            column = f", column {line.column}" if line.column else ""
+            self._print(f"Refused: {line.file}, line {line.line:,}{column}: {line.field}: {line.reason}")
+        elif self._refused == SHOWN:
+            self._print("Refused: more lines, which only --report or --json show.")
+        self._refused += 1
+
+    def checked(self, source: Source, batch: Batch) -> None:
+        """Show how far a strict load has looked."""
+        self._advance("Checking", source, batch, f"{self._refused:,} refused")
+
+    def loaded(self, source: Source, batch: Batch, counts: Counts) -> None:
+        """Show how far the journal has come."""
+        self._advance(
+            "Loading", source, batch, f"{counts.lines:,} lines, {counts.lines / max(counts.seconds, 1e-3):,.0f}/s"
+        )
+
+    def waiting(self, counts: Counts) -> None:
+        """Show how far the graph has come."""
+        if self._to_apply is None:
+            self._to_apply = counts.waiting
+        if not self._to_apply:
+            return
+        done = self._to_apply - counts.waiting
+        self._show("Applying to the graph", done, self._to_apply, f"{counts.waiting:,} events left")
+
+    def _advance(self, what: str, source: Source, batch: Batch, note: str) -> None:
+        # By object: the same file named twice is read twice.
+        files = self._before.setdefault(what, {})
+        files[id(source)] = batch.upto_byte
+        self._show(what, sum(files.values()), self._total_bytes, note)
+
+    def _show(self, what: str, done: int, total: int | None, note: str) -> None:
+        if self._document is not None:
+            return
+        if not self._console.is_terminal:
+            if time.monotonic() - self._said_at >= EVERY_S:
+                self._said_at = time.monotonic()
+                share = f" {done / total:.0%}" if total else ""
+                self._print(f"{what}:{share} {note}")
+            return
+        if what not in self._tasks:
+            self._tasks[what] = self._bars.add_task(what, total=total, note="")
+        self._bars.update(self._tasks[what], completed=done, note=note)
+
+    def _print(self, text: str) -> None:
+        # Whole lines, whatever the width: programs read them too.
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def close_dry(
+        self, first: Sequence[dict[str, Any]], stored: int, refused: int, *, compared: int | None = None
+    ) -> None:
+        """
+        Show the *first* lines as they would be stored, and how many would be *stored* and *refused*.
+
+        *compared* says of how many records the cores were compared, None for all.
+        """
+        if self._document is not None:
+            counts = {"would_store": stored, "refused_lines": refused, "cores_compared": compared}
+            summary = json.dumps({"lines": list(first), **counts})
+            self._document.write(f"\n], {summary[1:]}\n")
+            return
+        for line in first:
+            print(json.dumps(line, ensure_ascii=False))  # noqa: T201 - what a program may read, beside what people do
+        self._print(f"{stored:,} lines would be stored, {refused:,} refused. Nothing was written: this was a dry run.")
+        if compared is not None:
+            self._print(f"Cores were compared for the first {compared:,} records; a load with --strict compares all.")
+
+    def close(self, counts: Counts, *, visible: bool | None, checked: bool = False, error: str | None = None) -> None:
+        """Say how it ended: counts, rate, what the graph holds (None: nobody waited), or that a check ended it."""
+        if self._document is not None:
+            summary = json.dumps(_summary(counts, visible=visible, error=error))
+            self._document.write(f"\n], {summary[1:]}\n")
+            return
+        self._bars.stop()
+        for sentence in _sentences(counts, visible=visible, checked=checked):
+            self._print(sentence)
+
+
+def _summary(counts: Counts, *, visible: bool | None, error: str | None) -> dict[str, Any]:
+    return {
+        "new": counts.verdicts[Verdict.NEW],
+        "identical": counts.verdicts[Verdict.IDENTICAL],
+        "changed": counts.verdicts[Verdict.CHANGED],
+        "refused_lines": counts.refused,
+        "seconds": round(counts.seconds, 3),
+        "events_per_s": round(counts.events_per_s, 1),
+        "visible": visible,
+        "waiting": counts.waiting,
+        "dead": counts.dead,
+        "missing_references": None
+        if counts.missing is None
+        else [{"kind": one.kind, "count": one.count, "examples": list(one.examples)} for one in counts.missing],
+        "references_error": counts.unlooked or None,
+        "stopped_at": counts.stopped_at,
+        "error": error,
+    }
+
+
+def _sentences(counts: Counts, *, visible: bool | None, checked: bool) -> Iterator[str]:
+    verdicts = {name: f"{counts.verdicts[name]:,} {name}" for name in (Verdict.NEW, Verdict.IDENTICAL, Verdict.CHANGED)}
+    yield (
+        f"{', '.join(verdicts.values())},"
+        f" {counts.refused:,} refused in {counts.seconds:.1f} s ({counts.events_per_s:,.0f} events/s)."
+    )
+    if counts.missing:
+        named = [f"{one.count:,} {one.kind} ({_examples(one)})" for one in counts.missing]
+        yield (
+            f"Referred to, and not recorded: {'; '.join(named)}. The references are kept; record what is meant,"
+            " or correct a key that is spelled in two ways."
+        )
+    if counts.unlooked:
+        yield (
+            f"What the lines refer to was not looked at to the end: {counts.unlooked} The same command again loads"
+            " nothing twice, and looks once more."
+        )
+    if checked:
+        yield "Nothing was loaded, because lines are bad."
+    elif counts.stopped_at is not None:
+        yield (f"Stopped after {counts.stopped_at}. What was acknowledged stands; the same command again continues.")
+    elif visible:
+        yield "The graph holds all of it."
+    elif visible is False and counts.waiting:
+        yield (
+            f"All of it is durable, but the graph does not hold {counts.waiting:,} events yet; "
+            "it catches up by itself. `imem status` shows what is not running."
+        )
+    if counts.dead:
+        yield f"The graph refused {counts.dead:,} events for good; `imem doctor` names them."
+
+
+def _examples(missing: Missing) -> str:
+    more = ["…"] if missing.count > len(missing.examples) else []
+    return ", ".join([*map(shown, missing.examples), *more])

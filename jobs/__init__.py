@@ -1,0 +1,1 @@
+"""What every pipeline is made of: leases and leadership, the runtime slot of a Celery process, the journal's upkeep."""

@@ -1,0 +1,33 @@
+"""Named statements inside a caller's transaction, and ids that make their writes idempotent."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from uuid_utils.compat import uuid7
+
+from imem.journal.postgres.connection import Connection, Parameters, Row
+from imem.journal.statements import sql
+
+_NAMES: Final = uuid5(NAMESPACE_URL, "imem:workflow")
+
+
+async def rows(conn: Connection, name: str, parameters: Parameters | None = None) -> list[Row]:
+    """Run the named statement in the connection's transaction and return its rows."""
+    return await (await conn.execute(sql(name), parameters)).fetchall()
+
+
+async def execute(conn: Connection, name: str, parameters: Parameters | None = None) -> int:
+    """Run the named statement in the connection's transaction and return how many rows it changed."""
+    return (await conn.execute(sql(name), parameters)).rowcount
+
+
+def new_id() -> UUID:
+    """Return an id that sorts by when it was made."""
+    return uuid7()
+
+
+def id_of(*parts: object) -> UUID:
+    """Return the id of what *parts* name, always the same: a write that is repeated under it is idempotent."""
+    return uuid5(_NAMES, "|".join(map(str, parts)))

@@ -1,0 +1,1 @@
+"""Correlation ids, traces, and the log of slow queries."""

@@ -1,0 +1,270 @@
+"""
+The kinds of relationships: a closed list.
+
+A link's identity is (type, from, to), joined by the properties named in ``identity`` where one pair may be linked
+often. Links that a record's own event writes (``implied_by``) cannot be written apart from it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from imem.kg.kinds.base import Frozen
+from imem.kg.kinds.enums import StorageTier
+from imem.kg.kinds.fields import Integer, Key, LongText, Moment, Number, Prob, ShortText
+
+
+class Props(Frozen):
+    """Properties of a link; this one has none."""
+
+
+class Similarity(Props):
+    """How alike two companies are."""
+
+    similarity: Prob | None = None
+
+
+class Role(Props):
+    """As what an agent performed an analysis."""
+
+    role: ShortText | None = None
+
+
+class Settled(Props):
+    """How an outcome settled a finding."""
+
+    correct: Prob | None = None
+    brier: Number | None = None
+    log_score: Number | None = None
+
+
+class Citation(Props):
+    """When something was cited, and in which place; what is cited first has rank 1."""
+
+    at: Moment
+    rank: Integer | None = None
+
+
+class Strength(Props):
+    """How strongly a pattern showed in an analysis."""
+
+    strength: Number | None = None
+
+
+class Alike(Props):
+    """How alike two patterns are."""
+
+    score: Prob | None = None
+
+
+class Ranked(Props):
+    """How alike two nodes are, by which model, and the place among the nearest."""
+
+    score: Prob | None = None
+    rank: Integer | None = None
+    model_version: ShortText | None = None
+    built_at: Moment | None = None
+
+
+class GateDecision(Props):
+    """A person's decision at a gate."""
+
+    at: Moment
+    rationale: LongText | None = None
+    task_id: Key | None = None
+
+
+class Tier(Props):
+    """The tier of an archive."""
+
+    tier: Integer
+
+
+class Migration(Props):
+    """A move of a file between tiers."""
+
+    from_tier: StorageTier
+    to_tier: StorageTier
+    date: Moment
+
+
+class Headline(Props):
+    """The headline numbers of a track record."""
+
+    overall_score: Prob | None = None
+    sample_size: Integer | None = None
+    recent_accuracy: Prob | None = None
+    posterior_mean: Prob | None = None
+    posterior_lower: Prob | None = None
+    posterior_upper: Prob | None = None
+
+
+class Side(Props):
+    """The side of a debate that a pattern supports."""
+
+    side: Key | None = None
+
+
+class Override(Props):
+    """A person's override of a resolution."""
+
+    at: Moment
+    rationale: LongText
+
+
+class Dated(Props):
+    """When it happened."""
+
+    at: Moment
+
+
+class Task(Props):
+    """The task in which it was done."""
+
+    task_id: Key | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkKind:
+    """
+    One type of relationship between given kinds of nodes.
+
+    Attributes:
+        name: the relationship's type in the graph.
+        froms: labels that it may start from; ``Subject`` stands for every subject.
+        tos: labels that it may end at; empty when it ends at the label that it starts from.
+        props: model of its properties.
+        implied_by: the kind whose event writes it, if any.
+        via: fields of that kind that name the other end; a list names several.
+        identity: properties that join (type, from, to).
+        undirected: stored once, from the smaller key, and matched both ways.
+        replaced: one target at a time; the history is in the journal.
+        governed: the only subsystem that writes it, if any.
+        derived: computed here, outside history and hash.
+        loop: whether a node may be linked with itself.
+    """
+
+    name: str
+    froms: tuple[str, ...]
+    tos: tuple[str, ...]
+    props: type[Props] = Props
+    implied_by: str | None = None
+    via: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()
+    undirected: bool = False
+    replaced: bool = False
+    governed: str | None = None
+    derived: bool = False
+    loop: bool = False
+
+    def joins(self, start: str, end: str) -> bool:
+        """Return whether it may lead from a node labelled *start* to one labelled *end*."""
+        return start in self.froms and (end in self.tos if self.tos else end == start)
+
+
+def _link(
+    name: str,
+    start: str | Sequence[str],
+    end: str | Sequence[str],
+    props: type[Props] = Props,
+    *,
+    by: str | None = None,
+    via: str | tuple[str, ...] = (),
+    identity: str | None = None,
+    undirected: bool = False,
+    replaced: bool = False,
+    governed: str | None = None,
+    derived: bool = False,
+    loop: bool = False,
+) -> LinkKind:
+    return LinkKind(
+        name=name,
+        froms=(start,) if isinstance(start, str) else tuple(start),
+        tos=() if end == _SAME else (end,) if isinstance(end, str) else tuple(end),
+        props=props,
+        implied_by=by,
+        via=(via,) if isinstance(via, str) else via,
+        identity=(identity,) if identity else (),
+        undirected=undirected,
+        replaced=replaced,
+        governed=governed,
+        derived=derived,
+        loop=loop,
+    )
+
+
+_SAME: Final = "same"
+
+LINK_KINDS: Final[tuple[LinkKind, ...]] = (
+    # Subjects and work
+    _link("HAS_ANALYSIS", "Subject", "Analysis", by="Analysis", via="subject_id"),
+    _link("HAS_ANALYSIS", "PostMortem", "FailureAnalysis", by="FailureAnalysis", via="postmortem_id"),
+    _link("PEER_OF", "Company", "Company", Similarity, undirected=True),
+    _link("PERFORMED", "Agent", "Analysis", Role),
+    _link("STATED", "Agent", "Finding", by="Finding", via="agent"),
+    _link("HAS_FINDING", "Analysis", "Finding", by="Finding", via="analysis_id"),
+    _link("SETTLED_BY", "Finding", "Outcome", Settled, derived=True),
+    _link(
+        "CITES",
+        ("Finding", "Decision", "Debate"),
+        ("Finding", "Pattern", "Debate", "Lesson", "Analysis"),
+        Citation,
+        identity="at",
+    ),
+    _link("IDENTIFIED_PATTERN", "Analysis", "Pattern", Strength),
+    _link("LED_TO", "Analysis", "Decision", by="Decision", via="analysis_id"),
+    _link("MADE", "Agent", "Decision", by="Decision", via="agents_involved"),
+    _link("HAS_OUTCOME", "Decision", "Outcome", by="Outcome", via="decision_id"),
+    _link("OUTCOME_OF", "Outcome", "Subject", by="Outcome", via="subject_id"),
+    _link("SIMILAR_TO", "Pattern", "Pattern", Alike, undirected=True),
+    _link("SIMILAR_TO", "Debate", "Debate", Ranked, derived=True),
+    _link("SIMILAR_TO", "Analysis", "Analysis", Ranked, derived=True),
+    # Patterns
+    _link("HAS_VALIDATION", "Pattern", "PatternValidation", by="PatternValidation", via="pattern_id"),
+    _link("TESTED_IN", "Pattern", "ShadowAnalysis", by="ShadowAnalysis", via="pattern_id"),
+    _link("BLOCKED_BY", "PatternValidation", "PatternValidation"),
+    _link("APPROVED_AT_GATE6", "Pattern", "Human", GateDecision, governed="gates", identity="at"),
+    _link("REJECTED_AT_GATE6", "Pattern", "Human", GateDecision, governed="gates", identity="at"),
+    _link("SUPPORTED_BY_FILE", "Pattern", "DataFile"),
+    _link("HAS_ARCHIVE", "Pattern", "ArchiveDirectory", Tier, by="ArchiveDirectory", via="pattern_id"),
+    _link("CONTAINS_FILE", "ArchiveDirectory", "DataFile"),
+    # A file that moves between tiers is linked with itself.
+    _link("MIGRATED_TO_TIER", "DataFile", "DataFile", Migration, identity="date", loop=True),
+    # Trust and dispute
+    _link("HAS_CONTRADICTION", "Analysis", "DataContradiction", by="DataContradiction", via="analysis_id"),
+    _link("RESOLVED_BY_SOURCE", "DataContradiction", "SourceCredibility", governed="credibility", replaced=True),
+    _link("PROVIDED_DATA_FOR", "SourceCredibility", "Analysis"),
+    _link(
+        "HAS_CREDIBILITY_IN",
+        "Agent",
+        "Domain",
+        Headline,
+        by="AgentCredibility",
+        via=("agent_id", "domain"),
+        derived=True,
+    ),
+    _link("HAS_CREDIBILITY", "Agent", "AgentCredibility", by="AgentCredibility", via="agent_id"),
+    _link("IN_DOMAIN", "AgentCredibility", "Domain", by="AgentCredibility", via="domain"),
+    _link("ABOUT", "Debate", "Subject", by="Debate", via="subject_id"),
+    _link("CHALLENGED_BY", "Debate", "Agent", by="Debate", via="challenger_agent"),
+    _link("CHALLENGES", "Debate", "Agent", by="Debate", via="challenged_agent"),
+    _link("DISPUTES", "Debate", "Finding", by="Debate", via="disputed_finding"),
+    _link("RESOLVED_BY", "Debate", ("Agent", "Human"), replaced=True),
+    _link("WINNING_POSITION", "Debate", "Agent", replaced=True),
+    _link("HAS_RESOLUTION", "Debate", "DebateResolution", by="DebateResolution", via="debate_id"),
+    _link("IMPACTED_ANALYSIS", "DebateResolution", "Analysis"),
+    _link("SUPPORTS_POSITION", "Pattern", "Debate", Side),
+    _link("OVERRODE", "Human", "DebateResolution", Override, governed="gates", identity="at"),
+    _link("SUPERSEDES", ("Debate", "Decision", "Pattern", "Lesson"), _SAME),
+    # Learning
+    _link("HAS_POSTMORTEM", "Decision", "PostMortem", by="PostMortem", via="decision_id"),
+    _link("HAS_INSIGHT", "PostMortem", "HumanInsight", by="HumanInsight", via="postmortem_id"),
+    _link("GENERATED_LESSON", "PostMortem", "Lesson", by="Lesson", via="postmortem_id"),
+    _link("HAS_SUCCESS_VALIDATION", "Decision", "SuccessValidation", by="SuccessValidation", via="decision_id"),
+    _link("AFFECTS_AGENT", "Lesson", "Agent"),
+    _link("AFFECTS_PATTERN", "Lesson", "Pattern"),
+    _link("ADDED_TO_CHECKLIST", "Lesson", "Agent", Dated),
+    _link("RECEIVED_LESSON", "Agent", "Lesson", Dated),
+    _link("REVISED_BY", "Pattern", "Lesson", Task),
+)
+"""Every type between every pair of kinds that it may join."""

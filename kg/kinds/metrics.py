@@ -1,0 +1,170 @@
+"""
+The registry of metrics: what a claim may be about, and how an outcome settles it.
+
+The first metric whose expression matches the whole name wins. Users put their own before ours with a file
+(``IMEM_METRICS_FILE``, :func:`read_metrics`), which so sets another tolerance or unit as well, or behind them with
+:func:`register`; both in every process and before any data is read: the registry is part of the program, not of the
+data.
+Scores follow from the registry of the worker: the next reconciliation computes them anew under one that changed.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from imem.journal.arguments import check_number, check_text, checks_call
+from imem.journal.errors import BadInput, SettingsError
+
+SettlingKind = Literal["binary", "direction", "value"]
+
+ASKS: Final[dict[SettlingKind, str]] = {"binary": "probability", "direction": "direction", "value": "value"}
+"""The field of a finding in which a claim on a metric of this kind lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """
+    One metric, or a family of them whose names differ in one placeholder.
+
+    Attributes:
+        match: expression that the whole name must match.
+        kind: how a claim is settled. ``binary`` reads its probability (right if on the side of what happened, 0.5
+            abstains), ``direction`` its direction against the sign of the outcome (neutral abstains), ``value`` is
+            right inside the tolerance.
+        tolerance: of a value metric, the greatest relative deviation that is still right, as a fraction.
+        unit: of the outcome's value, when it is always the same.
+        meaning: in words.
+    """
+
+    match: str
+    kind: SettlingKind
+    tolerance: float | None = None
+    unit: str | None = None
+    meaning: str | None = None
+    _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """
+        Refuse a metric that could not be settled.
+
+        Raises:
+            BadInput: a value is of the wrong type, or cannot be used; names it.
+        """
+        check_text("match", self.match)
+        if self.kind not in get_args(SettlingKind):
+            raise BadInput("kind", f"must be {', '.join(get_args(SettlingKind))}, not {self.kind!r}.")
+        if self.tolerance is not None:
+            check_number("tolerance", self.tolerance)
+        for name in ("unit", "meaning"):
+            if getattr(self, name) is not None:
+                check_text(name, getattr(self, name))
+        if (self.tolerance is None) == (self.kind == "value"):
+            raise BadInput("tolerance", f"{self.match}: a value metric has a tolerance, and no other has one.")
+        if self.tolerance is not None and self.tolerance <= 0:
+            raise BadInput("tolerance", f"{self.match}: the tolerance must be above zero.")
+        try:
+            pattern = re.compile(self.match, re.ASCII)
+        except re.error as error:
+            raise BadInput("match", f"{self.match!r} is no regular expression: {error}.") from error
+        object.__setattr__(self, "_pattern", pattern)
+
+    def matches(self, name: str) -> bool:
+        """Return whether *name* is this metric."""
+        return self._pattern.fullmatch(name) is not None
+
+
+_METRICS: list[Metric] = [
+    Metric(
+        "^return_[0-9]+s$", "direction", unit="fraction", meaning="return over the n sessions that end at target_at"
+    ),
+    Metric("^up$", "binary", meaning="the event happened"),
+    Metric("^(close|price_target)$", "value", tolerance=0.20, unit="USD"),
+    Metric("^(revenue|eps|ebitda|net_income|free_cash_flow|gross_margin|operating_margin)$", "value", tolerance=0.15),
+    Metric("^strategic_[a-z_]+$", "binary"),
+]
+
+
+_FIRST: list[Metric] = []
+"""Those of the user's file, tried before ours."""
+
+
+@lru_cache(maxsize=4096)
+def metric_of(name: str) -> Metric | None:
+    """Return the metric that *name* means, or None when there is none."""
+    return next((metric for metric in metrics() if metric.matches(name)), None)
+
+
+def unit_of(name: str, stated: str | None) -> str | None:
+    """Return the unit in which a claim on the metric *name* is made: the one that is stated, else the metric's own."""
+    metric = metric_of(name)
+    return stated or (metric.unit if metric is not None else None)
+
+
+def read_metrics(path: Path) -> list[Metric]:
+    """
+    Return the metrics of a TOML file: one table ``[[metric]]`` each, with the fields of :class:`Metric`.
+
+    Raises:
+        SettingsError: it cannot be read, or a table is no metric; it names the file and the table.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"The metrics in {path} cannot be read: {error}.", mend=_MEND) from error
+    if set(tables) - {"metric"} or not isinstance(tables.get("metric", []), list):
+        raise SettingsError(f"The metrics in {path} are not tables [[metric]].", mend=_MEND)
+    found = []
+    for number, table in enumerate(tables.get("metric", []), start=1):
+        try:
+            found.append(_TABLE.validate_python(table).metric())
+        except (ValueError, BadInput) as error:
+            raise SettingsError(f"[[metric]] number {number} in {path} is none: {error}", mend=_MEND) from error
+    return found
+
+
+_MEND: Final = "One looks so: [[metric]] match = '^price_target$' kind = 'value' tolerance = 0.1 unit = 'USD'."
+
+
+class _Table(BaseModel):
+    """One table of the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    match: str
+    kind: SettlingKind
+    tolerance: float | None = None
+    unit: str | None = None
+    meaning: str | None = None
+
+    def metric(self) -> Metric:
+        return Metric(self.match, self.kind, self.tolerance, self.unit, self.meaning)
+
+
+_TABLE: Final = TypeAdapter(_Table)
+
+
+def prefer(first: Sequence[Metric]) -> None:
+    """Have *first* tried before all others, in place of what was preferred before."""
+    _FIRST[:] = first
+    metric_of.cache_clear()
+
+
+@checks_call
+def register(metric: Metric) -> None:
+    """Add *metric* behind those known; where an earlier one matches a name too, the earlier one keeps it."""
+    if metric not in _METRICS:
+        _METRICS.append(metric)
+        metric_of.cache_clear()
+
+
+def metrics() -> Iterator[Metric]:
+    """Return the metrics in the order in which they are tried."""
+    return iter((*_FIRST, *_METRICS))

@@ -1,0 +1,380 @@
+"""
+The applier: the one process that writes the graph.
+
+It holds a lease, reads due events from Postgres in each actor's order, projects a batch into one graph transaction
+together with ``AppliedEvent``, and marks it applied. It does so in two lanes (:mod:`imem.kg.projection.lanes`); in each
+the next batch is read while one is written. A crash at any step causes a repeat, which the statements' guards make
+harmless.
+
+A batch that the graph refuses is bisected until the bad event stands alone; what its actor said later waits for it.
+After :data:`MOST_REJECTIONS` it is dead, with its reason and a gap on record, and the rest goes on. A graph that is
+away consumes no attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import UUID
+
+import neo4j
+import structlog
+
+from imem.jobs.leadership import lead, together
+from imem.jobs.lease import Lease
+from imem.journal.clock import Clock, SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError, LeaseLost, StatementRejected
+from imem.journal.events.entry import Tier
+from imem.journal.postgres.cancellation import heed_cancellation
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.statements import cypher, sql
+from imem.kg.engine import Graph, given
+from imem.kg.projection.batches import GRAPH_BUDGET_MS, in_halves, write_events
+from imem.kg.projection.event_traces import following
+from imem.kg.projection.lanes import Lane, Lanes, next_size
+from imem.kg.projection.rows import Event
+
+log = structlog.get_logger()
+
+MOST_REJECTIONS = 5
+"""Rejections of one event after which it is dead."""
+
+STORE_BUDGET_MS = 10_000
+"""How long one statement may take in Postgres, in milliseconds."""
+
+TURN_EVENTS = 50
+"""Events of one actor that are claimed before another actor's turn, where some are more urgent than others."""
+
+URGENT_FOR_S = 5.0
+"""For so long after an urgent batch, in seconds, the other lane's batches are small."""
+
+DERIVE_ROWS = 500
+"""Derived values recomputed in one go."""
+
+
+class Bell(Protocol):
+    """What wakes the applier; losing a ring costs a moment, never an event."""
+
+    async def wait(self) -> Collection[int] | None:
+        """Return when there may be work, or after a while: in which tiers, or None where nobody knows."""
+
+
+class Deriver(Protocol):
+    """Recomputes one sort of derived value in the graph; owned by the pipeline that knows how."""
+
+    async def rows(self, database: Database, keys: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the rows for its statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """
+    That the graph has refused an event for good.
+
+    Attributes:
+        event: which.
+        tier: how soon it was to be visible.
+        attempts: how often it was refused.
+        reason: what the graph said last.
+    """
+
+    event: Event
+    tier: Tier
+    attempts: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Applier:
+    """
+    Applies events until told to stop.
+
+    Attributes:
+        database: the journal.
+        graph: where to.
+        bell: what to wait for when nothing is due.
+        prepare: called with the lease whenever it was taken, before anything is applied: makes sure of the graph.
+        written: told each batch once it is in the graph, before anybody is told that it is: who caches what the graph
+            says drops it here. A failure of its own is for it to handle; a crash has it told again. Both lanes call it.
+        applied: told each batch once it is marked applied; by both lanes.
+        derived: told the keys of each sort of derived value once they are in the graph, like *written*.
+        announce: given the ids of each batch that was marked, to wake who waits for them; must not wait itself.
+        died: told of an event that is refused for good, in the transaction that says so: both stand, or neither.
+        derivers: sort of derived value → what makes its rows; sorts without one need only the key.
+        batch: events in one transaction at most.
+        lanes: whether tiers count at all; without them events are applied as they were recorded, in one lane.
+        clock: for ``applied_at``.
+    """
+
+    database: Database
+    graph: Graph
+    bell: Bell
+    prepare: Callable[[Lease], Awaitable[object]] | None = None
+    written: Callable[[Sequence[Event]], Awaitable[None]] | None = None
+    applied: Callable[[Sequence[Event]], Awaitable[None]] | None = None
+    derived: Callable[[str, Sequence[str]], Awaitable[None]] | None = None
+    announce: Callable[[Sequence[UUID]], None] | None = None
+    died: Callable[[Connection, Death], Awaitable[None]] | None = None
+    derivers: dict[str, Deriver] = field(default_factory=dict)
+    batch: int = 2000
+    lanes: bool = True
+    clock: Clock = field(default_factory=SystemClock)
+    lease: Lease = field(init=False)
+    _hands: Lanes = field(init=False)
+    _marking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _urgent_at: float = float("-inf")
+    _later: tuple[list[Row], int] | None = None
+
+    def __post_init__(self) -> None:
+        """Prepare the lease; nothing is taken yet."""
+        self.lease = Lease(self.database, "applier")
+        self._hands = Lanes(self.batch)
+
+    async def run(self) -> None:
+        """
+        Take the lease when it is free and apply events until cancelled.
+
+        Another process that takes over sends this one back to waiting; a store that is away is waited for.
+        """
+        await lead(self.lease, self._serve, ended=self._let_go)
+
+    def _let_go(self) -> None:
+        """Forget what was in hand: Postgres knows what is due."""
+        self._hands.clear()
+        self._later = None
+
+    @property
+    def yielding(self) -> bool:
+        """Whether batches are small at present, because the urgent lane was at work a moment ago."""
+        return time.monotonic() - self._urgent_at < URGENT_FOR_S
+
+    async def stop(self) -> None:
+        """Let the lease go; call it after the task of :meth:`run` has ended."""
+        await self.lease.drop()
+
+    async def _serve(self) -> None:
+        """Serve both lanes; ends by an exception of either."""
+        if self.prepare is not None:
+            await self.prepare(self.lease)
+        lanes = [self._loop(lane) for lane in self._in_use]
+        await together(self._listen(), *lanes)
+
+    @property
+    def _in_use(self) -> tuple[Lane, ...]:
+        return (self._hands.urgent, self._hands.bulk) if self.lanes else (self._hands.bulk,)
+
+    async def _listen(self) -> None:
+        """Wake the lanes when somebody rings."""
+        while True:
+            heed_cancellation()
+            tiers = await self.bell.wait()
+            self._hands.wake(tiers if self.lanes else None)
+
+    async def _loop(self, lane: Lane) -> None:
+        due = asyncio.create_task(self._claim(lane))
+        worked = False
+        try:
+            while True:
+                await due
+                heed_cancellation()
+                events = lane.begin()
+                if events:
+                    worked = True
+                    # The next batch is read while this one is written.
+                    due = asyncio.create_task(self._claim(lane))
+                    await self._apply(lane, events)
+                    continue
+                await self._marked(lane)
+                if worked and lane is self._hands.urgent:
+                    # What these actors said afterwards may wait in the other lane, which left them alone.
+                    self._hands.bulk.wake.set()
+                worked = False
+                if lane is self._hands.urgent or not await self._derived():
+                    await lane.wake.wait()
+                due = asyncio.create_task(self._claim(lane))
+        finally:
+            due.cancel()
+            with suppress(asyncio.CancelledError, ImemError):
+                await due
+            await self._marked(lane)
+
+    async def drain(self) -> int:
+        """
+        Apply everything that is due, without a lease loop, and return how many events that was.
+
+        For rebuilds and tests; the caller must hold the lease or be alone.
+
+        Raises:
+            LeaseLost, GraphUnavailable, PostgresUnavailable: nothing half-applied is left.
+        """
+        if not await self.lease.take():
+            raise LeaseLost("Another process applies events.")
+        done = 0
+        while True:
+            events: list[Event] = []
+            for lane in self._in_use:
+                await self._claim(lane)
+                events = lane.begin()
+                if events:
+                    await self._apply(lane, events)
+                    await self._marked(lane)
+                    break
+            done += len(events)
+            if not events and not await self.derive():
+                return done
+
+    async def _claim(self, lane: Lane) -> None:
+        """Take into the hand of *lane* what is due there: the urgent with its predecessors, then the oldest."""
+        lane.claiming()
+        urgent = lane is self._hands.urgent
+        held = self._hands.held(lane)
+        parameters = {
+            "held": held,
+            "upto": max(held, default=0),
+            "share": TURN_EVENTS,
+            "limit": lane.limit(beside_urgent=not urgent and self.yielding),
+            "lanes": self.lanes,
+        }
+        names = ("claim_urgent",) if urgent else ("claim_high", "claim_due") if self.lanes else ("claim_due",)
+        rows: list[Row] = []
+        for name in names:
+            rows = await self.database.named(name, parameters, deadline=Deadline.after_ms(STORE_BUDGET_MS))
+            if rows:
+                break
+        self._hands.take(lane, [Event.from_row(row) for row in rows])
+
+    async def _apply(self, lane: Lane, events: Sequence[Event]) -> None:
+        """Apply a batch, or the halves of one that was refused."""
+
+        async def write(part: Sequence[Event]) -> None:
+            await self._write(lane, part)
+
+        async def refuse(event: Event, error: StatementRejected) -> None:
+            await self._refuse(lane, event, error)
+
+        await in_halves(events, write, refuse)
+
+    async def _write(self, lane: Lane, events: Sequence[Event]) -> None:
+        """Write a batch, without what waits behind a refused event; it is marked while the next one is written."""
+        left = lane.held_back(events)
+        if not left:
+            return
+        begun = time.monotonic()
+        with await following(self.database, left):
+            bookmark = await write_events(self.graph, left, self.clock)
+        ended = time.monotonic()
+        lane.size = next_size(lane.size, ended - begun, lane.most)
+        if lane is self._hands.urgent:
+            self._urgent_at = ended
+        await self._marked(lane)
+        self._marking[lane.name] = asyncio.create_task(self._mark(lane, left, bookmark))
+
+    async def _mark(self, lane: Lane, events: Sequence[Event], bookmark: str | None) -> None:
+        positions = [event.position for event in events]
+        if self.written is not None:
+            await self.written(events)
+        marked = await self.database.do(
+            "settle_applied",
+            {"positions": positions, "bookmark": bookmark, **self.lease.fence},
+            deadline=Deadline.after_ms(STORE_BUDGET_MS),
+        )
+        if marked != len(positions):
+            raise LeaseLost("The applier's lease was lost before its work was marked.")
+        if self.announce is not None:
+            self.announce([event.event_id for event in events])
+        lane.done(positions)
+        self._hands.told(lane)
+        if self.applied is not None:
+            await self.applied(events)
+
+    async def _marked(self, lane: Lane) -> None:
+        """Wait until the last batch of *lane* is marked; its failure is ours."""
+        marking = self._marking.pop(lane.name, None)
+        if marking is not None:
+            await marking
+
+    async def _refuse(self, lane: Lane, event: Event, error: StatementRejected) -> None:
+        given_ = {"position": event.position, "error": str(error), "most": MOST_REJECTIONS, **self.lease.fence}
+        async with self.database.transaction(Deadline.after_ms(STORE_BUDGET_MS)) as conn:
+            row = await (await conn.execute(sql("settle_refused"), given_)).fetchone()
+            if row is None:
+                raise LeaseLost("The applier's lease was lost before a refusal was noted.")
+            dead = row["state"] == "dead"
+            if dead and self.died is not None:
+                await self.died(conn, Death(event, Tier(row["tier"]), row["attempts"], str(error)))
+        lane.done([event.position])
+        if not dead:
+            lane.stop(event.actor)
+            asyncio.get_running_loop().call_later(max(0.0, row["retry_s"]), lane.wake.set)
+        elif self.announce is not None:
+            # Who waits for it need not any longer.
+            self.announce(())
+        self._hands.told(lane)
+        note = log.error if dead else log.warning
+        note("applier.refused", position=event.position, kind=event.kind, state=row["state"], reason=str(error))
+
+    async def _derivable(self, deadline: Deadline) -> list[Row]:
+        """
+        Return derived values of which everything is in the graph that came with them, and what was said before.
+
+        Where something always waits, as under a load that does not end, they are noted with the newest event that
+        waits, and due once nothing up to it does.
+        """
+        if self._later is not None:
+            rows, upto = self._later
+            [row] = await self.database.named("waits_upto", {"upto": upto}, deadline=deadline)
+            if row["waits"]:
+                return []
+            self._later = None
+            return rows
+        rows = await self.database.named("claim_derive", {"limit": DERIVE_ROWS}, deadline=deadline)
+        if rows and rows[0]["upto"] is not None:
+            self._later = (rows, rows[0]["upto"])
+            return []
+        return rows
+
+    async def _derived(self) -> bool:
+        """Recompute derived values; those that the graph refuses wait for a better program, and hold up no event."""
+        try:
+            return await self.derive()
+        except StatementRejected as error:
+            log.warning("applier.not_derived", reason=str(error))
+            return False
+
+    async def derive(self) -> bool:
+        """
+        Recompute derived values that are due and return whether there were any.
+
+        They are no events: a failure leaves the work where it is.
+        """
+        budget = Deadline.after_ms(STORE_BUDGET_MS)
+        due = await self._derivable(budget)
+        if not due:
+            return False
+        batches: dict[str, list[dict[str, Any]]] = {}
+        for sort in {row["kind"] for row in due}:
+            keys = sorted(row["key"] for row in due if row["kind"] == sort)
+            deriver = self.derivers.get(sort)
+            batches[sort] = await deriver.rows(self.database, keys) if deriver else [{"key": key} for key in keys]
+
+        async def run(transaction: neo4j.AsyncTransaction) -> None:
+            for sort, rows in sorted(batches.items()):
+                result = await transaction.run(cypher(f"derive_{sort}").text, given(rows=rows))
+                await result.consume()
+
+        await self.graph.write("derive", run, deadline=Deadline.after_ms(GRAPH_BUDGET_MS))
+        if self.derived is not None:
+            for sort, rows in sorted(batches.items()):
+                await self.derived(sort, [row["key"] for row in rows])
+        done = {"kinds": [row["kind"] for row in due], "keys": [row["key"] for row in due]}
+        versions = [row["version"] for row in due]
+        if await self.database.do("settle_derive", {**done, "versions": versions}, deadline=budget) < len(due):
+            # Another applier may have derived newer values before ours were written: the last word is a new look.
+            await self.database.do("derive_again", done, deadline=budget)
+        return True

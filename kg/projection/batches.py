@@ -1,0 +1,100 @@
+"""One batch of events into a graph: what the applier and a rebuild have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import neo4j
+import structlog
+from neo4j.exceptions import Neo4jError
+
+from imem.journal.clock import Clock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import GraphUnavailable, OutcomeUnknown, StatementRejected
+from imem.kg.engine import Graph, given
+from imem.kg.projection.rows import Event, Projection
+
+log = structlog.get_logger()
+
+GRAPH_BUDGET_MS: Final = 30_000
+"""How long one batch may take in the graph, in milliseconds."""
+
+_DEADLOCK: Final = "Neo.TransientError.Transaction.DeadlockDetected"
+
+_DEADLOCKS: Final = 20
+"""How often a batch is written anew that the server chose as the victim of a deadlock; each loses to another writer."""
+
+_YIELD_S: Final = 0.005
+"""How long the victim of a deadlock leaves the other alone, in seconds, times the number of its defeats."""
+
+
+async def write_events(
+    graph: Graph, events: Sequence[Event], clock: Clock, *, budget_ms: float = GRAPH_BUDGET_MS
+) -> str | None:
+    """
+    Write a batch in one transaction and return the bookmark of its commit.
+
+    The outcome of a lost commit is settled by writing once more: a repeat changes nothing.
+
+    Raises:
+        StatementRejected: nothing of the batch was written, and it never can be as it is.
+        GraphUnavailable, BudgetExceeded: nothing was written; retryable.
+        OutcomeUnknown: the second commit was lost as well.
+    """
+    try:
+        projection = Projection()
+        for event in events:
+            projection.add(event)
+    except (KeyError, ValueError) as error:
+        # Written by a program that knew other kinds: this one cannot place it.
+        raise StatementRejected(f"The event does not fit the catalogue: {error}.") from error
+    works = list(projection.work())
+    now = clock.now().isoformat()
+
+    async def run(transaction: neo4j.AsyncTransaction) -> None:
+        for work in works:
+            result = await transaction.run(work.text, given(rows=work.rows, now=now))
+            await result.consume()
+
+    try:
+        try:
+            return await _undeadlocked(graph, run, Deadline.after_ms(budget_ms))
+        except OutcomeUnknown:
+            return await _undeadlocked(graph, run, Deadline.after_ms(budget_ms))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        # The driver cannot send such a value: one event's trouble, which must not stop the others.
+        raise StatementRejected(f"A value cannot be sent to Neo4j: {error}.") from error
+
+
+async def _undeadlocked(
+    graph: Graph, work: Callable[[neo4j.AsyncTransaction], Awaitable[None]], deadline: Deadline
+) -> str | None:
+    """Write *work*, again where another writer and it waited for one another; return the bookmark."""
+    for defeats in range(1, _DEADLOCKS):
+        try:
+            return (await graph.write("apply", work, deadline=deadline))[1]
+        except GraphUnavailable as error:
+            if not isinstance(error.__cause__, Neo4jError) or error.__cause__.code != _DEADLOCK:
+                raise
+            log.debug("graph.deadlock", defeats=defeats)
+            await asyncio.sleep(_YIELD_S * defeats)
+    return (await graph.write("apply", work, deadline=deadline))[1]
+
+
+async def in_halves(
+    events: Sequence[Event],
+    write: Callable[[Sequence[Event]], Awaitable[Any]],
+    refused: Callable[[Event, StatementRejected], Awaitable[None]],
+) -> None:
+    """Write *events* in order; a batch that is refused is halved until the bad event stands alone."""
+    try:
+        await write(events)
+    except StatementRejected as error:
+        if len(events) == 1:
+            await refused(events[0], error)
+            return
+        middle = len(events) // 2
+        await in_halves(events[:middle], write, refused)
+        await in_halves(events[middle:], write, refused)

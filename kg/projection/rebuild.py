@@ -1,0 +1,373 @@
+"""
+The graph made anew from the journal.
+
+:func:`replay` writes every event into an empty graph, in the journal's order, while the live one goes on working. It
+can be killed at any moment: the graph itself says how far it came. :class:`Replacement` then stops the applier for a
+moment by taking its lease, brings both graphs to the same event, and compares their hashes; only if they are equal
+may the new one take the old one's place. :func:`rebuild_in_place` empties the one graph there is and replays into it;
+meanwhile every event counts as not yet applied, so that the safe horizon tells readers what they are looking at.
+
+Memory is flat: the journal is read by pages, and so are the graphs when they are compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import neo4j
+import structlog
+
+from imem.jobs.lease import Lease
+from imem.journal.clock import Clock, SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, BudgetExceeded, ImemError, LeaseLost, StatementRejected
+from imem.journal.postgres.database import Database
+from imem.journal.statements import cypher
+from imem.kg.engine import Graph, given
+from imem.kg.projection.applier import MOST_REJECTIONS, STORE_BUDGET_MS
+from imem.kg.projection.batches import in_halves, write_events
+from imem.kg.projection.hash import GraphHash, graph_hash
+from imem.kg.projection.rows import Event
+
+log = structlog.get_logger()
+
+PAGE_EVENTS: Final = 2000
+"""Events read and written at once: each statement of a page costs time of its own, and nobody waits for one event."""
+
+_MARK_EVENTS: Final = 20_000
+"""Positions whose delivery is reopened in one statement."""
+
+_WIPE_NODES: Final = 2000
+"""Nodes deleted in one transaction."""
+
+_WRITERS_S: Final = 30.0
+"""Longest wait for writers that are in the middle of a transaction, in seconds."""
+
+_LOOK_S: Final = 0.02
+
+_GRAPH_BUDGET_MS: Final = 120_000
+"""How long one statement or batch may take in a graph, in milliseconds: nobody waits for it, and the server is cold."""
+
+Report = Callable[[int, int], None]
+"""Told how many events are done, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """
+    What came of a rebuild.
+
+    Attributes:
+        events: events that are in the graph now.
+        refused: positions of events that the new graph refused.
+        left_out: events that both graphs refuse for good, although they were tried once more.
+        before: the hash of the graph that was there.
+        after: the hash of the one made anew.
+    """
+
+    events: int
+    refused: tuple[int, ...]
+    left_out: int
+    before: GraphHash
+    after: GraphHash
+
+    @property
+    def same(self) -> bool:
+        """Whether the two graphs say the same."""
+        return self.before.digest == self.after.digest
+
+
+def _soon() -> Deadline:
+    return Deadline.after_ms(STORE_BUDGET_MS)
+
+
+def _patient() -> Deadline:
+    return Deadline.after_ms(_GRAPH_BUDGET_MS)
+
+
+async def settled_end(database: Database) -> int:
+    """
+    Return the last position of the journal once nothing can appear at or below it any more.
+
+    Positions are given out before their transactions commit: without the wait, an event that commits late would be
+    passed over.
+
+    Raises:
+        BudgetExceeded: a writer stayed in its transaction for too long; retryable.
+    """
+    row = (await database.named("journal_mark", deadline=_soon()))[0]
+    patience = Deadline.after_ms(_WRITERS_S * 1000)
+    while not (await database.named("journal_settled", {"until": row["until"]}, deadline=_soon()))[0]["settled"]:
+        if patience.passed:
+            raise BudgetExceeded("A transaction in Postgres has been open for too long to tell where the journal ends.")
+        await asyncio.sleep(_LOOK_S)
+    return int(row["position"])
+
+
+# Replaying into another graph
+
+
+async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock | None = None) -> int:
+    """
+    Make sure that *target* may be written, and return the position after which the replay goes on.
+
+    Raises:
+        BadInput: it is the live graph, or holds something else than an unfinished rebuild of this journal.
+        GraphUnavailable: one of them cannot be reached.
+    """
+    ids = [await one.read("graph_identity", deadline=_patient()) for one in (live, target)]
+    if ids[0] == ids[1]:
+        raise BadInput("into", "is the graph that is in use.", mend="With --in-place it is made anew where it is.")
+    now = (clock or SystemClock()).now().isoformat()
+
+    async def mark(transaction: neo4j.AsyncTransaction) -> bool:
+        row = await (await transaction.run(cypher("begin_rebuild").text, given(now=now))).single(strict=True)
+        return bool(row["begun"])
+
+    begun, _ = await target.write("begin_rebuild", mark, deadline=_patient())
+    if begun:
+        end = (await target.read("applied_end", deadline=_patient()))[0]
+        position = int(end["position"])
+        if position == 0:
+            return 0
+        found = await database.named("journal_event_at", {"position": position}, deadline=_soon())
+        if found and str(found[0]["event_id"]) == end["event_id"]:
+            return position
+    raise BadInput(
+        "into", "is not empty and is no unfinished rebuild of this journal.", mend="Empty it, or name another server."
+    )
+
+
+async def replay(
+    database: Database,
+    target: Graph,
+    *,
+    after: int,
+    upto: int,
+    report: Report | None = None,
+    page: int = PAGE_EVENTS,
+    clock: Clock | None = None,
+) -> list[int]:
+    """
+    Write the events after one position up to another into *target*; return the positions that it refused.
+
+    A crash leaves every event up to some position, none half; :func:`begin` finds it again.
+
+    Raises:
+        StoreUnavailable: as a crash.
+    """
+    clock = clock or SystemClock()
+    total = await _count(database, 0, upto)
+    done = await _count(database, 0, after)
+    refused: list[int] = []
+
+    async def read(position: int) -> list[Event]:
+        parameters = {"after": position, "upto": upto, "limit": page}
+        return [Event.from_row(row) for row in await database.named("events_after", parameters, deadline=_soon())]
+
+    async def write(events: Sequence[Event]) -> None:
+        await write_events(target, events, clock, budget_ms=_GRAPH_BUDGET_MS)
+
+    async def refuse(event: Event, error: StatementRejected) -> None:
+        log.error("rebuild.refused", position=event.position, kind=event.kind, reason=str(error))
+        refused.append(event.position)
+
+    following = asyncio.create_task(read(after))
+    try:
+        while events := await following:
+            # The next page is read while this one is written.
+            following = asyncio.create_task(read(events[-1].position))
+            await in_halves(events, write, refuse)
+            done += len(events)
+            if report is not None:
+                report(done, total)
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError, ImemError):
+            await following
+    return refused
+
+
+async def _count(database: Database, after: int, upto: int) -> int:
+    row = (await database.named("journal_count", {"after": after, "upto": upto}, deadline=_soon()))[0]
+    return int(row["events"])
+
+
+async def _rebuilt(database: Database, upto: int, refused: list[int], before: GraphHash, after: GraphHash) -> Rebuilt:
+    row = (await database.named("journal_count", {"after": 0, "upto": upto}, deadline=_soon()))[0]
+    events, dead = int(row["events"]), int(row["dead"])
+    return Rebuilt(events - dead, tuple(refused), dead, before, after)
+
+
+# While the applier stands still
+
+
+@asynccontextmanager
+async def applier_held(database: Database) -> AsyncIterator[Lease]:
+    """
+    Take the applier's lease and keep it for the length of a block.
+
+    The applier may be in the middle of a batch. What it still writes are events of the journal, which a second
+    writing does not change; marking them applied is refused to it.
+    """
+    lease = Lease(database, "applier")
+    await lease.seize()
+    keeper = asyncio.create_task(lease.keep())
+    try:
+        yield lease
+    finally:
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+        await lease.drop()
+
+
+async def catch_up(
+    database: Database,
+    graph: Graph,
+    lease: Lease,
+    upto: int,
+    *,
+    report: Report | None = None,
+    clock: Clock | None = None,
+) -> list[int]:
+    """
+    Apply what waits up to a position, in order, and mark it; return the positions that the graph refused.
+
+    What it had refused for good is tried once more: the program may have been mended since.
+
+    Raises:
+        LeaseLost: somebody else has taken over.
+    """
+    clock = clock or SystemClock()
+    refused: list[int] = []
+    done = 0
+
+    async def write(events: Sequence[Event]) -> None:
+        bookmark = await write_events(graph, events, clock, budget_ms=_GRAPH_BUDGET_MS)
+        positions = [event.position for event in events]
+        marks = {"positions": positions, "bookmark": bookmark, **lease.fence}
+        if await database.do("settle_applied", marks, deadline=_soon()) != len(positions):
+            raise LeaseLost("Another process applies events again.")
+
+    async def refuse(event: Event, error: StatementRejected) -> None:
+        refused.append(event.position)
+        marks = {"position": event.position, "error": str(error), "most": MOST_REJECTIONS, **lease.fence}
+        for _ in range(MOST_REJECTIONS):
+            rows = await database.named("settle_refused", marks, deadline=_soon())
+            if not rows:
+                raise LeaseLost("Another process applies events again.")
+            if rows[0]["state"] == "dead":
+                return
+
+    await database.do("revive_dead", {"upto": upto, **lease.fence}, deadline=_soon())
+    while True:
+        rows = await database.named("events_waiting", {"upto": upto, "limit": PAGE_EVENTS}, deadline=_soon())
+        if not rows:
+            return refused
+        await in_halves([Event.from_row(row) for row in rows], write, refuse)
+        done += len(rows)
+        if report is not None:
+            report(done, await _count(database, 0, upto))
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """
+    A second graph on its way into the place of the live one.
+
+    Attributes:
+        database: the journal.
+        live: the graph in use.
+        target: the one made anew.
+        report: told of the progress.
+        clock: for bookkeeping.
+    """
+
+    database: Database
+    live: Graph
+    target: Graph
+    report: Report | None = None
+    clock: Clock = field(default_factory=SystemClock)
+
+    async def fill(self) -> list[int]:
+        """Replay the journal as it is now; the applier goes on meanwhile. Return the positions that were refused."""
+        after = await begin(self.database, self.live, self.target, clock=self.clock)
+        upto = await settled_end(self.database)
+        return await replay(self.database, self.target, after=after, upto=upto, report=self.report, clock=self.clock)
+
+    async def compare(self, lease: Lease) -> Rebuilt:
+        """
+        Bring both graphs to the same event and return their hashes; the caller holds the applier's lease.
+
+        Raises:
+            LeaseLost: it does not hold it any more.
+        """
+        after = await begin(self.database, self.live, self.target, clock=self.clock)
+        upto = await settled_end(self.database)
+        await catch_up(self.database, self.live, lease, upto, clock=self.clock)
+        refused = await replay(self.database, self.target, after=after, upto=upto, clock=self.clock)
+        before, made = await asyncio.gather(graph_hash(self.live), graph_hash(self.target))
+        await lease.take()
+        return await _rebuilt(self.database, upto, refused, before, made)
+
+
+async def hand_over(graph: Graph) -> None:
+    """Take the mark of a rebuild off a graph that has taken over: from now on the applier writes it."""
+    await _run(graph, "end_rebuild")
+
+
+async def rederive(database: Database, statements: Sequence[str]) -> None:
+    """
+    Have derived values computed again for a graph that was made anew: they are in no event.
+
+    Args:
+        database: the journal.
+        statements: names of the statements that say which, each owned by whoever derives them.
+    """
+    for name in statements:
+        await database.do(name, deadline=_patient())
+
+
+# In place
+
+
+async def rebuild_in_place(
+    database: Database, graph: Graph, *, report: Report | None = None, clock: Clock | None = None
+) -> Rebuilt:
+    """
+    Empty the graph and replay the journal into it.
+
+    Meanwhile every event counts as waiting, so that the safe horizon, and with it each answer, says how little is
+    there. Killed at any moment, the applier finishes the replay; what the old graph held beyond the journal may then
+    still be there, and only another run removes it.
+
+    Raises:
+        LeaseLost, StoreUnavailable: as when killed.
+    """
+    async with applier_held(database) as lease:
+        upto = await settled_end(database)
+        await catch_up(database, graph, lease, upto, clock=clock)
+        before = await graph_hash(graph)
+        for start in range(0, upto, _MARK_EVENTS):
+            span = {"after": start, "upto": min(start + _MARK_EVENTS, upto)}
+            await database.do("reopen_deliveries", {**span, **lease.fence}, deadline=_soon())
+        await lease.take()
+        while await _run(graph, "wipe_graph", limit=_WIPE_NODES):
+            await lease.take()
+        refused = await catch_up(database, graph, lease, upto, report=report, clock=clock)
+        after = await graph_hash(graph)
+        return await _rebuilt(database, upto, refused, before, after)
+
+
+async def _run(graph: Graph, name: str, **parameters: Any) -> int:
+    """Run a statement that changes the graph and return the number that it returns, if any."""
+
+    async def work(transaction: neo4j.AsyncTransaction) -> int:
+        row = await (await transaction.run(cypher(name).text, given(parameters))).single()
+        return int(row[0]) if row is not None else 0
+
+    return (await graph.write(name, work, deadline=_patient()))[0]

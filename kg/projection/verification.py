@@ -1,0 +1,153 @@
+"""
+Whether the graph is the projection of this journal, and made anew where it is not.
+
+The graph names the journal that it projects (a mark among its ``AppliedEvent`` nodes), and holds one such node for each
+event. So a graph beside a restored dump of Postgres is found out: one that lacks events which the journal
+calls applied, one that holds events which the journal does not know, and one of another journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import neo4j
+import structlog
+
+from imem.jobs.lease import Lease
+from imem.journal.clock import Clock, SystemClock
+from imem.journal.deadline import Deadline
+from imem.journal.postgres.cancellation import heed_cancellation
+from imem.journal.postgres.database import Database
+from imem.journal.statements import cypher
+from imem.kg.engine import Graph, given
+
+log = structlog.get_logger()
+
+PATIENT_MS: Final = 120_000
+"""How long one statement may take while the graph is emptied, in milliseconds: nobody waits for it."""
+
+_MARK_EVENTS: Final = 20_000
+"""Positions whose delivery is reopened in one statement."""
+
+_WIPE_NODES: Final = 2000
+"""Nodes deleted in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """
+    What the journal and the graph say of one another.
+
+    Attributes:
+        journal: the journal's identity.
+        events: events in the journal.
+        applied: those that it calls applied.
+        of_journal: the identity that the graph names; none before an applier has written it.
+        incomplete: whether emptying the graph has begun and not ended.
+        held: events that the graph holds.
+        newest_known: whether the journal has the graph's newest event at its position.
+    """
+
+    journal: str
+    events: int
+    applied: int
+    of_journal: str | None
+    incomplete: bool
+    held: int
+    newest_known: bool
+
+    @property
+    def mismatch(self) -> str | None:
+        """Why the graph is no projection of this journal, as a sentence; none where it is."""
+        if self.incomplete:
+            return "The graph is being made anew: it is being emptied."
+        if self.of_journal not in {None, self.journal}:
+            return "The graph is a projection of another journal."
+        if not self.newest_known or self.held > self.events:
+            return "The graph holds events that the journal does not know, as after an older dump was restored."
+        if self.held < self.applied:
+            lacking = self.applied - self.held
+            return f"The graph lacks {lacking:,} of {self.applied:,} events that the journal calls applied."
+        return None
+
+
+async def compare(database: Database, graph: Graph, *, deadline: Deadline) -> Comparison:
+    """
+    Compare the journal with the graph, while both may be written.
+
+    The journal is asked first what is applied, and last what it knows: what the applier does meanwhile is no mismatch.
+
+    Raises:
+        StoreUnavailable, BudgetExceeded: one of them could not be asked; retryable.
+    """
+    said = (await database.named("journal_applied", deadline=deadline))[0]
+    found = (await graph.read("projection", deadline=deadline))[0]
+    position, events = found["position"], said["events"]
+    known = position == 0
+    at = await database.named("journal_event_at", {"position": position}, deadline=deadline)
+    if at:
+        asked = {"event_id": str(at[0]["event_id"]), "position": position}
+        known = bool((await graph.read("holds_event", asked, deadline=deadline))[0]["holds"])
+    if found["events"] > events:
+        # Some may have been written since the first question.
+        events = (await database.named("journal_applied", deadline=deadline))[0]["events"]
+    return Comparison(
+        said["journal"], events, said["applied"], found["journal"], found["incomplete"], found["events"], known
+    )
+
+
+async def ensure(
+    database: Database, graph: Graph, lease: Lease, *, rederived: Sequence[str] = (), clock: Clock | None = None
+) -> Comparison:
+    """
+    See to it that the graph is a projection of this journal, before anything is applied; return what was found.
+
+    One that is not is emptied, and every event counts as not applied, so that the applier, who calls this, applies them
+    all. Killed at any moment, the next call goes on.
+
+    Args:
+        lease: the applier's, which the caller holds and keeps.
+        rederived: names of statements that have derived values computed again.
+
+    Raises:
+        StoreUnavailable, BudgetExceeded: as when killed.
+    """
+    clock = clock or SystemClock()
+    found = await compare(database, graph, deadline=_patient())
+    if found.mismatch is None:
+        if found.of_journal is None:
+            await _mark(graph, found.journal, clock, incomplete=False)
+        return found
+    log.warning("graph.made_anew", reason=found.mismatch, events=found.events)
+    await _mark(graph, found.journal, clock, incomplete=True)
+    upto = int((await database.named("journal_mark", deadline=_patient()))[0]["position"])
+    for start in range(0, upto, _MARK_EVENTS):
+        span = {"after": start, "upto": min(start + _MARK_EVENTS, upto)}
+        await database.do("reopen_deliveries", {**span, **lease.fence}, deadline=_patient())
+    await lease.take()
+    while await _write(graph, "wipe_graph", limit=_WIPE_NODES):
+        heed_cancellation()
+    await _mark(graph, found.journal, clock, incomplete=False)
+    for name in rederived:
+        await database.do(name, deadline=_patient())
+    return found
+
+
+async def _mark(graph: Graph, journal: str, clock: Clock, *, incomplete: bool) -> None:
+    await _write(graph, "mark_journal", journal=journal, incomplete=incomplete, now=clock.now().isoformat())
+
+
+async def _write(graph: Graph, name: str, **parameters: Any) -> int:
+    """Run a statement that changes the graph and return the number that it returns, if any."""
+
+    async def work(transaction: neo4j.AsyncTransaction) -> int:
+        row = await (await transaction.run(cypher(name).text, given(parameters))).single()
+        return int(row[0]) if row is not None else 0
+
+    return (await graph.write(name, work, deadline=_patient()))[0]
+
+
+def _patient() -> Deadline:
+    return Deadline.after_ms(PATIENT_MS)

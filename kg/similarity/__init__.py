@@ -1,0 +1,1 @@
+"""Similar analyses: embedders, vectors, scores, and the index of nearest neighbours."""

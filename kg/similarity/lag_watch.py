@@ -1,0 +1,93 @@
+"""Whether the index of similar analyses keeps up with the journal, and rests on what the settings name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Self
+
+import structlog
+from prometheus_client import Gauge
+
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.kg.similarity.embedders import Embedder
+from imem.kg.similarity.neighbours import model_version
+
+log = structlog.get_logger()
+
+WAITING: Final = Gauge(
+    "similarity_waiting_gauge", "Statements about analyses that are not compared yet.", multiprocess_mode="mostrecent"
+)
+LAG_S: Final = Gauge(
+    "similarity_lag_seconds_gauge", "How long the oldest of them has waited.", multiprocess_mode="mostrecent"
+)
+OTHER_MODEL: Final = Gauge(
+    "similarity_other_model_gauge",
+    "1 while analyses are compared by another model, or by other rules, than the settings and the program name.",
+    multiprocess_mode="mostrecent",
+)
+
+LATE_S: Final = 300.0
+"""After how long something that waits is a sign of trouble, in seconds; a new analysis is found in a minute."""
+
+LOOK_EVERY_S: Final = 15.0
+"""How often it is looked at for the metrics, in seconds."""
+
+BUDGET_MS: Final = 5_000
+"""How long one look may take, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepingUp:
+    """
+    How comparing stands.
+
+    Attributes:
+        waiting: statements about analyses that are not compared yet.
+        age_s: how long the oldest of them has waited, in seconds.
+        rests_on: model, dimension and rules of the index that is read; none before the first analysis.
+        wanted: those that the settings and the program name.
+    """
+
+    waiting: int
+    age_s: float
+    rests_on: str | None
+    wanted: str
+
+    @property
+    def late(self) -> bool:
+        """Whether something waits too long."""
+        return self.waiting > 0 and self.age_s > LATE_S
+
+    @property
+    def of_another(self) -> bool:
+        """Whether the index is still that of another model."""
+        return self.rests_on is not None and self.rests_on != self.wanted
+
+    @classmethod
+    def from_row(cls, row: Row, embedder: Embedder) -> Self:
+        """Return what a row of ``similarity_state`` says, beside what *embedder* would make."""
+        known = row["model_id"] is not None
+        rests_on = model_version(row["model_id"], row["dimension"], row["rules"]) if known else None
+        return cls(row["waiting"], row["age_s"], rests_on, model_version(embedder.model_id, embedder.dimension))
+
+
+async def watch_similar(
+    database: Database, embedder: Embedder, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> None:
+    """Keep the metrics up to date until cancelled; while Postgres cannot say they stay as they were."""
+    while True:
+        try:
+            [row] = await database.named("similarity_state", deadline=Deadline.after_ms(BUDGET_MS))
+        except ImemError as error:
+            log.info("similar.not_looked_at", reason=str(error))
+        else:
+            found = KeepingUp.from_row(row, embedder)
+            WAITING.set(found.waiting)
+            LAG_S.set(found.age_s)
+            OTHER_MODEL.set(found.of_another)
+        await sleep(LOOK_EVERY_S)

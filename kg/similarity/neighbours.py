@@ -1,0 +1,211 @@
+"""
+The lists of nearest neighbours of one version of the index, changed for some analyses and for whoever they are near to.
+
+An analysis that is new, or says something new, is compared with the nearest by text, with those in whose lists it
+stands, and with those in its own. Its own list is made anew; in the list of each of the others it takes its place, or
+leaves it. A list that it fell back in is made anew as well, since somebody may stand behind it who was not kept.
+
+Everything here happens in the transaction of the caller, who holds the lock of the work: a crash leaves all or nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cachetools import LRUCache
+
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.rows import execute, rows
+from imem.kg.asof import END_OF_TIME
+from imem.kg.similarity.scoring import (
+    CANDIDATES,
+    RULES,
+    TIES,
+    Features,
+    Neighbour,
+    asks,
+    comparable,
+    ranked,
+    reranked,
+    score,
+)
+
+EVERYTHING: Final = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
+"""The limits of a comparison that hides nothing: what is stored answers for the present alone."""
+
+MOST_KEPT: Final = 20_000
+"""Most analyses whose features one run keeps in memory, some 10 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """
+    A version of the index.
+
+    Attributes:
+        version: its number.
+        model: whose vectors it rests on.
+        model_version: the model, its dimension and the rules of scoring, as one text: scores of two are never mixed.
+        rules: the version of the rules alone.
+        current: whether readers take it.
+        upto: of one on its way, the last analysis that was looked at.
+    """
+
+    version: int
+    model: int
+    model_version: str
+    rules: str
+    current: bool
+    upto: str = ""
+
+    @classmethod
+    def from_row(cls, row: Row) -> Build:
+        """Return the version of a row of ``live_builds``."""
+        name = model_version(row["model_id"], row["dimension"], row["rules"])
+        return cls(row["version"], row["model"], name, row["rules"], row["state"] == "current", row["upto"])
+
+
+def model_version(model_id: str, dimension: int, rules: str = RULES) -> str:
+    """Return the name under which scores can be compared."""
+    return f"{model_id}/{dimension}/{rules}"
+
+
+def features_of(row: Row, active: frozenset[str]) -> Features:
+    """Return a row of ``similar_features``; patterns that are not active are nobody's business."""
+    return Features(
+        row["key"],
+        row["subject_id"],
+        row["sector"],
+        row["size"],
+        frozenset(row["metrics"]),
+        frozenset(row["patterns"]) & active,
+        asks(row["question"], row["series_id"]),
+    )
+
+
+@dataclass(slots=True)
+class Known:
+    """What analyses are compared by, read once in a page or a run."""
+
+    _kept: LRUCache[str, Features] = field(default_factory=lambda: LRUCache(MOST_KEPT))
+
+    async def of(self, conn: Connection, keys: Iterable[str]) -> dict[str, Features]:
+        """Return the features of *keys*; of what is on file."""
+        wanted = set(keys)
+        known = {key: one for key in wanted if (one := self._kept.get(key)) is not None}
+        missing = sorted(wanted - known.keys())
+        if missing:
+            facts = await rows(conn, "similar_features", {"keys": missing, **EVERYTHING})
+            shown = sorted({pattern for row in facts for pattern in row["patterns"]})
+            found = await rows(conn, "active_among", {"keys": shown, **EVERYTHING}) if shown else []
+            active = frozenset(row["key"] for row in found)
+            for row in facts:
+                known[row["key"]] = self._kept[row["key"]] = features_of(row, active)
+        return known
+
+
+Lists = dict[str, list[Neighbour]]
+Distances = dict[str, dict[str, float]]
+
+
+async def nearest(conn: Connection, model: int, keys: Sequence[str]) -> Distances:
+    """Return, of each of *keys*, the nearest by the index with their distances."""
+    given = {"model": model, "keys": list(keys), "limit": CANDIDATES, "ties": TIES, **EVERYTHING}
+    found: Distances = {key: {} for key in keys}
+    for row in await rows(conn, "nearest", given):
+        found[row["key"]][row["candidate"]] = row["distance"]
+    return found
+
+
+async def place(conn: Connection, build: Build, keys: Sequence[str], known: Known) -> set[str]:
+    """
+    Make the lists of *keys* anew in a version, put them right into those of others; return whose lists changed.
+
+    Args:
+        keys: analyses; one without a vector of the version's model is passed over.
+        known: their features; those of *keys* must be of now.
+    """
+    near = await nearest(conn, build.model, keys)
+    naming: dict[str, set[str]] = defaultdict(set)
+    for row in await rows(conn, "lists_naming", {"version": build.version, "keys": list(keys)}):
+        naming[row["neighbour_id"]].add(row["analysis_id"])
+    own = await _lists(conn, build, keys)
+    await _measure(conn, build, near, {key: naming[key] | {one.key for one in own[key]} for key in keys})
+    others = {other for found in near.values() for other in found} | {one for found in naming.values() for one in found}
+    before = own | await _lists(conn, build, others - own.keys())
+    features = await known.of(conn, before)
+    lists = dict(before)
+    fallen: set[str] = set()
+    for key in keys:
+        if key in features:
+            lists[key] = reranked(features[key], list(near[key].items()), features)
+            for other in near[key].keys() | naming[key]:
+                if other in features and _offer(lists, other, key, near[key].get(other), features):
+                    fallen.add(other)
+    await _made_anew(conn, build, sorted(fallen - set(keys)), lists, known)
+    changed = {key for key, found in lists.items() if found != before.get(key, [])}
+    await _write(conn, build, sorted(changed), lists)
+    return changed
+
+
+def _offer(lists: Lists, other: str, key: str, distance: float | None, features: Mapping[str, Features]) -> bool:
+    """Give *key* its place in the list of *other*; return whether it fell back there, or out."""
+    standing = next((one.score for one in lists[other] if one.key == key), None)
+    rest = [one for one in lists[other] if one.key != key]
+    if distance is not None and comparable(features[other], features[key]):
+        rest.append(Neighbour(score(1.0 - distance, features[other], features[key]), key))
+    lists[other] = ranked(rest)
+    now = next((one.score for one in lists[other] if one.key == key), 0.0)
+    return standing is not None and now < standing
+
+
+async def _lists(conn: Connection, build: Build, keys: Iterable[str]) -> Lists:
+    wanted = sorted(set(keys))
+    found: Lists = {key: [] for key in wanted}
+    for row in await rows(conn, "lists_of", {"version": build.version, "keys": wanted}) if wanted else []:
+        found[row["analysis_id"]].append(Neighbour(row["score"], row["neighbour_id"]))
+    return found
+
+
+async def _measure(conn: Connection, build: Build, near: Distances, more: Mapping[str, set[str]]) -> None:
+    """Add to *near* how far each is from *more*, which the index need not have named."""
+    pairs = [(key, other) for key in sorted(more) for other in sorted(more[key] - near[key].keys())]
+    if pairs:
+        ones, others = zip(*pairs, strict=True)
+        given = {"model": build.model, "ones": list(ones), "others": list(others)}
+        for row in await rows(conn, "distances", given):
+            near[row["one"]][row["other"]] = row["distance"]
+
+
+async def _made_anew(conn: Connection, build: Build, keys: Sequence[str], lists: Lists, known: Known) -> None:
+    """Look once more for the neighbours of *keys*: behind one that fell back there may be others."""
+    if not keys:
+        return
+    near = await nearest(conn, build.model, keys)
+    features = await known.of(conn, {*keys, *(other for found in near.values() for other in found)})
+    for key in keys:
+        lists[key] = ranked([*lists[key], *reranked(features[key], list(near[key].items()), features)])
+
+
+async def _write(conn: Connection, build: Build, keys: Sequence[str], lists: Lists) -> None:
+    if not keys:
+        return
+    await execute(conn, "delete_lists", {"version": build.version, "keys": list(keys)})
+    given: dict[str, Any] = {"version": build.version, "model_version": build.model_version}
+    ordered = [(key, one, rank) for key in keys for rank, one in enumerate(lists[key], 1)]
+    await execute(
+        conn,
+        "write_lists",
+        {
+            **given,
+            "analyses": [key for key, _, _ in ordered],
+            "neighbours": [one.key for _, one, _ in ordered],
+            "scores": [one.score for _, one, _ in ordered],
+            "ranks": [rank for _, _, rank in ordered],
+        },
+    )
+    if build.current:
+        await execute(conn, "derive_similar", {"keys": list(keys)})

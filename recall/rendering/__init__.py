@@ -1,0 +1,1 @@
+"""A briefing as Markdown: bounds, quotation, and where a text begins to say something."""

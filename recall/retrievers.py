@@ -1,0 +1,540 @@
+"""
+The arms of a briefing: each finds keys in the graph, and dates them in the journal.
+
+Where the graph cannot be asked in time, something else stands in and says so: mostly what the journal's heads tell. The
+records are the same then, only what is known through links alone is missing. :mod:`imem.recall.requests` decides what
+is asked when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeVar
+
+from imem.credibility.track_record import TrackRecord, scores_as_of, scores_until, track_records
+from imem.journal.arguments import check_int
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.database import Database
+from imem.kg.asof import Answer, AsOf, Clock, Dated, Ref, dated
+from imem.kg.engine import Graph
+from imem.kg.kinds.catalog import subject_ref
+from imem.kg.kinds.metrics import unit_of
+from imem.kg.load_format.entries import link_key
+from imem.kg.views import OF_NO_SECTOR, TOP_PATTERNS, view
+from imem.recall import dated_rows as dating
+from imem.recall.model import (
+    Arm,
+    ClaimsSettled,
+    Completeness,
+    DebateItem,
+    DebatesArm,
+    HistoryArm,
+    HistoryItem,
+    Performer,
+    Quality,
+    Record,
+    RecordsArm,
+    Score,
+    SettledFinding,
+    SubjectArm,
+    TakenDecision,
+    TrackRecordItem,
+    TrackRecordsArm,
+)
+
+A = TypeVar("A", bound=Arm)
+
+FIRST_PATTERNS: Final = 100
+"""How many active patterns are looked at where there is no time for more."""
+
+GRAPH_SHARE: Final = 0.75
+"""Share of the time left that the graph may take; the rest is for the journal, which dates or stands in."""
+
+WITHOUT_GRAPH: Final = (
+    "Neo4j could not be asked; this is what Postgres knows, without what is known through links alone"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """
+    How many of each an answer holds.
+
+    Attributes:
+        analyses: analyses in a history.
+        findings: findings of an analysis.
+        detailed: analyses of a history whose findings are shown, the newest; of the others the conclusion is.
+    """
+
+    analyses: int = 30
+    findings: int = 40
+    debates: int = 10
+    speakers: int = 60
+    contradictions: int = 20
+    patterns: int = 10
+    lessons: int = 10
+    similar: int = 5
+    detailed: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse what is no whole number, by the name of the limit."""
+        for limit in fields(self):
+            check_int(f"limits.{limit.name}", getattr(self, limit.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """
+    What every arm is given.
+
+    Attributes:
+        subject_id: what about.
+        at: the moment.
+        gateway: through which everything is read.
+        graph: the graph.
+        deadline: when the answer is due.
+        limits: how much is wanted.
+        halflife_years: age at which an observation weighs half.
+        for_agent: for whom, if that is known.
+    """
+
+    subject_id: str
+    at: AsOf
+    gateway: Gateway
+    graph: Graph
+    deadline: Deadline
+    limits: Limits
+    halflife_years: float
+    for_agent: str | None = None
+
+    @property
+    def database(self) -> Database:
+        """The journal."""
+        return self.gateway.database
+
+    async def dated(self, refs: Iterable[Ref]) -> Answer:
+        """Return what the journal says of *refs* at the moment."""
+        return await dated(self.database, refs, self.at, deadline=self.deadline)
+
+
+async def _found(ask: Question, name: str, limit: int, **more: Any) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows of a named query, and how many there are."""
+    parameters = {"subject_id": ask.subject_id, "limit": limit, **ask.at.limits, **more}
+    share = ask.deadline.within_ms(ask.deadline.left_ms() * GRAPH_SHARE)
+    rows = await ask.graph.read(name, parameters, deadline=share)
+    return rows, rows[0].get("total", len(rows)) if rows else 0
+
+
+async def _in_journal(ask: Question, kind: str, limit: int) -> list[str]:
+    """Return the keys of the newest records of *kind* about the subject, as far as record heads tell."""
+    rows = await ask.database.named(
+        "records_of_subject",
+        {"subject_id": ask.subject_id, "kinds": [kind], "limit": limit, **ask.at.limits},
+        deadline=ask.deadline,
+    )
+    return [row["key"] for row in rows]
+
+
+def _less(arm: A, completeness: Completeness = Completeness.TOP_N, reason: str = WITHOUT_GRAPH) -> A:
+    """Return *arm* as what stands in for the answer."""
+    return arm.model_copy(update={"quality": Quality.PARTIAL, "reason": reason, "completeness": completeness})
+
+
+def record(one: Dated) -> Record:
+    """Return a dated record as an answer shows it."""
+    return Record(
+        kind=one.kind,
+        key=one.key,
+        core=dict(one.core),
+        groups={name: dict(group) for name, group in one.groups.items()},
+        known_at=one.known_at,
+        occurred_at=one.occurred_at,
+        corrected_at=one.corrected_at,
+        more=one.has_body,
+    )
+
+
+# The subject
+
+
+async def about(ask: Question) -> SubjectArm:
+    """Return the subject's own record; it is known by what was said about it alone where there is none."""
+    ref = subject_ref(ask.subject_id)
+    found = (await ask.dated([ref])).records.get(ref)
+    return SubjectArm(record=record(found) if found is not None else None, total=int(found is not None))
+
+
+# History
+
+
+async def history(ask: Question) -> HistoryArm:
+    """Return the newest analyses of the subject, and of its series, with what was found, decided and became of it."""
+    wanted = {"detailed": ask.limits.detailed, "findings_limit": ask.limits.findings}
+    rows, total = await _found(ask, "company_history", ask.limits.analyses, **wanted)
+    return await _history(ask, rows, total)
+
+
+async def history_in_journal(ask: Question) -> HistoryArm:
+    """Return the same without what is known through links alone, and of the subject alone."""
+    keys = await _in_journal(ask, "Analysis", ask.limits.analyses)
+    return _less(await _history(ask, await _history_from_journal(ask, keys), len(keys)))
+
+
+async def _history(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> HistoryArm:
+    answer = await ask.dated(_history_refs(rows))
+    kept = dating.history(rows, answer, ask.limits.analyses, ask.limits.findings, ask.limits.detailed)
+    shown = [finding for row in kept for finding in row["findings"]]
+    scores, claims = await asyncio.gather(
+        _scores(ask, shown),
+        claims_settled(ask, [row["analysis"] for row in kept]),
+    )
+    items = [
+        HistoryItem(
+            subject_id=row["subject"],
+            analysis=record(answer.records["Analysis", row["analysis"]]),
+            performed_by=_performers(row, answer),
+            findings=[
+                SettledFinding(finding=record(answer.records["Finding", key]), score=_score(scores.get(key)))
+                for key in row["findings"]
+            ],
+            findings_total=row["findings_total"],
+            decisions=_decisions(row, answer),
+            claims=claims.get(row["analysis"]),
+        )
+        for row in kept
+    ]
+    return HistoryArm(items=items, total=max(total, len(items)))
+
+
+async def _scores(ask: Question, findings: Sequence[str]) -> Mapping[str, Any]:
+    return await scores_as_of(ask.database, findings, ask.at, deadline=ask.deadline) if findings else {}
+
+
+async def claims_settled(ask: Question, analyses: Sequence[str]) -> dict[str, ClaimsSettled]:
+    """Return how the claims of the given analyses turned out, by analysis; those without a claim are left out."""
+    if not analyses:
+        return {}
+    until = await scores_until(ask.database, ask.at, deadline=ask.deadline)
+    given = {"analyses": list(analyses), "clock": ask.at.clock.value, "until": until, **ask.at.limits}
+    rows = await ask.database.named("claims_of_analyses", given, deadline=ask.deadline)
+    return {row.pop("analysis_id"): _claims(row) for row in rows}
+
+
+def _claims(row: dict[str, Any]) -> ClaimsSettled:
+    """Return how claims turned out; what they are about only where that is one question, and not one in two units."""
+    stated, metric = row.pop("units"), row["metric"]
+    units = {unit_of(metric, one) for one in stated} if metric is not None else set()
+    if len(units) == 1:
+        return ClaimsSettled.model_validate({**row, "unit": units.pop()})
+    return ClaimsSettled.model_validate({**row, **dict.fromkeys(("metric", "period_start", "target_at", "actual"))})
+
+
+async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[dict[str, Any]]:
+    """Return rows like those of ``company_history`` for *analyses*, as far as record heads tell."""
+    detailed = set(analyses[: ask.limits.detailed])
+    rows, told = await asyncio.gather(
+        ask.database.named("parts_of_analyses", {"analyses": list(analyses), **ask.at.limits}, deadline=ask.deadline),
+        ask.database.named(
+            "voices_of_analyses", {"analyses": sorted(detailed), **ask.at.limits}, deadline=ask.deadline
+        ),
+    )
+    voices = {row["analysis_id"]: row for row in told}
+    parts: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        parts.setdefault((row["analysis_id"], row["kind"]), []).append(row["key"])
+    return [
+        {
+            "subject": ask.subject_id,
+            "own": True,
+            "analysis": key,
+            "performed_by": [],
+            "makers": voices[key]["makers"] if key in voices else [],
+            "baselines": voices[key]["speakers"] if key in voices else [],
+            "findings": parts.get((key, "Finding"), []) if key in detailed else [],
+            "findings_total": len(parts.get((key, "Finding"), [])),
+            "decisions": [{"decision": decision, "outcomes": []} for decision in parts.get((key, "Decision"), [])],
+        }
+        for key in analyses
+    ]
+
+
+def _history_refs(rows: Sequence[dict[str, Any]]) -> list[Ref]:
+    refs: list[Ref] = []
+    for row in rows:
+        refs.append(("Analysis", row["analysis"]))
+        refs += [("Finding", key) for key in row["findings"]]
+        refs += [_performed(agent, row["analysis"]) for agent in row["performed_by"]]
+        refs += [("Agent", agent) for agent in row["baselines"]]
+        for taken in row["decisions"]:
+            refs.append(("Decision", taken["decision"]))
+            refs += [("Outcome", outcome) for outcome in taken["outcomes"]]
+    return refs
+
+
+def _performed(agent: str, analysis: str) -> Ref:
+    return "link.PERFORMED", link_key("Agent", agent, "Analysis", analysis)
+
+
+def _performers(row: dict[str, Any], answer: Answer) -> list[Performer]:
+    named = [(agent, _performed(agent, row["analysis"])) for agent in row["performed_by"]]
+    return [Performer(agent=agent, role=answer.links[ref].get("role")) for agent, ref in named if ref in answer.links]
+
+
+def _decisions(row: dict[str, Any], answer: Answer) -> list[TakenDecision]:
+    taken = []
+    for one in row["decisions"]:
+        decision = answer.records.get(("Decision", one["decision"]))
+        if decision is not None:
+            outcomes = [answer.records[ref] for key in one["outcomes"] if (ref := ("Outcome", key)) in answer.records]
+            outcomes.sort(key=lambda outcome: (str(outcome.core["target_at"]), outcome.known_at, outcome.key))
+            taken.append(TakenDecision(decision=record(decision), outcomes=[record(outcome) for outcome in outcomes]))
+    return taken
+
+
+def _score(row: Any) -> Score | None:
+    if row is None:
+        return None
+    return Score(
+        outcome=row["outcome_id"],
+        vintage=row["vintage"],
+        actual=row["actual"],
+        right=None if row["y"] is None else bool(row["y"]),
+        brier=row["brier"],
+    )
+
+
+# Debates
+
+
+async def debates(ask: Question) -> DebatesArm:
+    """Return the newest debates on the subject and how they ended."""
+    return await _debates(ask, *await _found(ask, "debates_of_subject", ask.limits.debates))
+
+
+async def debates_in_journal(ask: Question) -> DebatesArm:
+    """Return the same without what was disputed and how they ended."""
+    keys = await _in_journal(ask, "Debate", ask.limits.debates)
+    return _less(await _debates(ask, [{"debate": key, "disputed": None, "resolutions": []} for key in keys], len(keys)))
+
+
+async def _debates(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> DebatesArm:
+    refs: list[Ref] = [("Debate", row["debate"]) for row in rows]
+    refs += [("Finding", row["disputed"]) for row in rows if row["disputed"]]
+    refs += [("DebateResolution", key) for row in rows for key in row["resolutions"]]
+    answer = await ask.dated(refs)
+    rows = dating.newest(rows, answer, "debate", "Debate", "timestamp")[: ask.limits.debates]
+    counts = await _turn_counts(ask, [answer.records["Debate", row["debate"]] for row in rows])
+    items = []
+    for row in rows:
+        debate = answer.records["Debate", row["debate"]]
+        disputed = answer.records.get(("Finding", row["disputed"])) if row["disputed"] else None
+        ended = [
+            answer.records[ref] for key in row["resolutions"] if (ref := ("DebateResolution", key)) in answer.records
+        ]
+        ended.sort(key=lambda one: (one.known_at, one.key))
+        turns, speakers = counts.get(debate.key, (0, 0))
+        items.append(
+            DebateItem(
+                debate=record(debate),
+                disputed=record(disputed) if disputed is not None else None,
+                resolutions=[record(one) for one in ended],
+                turns=turns,
+                speakers=speakers,
+            )
+        )
+    return DebatesArm(items=items, total=max(total, len(items)))
+
+
+async def _turn_counts(ask: Question, found: Sequence[Dated]) -> dict[str, tuple[int, int]]:
+    stated = [(one.key, one.turns_position) for one in found if one.turns_position is not None]
+    if not stated:
+        return {}
+    rows = await ask.database.named(
+        "turn_counts",
+        {"debates": [key for key, _ in stated], "positions": [position for _, position in stated]},
+        deadline=ask.deadline,
+    )
+    return {row["debate_id"]: (row["turns"], row["speakers"]) for row in rows}
+
+
+# Track records
+
+
+async def speakers(ask: Question) -> TrackRecordsArm:
+    """
+    Return the track records of the agents that made claims about the subject, in the domains of those claims.
+
+    They belong to what was said (docs/decisions/0012). That of *for_agent*, who may not have spoken, is shown as well:
+    whether it may be seen was decided before.
+    """
+    (row,), _ = await _found(ask, "speakers_of_subject", ask.limits.speakers)
+    return await _speakers(ask, row["speakers"])
+
+
+async def speakers_in_journal(ask: Question) -> TrackRecordsArm:
+    """Return the same for those who spoke about the subject itself, not about its series."""
+    return _less(await _speakers(ask, await _speakers_in_journal(ask, half=False)))
+
+
+async def speakers_sampled(ask: Question) -> TrackRecordsArm:
+    """Return the same for those who made every other statement about the subject."""
+    return _less(await _speakers(ask, await _speakers_in_journal(ask, half=True)), Completeness.SAMPLED)
+
+
+async def _speakers_in_journal(ask: Question, *, half: bool) -> list[dict[str, Any]]:
+    parameters = {"subject_id": ask.subject_id, "limit": ask.limits.speakers, "half": half, **ask.at.limits}
+    return await ask.database.named("speakers_in_journal", parameters, deadline=ask.deadline)
+
+
+async def _speakers(ask: Question, rows: Sequence[dict[str, Any]]) -> TrackRecordsArm:
+    pairs = [(row["agent"], row["domain"]) for row in rows if row["claims"]]
+    if ask.for_agent is not None:
+        pairs += [(ask.for_agent, domain) for domain in sorted({domain for _, domain in pairs})]
+    if not pairs:
+        return TrackRecordsArm()
+    answer = await track_records(ask.database, pairs, ask.at, halflife_years=ask.halflife_years, deadline=ask.deadline)
+    spoke = set(pairs)
+    items = [track_record(one) for one in answer.records if one.n or one.abstained or (one.agent, one.domain) in spoke]
+    arm = TrackRecordsArm(items=items, total=len(items))
+    if answer.waiting_since is not None and answer.waiting_since <= ask.at.recorded_until:
+        return arm.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
+    return arm
+
+
+def track_record(one: TrackRecord) -> TrackRecordItem:
+    """Return a track record as an answer shows it."""
+    return TrackRecordItem(
+        agent=one.agent,
+        domain=one.domain,
+        kind=one.kind,
+        n=one.n,
+        rows=one.rows,
+        right=one.right,
+        abstained=one.abstained,
+        mean=one.mean,
+        lower=one.lower,
+        upper=one.upper,
+        brier=one.brier,
+        log_score=one.log_score,
+        skill=one.skill,
+        skill_lower=one.skill_lower,
+        skill_upper=one.skill_upper,
+        reference=one.reference,
+        reference_rows=one.reference_rows,
+        evidence=one.evidence,
+        baseline=one.baseline,
+    )
+
+
+# Contradictions, patterns, lessons
+
+
+async def contradictions(ask: Question) -> RecordsArm:
+    """Return where sources disagreed about the subject's data: open ones first, by priority, then the newest."""
+    rows, total = await _found(ask, "contradictions_of_subject", ask.limits.contradictions)
+    return await _contradictions(ask, rows, total)
+
+
+async def contradictions_in_journal(ask: Question) -> RecordsArm:
+    """Return the same as far as record heads tell."""
+    given = {"subject_id": ask.subject_id, "limit": ask.limits.contradictions, **ask.at.limits}
+    rows = await ask.database.named("contradictions_in_journal", given, deadline=ask.deadline)
+    return _less(await _contradictions(ask, rows, rows[0]["total"] if rows else 0))
+
+
+async def _contradictions(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> RecordsArm:
+    found = await ask.dated(("DataContradiction", row["contradiction"]) for row in rows)
+    rows = dating.contradictions(rows, found, ask.limits.contradictions)
+    items = [record(found.records["DataContradiction", row["contradiction"]]) for row in rows]
+    return RecordsArm(items=items, total=max(total, len(items)))
+
+
+async def patterns(ask: Question) -> RecordsArm:
+    """Return the patterns that were active at the moment, of the subject's sector or of none, the best first."""
+    return await _patterns(ask, dating.MOST_PATTERNS)
+
+
+async def patterns_first(ask: Question) -> RecordsArm:
+    """Return those among the first hundred that were active."""
+    reason = f"the time was over; these are of the first {FIRST_PATTERNS} active patterns of its sector"
+    return _less(await _patterns(ask, FIRST_PATTERNS), reason=reason)
+
+
+async def _patterns(ask: Question, among: int) -> RecordsArm:
+    sector = await _sector(ask)
+    given = {"sector": sector, "among": among, "limit": ask.limits.patterns, **ask.at.limits}
+    rows = await ask.database.named("patterns_at", given, deadline=ask.deadline)
+    found = (await ask.dated(("Pattern", row["key"]) for row in rows)).records
+    items = [record(found["Pattern", row["key"]]) for row in rows]
+    return RecordsArm(items=items, total=rows[0]["total"] if rows else 0)
+
+
+async def _sector(ask: Question) -> str | None:
+    """Return the sector of the subject at the moment, as far as one is known."""
+    ref = subject_ref(ask.subject_id)
+    subject = (await ask.dated([ref])).records.get(ref)
+    if subject is None:
+        return None
+    sector = subject.groups.get("profile", {}).get("sector") or subject.get("sector")
+    return str(sector) if sector is not None else None
+
+
+async def lessons(ask: Question) -> RecordsArm:
+    """Return the lessons that bear on the subject, newest first."""
+    active = await dating.active_patterns(ask.database, ask.subject_id, ask.at, deadline=ask.deadline)
+    rows, _ = await _found(ask, "lessons_of_subject", ask.limits.lessons, active=active)
+    found = await ask.dated(("Lesson", row["lesson"]) for row in rows)
+    rows = dating.lessons(rows, found, ask.limits.lessons)
+    return _lessons([found.records["Lesson", row["lesson"]] for row in rows], rows[0]["total"] if rows else 0)
+
+
+async def lessons_in_journal(ask: Question) -> RecordsArm:
+    """Return the newest lessons for the domains in which something was stated about the subject."""
+    return _less(await _lessons_in_journal(ask, half=False))
+
+
+async def lessons_sampled(ask: Question) -> RecordsArm:
+    """Return the same of every other lesson."""
+    return _less(await _lessons_in_journal(ask, half=True), Completeness.SAMPLED)
+
+
+async def _lessons_in_journal(ask: Question, *, half: bool) -> RecordsArm:
+    parameters = {"subject_id": ask.subject_id, "limit": ask.limits.lessons, "half": half, **ask.at.limits}
+    rows = await ask.database.named("lessons_in_journal", parameters, deadline=ask.deadline)
+    found = await ask.dated(("Lesson", row["key"]) for row in rows)
+    bearing = [found.records["Lesson", row["key"]] for row in rows if ("Lesson", row["key"]) in found.records]
+    return _lessons(bearing, rows[0]["total"] if rows else 0)
+
+
+def _lessons(bearing: list[Dated], total: int) -> RecordsArm:
+    bearing.sort(key=lambda one: one.key)
+    bearing.sort(key=lambda one: one.known_at, reverse=True)
+    return RecordsArm(items=[record(one) for one in bearing], total=total)
+
+
+# Patterns, of a view
+
+
+async def patterns_of_view(ask: Question) -> RecordsArm:
+    """
+    Return the most successful patterns of the subject's sector and of none, of a hundred of each, that are active now.
+
+    The view of them is read by key, whatever they are. As of a day, of which it knows nothing, and before it was ever
+    made, see :func:`patterns_first`.
+    """
+    if ask.at.asked is not None or ask.at.clock is not Clock.KNOWN:
+        return await patterns_first(ask)
+    sector = await _sector(ask)
+    keys = [OF_NO_SECTOR] if sector is None else [OF_NO_SECTOR, sector]
+    made = [row for key in keys if (row := await view(ask.database, TOP_PATTERNS, key, deadline=ask.deadline))]
+    if not made:
+        return await patterns_first(ask)
+    best = [pattern for row in made for pattern in row.value or ()]
+    best.sort(key=lambda one: (-float(one["success_rate"] or 0.0), one["pattern_id"]))
+    refs = [("Pattern", one["pattern_id"]) for one in best[: ask.limits.patterns]]
+    found = (await ask.dated(refs)).records
+    arm = RecordsArm(items=[record(found[ref]) for ref in refs if ref in found], total=len(best))
+    return _less(arm, reason=f"the time was over; these are of a view that was made {made[0].age_s:,.0f} s ago")

@@ -1,0 +1,420 @@
+"""The single questions behind a briefing, for callers that want one part alone, or whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import neo4j.time
+
+from imem.credibility.track_record import dated_pairs, dated_records, track_pairs, track_records
+from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, BudgetExceeded
+from imem.journal.gateway import Gateway
+from imem.kg.asof import Answer, AsOf, active_among, checked, dated
+from imem.kg.kinds.catalog import KINDS
+from imem.kg.kinds.enums import PatternStatus
+from imem.kg.queries import arguments, named_queries
+from imem.kg.similarity.scoring import NEIGHBOURS
+from imem.recall import retrievers, similar_analyses
+from imem.recall.brief import Recall
+from imem.recall.dated_rows import active_patterns, finished
+from imem.recall.model import (
+    Arm,
+    DatedTrackRecord,
+    DebateItem,
+    DebateOnFile,
+    DebateTurn,
+    Quality,
+    Rows,
+    SimilarArm,
+    Text,
+    TrackRecordsArm,
+    TrackRecordsTable,
+)
+from imem.recall.retrievers import Limits, Question
+from imem.recall.section_registry import PARTS
+from imem.recall.timing.lateness import says_if_late
+
+A = TypeVar("A", bound=Arm)
+
+ACTIVE: Final = "active"
+"""The parameter of queries that need to know which patterns were active."""
+
+MOST: Final = 200
+"""Most rows of one answer."""
+
+_AREAS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
+    "patterns": (ResourceType.PATTERNS, Action.VALIDATE),
+    "evidence": (ResourceType.PATTERNS, Action.VALIDATE),
+    "agents": (ResourceType.CREDIBILITY, Action.READ),
+}
+"""Areas of named queries that show more than the graph's readers may see, with the right that opens them."""
+
+_QUERIES: Final[Mapping[str, tuple[ResourceType, Action]]] = {
+    "active_patterns": (ResourceType.PATTERNS, Action.READ),
+    "patterns_pending_revision": (ResourceType.PATTERNS, Action.READ),
+}
+"""Queries that show active patterns and no others, which everybody may see; the audit holds who did."""
+
+_SHOWN: Final = "pattern"
+"""The column in which they show them."""
+
+_PATTERN: Final = "Pattern"
+_KINDS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
+    _PATTERN: (ResourceType.PATTERNS, Action.READ),
+    **dict.fromkeys(
+        ("PatternValidation", "ShadowAnalysis", "ArchiveDirectory", "DataFile"),
+        (ResourceType.PATTERNS, Action.VALIDATE),
+    ),
+    "AgentCredibility": (ResourceType.CREDIBILITY, Action.READ),
+}
+"""Kinds of records that are more than a part of the graph, with the right that opens them."""
+
+_GRAPH: Final = (ResourceType.GRAPH, Action.READ)
+
+
+@says_if_late
+async def part(
+    recall: Recall,
+    kind: type[A],
+    name: str,
+    subject: str,
+    *,
+    as_of: datetime | None,
+    clock: str,
+    limit: int | None,
+    deadline: Deadline,
+) -> A:
+    """
+    Return the arm *name*, of the type *kind*, for *subject*.
+
+    Raises:
+        UnknownSubject, BadInput, PermissionDenied: as a briefing.
+        PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
+    """
+    limits = Limits() if limit is None else Limits(*(bounded(limit),) * 9)
+    asked, on = checked(as_of, clock)
+    which = PARTS[name]
+    inquiry = await recall.inquire(subject, (which,), asked=asked, on=on, limits=limits, deadline=deadline)
+    try:
+        async with asyncio.timeout(deadline.left_s()):
+            shown = await inquiry.at_once((which,))
+        if name not in shown:
+            shown[name] = await recall.sources.assembly.in_time(inquiry.arm(which), deadline)
+        arm: Arm = shown[name]
+        _, mode = await recall.stood(inquiry, whole=arm.quality is Quality.EXACT)
+    except TimeoutError as error:
+        raise BudgetExceeded("It was not there before the deadline.") from error
+    finally:
+        await inquiry.end()
+    if not isinstance(arm, kind):
+        raise TypeError(f"The arm {name} is no {kind.__name__}.")
+    return arm.model_copy(update={"mode": mode})
+
+
+@says_if_late
+async def similar_to(
+    recall: Recall,
+    what: str,
+    *,
+    as_of: datetime | None,
+    clock: str,
+    limit: int | None,
+    min_score: float,
+    deadline: Deadline,
+) -> SimilarArm:
+    """
+    Return analyses of other subjects that are like an analysis, or like the newest ones of a subject.
+
+    Raises:
+        UnknownSubject: neither an analysis nor a subject was known under that name.
+        BadInput: *limit* is out of bounds.
+        PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
+    """
+    limits = Limits(similar=NEIGHBOURS if limit is None else bounded(limit))
+    at, opening = await recall.begin(as_of, clock, deadline)
+
+    async def answer() -> SimilarArm:
+        ask = Question("", at, recall.gateway, recall.graph, deadline, limits, recall.halflife_years)
+        subject_id = await similar_analyses.subject_of(ask, what)
+        if subject_id is not None:
+            return await similar_analyses.analyses_like(replace(ask, subject_id=subject_id), what, min_score=min_score)
+        subject_id = await recall.subject(what, at, deadline=deadline)
+        return await similar_analyses.analyses(replace(ask, subject_id=subject_id), min_score=min_score)
+
+    arm = await recall.gateway.authorize_and_execute(
+        Resource(ResourceType.GRAPH, what), Action.READ, answer, deadline=deadline
+    )
+    return arm.model_copy(update={"mode": recall.mode(opening, whole=arm.quality is Quality.EXACT)})
+
+
+def bounded(limit: int) -> int:
+    """
+    Return *limit* if it is one.
+
+    Raises:
+        BadInput: it is below 1 or over :data:`MOST`.
+    """
+    if not 1 <= limit <= MOST:
+        raise BadInput("limit", f"must be 1 to {MOST}.")
+    return limit
+
+
+@says_if_late
+async def agent_records(
+    recall: Recall, agent: str, domain: str | None, *, as_of: datetime | None, clock: str, deadline: Deadline
+) -> TrackRecordsArm:
+    """
+    Return the track records of one agent, in one domain or in each in which it was scored.
+
+    Raises:
+        PermissionDenied: an agent reads its own alone.
+    """
+    at, opening = await recall.begin(as_of, clock, deadline)
+
+    async def ask() -> TrackRecordsArm:
+        database = recall.gateway.database
+        pairs = [(agent, domain)] if domain else await track_pairs(database, [agent], deadline=deadline)
+        if not pairs:
+            return TrackRecordsArm(mode=recall.mode(opening))
+        answer = await track_records(database, pairs, at, halflife_years=recall.halflife_years, deadline=deadline)
+        # The pairs are those of now: what had no record then is left out, unless it was asked for by name.
+        items = [retrievers.track_record(one) for one in answer.records if domain or one.n or one.abstained]
+        return TrackRecordsArm(items=items, total=len(items), mode=recall.mode(opening))
+
+    return await recall.gateway.authorize_and_execute(
+        Resource(ResourceType.CREDIBILITY, agent, owner=agent), Action.READ, ask, deadline=deadline
+    )
+
+
+MOST_RECORDS: Final = 10_000
+"""Track records of one statement, and of one call that names agents and domains, or several moments."""
+
+
+@says_if_late
+async def many_records(
+    recall: Recall,
+    agents: Sequence[str] | None,
+    domains: Sequence[str] | None,
+    *,
+    as_of: Sequence[datetime] | None,
+    unscored: bool,
+    clock: str,
+    deadline: Deadline,
+) -> TrackRecordsTable:
+    """
+    Return the track records of many agents in many domains as of many moments, in pages of one statement each.
+
+    Args:
+        unscored: also those of agents whose claims nothing had settled.
+
+    Raises:
+        BadInput: more than :data:`MOST_RECORDS` are asked for, by name or as of several moments. What is known later
+            does not count.
+        PermissionDenied: an agent reads its own record alone.
+    """
+    _, on = checked(None, clock)
+    asked = [None] if as_of is None else [checked(one, clock)[0] for one in as_of]
+    _, opening = await recall.begin(None, clock, deadline)
+    moments = [opening.at(one, on) for one in asked]
+    gateway = recall.gateway
+    named = None if agents is None else list(dict.fromkeys(agents))
+
+    async def wanted() -> list[tuple[str, str, AsOf]]:
+        if named is None or domains is None:
+            return await dated_pairs(
+                gateway.database, moments, agents=named, domains=domains, unscored=unscored, deadline=deadline
+            )
+        # Asked for by name on both sides, an empty record is an answer; else it would say who was there later.
+        areas = list(dict.fromkeys(domains))
+        bound(len(named) * len(areas) * len(moments))
+        return [(agent, domain, moment) for moment in moments for agent in named for domain in areas]
+
+    def bound(count: int) -> None:
+        if count > MOST_RECORDS:
+            raise BadInput("agents", f"times domains times moments must be at most {MOST_RECORDS:,}.")
+
+    async def ask() -> TrackRecordsTable:
+        records = await wanted()
+        if len(moments) > 1:
+            bound(len(records))
+        found, waits = [], []
+        for start in range(0, len(records), MOST_RECORDS):
+            page, waiting = await dated_records(
+                gateway.database,
+                records[start : start + MOST_RECORDS],
+                halflife_years=recall.halflife_years,
+                deadline=deadline,
+            )
+            found += page
+            waits += [waiting] if waiting is not None else []
+        whole = unscored or (named is not None and domains is not None)
+        shown = [(moment, one) for moment, one in found if one.n or one.abstained or whole]
+        shown.sort(key=lambda one: (one[0].at, one[1].domain, one[1].baseline, one[1].agent))
+        items = [
+            DatedTrackRecord(as_of=moment.at, **retrievers.track_record(one).model_dump()) for moment, one in shown
+        ]
+        table = TrackRecordsTable(items=items, total=len(items), mode=recall.mode(opening))
+        if waits and any(min(waits) <= moment.recorded_until for moment in moments):
+            return table.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
+        return table
+
+    resource = _records_resource(gateway, named)
+    return await gateway.authorize_and_execute(resource, Action.READ, ask, deadline=deadline)
+
+
+def _records_resource(gateway: Gateway, agents: Sequence[str] | None) -> Resource:
+    """Return the track record whose authorization decides for *agents*: the first that may not be read."""
+    owners: list[str | None] = [None] if agents is None else [*agents] or [gateway.actor.id]
+    resources = [Resource(ResourceType.CREDIBILITY, one, owner=one) for one in owners]
+    return next((one for one in resources if not gateway.may(one, Action.READ)), resources[0])
+
+
+@says_if_late
+async def debate(
+    recall: Recall, debate_id: str, *, as_of: datetime | None, clock: str, deadline: Deadline
+) -> DebateOnFile:
+    """
+    Return a debate with every turn.
+
+    Raises:
+        BadInput: there was no such debate.
+    """
+    at, opening = await recall.begin(as_of, clock, deadline)
+
+    async def ask() -> DebateOnFile:
+        database = recall.gateway.database
+        ended = await database.named("resolutions_of_debate", {"debate_id": debate_id, **at.limits}, deadline=deadline)
+        refs = [("Debate", debate_id), *(("DebateResolution", row["key"]) for row in ended)]
+        answer: Answer = await dated(database, refs, at, deadline=deadline)
+        found = answer.records.get(("Debate", debate_id))
+        if found is None:
+            raise BadInput("debate", f"{debate_id!r} was not on file at that moment.")
+        rows = await database.named(
+            "turns_of_debate",
+            {"debate_id": debate_id, "position": found.turns_position, "limit": MOST * 5},
+            deadline=deadline,
+        )
+        resolutions = [one for ref, one in sorted(answer.records.items()) if ref[0] == "DebateResolution"]
+        return DebateOnFile(
+            debate=DebateItem(
+                debate=retrievers.record(found),
+                resolutions=[retrievers.record(one) for one in resolutions],
+                turns=len(rows),
+                speakers=len({row["speaker"] for row in rows}),
+            ),
+            turns=[DebateTurn(**row) for row in rows],
+            mode=recall.mode(opening),
+        )
+
+    return await recall.gateway.authorize_and_execute(
+        Resource(ResourceType.GRAPH, debate_id), Action.READ, ask, deadline=deadline
+    )
+
+
+@says_if_late
+async def text(
+    recall: Recall, kind: str, key: str, *, as_of: datetime | None, clock: str, deadline: Deadline
+) -> Text | None:
+    """
+    Return the long text of a record as it stood, or none when there was none.
+
+    A pattern that was not active is as good as none to those who may not validate it.
+
+    Raises:
+        BadInput: there is no such kind.
+        PermissionDenied: records of that kind are closed to the actor's role.
+    """
+    if kind not in KINDS:
+        raise BadInput("kind", f"{kind!r} is no kind of record.")
+    at, opening = await recall.begin(as_of, clock, deadline)
+    database = recall.gateway.database
+    type_, action = _KINDS.get(kind, _GRAPH)
+    found = None
+    if type_ is not ResourceType.GRAPH:
+        found = (await dated(database, [(kind, key)], at, deadline=deadline)).records.get((kind, key))
+    resource = Resource(type_, key, owner=found.get("agent_id") if found is not None else None)
+
+    async def ask() -> Text | None:
+        active = found is not None and found.groups.get("status", {}).get("status") == PatternStatus.ACTIVE
+        if kind == _PATTERN and not active and not recall.gateway.may(resource, Action.VALIDATE):
+            return None
+        rows = await database.named("body_of", {"kind": kind, "key": key, **at.limits}, deadline=deadline)
+        if not rows:
+            return None
+        return Text(kind=kind, key=key, body=rows[0]["body"], known_at=rows[0]["known_at"], mode=recall.mode(opening))
+
+    return await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
+
+
+@says_if_late
+async def named(
+    recall: Recall,
+    name: str,
+    parameters: Mapping[str, Any],
+    *,
+    as_of: datetime | None,
+    clock: str,
+    deadline: Deadline,
+) -> Rows:
+    """
+    Run a named query of the graph and return its rows, times as RFC 3339 text.
+
+    Rows of a query that answers as of a moment name keys alone, chosen and sorted by what their records said then.
+
+    Args:
+        parameters: what the query takes; ``limit`` is 20 by default, and what follows from the moment is made here.
+
+    Raises:
+        BadInput: there is no such query, a parameter is missing or unknown, or the query does not answer as of a day.
+        PermissionDenied: the query shows what the actor's role may not see.
+        GraphUnavailable, BudgetExceeded: it could not be asked in time; retryable.
+    """
+    query = named_queries().get(name)
+    if query is None:
+        raise BadInput("query", f"{name!r} is no named query.")
+    if as_of is not None and not query.as_of:
+        raise BadInput("as_of", f"{name} does not answer as of an earlier day.")
+    values = {"limit": 20, **parameters}
+    bounded(values["limit"])
+    at, opening = await recall.begin(as_of, clock, deadline) if query.as_of else (None, None)
+    if at is not None:
+        values |= at.limits
+        if ACTIVE in query.parameters:
+            values[ACTIVE] = await active_patterns(
+                recall.gateway.database, values.get("subject_id", ""), at, deadline=deadline
+            )
+    try:
+        bound = arguments(name, **values)
+    except TypeError as error:
+        raise BadInput("parameters", str(error)) from None
+
+    async def ask() -> list[dict[str, Any]]:
+        rows = await recall.graph.read(name, bound, deadline=deadline)
+        if name in _QUERIES:
+            shown = (row[_SHOWN]["pattern_id"] for row in rows)
+            active = await active_among(shown, recall.gateway.database, deadline=deadline)
+            rows = [row for row in rows if row[_SHOWN]["pattern_id"] in active]
+        return rows if at is None else await finished(name, rows, bound, recall.gateway.database, at, deadline=deadline)
+
+    kind, action = _QUERIES.get(name) or _AREAS.get(query.area, _GRAPH)
+    resource = Resource(kind, name, owner=bound["agent"] if kind is ResourceType.CREDIBILITY else None)
+    rows = await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
+    mode = await recall.mode_now(deadline) if opening is None else recall.mode(opening)
+    return Rows(({column: _plain(value) for column, value in row.items()} for row in rows), mode=mode)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of the graph as JSON types."""
+    if isinstance(value, neo4j.time.DateTime):
+        return value.iso_format()
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value

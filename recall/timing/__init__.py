@@ -1,0 +1,1 @@
+"""Whether answers come in time: assembly, lateness, and the watch over both."""

@@ -1,0 +1,38 @@
+"""An answer that came after its deadline says so: whatever asks here does it through :func:`says_if_late`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
+
+from imem.journal.deadline import Deadline
+from imem.kg.views import View
+from imem.recall.model import Rows, Value
+
+P = ParamSpec("P")
+A = TypeVar("A")
+
+
+def says_if_late(question: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any, A]]:
+    """Have what *question* returns say in ``late_ms`` how late it is; its ``deadline`` is given by name."""
+
+    @wraps(question)
+    async def asked(*given: P.args, **named: P.kwargs) -> A:
+        answer = await question(*given, **named)
+        # Nobody may wait any longer from here on: this is as late as it becomes.
+        late_ms = cast("Deadline", named["deadline"]).late_ms()
+        return answer if late_ms is None else cast("A", _late(answer, late_ms))
+
+    return asked
+
+
+def _late(answer: object, late_ms: float) -> object:
+    if isinstance(answer, Value):
+        return answer.model_copy(update={"late_ms": late_ms})
+    if isinstance(answer, View):
+        return replace(answer, late_ms=late_ms)
+    if isinstance(answer, Rows):
+        answer.late_ms = late_ms
+    return answer

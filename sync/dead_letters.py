@@ -1,0 +1,218 @@
+"""
+Dead letters: events that the graph refused for good, what people are told of them, and having them tried again.
+
+A dead event stays in the journal and leaves a gap in its actor's order, which is on record; the rest goes on. Replayed,
+it is applied later than it was said: the statements' guards let it change nothing that was said since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self
+from uuid import UUID
+
+from imem.alerts.store import NewAlert, Severity, raise_alert, storable
+from imem.journal.actors import Action, Resource, ResourceType
+from imem.journal.audit import context_of
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, TransitionRefused
+from imem.journal.events.entry import Tier
+from imem.journal.gateway import Gateway
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import id_of, new_id, rows
+from imem.kg.projection.applier import Death
+from imem.sync.metrics import DELIVERY, DROPPED
+
+RETRIES_EXHAUSTED: Final = "DELIVERY_RETRIES_EXHAUSTED"
+"""The kind of alert that a dead event raises."""
+
+MOST_LETTERS: Final = 1000
+"""Most dead events that one answer lists, and that one order replays; an answer says how many there are."""
+
+LONGEST_REASON: Final = 500
+"""Characters of a reason that an alert keeps."""
+
+
+def severity_of(tier: Tier) -> Severity:
+    """Return how bad it is that an event of *tier* is dead: a warning, unless agents were waiting for it."""
+    return Severity.MEDIUM if tier is Tier.NORMAL else Severity.HIGH
+
+
+class DeadAlerts:
+    """
+    Raises an alert for a dead event, in the transaction that declares it dead.
+
+    An actor has one open alert of each severity, however many of its events die: `imem sync dead` lists them. It stays
+    until a person acknowledges it.
+    """
+
+    async def __call__(self, conn: Connection, death: Death) -> None:
+        """
+        Raise it, as the last thing that the transaction does.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: the event is not dead yet either.
+        """
+        event, severity = death.event, severity_of(death.tier)
+        DROPPED.labels(DELIVERY, death.tier.name.lower()).inc()
+        about = id_of("dead events", severity.value, event.actor)
+        if await rows(conn, "alert_open", {"about": about}):
+            return
+        reason = f"The graph refused {event.kind} {event.key} of {event.actor} {death.attempts} times: {death.reason}"
+        payload = {
+            "reason": storable(reason)[:LONGEST_REASON],
+            "position": event.position,
+            "event_id": str(event.event_id),
+            "actor": event.actor,
+            "tier": death.tier.name.lower(),
+        }
+        alert = NewAlert(
+            alert_id=new_id(), kind=RETRIES_EXHAUSTED, severity=severity, about=about, payload=storable(payload)
+        )
+        await raise_alert(conn, alert)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """
+    An event that the graph refused for good.
+
+    Attributes:
+        position, event_id: which.
+        actor, agent_seq: whose, and its place in that actor's order, where it leaves a gap.
+        kind, key: what it states.
+        tier: how soon it was to be visible.
+        attempts: how often it was refused.
+        reason: what the graph said last.
+        since: when it was given up.
+        replayed_at, replayed_by: who had it tried again before, without avail.
+    """
+
+    position: int
+    event_id: UUID
+    actor: str
+    agent_seq: int
+    kind: str
+    key: str
+    tier: Tier
+    attempts: int
+    reason: str | None
+    since: datetime | None
+    replayed_at: datetime | None
+    replayed_by: str | None
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        """Return the letter of a row."""
+        values = {name: row[name] for name in cls.__slots__}
+        return cls(**{**values, "tier": Tier(row["tier"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        moments = {name: value.isoformat() for name, value in values.items() if isinstance(value, datetime)}
+        return {**values, **moments, "event_id": str(self.event_id), "tier": self.tier.name.lower()}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """
+    Dead events.
+
+    Attributes:
+        letters: the oldest, at most :data:`MOST_LETTERS`.
+        total: how many there are.
+    """
+
+    letters: tuple[DeadLetter, ...]
+    total: int
+
+
+async def dead_letters(database: Database, *, deadline: Deadline) -> DeadLetters:
+    """
+    Return the events that the graph refused for good, oldest first.
+
+    Raises:
+        PostgresUnavailable, BudgetExceeded: they could not be read; retryable.
+    """
+    found = await database.named("dead_letters", {"limit": MOST_LETTERS}, deadline=deadline)
+    return DeadLetters(tuple(DeadLetter.from_row(row) for row in found), found[0]["total"] if found else 0)
+
+
+async def replay(gateway: Gateway, which: Sequence[int | UUID], *, deadline: Deadline) -> list[int]:
+    """
+    Have dead events tried again from the first attempt on, and return their positions, in order.
+
+    All of them or none: nothing is changed where one of them is not dead. The applier takes them up at once; what is
+    refused five times more is dead again. Each leaves an audit row, and the gap says who asked.
+
+    Args:
+        which: positions, or event ids; no more than :data:`MOST_LETTERS`.
+
+    Raises:
+        PermissionDenied: the actor is no person; a denial row was written.
+        BadInput: there is no such event, none at all was named, or too many.
+        TransitionRefused: one of them is not dead: it was applied, or is on its way.
+        PostgresUnavailable, BudgetExceeded: nothing was changed; retryable.
+        OutcomeUnknown: the connection broke while committing; repeating the call says how it stands.
+    """
+    return await gateway.authorize_and_execute(
+        Resource(ResourceType.JOURNAL, "dead events"),
+        Action.REPLAY,
+        lambda: _replay(gateway, which, deadline),
+        deadline=deadline,
+    )
+
+
+async def replay_all(gateway: Gateway, *, deadline: Deadline) -> list[int]:
+    """Have all dead events tried again, at most :data:`MOST_LETTERS`; see :func:`replay`."""
+
+    async def every() -> list[int]:
+        found = await dead_letters(gateway.database, deadline=deadline)
+        return await _replay(gateway, [letter.position for letter in found.letters], deadline) if found.total else []
+
+    return await gateway.authorize_and_execute(
+        Resource(ResourceType.JOURNAL, "dead events"), Action.REPLAY, every, deadline=deadline
+    )
+
+
+async def _replay(gateway: Gateway, which: Sequence[int | UUID], deadline: Deadline) -> list[int]:
+    if not 0 < len(which) <= MOST_LETTERS:
+        raise BadInput("event", f"{len(which)} events were named; 1 to {MOST_LETTERS} can be replayed at once.")
+    positions = [one for one in which if isinstance(one, int)]
+    event_ids = [one for one in which if isinstance(one, UUID)]
+    async with gateway.database.transaction(deadline) as conn:
+        named = {"positions": positions, "event_ids": event_ids}
+        found = await rows(conn, "letters_named", named)
+        _check(which, found)
+        wanted = [row["position"] for row in found]
+        given = {
+            "actor": gateway.actor.id,
+            "role": gateway.actor.role.value,
+            "positions": wanted,
+            "context": context_of(gateway.actor, action=Action.REPLAY.value),
+        }
+        [row] = await rows(conn, "replay_letters", given)
+        if row["replayed"] != len(wanted):
+            # Somebody else was quicker: leaving the block by an error takes back what was done.
+            raise TransitionRefused("Somebody replayed some of these events meanwhile; nothing was changed.")
+    await gateway.ring(sorted({Tier(row["tier"]) for row in found}))
+    return wanted
+
+
+def _check(which: Sequence[int | UUID], found: Sequence[Row]) -> None:
+    """Refuse what is not there, or not dead."""
+    known = {row["position"] for row in found} | {row["event_id"] for row in found}
+    for one in which:
+        if one not in known:
+            raise BadInput("event", f"there is no event {one} on its way to the graph.", mend="`imem sync dead` lists.")
+    for row in found:
+        if row["state"] != "dead":
+            stands = "was applied" if row["state"] == "applied" else "is on its way to the graph"
+            raise TransitionRefused(
+                f"Event {row['position']} {stands}: only dead ones are replayed; nothing was changed.",
+                mend="`imem sync dead` lists them.",
+            )

@@ -1,0 +1,228 @@
+"""
+Pushing: what agents published becomes durable, in their owners' names.
+
+The order of a push: items are read from the memory; those that the journal has already are told apart by their
+identity; the rest is appended, in the order of publishing; then their fates are noted beside the memory, and the holder
+takes the items away. A crash at any point leaves items that the next push finds in the journal, and writes nothing for
+them.
+
+Anybody who may synchronise can flush another's items. They are then stated under the role of an agent, who states its
+own facts alone, whatever role the owner has elsewhere: a memory is not where roles come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, Protocol
+from uuid import UUID
+
+from imem.cache.working import changes
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.published import Fate, Item
+from imem.cache.working.store import WorkingStore
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, LeaseLost, NotOpen, PermissionDenied, StatementRejected
+from imem.journal.events.entry import Receipt, Tier
+from imem.journal.postgres.database import Database
+from imem.kg.load_format.lines import Line, LinkLine
+from imem.sync.members import Member
+
+BATCH: Final = 100
+"""Items appended together."""
+
+
+DENIED: Final = "actor"
+"""The field of an item that whoever states it may not state."""
+
+
+class PushState(StrEnum):
+    """What became of an item."""
+
+    DURABLE = "durable"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """
+    An item that was pushed.
+
+    Attributes:
+        item: its identity.
+        state: whether it is durable.
+        kind, key: what it states.
+        event_id, position: of the event that holds it; none where it was rejected.
+        field, reason: what is wrong with it, where it was.
+    """
+
+    item: UUID
+    state: PushState
+    kind: str
+    key: str
+    event_id: UUID | None = None
+    position: int | None = None
+    field: str | None = None
+    reason: str | None = None
+
+
+class Record(Protocol):
+    """The one path on which lines reach the journal, with the rule of whose facts an agent may state."""
+
+    async def __call__(
+        self, items: Sequence[Item], *, owner: str, lock_epoch: int | None, deadline: Deadline
+    ) -> list[Receipt]:
+        """
+        Append *items* in the name of *owner* and return one receipt for each.
+
+        Raises:
+            PermissionDenied: one of them is not the owner's to state; nothing was written.
+        """
+
+    def refusal(self, receipt: Receipt, line: Line) -> BadInput | None:
+        """Return why the journal refused *line*, if it did."""
+
+
+class Publishing:
+    """
+    Pushes what agents published.
+
+    Args:
+        database: the journal.
+        memories: where items are.
+        record: how they are appended.
+    """
+
+    def __init__(self, database: Database, memories: WorkingStore, record: Record) -> None:
+        self._database = database
+        self._memories = memories
+        self._record = record
+
+    async def push(
+        self,
+        member: Member,
+        *,
+        holder: WorkingMemory | None = None,
+        tier: Tier | None = None,
+        lock_epoch: int | None = None,
+        deadline: Deadline,
+    ) -> list[Pushed]:
+        """
+        Make everything durable that *member* has published; return what became of each item. Without any, nothing is.
+
+        Args:
+            holder: the memory in the hands of its holder, who takes the items away; without, their fates are noted.
+            tier: how soon all of it must be visible, at least.
+            lock_epoch: of the lock on the owner's writes, for whoever holds it.
+
+        Raises:
+            LeaseHeld: the owner's writes are locked while a snapshot is taken; nothing more was written. Retryable.
+            StaleEpoch: the lock was lost.
+            PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
+            ValkeyUnavailable: the memory could not be read; or what was durable by then could not be noted, and the
+                next call finds out.
+        """
+        try:
+            found = await self._memories.published(member.agent_id, deadline=deadline)
+        except NotOpen as error:
+            if await self._memories.meta(member.agent_id, deadline=deadline) is None:
+                return []  # It has ended, or never began: there is nothing that anybody could push.
+            raise NotOpen(error.message, mend=error.mend) from error
+        # What was denied to others under the role of an agent, its owner may have the right to state.
+        noted = (
+            found.fates
+            if holder is None
+            else {item: fate for item, fate in found.fates.items() if fate.field != DENIED}
+        )
+        waiting = [item for item in found.items if item.id not in noted]
+        fates = {item.id: noted[item.id] for item in found.items if item.id in noted}
+        fresh: dict[UUID, Fate] = {}
+        known = await self._known(waiting, deadline)
+        for first in range(0, len(waiting), BATCH):
+            page = [item for item in waiting[first : first + BATCH] if item.id not in known]
+            fresh |= await self._append(member, page, tier, lock_epoch, deadline)
+        fresh |= {item: Fate(position) for item, position in known.items()}
+        await self._note(
+            member.agent_id, list(found.fates), final=fates | fresh, fresh=fresh, holder=holder, deadline=deadline
+        )
+        return [_pushed(item, (fates | fresh)[item.id]) for item in found.items]
+
+    async def count(self, agent_id: str, *, deadline: Deadline) -> int:
+        """Return how many items of an agent wait to be pushed; none where it has no memory."""
+        if await self._memories.meta(agent_id, deadline=deadline) is None:
+            return 0
+        found = await self._memories.published(agent_id, deadline=deadline)
+        fates = {item: fate for item, fate in found.fates.items() if fate.field != DENIED}
+        return sum(item.id not in fates for item in found.items)
+
+    async def _known(self, items: Sequence[Item], deadline: Deadline) -> dict[UUID, int]:
+        """Return the positions of those items that the journal has: a push before did not come to note it."""
+        if not items:
+            return {}
+        asked = {"event_ids": [str(item.id) for item in items]}
+        rows = await self._database.named("events_by_id", asked, deadline=deadline)
+        return {row["event_id"]: row["position"] for row in rows}
+
+    async def _append(
+        self, member: Member, items: Sequence[Item], tier: Tier | None, lock_epoch: int | None, deadline: Deadline
+    ) -> dict[UUID, Fate]:
+        if not items:
+            return {}
+        urgent = [item if tier is None else replace(item, tier=_sooner(item.tier, tier)) for item in items]
+        try:
+            receipts = await self._record(urgent, owner=member.owner, lock_epoch=lock_epoch, deadline=deadline)
+        except (PermissionDenied, StatementRejected, BadInput) as error:
+            if len(items) > 1:
+                # One of them is not the owner's to state, or was pushed by somebody else just now: each by itself.
+                fates: dict[UUID, Fate] = {}
+                for item in items:
+                    fates |= await self._append(member, [item], tier, lock_epoch, deadline)
+                return fates
+            known = await self._known(items, deadline)
+            if known:
+                return {item: Fate(position) for item, position in known.items()}
+            if isinstance(error, StatementRejected):
+                raise
+            return {items[0].id: Fate(None, getattr(error, "field", DENIED), error.message)}
+        return {item.id: self._fate(item, receipt) for item, receipt in zip(items, receipts, strict=True)}
+
+    def _fate(self, item: Item, receipt: Receipt) -> Fate:
+        refused = self._record.refusal(receipt, item.line)
+        return Fate(None, refused.field, refused.reason) if refused is not None else Fate(receipt.position)
+
+    async def _note(
+        self,
+        agent_id: str,
+        noted: list[UUID],
+        *,
+        final: dict[UUID, Fate],
+        fresh: dict[UUID, Fate],
+        holder: WorkingMemory | None,
+        deadline: Deadline,
+    ) -> None:
+        """Have the holder take away what has its *final* fate; others note for it what is *fresh*."""
+        if holder is not None:
+            if final:
+                await holder.write(changes.unpublish(final), deadline=deadline)
+                await self._memories.forget_pushed(agent_id, noted, deadline=deadline)
+        elif fresh:
+            try:
+                await self._memories.note_pushed(agent_id, fresh, deadline=deadline)
+            except (NotOpen, LeaseLost):
+                return  # The memory has ended meanwhile, and the items with it.
+
+
+def _sooner(one: Tier | None, other: Tier) -> Tier:
+    return other if one is None else min(one, other)
+
+
+def _pushed(item: Item, fate: Fate) -> Pushed:
+    line = item.line
+    if isinstance(line, LinkLine):
+        kind, key = line.type, f"{line.from_label} {line.from_key} → {line.to_label} {line.to_key}"
+    else:
+        kind, key = line.kind, line.key
+    if fate.position is None:
+        return Pushed(item.id, PushState.REJECTED, kind, key, field=fate.field, reason=fate.reason)
+    return Pushed(item.id, PushState.DURABLE, kind, key, event_id=item.id, position=fate.position)

@@ -1,0 +1,274 @@
+"""
+Pulling: what others said comes to an agent, from the rows that say what it is told.
+
+The content is the journal's, so that what the graph does not hold yet is pulled as well, and says so. It is put beside
+the agent's working keys before it counts as pulled: a crash in between leaves it to be pulled again, under its number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+import structlog
+
+from imem.cache.keys import checked_analysis_id
+from imem.cache.working.store import WorkingStore
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, ImemError, NotOpen
+from imem.journal.events.canonical import canonical_json
+from imem.journal.events.entry import Tier
+from imem.journal.postgres.connection import Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, rows
+from imem.kg.kinds.catalog import KINDS
+from imem.sync.delivery.notices import Notices
+from imem.sync.members import Member, checked_tier, is_whole
+
+log = structlog.get_logger()
+
+PAGE: Final = 100
+"""Updates of one pull, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """
+    Something that an agent is told.
+
+    Attributes:
+        seq: its number among what the agent is told; None of what it was not, and is looked at apart.
+        position, event_id: of the event.
+        tier: how urgent it was.
+        why: why the agent is told.
+        score: how relevant it was found.
+        kind, key: of the record.
+        actor: who said it.
+        analysis_id: in which analysis.
+        content: what was said: ``core`` and ``groups``, as the journal has them.
+        known_at, recorded_at: since when it is known, and on file.
+        in_graph: whether the graph holds it.
+    """
+
+    seq: int | None
+    position: int
+    event_id: UUID
+    tier: Tier
+    why: str
+    score: float
+    kind: str
+    key: str
+    actor: str
+    analysis_id: str | None
+    content: Mapping[str, Any]
+    known_at: datetime
+    recorded_at: datetime
+    in_graph: bool
+
+    @classmethod
+    def from_row(cls, row: Row) -> Update:
+        """Return the update of a row of ``updates_to_pull``."""
+        payload = {name: value for name, value in row["payload"].items() if name != "key"}
+        names = (
+            "seq",
+            "position",
+            "event_id",
+            "why",
+            "score",
+            "actor",
+            "analysis_id",
+            "known_at",
+            "recorded_at",
+            "in_graph",
+        )
+        values = {name: row[name] for name in names}
+        kind = row["kind"].partition(".")[2]
+        return cls(tier=Tier(row["tier"]), kind=kind, key=row["record_key"], content=payload, **values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        found |= {"tier": int(self.tier), "event_id": str(self.event_id)}
+        return found | {name: found[name].isoformat() for name in ("known_at", "recorded_at")}
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """
+    What a pull brought.
+
+    Attributes:
+        updates: in the order of their numbers; what was looked at apart comes last.
+        cursor: up to which number everything is pulled; or, where the call said since when, the last number it got.
+        waiting: how many more wait.
+        kept: whether they lie beside the agent's memory; not where it has none.
+    """
+
+    updates: tuple[Update, ...]
+    cursor: int
+    waiting: int
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """
+    What an agent wants to be brought.
+
+    Attributes:
+        tiers: of these tiers alone.
+        kinds: of these kinds of records alone.
+        analysis_id: of one analysis alone.
+        apart: also what was too irrelevant to be told, of other fields than its own.
+        limit: most updates.
+    """
+
+    tiers: tuple[Tier, ...] = tuple(Tier)
+    kinds: tuple[str, ...] | None = None
+    analysis_id: str | None = None
+    apart: bool = False
+    limit: int = PAGE
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        tiers: Collection[Tier | int | str] | None = None,
+        kinds: Collection[str] | None = None,
+        analysis_id: str | None = None,
+        apart: bool = False,
+        limit: int = PAGE,
+    ) -> Filter:
+        """
+        Return the filter that a call states.
+
+        Raises:
+            BadInput: a tier or a kind is unknown, or the limit out of bounds; names the field.
+        """
+        chosen = tuple(checked_tier(one, "tiers") for one in tiers) if tiers is not None else tuple(Tier)
+        if not chosen or None in chosen:
+            raise BadInput("tiers", "names no tier.")
+        for kind in kinds or ():
+            if kind not in KINDS:
+                raise BadInput("kinds", f"{kind!r:.60} is no kind of record.")
+        if not is_whole(limit) or not 1 <= limit <= PAGE:
+            raise BadInput("limit", f"must be a whole number from 1 to {PAGE}.")
+        if analysis_id is not None:
+            checked_analysis_id(analysis_id)
+        found = tuple(one for one in chosen if one is not None)
+        return cls(found, tuple(kinds) if kinds is not None else None, analysis_id, apart, limit)
+
+
+URGENT: Final = Filter(tiers=(Tier.SYSTEM_CRITICAL, Tier.CRITICAL, Tier.HIGH))
+"""What a synchronisation brings."""
+
+
+class Pulling:
+    """
+    Brings agents what they are told.
+
+    Args:
+        database: where rows and content are.
+        memories: beside which updates are put.
+        notices: queues from which the notices of what was pulled go; None where there are none.
+    """
+
+    def __init__(self, database: Database, memories: WorkingStore, notices: Notices | None = None) -> None:
+        self._database = database
+        self._memories = memories
+        self._notices = notices
+
+    async def pull(
+        self, member: Member, since: int | None = None, wanted: Filter | None = None, *, deadline: Deadline
+    ) -> Pull:
+        """
+        Return what *member* was told and has not pulled, put it beside its memory, and count it as pulled.
+
+        Args:
+            since: instead, everything with a later number, pulled or not: for an agent that lost what it knew.
+
+        Raises:
+            BadInput: *since* is no number.
+            PostgresUnavailable, BudgetExceeded: nothing counts as pulled; retryable.
+            ValkeyUnavailable: the updates cannot be put beside the memory; nothing counts as pulled; retryable.
+        """
+        if since is not None and (not is_whole(since) or since < 0):
+            raise BadInput("since", "must be a whole number from 0 on.")
+        by = wanted or Filter()
+        asked = {
+            "agent_id": member.agent_id,
+            "since": since,
+            "tiers": [int(tier) for tier in by.tiers],
+            "kinds": list(by.kinds) if by.kinds is not None else None,
+            "analysis_id": by.analysis_id,
+            "apart": by.apart,
+            "limit": by.limit,
+        }
+        found = await self._database.named("updates_to_pull", asked, deadline=deadline)
+        updates = tuple(Update.from_row(row) for row in found)
+        kept = await self._keep(member.agent_id, updates, deadline)
+        await self._count(member.agent_id, updates, deadline)
+        await self._drop(member.agent_id, deadline)
+        row = (await self._database.named("pulled_upto", {"agent_id": member.agent_id}, deadline=deadline))[0]
+        numbers = [update.seq for update in updates if update.seq is not None]
+        cursor = row["upto"] if since is None else max(numbers, default=since)
+        return Pull(updates, cursor, row["waiting"], kept)
+
+    async def _keep(self, agent_id: str, updates: Sequence[Update], deadline: Deadline) -> bool:
+        if not updates:
+            return True
+        # By position, since what is looked at apart has no number of its own.
+        encoded = {update.position: canonical_json(update.to_dict()) for update in updates}
+        try:
+            await self._memories.learn(agent_id, encoded, deadline=deadline)
+        except NotOpen:
+            return False  # It has no memory: whoever pulls for it has the updates.
+        return True
+
+    async def _count(self, agent_id: str, updates: Sequence[Update], deadline: Deadline) -> None:
+        if not updates:
+            return
+        async with self._database.transaction(deadline) as conn:
+            positions = [update.position for update in updates]
+            taken = await rows(conn, "updates_pulled", {"agent_id": agent_id, "positions": positions})
+            by_sender = Counter(row["actor"] for row in taken)
+            if by_sender:
+                senders = sorted(by_sender)
+                counts = [by_sender[sender] for sender in senders]
+                await execute(conn, "usage_pulled", {"agent_id": agent_id, "senders": senders, "counts": counts})
+
+    async def _drop(self, agent_id: str, deadline: Deadline) -> None:
+        """Take the notices of what was pulled out of the queue; one that stays says too much for a while."""
+        if self._notices is None:
+            return
+        try:
+            waiting = [notice.position for notice in await self._notices.waiting(agent_id, deadline=deadline)]
+            if not waiting:
+                return
+            stale = await self._database.named(
+                "notices_stale", {"agent_id": agent_id, "positions": waiting}, deadline=deadline
+            )
+            if stale:
+                await self._notices.drop(agent_id, [row["position"] for row in stale], deadline=deadline)
+        except ImemError as error:
+            log.warning("notices.not_dropped", agent_id=agent_id, reason=str(error))
+
+
+def as_json(pull: Pull) -> dict[str, Any]:
+    """Return a pull as JSON types."""
+    found: dict[str, Any] = orjson.loads(
+        orjson.dumps(
+            {
+                "updates": [update.to_dict() for update in pull.updates],
+                "cursor": pull.cursor,
+                "waiting": pull.waiting,
+                "kept": pull.kept,
+            }
+        )
+    )
+    return found

@@ -1,0 +1,261 @@
+"""
+Finds out who is told of what was recorded, and keeps the queues of notices.
+
+Every append leaves a row for each event that may be news, in its own transaction (``workflow.notice_due``). A pass
+takes such rows, locked, so that several processes never take the same; writes who is told and why, with the scores; and
+removes them, in one transaction. A second step queues notices for whatever has none: it looks at rows alone, so that a
+notice that was never queued, was refused, was displaced, or was lost with its server is queued like a new one.
+
+A crash leaves rows that the next pass takes. One process does the regular passes, under a lease; a synchronisation that
+cannot wait does one of its own, which is harmless beside them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import structlog
+
+from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert
+from imem.jobs.leadership import lead
+from imem.jobs.lease import Lease
+from imem.journal.deadline import Deadline
+from imem.journal.errors import ImemError
+from imem.journal.events.entry import Tier
+from imem.journal.postgres.cancellation import heed_cancellation
+from imem.journal.postgres.connection import Connection, Row
+from imem.journal.postgres.database import Database
+from imem.journal.postgres.rows import execute, new_id, rows
+from imem.kg.projection.applier import Bell
+from imem.sync.delivery import metrics
+from imem.sync.delivery.notices import ALERT_ABOVE, Notice, Notices
+from imem.sync.delivery.relevance import Candidate, Message, Score, is_news, score
+
+log = structlog.get_logger()
+
+PAGE: Final = 200
+"""Events routed in one transaction, at most."""
+
+EACH: Final = 100
+"""Notices offered to one queue at a time: it holds no more."""
+
+PASS_MS: Final = 10_000
+"""How long one pass may take, in milliseconds."""
+
+RETIRE_EVERY_S: Final = 3600.0
+"""How often old rows are looked for, in seconds."""
+
+RETIRED: Final = 10_000
+"""Rows forgotten at a time."""
+
+KIND: Final = "NOTICES_WAITING"
+"""The kind of alert that a queue raises that grows."""
+
+
+class Router:
+    """
+    Routes events to agents.
+
+    Args:
+        database: where rows are.
+        notices: the queues; None where their server is not named: then agents find out when they pull.
+    """
+
+    def __init__(self, database: Database, notices: Notices | None = None) -> None:
+        self._database = database
+        self._notices = notices
+        self._lease = Lease(database, "router")
+        self._retired_at = 0.0
+
+    # Who is told
+
+    async def route(self, *, limit: int = PAGE, deadline: Deadline) -> int:
+        """
+        Find the recipients of up to *limit* events, the most urgent first; return how many events that were.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: nothing was written; retryable.
+            OutcomeUnknown: what was not written is found again.
+        """
+        async with self._database.transaction(deadline) as conn:
+            due = await rows(conn, "notices_due", {"limit": limit})
+            if not due:
+                return 0
+            messages = [Message.from_row(row) for row in due]
+            senders = sorted({message.sender for message in messages})
+            candidates = [_candidate(row) for row in await rows(conn, "notice_candidates", {"senders": senders})]
+            scores = [
+                (message, score(message, candidate))
+                for message in messages
+                for candidate in candidates
+                if is_news(message, candidate)
+            ]
+            await _add(conn, scores)
+            critical = [row for row in due if row["tier"] == Tier.SYSTEM_CRITICAL]
+            if critical:
+                reason = f"{critical[0]['kind'].partition('.')[2]} {critical[0]['record_key']}"
+                await execute(conn, "snapshots_overtaken", {"reason": reason})
+            await execute(conn, "notices_routed", {"positions": [message.position for message in messages]})
+        metrics.ROUTED.inc(len(due))
+        return len(due)
+
+    async def route_all(self, *, deadline: Deadline) -> int:
+        """Route until nothing is due that nobody else has in hand; return how many events that were."""
+        done = 0
+        while count := await self.route(deadline=deadline):
+            done += count
+        return done
+
+    # Queues
+
+    async def tell(self, *, deadline: Deadline) -> int:
+        """
+        Queue a notice for whatever has none; return how many were queued.
+
+        Raises:
+            ValkeyUnavailable, ServerFull: the rest is queued when it answers.
+        """
+        if self._notices is None:
+            return 0
+        lost = await self._notices.lost(deadline=deadline)
+        if lost is not None:
+            await self._database.do("notices_lost", deadline=deadline)
+            await self._notices.keep(lost, deadline=deadline)
+        untold = await self._database.named("notices_untold", {"each": EACH}, deadline=deadline)
+        queued, depths = 0, {}
+        for agent_id, its in groupby(untold, key=lambda row: row["agent_id"]):
+            offered = [Notice(row["position"], Tier(row["tier"])) for row in its]
+            result = await self._notices.offer(agent_id, offered, deadline=deadline)
+            depths[agent_id] = result.depth
+            queued += len(result.queued)
+            metrics.REFUSED.inc(len(result.refused))
+            metrics.DISPLACED.inc(len(result.displaced))
+            if result.queued or result.displaced:
+                moved = {"queued": list(result.queued), "displaced": list(result.displaced)}
+                await self._database.do("notices_queued", {"agent_id": agent_id, **moved}, deadline=deadline)
+        await self._alert(depths, deadline)
+        return queued
+
+    async def _alert(self, depths: Mapping[str, int], deadline: Deadline) -> None:
+        """Raise an alert about each queue that is too long, and end those about queues that no longer are."""
+        assert self._notices is not None  # noqa: S101 - who calls has just offered
+        standing = {row["agent_id"]: row for row in await self._database.named("inbox_alerts_open", deadline=deadline)}
+        for agent_id in sorted(agent_id for agent_id, depth in depths.items() if depth > ALERT_ABOVE):
+            if agent_id not in standing:
+                await self._raise(agent_id, depths[agent_id], deadline)
+        for agent_id, row in standing.items():
+            # Those that nothing was offered to may have been pulled empty.
+            depth = depths.get(agent_id)
+            if depth is None:
+                depth = len(await self._notices.waiting(agent_id, deadline=deadline))
+            if depth <= ALERT_ABOVE or row["over"]:
+                async with self._database.transaction(deadline) as conn:
+                    await close_alerts(conn, row["alert_id"])
+
+    async def _raise(self, agent_id: str, depth: int, deadline: Deadline) -> None:
+        alert_id = new_id()
+        reason = f"{depth} notices wait for {agent_id}; it does not pull."
+        async with self._database.transaction(deadline) as conn:
+            member = (await rows(conn, "members", {"agent_ids": [agent_id]}))[0]
+            await execute(conn, "inbox_alerted", {"agent_id": agent_id, "alert_id": alert_id})
+            alert = NewAlert(
+                alert_id=alert_id,
+                kind=KIND,
+                severity=Severity.HIGH,
+                analysis_id=member["analysis_id"],
+                about=alert_id,
+                payload={"reason": reason, "agent": agent_id, "depth": depth},
+            )
+            await raise_alert(conn, alert)
+
+    # Regular passes
+
+    async def run(self, bell: Bell) -> None:
+        """Route and tell until cancelled, while the lease is ours; a store that is away is waited for."""
+        await lead(self._lease, lambda: self._rounds(bell))
+
+    async def stop(self) -> None:
+        """Let the lease go; call it after the task of :meth:`run` has ended."""
+        await self._lease.drop()
+
+    async def _rounds(self, bell: Bell) -> None:
+        """Route what is due whenever the bell rings; ends by an error."""
+        while True:
+            heed_cancellation()
+            if await self.step() == 0:
+                await bell.wait()
+
+    async def step(self) -> int:
+        """Route one page and tell; return how many events were routed. Queues that are away hold nothing up."""
+        done = await self.route(deadline=Deadline.after_ms(PASS_MS))
+        try:
+            await self.tell(deadline=Deadline.after_ms(PASS_MS))
+        except ImemError as error:
+            log.warning("router.not_told", reason=str(error))
+        await self._retire()
+        return done
+
+    async def _retire(self) -> None:
+        now = time.monotonic()
+        if now - self._retired_at > RETIRE_EVERY_S:
+            self._retired_at = now
+            await self._database.do("retire_recipients", {"limit": RETIRED}, deadline=Deadline.after_ms(PASS_MS))
+
+
+def _candidate(row: Row) -> Candidate:
+    domains = [name for one in row["domains"] or () for name in one or ()]
+    return Candidate(
+        agent_id=row["agent_id"],
+        owner=row["owner"],
+        agent_type=row["agent_type"],
+        analysis_id=row["analysis_id"],
+        subject_id=row["subject_id"],
+        domains=frozenset(domains),
+        specialization=row["specialization"] or "",
+        told=row["told"] or {},
+        pulled=row["pulled"] or {},
+    )
+
+
+async def _add(conn: Connection, scores: Sequence[tuple[Message, Score]]) -> None:
+    """Write who is told and who is not, with numbers in the order of the events."""
+    counts = Counter(one.agent_id for _, one in scores if one.told)
+    numbers: dict[str, int] = {}
+    if counts:
+        asked = {"agent_ids": sorted(counts), "counts": [counts[agent_id] for agent_id in sorted(counts)]}
+        for row in await rows(conn, "inbox_numbers", asked):
+            numbers[row["agent_id"]] = row["told_seq"] - counts[row["agent_id"]]
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for message, one in sorted(scores, key=lambda pair: (pair[1].agent_id, pair[0].position)):
+        if one.told:
+            numbers[one.agent_id] += 1
+        columns["positions"].append(message.position)
+        columns["agent_ids"].append(one.agent_id)
+        columns["seqs"].append(numbers[one.agent_id] if one.told else None)
+        columns["tiers"].append(int(one.tier))
+        columns["scores"].append(one.total)
+        columns["parts"].append(_array(one.parts))
+        columns["whys"].append(one.why.value)
+    if columns:
+        await execute(conn, "recipients_add", columns)
+    told = Counter((one.agent_id, message.sender) for message, one in scores if one.told)
+    if told:
+        pairs = sorted(told)
+        await execute(
+            conn,
+            "usage_told",
+            {
+                "agent_ids": [agent_id for agent_id, _ in pairs],
+                "senders": [sender for _, sender in pairs],
+                "counts": [told[pair] for pair in pairs],
+            },
+        )
+
+
+def _array(parts: Iterable[float]) -> str:
+    """Return numbers as the text of an array, since arrays of arrays are tables to Postgres."""
+    return "{" + ",".join(f"{part:.6f}" for part in parts) + "}"

@@ -1,0 +1,143 @@
+"""
+What a snapshot holds, made of rows that were read at one moment. Pure: no I/O, no clock.
+
+Published records alone: what an agent keeps to itself is nobody's to argue from. Each record is its winning values, as
+the journal decides them; whether the graph holds them yet changes nothing but a remark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, Final
+from uuid import UUID
+
+from imem.journal.events.canonical import canonical_json
+from imem.sync.members import Member, lag_of
+
+VERSION: Final = 1
+"""Of the form of a snapshot's body."""
+
+KINDS: Final = ("Analysis", "Finding", "Decision", "Outcome", "Debate", "DebateResolution", "DataContradiction")
+"""What an analysis publishes; governed records, such as scores and patterns' tests, are nobody's argument."""
+
+_CORRECTION: Final = "correction"
+_TEXTS: Final = frozenset({"core", "body", "turns"})
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """
+    A participant that could not be synchronised, so that the debate goes on without.
+
+    Attributes:
+        agent_id: which.
+        reason: why.
+    """
+
+    agent_id: str
+    reason: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as JSON types."""
+        return {"agent_id": self.agent_id, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """
+    A snapshot that is ready to be kept.
+
+    Attributes:
+        body: canonical JSON.
+        sha256: of the body, hexadecimal.
+        manifest: node id, version and content hash of each record.
+        seqs: agent → its owner and how far that had written, and the graph was.
+        degraded: whether the graph did not hold all of it.
+    """
+
+    body: bytes
+    sha256: str
+    manifest: list[dict[str, Any]]
+    seqs: dict[str, dict[str, Any]]
+    degraded: bool
+
+
+def freeze(
+    snapshot_id: UUID,
+    debate: Mapping[str, Any],
+    participants: Sequence[Member],
+    excluded: Sequence[Excluded],
+    *,
+    at: datetime,
+    upto: int,
+    rows: Sequence[Mapping[str, Any]],
+    citations: Sequence[Mapping[str, Any]],
+    lags: Sequence[Mapping[str, Any]],
+) -> Frozen:
+    """
+    Return the snapshot that rows of one moment make.
+
+    Args:
+        debate: its row.
+        participants: who argues, those that were excluded among them.
+        at, upto: the moment, and the last position that could be read.
+        rows, citations, lags: of ``snapshot_records``, ``snapshot_citations`` and ``writers_lag``.
+    """
+    records = [_record(kind, key, list(its)) for (kind, key), its in groupby(rows, key=lambda r: (r["kind"], r["key"]))]
+    by_owner = {lag["actor"]: lag_of(lag) for lag in lags}
+    seqs = {one.agent_id: {"actor": one.owner, **by_owner[one.owner]} for one in participants}
+    overlay = sorted({row["position"] for row in rows if row["state"] != "applied"})
+    left_out = {one.agent_id for one in excluded}
+    content = {
+        "version": VERSION,
+        "snapshot_id": str(snapshot_id),
+        "debate_id": debate["debate_id"],
+        "analysis_id": debate["analysis_id"],
+        "topic": debate["topic"],
+        "challenger": debate["challenger"],
+        "challenged": debate["challenged"],
+        "participants": [one.agent_id for one in participants if one.agent_id not in left_out],
+        "excluded": [one.to_dict() for one in excluded],
+        "as_of": at.astimezone(UTC).isoformat(),
+        "upto": upto,
+        "seqs": seqs,
+        "records": records,
+        "citations": [_citation(row) for row in citations],
+        "not_in_graph": overlay,
+    }
+    body = canonical_json(content)
+    manifest = [{name: one[name] for name in ("node", "version", "hash")} for one in records]
+    return Frozen(body, hashlib.sha256(body).hexdigest(), manifest, seqs, bool(overlay))
+
+
+def _record(kind: str, key: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    values = {row["grp"]: row["value"] for row in rows}
+    corrected = values.pop(_CORRECTION, None)
+    content = {name: values[name] for name in sorted(_TEXTS & values.keys())}
+    if corrected is not None:
+        content["core"] = corrected
+    content["groups"] = {name: value for name, value in values.items() if name not in _TEXTS}
+    return {
+        "node": f"{kind}/{key}",
+        "kind": kind,
+        "key": key,
+        "version": max(row["position"] for row in rows),
+        "hash": hashlib.sha256(canonical_json(content)).hexdigest(),
+        "content": content,
+        "stated_by": sorted({row["actor"] for row in rows}),
+        "known_at": min(row["known_at"] for row in rows).astimezone(UTC).isoformat(),
+        "in_graph": all(row["state"] == "applied" for row in rows),
+    }
+
+
+def _citation(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "from": f"{row['from_label']}/{row['from_key']}",
+        "to": f"{row['to_label']}/{row['to_key']}",
+        "props": row["props"],
+        "version": row["position"],
+    }

@@ -1,0 +1,300 @@
+"""
+Synchronising agents: what each has published becomes durable and visible, and what the others said reaches each.
+
+Agents are flushed at the same time; what they pushed is routed at once, without waiting for the router; then each waits
+until the graph holds everything of its owner, and pulls. Each agent has an outcome of its own: one that fails takes
+nothing from the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, Protocol
+
+import structlog
+
+from imem.cache.working.memory import WorkingMemory
+from imem.cache.working.store import WorkingStore
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BadInput, ImemError
+from imem.journal.events.entry import Tier
+from imem.journal.postgres.database import Database
+from imem.sync.delivery.notices import Notice, Notices
+from imem.sync.delivery.publishing import DENIED, Publishing, Pushed, PushState, Record
+from imem.sync.delivery.pulling import URGENT, Filter, Pull, Pulling
+from imem.sync.delivery.relevance import Why
+from imem.sync.delivery.routing import Router
+from imem.sync.members import Member, checked_ms, is_whole, members, owners_of
+
+log = structlog.get_logger()
+
+FORCE_MS: Final = 2_000
+"""How long a synchronisation may take where the call does not say, in milliseconds."""
+
+AT_A_TIME: Final = 8
+"""Agents that a round in the background flushes at the same time."""
+
+_SPARE_MS: Final = 100.0
+"""Of that, what is kept for saying how it went, in milliseconds."""
+
+
+class SyncState(StrEnum):
+    """How the synchronisation of one agent ended."""
+
+    SYNCHRONIZED = "synchronized"
+    DURABLE_NOT_VISIBLE = "durable_not_visible"
+    """Everything is in the journal, and the graph does not hold all of it yet."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronized:
+    """
+    How the synchronisation of one agent went.
+
+    Attributes:
+        agent_id: which.
+        state: how it ended.
+        pushed: how many items became durable; those that were before are counted once more.
+        rejected: items that cannot be written, with the reasons.
+        pulled: how many updates it got.
+        reason: why it failed; a sentence.
+        retryable: whether the same call may succeed where it failed.
+    """
+
+    agent_id: str
+    state: SyncState
+    pushed: int = 0
+    rejected: tuple[Pushed, ...] = ()
+    pulled: int = 0
+    reason: str | None = None
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """
+    Whether an agent is told of an event.
+
+    Attributes:
+        agent_id: which.
+        tier: how urgent its notice is.
+        score: how relevant the event was found.
+        parts: the five inputs of the score, unweighted.
+        why: why it is told, or that it is not.
+    """
+
+    agent_id: str
+    tier: Tier
+    score: float
+    parts: tuple[float, ...]
+    why: Why
+
+
+class Visibility(Protocol):
+    """What knows whether the graph holds events; the gateway."""
+
+    async def wait_visible(self, positions: Sequence[int], deadline: Deadline) -> bool:
+        """Wait until the graph holds the events at *positions*, and return whether it does."""
+
+
+Announce = Callable[[Sequence[Tier]], Awaitable[None]]
+"""Wakes the applier."""
+
+
+async def _unannounced(_: Sequence[Tier]) -> None:
+    """Stand for a bell that is not there: the applier looks for itself."""
+
+
+class Synchronizer:
+    """
+    Everything that keeps memories of agents together, over one process's connections.
+
+    Args:
+        database: the journal.
+        memories: the working memories.
+        record: how published items are appended.
+        visibility: tells when the graph holds events.
+        notices: the queues; None where their server is not named.
+        announce: wakes the applier.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        memories: WorkingStore,
+        record: Record,
+        visibility: Visibility,
+        *,
+        notices: Notices | None = None,
+        announce: Announce | None = None,
+    ) -> None:
+        self.database = database
+        self.publishing = Publishing(database, memories, record)
+        self.pulling = Pulling(database, memories, notices)
+        self.router = Router(database, notices)
+        self._visibility = visibility
+        self._notices = notices
+        self._announce = announce or _unannounced
+
+    async def push(
+        self,
+        member: Member,
+        *,
+        holder: WorkingMemory | None = None,
+        tier: Tier | None = None,
+        deadline: Deadline,
+    ) -> list[Pushed]:
+        """Make durable what an agent published; see :meth:`imem.sync.delivery.publishing.Publishing.push`."""
+        return await self.publishing.push(member, holder=holder, tier=tier, deadline=deadline)
+
+    async def pull(
+        self, member: Member, since: int | None = None, wanted: Filter | None = None, *, deadline: Deadline
+    ) -> Pull:
+        """Bring an agent what it is told; see :meth:`imem.sync.delivery.pulling.Pulling.pull`."""
+        return await self.pulling.pull(member, since, wanted, deadline=deadline)
+
+    async def route(self, position: int, *, deadline: Deadline) -> list[Routed]:
+        """
+        Return which agents are told of the event at *position*, and why; those with too low a score as well.
+
+        Empty where nobody is at work, or the event is no news: an import of history, a link, a score.
+        """
+        if not is_whole(position) or position < 1:
+            raise BadInput("event", "must be the position of an event, as receipts have it.")
+        await self.router.route_all(deadline=deadline)
+        rows = await self.database.named("recipients_of", {"position": position}, deadline=deadline)
+        return [
+            Routed(row["agent_id"], Tier(row["tier"]), row["score"], tuple(row["parts"]), Why(row["why"]))
+            for row in rows
+        ]
+
+    async def notices(self, member: Member, *, deadline: Deadline) -> list[Notice]:
+        """Return the notices that wait for an agent, the most urgent first; none where their server is not named."""
+        return [] if self._notices is None else await self._notices.waiting(member.agent_id, deadline=deadline)
+
+    async def force_sync(self, agent_ids: Collection[str], *, deadline_ms: float = FORCE_MS) -> dict[str, Synchronized]:
+        """
+        Flush, apply and pull, for several agents at a time; return how each ended. It ends by the deadline.
+
+        Raises:
+            BadInput: an agent was never begun, or the deadline is not from 10 to 2,000 ms.
+            PostgresUnavailable, BudgetExceeded: nobody could even be looked up.
+        """
+        deadline = Deadline.after_ms(checked_ms(deadline_ms))
+        found = await members(self.database, agent_ids, deadline=deadline)
+        return await self.synchronize(found, deadline=deadline)
+
+    async def synchronize(self, found: Sequence[Member], *, deadline: Deadline) -> dict[str, Synchronized]:
+        """Flush, apply and pull for instances that were looked up; see :meth:`force_sync`."""
+        inner = deadline.within_ms(max(1.0, deadline.left_ms() - min(_SPARE_MS, deadline.left_ms() / 2)))
+        flushed = await self.flush(found, deadline=inner)
+        # At the same time: neither needs the other, and much that is to be routed must not use up all of the time.
+        visible, _ = await asyncio.gather(self.visible(found, deadline=inner), self._routed(inner))
+        ended = await asyncio.gather(
+            *(self._finished(one, flushed[one.agent_id], _state(visible, one), deadline) for one in found)
+        )
+        return {one.agent_id: one for one in ended}
+
+    async def _routed(self, deadline: Deadline) -> None:
+        """Find out who is told of what was pushed; what cannot be routed in time comes with a later pull."""
+        try:
+            await self.router.route_all(deadline=deadline)
+        except ImemError as error:
+            log.warning("sync.not_routed", reason=str(error))
+
+    async def flush(
+        self, found: Sequence[Member], *, epochs: Mapping[str, int] | None = None, deadline: Deadline
+    ) -> dict[str, Synchronized]:
+        """
+        Make everything durable that agents published, at the same time; SYNCHRONIZED means no more than that here.
+
+        Args:
+            epochs: owner → the epoch of the lock on its writes, for whoever holds it.
+        """
+        done = await asyncio.gather(*(self._flushed(one, (epochs or {}).get(one.owner), deadline) for one in found))
+        return {one.agent_id: one for one in done}
+
+    async def _flushed(self, member: Member, lock_epoch: int | None, deadline: Deadline) -> Synchronized:
+        try:
+            done = await self.publishing.push(member, tier=Tier.CRITICAL, lock_epoch=lock_epoch, deadline=deadline)
+        except ImemError as error:
+            return _failed(Synchronized(member.agent_id, SyncState.FAILED), "pushing", error)
+        rejected = tuple(one for one in done if one.state is PushState.REJECTED)
+        held_back = [one for one in rejected if one.field == DENIED]
+        pushed = len(done) - len(rejected)
+        if held_back:
+            reason = f"{len(held_back)} items are its owner's to push alone: {held_back[0].reason}"
+            return Synchronized(member.agent_id, SyncState.FAILED, pushed, rejected, reason=reason)
+        return Synchronized(member.agent_id, SyncState.SYNCHRONIZED, pushed, rejected)
+
+    async def flush_all(self, *, deadline: Deadline) -> int:
+        """
+        Make everything durable that agents at work have published and not pushed themselves.
+
+        Return how many items are durable that still stand in memories: those that were before are counted once more.
+
+        Raises:
+            PostgresUnavailable, BudgetExceeded: nobody can say who is at work.
+        """
+        rows = await self.database.named("members_at_work", deadline=deadline)
+        done = 0
+        for first in range(0, len(rows), AT_A_TIME):
+            page = [Member(**row) for row in rows[first : first + AT_A_TIME]]
+            counts = await asyncio.gather(*(self._caught_up(member, deadline) for member in page))
+            done += sum(counts)
+        return done
+
+    async def _caught_up(self, member: Member, deadline: Deadline) -> int:
+        try:
+            done = await self.publishing.push(member, deadline=deadline)
+        except ImemError as error:
+            # Such as a snapshot that is being taken: the next round comes soon.
+            log.info("sync.not_flushed", agent_id=member.agent_id, reason=str(error))
+            return 0
+        return sum(one.state is PushState.DURABLE for one in done)
+
+    async def visible(self, found: Sequence[Member], *, deadline: Deadline) -> dict[str, bool]:
+        """Hasten everything that waits of the agents' owners, and wait for it; return by owner whether it is there."""
+        owners = owners_of(found)
+        try:
+            rows = await self.database.commit("hasten", {"actors": owners}, deadline=deadline)
+            if rows:
+                await self._announce([Tier.CRITICAL])
+            waiting = {owner: [row["position"] for row in rows if row["actor"] == owner] for owner in owners}
+            seen = await asyncio.gather(*(self._visibility.wait_visible(waiting[owner], deadline) for owner in owners))
+        except ImemError as error:
+            log.warning("sync.not_visible", reason=str(error))
+            return dict.fromkeys(owners, False)
+        return dict(zip(owners, seen, strict=True))
+
+    async def _finished(
+        self,
+        member: Member,
+        flushed: Synchronized,
+        state: SyncState,
+        deadline: Deadline,
+    ) -> Synchronized:
+        if flushed.state is SyncState.FAILED:
+            return flushed
+        pulled = 0
+        try:
+            while got := (await self.pulling.pull(member, None, URGENT, deadline=deadline)).updates:
+                pulled += len(got)
+                if len(got) < URGENT.limit:
+                    break
+        except ImemError as error:
+            return _failed(replace(flushed, pulled=pulled), "pulling", error)
+        return replace(flushed, state=state, pulled=pulled)
+
+
+def _state(visible: Mapping[str, bool], member: Member) -> SyncState:
+    return SyncState.SYNCHRONIZED if visible[member.owner] else SyncState.DURABLE_NOT_VISIBLE
+
+
+def _failed(so_far: Synchronized, what: str, error: ImemError) -> Synchronized:
+    reason = f"{what}: {error.message}"
+    return replace(so_far, state=SyncState.FAILED, reason=reason, retryable=error.retryable)

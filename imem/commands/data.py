@@ -66,10 +66,11 @@ def load(
         named = error.field in paths or (map_file is not None and error.field.startswith(str(map_file)))
         reason = f"{error.reason} {error.mend}".strip()
         raise typer.BadParameter(f"{error.field} {reason}" if named else reason) from error
+    settings = Settings.read()
     if dry_run:
-        code = load.dry_run(sources, report=report, as_json=as_json)
+        code = load.dry_run(settings, sources, report=report, as_json=as_json)
         raise typer.Exit(code)
-    code = asyncio.run(load.run(Settings.read(), sources, strict=strict, wait=wait, report=report, as_json=as_json))
+    code = asyncio.run(load.run(settings, sources, strict=strict, wait=wait, report=report, as_json=as_json))
     if code:
         raise typer.Exit(code)
 

@@ -13,7 +13,7 @@ from imem.ingest.loader import Loader
 from imem.journal.errors import ImemError
 from imem.journal.settings import Settings
 from imem.kg.load_format.entries import object_of
-from imem.services.stores import Stores
+from imem.services.stores import Stores, know_metrics
 from imem.terminal.load_view import View
 
 FAILURE: Final = 1
@@ -24,12 +24,16 @@ SHOWN_LINES: Final = 10
 """Lines that a dry run shows as they would be stored."""
 
 
-def dry_run(sources: list[Source], *, report: Path | None, as_json: bool) -> int:
+def dry_run(settings: Settings, sources: list[Source], *, report: Path | None, as_json: bool) -> int:
     """
     Read everything without a server, show the first lines as they would be stored and every refusal; return the code.
 
     What the journal alone knows (a core that differs from the one on file) only a load with --strict finds.
+
+    Raises:
+        SettingsError: the metrics that *settings* name cannot be read.
     """
+    know_metrics(settings)
     check = DryCheck()
     with View.open(sources, as_json=as_json, report=report, every=True) as view:
         first: list[dict[str, Any]] = []

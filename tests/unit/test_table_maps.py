@@ -141,6 +141,31 @@ def test_a_dry_run_shows_lines_and_every_refusal_and_needs_no_server(tmp_path: P
     assert not (tmp_path / "none").exists()
 
 
+def test_a_dry_run_knows_the_metrics_that_a_load_knows(tmp_path: Path) -> None:
+    """A metric of the user's own file is none that a dry run refuses, and a file that is wrong ends it."""
+    (tmp_path / "mine.toml").write_text("[[metric]]\nmatch = 'churn'\nkind = 'value'\ntolerance = 0.1\n")
+    (tmp_path / "wrong.toml").write_text("[[metric]]\nmatch = 'churn'\n")
+    known_at = "2026-06-30T12:00:00Z"
+    core = {
+        "id": "o", "subject_id": "company:MU", "metric": "churn", "target_at": known_at, "actual": 1, "vintage": 0,
+        "observed_at": known_at,
+    }  # fmt: skip
+    (tmp_path / "o.jsonl").write_text(json.dumps({"record": "Outcome", "known_at": known_at, "core": core}))
+    command = [sys.executable, "-m", "imem", "load", "--dry-run", "o.jsonl"]
+    ended = {}
+    for name in ("mine", "wrong", None):
+        metrics = {} if name is None else {"IMEM_METRICS_FILE": f"{name}.toml"}
+        environment = {"IMEM_HOME": str(tmp_path / "none"), "PYTHONPATH": str(TOP), "PATH": "", **metrics}
+        ended[name] = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    assert (ended["mine"].returncode, ended["mine"].stderr.count("Refused")) == (0, 0), ended["mine"].stderr
+    assert "core.metric: is no registered metric" in ended[None].stderr
+    assert ended["wrong"].returncode == 2
+    assert "number 1 in wrong.toml" in ended["wrong"].stderr
+
+
 def test_every_field_of_a_map_is_documented() -> None:
     """The reference names what the models take."""
     text = REFERENCE.read_text("utf-8")

@@ -84,9 +84,10 @@ def tracks(page: Page) -> Section:
 
 
 def track_table(items: Sequence[TrackRecordItem]) -> str:
-    """Return track records as a table, or nothing when there are none."""
+    """Return track records as a table by domain, each with the best first, or nothing when there are none."""
     form = replace(_form(items), domain=True, reference=None, nothing=NO_OUTCOMES)
-    return "\n".join([_head(form), *(_row(item, None, form) for item in items)]) if items else ""
+    ranked = sorted(items, key=lambda item: (item.domain, _rank(item)))
+    return "\n".join([_head(form), *(_row(item, None, form) for item in ranked)]) if items else ""
 
 
 def _rank(item: TrackRecordItem) -> tuple[bool, int, float, int, str, str]:

@@ -27,6 +27,7 @@ from imem.recall.model import (
     Subject,
 )
 from imem.recall.rendering.markdown import DEFAULT_TOKENS, LEAST_CHARS, LEAST_TOKENS, WARNING, tokens
+from imem.recall.sections.tracks import track_table
 from tests.recall.pages import AT, analysis, briefing, contradiction, finding, part, record, track
 
 EVIL = "\n".join(
@@ -343,6 +344,16 @@ def test_track_records_say_how_much_evidence_there_is() -> None:
         '| "base" (baseline) | 30 (30) | 15/30 | 0.50 [0.90, 0.90] | +0.10 [-0.20, +0.30] |',
     ]
     assert "skill vs baselines, 95 %" in found
+
+
+def test_a_table_of_all_agents_keeps_the_order_that_it_states() -> None:
+    """By domain, in each the highest lower end first; little evidence after enough, baselines last."""
+    tracks = [
+        track("a base", 30, 0.9, kind="baseline"), track("b few", 3, 0.8), track("c low", 20, 0.3),
+        track("d high", 20, 0.6), track("e", 20, 0.1, domain="c"),
+    ]  # fmt: skip
+    rows = re.findall(r'^\| "([^"]+)"', track_table(tracks), re.MULTILINE)
+    assert rows == ["e", "d high", "c low", "b few", "a base"]
 
 
 def test_contradictions_by_priority_and_trivial_ones_last() -> None:

@@ -128,7 +128,10 @@ class SubjectFinder:
         given = {"kinds": kinds, "name": wanted, "limit": COMPARED, **at.limits}
         called: dict[str, list[str]] = {}
         for row in await self.gateway.database.named("subject_names", given, deadline=deadline):
-            for name in {row["key"].lower(), (row["name"] or row["key"]).lower()[:LONGEST_NAME]}:
+            full = (row["name"] or row["key"]).lower()[:LONGEST_NAME]
+            # Of a company's name each word counts, as in the graph's index; a question's words are those of many.
+            words = full.split() if row["kind"] == "Company" else []
+            for name in {row["key"].lower(), full, *words}:
                 called.setdefault(name, []).append(f"{_KINDS[row['kind']]}{row['key']}")
         like = [*get_close_matches(wanted, sorted(called), NAMES), *(name for name in sorted(called) if wanted in name)]
         return list(dict.fromkeys(subject_id for name in like for subject_id in called[name]))[:NAMES]

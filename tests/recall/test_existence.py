@@ -131,6 +131,7 @@ async def test_suggestions_are_what_was_known_by_then(desk: Desk) -> None:
     for typed, asked, nearest in (
         ("NVDC", T, {"company:NVDA"}), ("NVDC", 9, {"company:NVDA", "company:NVDB"}),
         ("Northwind Trader", T, set()), ("Northwind Trader", 9, {"company:NVDA"}),
+        ("Nortwin", T, set()), ("Nortwin", 9, {"company:NVDA"}),
         ("market:flu-x", T, {"market:flu-ca"}), ("market:flu-x", 10, {"market:flu-ca", "market:flu-tx"}),
     ):  # fmt: skip
         with pytest.raises(UnknownSubject) as refusal:

@@ -477,7 +477,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         Return a debate with every turn, verbatim.
 
         Raises:
-            BadInput: there was no such debate.
+            UnknownDebate: there was no such debate.
         """
         return await single_reads.debate(self._recall, debate_id, **self._asked(as_of, clock, deadline_ms))
 

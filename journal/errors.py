@@ -8,6 +8,7 @@ The one error tree. Every class says whether the same call may be repeated.
     │   ├── CoreConflict         no   the record exists with another core; correct it instead
     │   ├── UnknownSubject       no   nothing is known under that name; nearest names given
     │   ├── AmbiguousSubject     no   several subjects have that name; their ids given
+    │   ├── UnknownDebate        no   no debate of that id was known
     │   ├── UnsupportedType      no   a value of that type cannot be held
     │   └── TooLarge             no   the value, or the memory with it, would pass its bound
     ├── PermissionDenied         no   the actor's role does not allow it; a denial row was written
@@ -131,6 +132,14 @@ class AmbiguousSubject(BadInput):
         super().__init__("subject", f"{subject!r} is the name of {ids}.", mend="Ask for one of them by its id.")
         self.subject = subject
         self.subject_ids = tuple(subject_ids)
+
+
+class UnknownDebate(BadInput):
+    """No debate of that id was known at the moment that was asked for."""
+
+    def __init__(self, debate_id: str) -> None:
+        super().__init__("debate", f"nothing is known about {debate_id!r}.")
+        self.debate_id = debate_id
 
 
 class UnsupportedType(BadInput):

@@ -13,7 +13,7 @@ import neo4j.time
 from imem.credibility.track_record import dated_pairs, dated_records, track_pairs, track_records
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.deadline import Deadline
-from imem.journal.errors import BadInput, BudgetExceeded
+from imem.journal.errors import BadInput, BudgetExceeded, UnknownDebate
 from imem.journal.gateway import Gateway
 from imem.kg.asof import Answer, AsOf, active_among, checked, dated
 from imem.kg.kinds.catalog import KINDS
@@ -283,7 +283,7 @@ async def debate(
     Return a debate with every turn.
 
     Raises:
-        BadInput: there was no such debate.
+        UnknownDebate: there was no such debate.
     """
     at, opening = await recall.begin(as_of, clock, deadline)
 
@@ -294,7 +294,7 @@ async def debate(
         answer: Answer = await dated(database, refs, at, deadline=deadline)
         found = answer.records.get(("Debate", debate_id))
         if found is None:
-            raise BadInput("debate", f"{debate_id!r} was not on file at that moment.")
+            raise UnknownDebate(debate_id)
         rows = await database.named(
             "turns_of_debate",
             {"debate_id": debate_id, "position": found.turns_position, "limit": MOST * 5},

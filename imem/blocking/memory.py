@@ -331,7 +331,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         Return a debate with every turn, verbatim.
 
         Raises:
-            BadInput: there was no such debate.
+            UnknownDebate: there was no such debate.
         """
         return self._portal.call(self._memory.debate(debate_id, as_of=as_of, clock=clock, deadline_ms=deadline_ms))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import typer
 
-from imem.journal.errors import BadInput, ImemError, UnknownSubject
+from imem.journal.errors import BadInput, ImemError, UnknownDebate, UnknownSubject
 from imem.journal.settings import Settings
 from imem.kg.similarity.scoring import SERVED
 
@@ -83,7 +83,7 @@ def _asked(as_of: str | None, clock: str, deadline_ms: int | None) -> _Options:
 
 
 def run_question(question: Callable[[Memory], Awaitable[T]]) -> T:
-    """Return the answer; what is wrong with the question ends with exit code 2, an unknown subject with 1."""
+    """Return the answer; a wrong question ends with exit code 2, one about what was not known with 1."""
     from imem.memory import Memory  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
     async def ask() -> T:
@@ -92,7 +92,7 @@ def run_question(question: Callable[[Memory], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(ask())
-    except UnknownSubject:
+    except (UnknownSubject, UnknownDebate):
         raise
     except BadInput as error:
         raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error

@@ -346,7 +346,8 @@ def _rows(question: Question) -> list[ScoreRow]:
     if metric is None:
         # Registered in the process that loaded it, not in this one. What is scored already stays.
         raise LookupError(
-            f"The metric {question.key.metric!r} is not known to the worker: IMEM_METRICS names its module."
+            f"The metric {question.key.metric!r} is not known to the worker: set there what it was loaded with, "
+            "IMEM_METRICS_FILE or IMEM_METRICS."
         )
     return [store.row_of(score, question.key) for score in scores_of(question, metric)]
 

@@ -428,7 +428,7 @@ async def test_what_cannot_be_settled_holds_up_nothing_else(world: World, strang
     assert (done.stuck, done.scores) == (1, 4)
     (row,) = await world.rows("SELECT kind, key, stuck FROM settlement_due")
     assert (row["kind"], row["key"]) == ("Outcome", "o")
-    assert "IMEM_METRICS" in row["stuck"]
+    assert "IMEM_METRICS_FILE or IMEM_METRICS" in row["stuck"]
     assert "odd" in {one["finding_id"] for one in await scores(world)}
     horizon = (await world.rows("SELECT imem_settled_horizon() > now() - interval '1 hour' AS recent"))[0]
     assert horizon["recent"], "what is set aside holds no answer back"

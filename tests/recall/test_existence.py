@@ -50,6 +50,7 @@ Read = Callable[[Memory, str, dict[str, Any]], Any]
 READS: dict[str, Read] = {
     "brief": lambda memory, n, asked: memory.brief(f"T{n}", **asked),
     "brief by id": lambda memory, n, asked: memory.brief(f"company:T{n}", **asked),
+    "brief for an agent": lambda memory, n, asked: memory.brief("T0", for_agent=f"agent{n}", **asked),
     "brief by name": lambda memory, n, asked: memory.brief(f"Company T{n}", **asked),
     "history": lambda memory, n, asked: memory.history(f"T{n}", **asked),
     "debates": lambda memory, n, asked: memory.debates(f"T{n}", **asked),
@@ -64,6 +65,9 @@ READS: dict[str, Read] = {
     "text of a pattern": lambda memory, n, asked: memory.text("Pattern", f"p{n}", **asked),
     "track record": lambda memory, n, asked: memory.track_record(f"agent{n}", **asked),
     "track record in a domain": lambda memory, n, asked: memory.track_record(f"agent{n}", "up_or_down", **asked),
+    "track records of several": lambda memory, n, asked: memory.track_records(
+        [f"agent{n}"], ["up_or_down"], **{**asked, "as_of": [asked["as_of"]]}
+    ),
     "query": lambda memory, n, asked: memory.query(
         "company_history", {"subject_id": f"company:T{n}", "findings_limit": 3, "detailed": 3}, **asked
     ),

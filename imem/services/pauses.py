@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import kombu.exceptions
@@ -33,9 +33,16 @@ from imem.workers.celery_app import AGENTS_QUEUE, make_app
 
 T = TypeVar("T")
 
+SEND_S: Final = 1.5
+"""How long the broker may keep whoever starts an agent, in seconds."""
+
 
 def sender(app: Celery) -> Send:
-    """Return what puts the message that starts an agent into Celery's queue of agents."""
+    """
+    Return what puts the message that starts an agent into Celery's queue of agents.
+
+    It raises ValkeyUnavailable after ``SEND_S``; a message that leaves later is as good as one that left in time.
+    """
 
     def send(message: Message) -> None:
         app.send_task(
@@ -50,7 +57,8 @@ def sender(app: Celery) -> Send:
 
     async def put(message: Message) -> None:
         try:
-            await asyncio.to_thread(send, message)
+            # A silent broker ends the call in its thread only after its socket's timeout. TimeoutError is an OSError.
+            await asyncio.wait_for(asyncio.to_thread(send, message), SEND_S)
         except (kombu.exceptions.KombuError, OSError) as error:
             raise ValkeyUnavailable(
                 "The broker cannot be reached.", mend="`imem doctor` checks every server."

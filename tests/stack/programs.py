@@ -115,15 +115,20 @@ def shown(secret: SecretStr | None) -> str:
     return sure(secret).get_secret_value()
 
 
+def _command(home: Path, *words: str, **more: str) -> tuple[list[str], dict[str, str]]:
+    """Return what runs the command line, and its environment."""
+    kept = {name: os.environ[name] for name in ("IMEM_CACHE_DIR", "IMEM_NEO4J_HOME") if name in os.environ}
+    argv = [sys.executable, "-W", "error", "-m", "imem", *words]
+    return argv, environment(IMEM_HOME=str(home), **{**kept, **more})
+
+
+def begun(home: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Begin to run the command line; what it prints is dropped."""
+    argv, env = _command(home, *words)
+    return subprocess.Popen(argv, env=env, cwd=TOP, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def imem(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
-    kept = {name: os.environ[name] for name in ("IMEM_CACHE_DIR", "IMEM_NEO4J_HOME") if name in os.environ}
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "imem", *words],
-        env=environment(IMEM_HOME=str(home), **{**kept, **more}),
-        cwd=TOP,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    argv, env = _command(home, *words, **more)
+    return subprocess.run(argv, env=env, cwd=TOP, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

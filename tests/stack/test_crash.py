@@ -29,12 +29,15 @@ from imem.local.state import ChildState, with_local_endpoints
 from imem.local.supervisor import LocalStack
 from imem.memory import Memory
 from tests.conftest import settings_for
-from tests.stack.programs import identity_of, imem, nothing_left, shown, supervised, sure, until
+from tests.stack.programs import begun, identity_of, imem, nothing_left, shown, supervised, sure, until
 
 SMALL = ["postgres", "valkey"]
 ROUNDS = 100 if os.environ.get("IMEM_CHAOS") else 12
 KILLS = 20 if os.environ.get("IMEM_CHAOS") else 1
 """How often the whole stack is killed, at a moment that is another one each time: each costs the start of Neo4j."""
+
+STARTS_S = 10.0
+"""Within so many seconds most of a start has happened: servers, migrations, workers."""
 
 
 class Ledger:
@@ -149,7 +152,8 @@ def test_the_whole_of_imem_up_killed_at_any_moment_keeps_what_was_acknowledged(h
     """
     Every process gets SIGKILL together while agents record: servers, Neo4j, applier, Celery, beat and the supervisor.
 
-    The next ``imem up`` begins cleanly, each time: what was acknowledged is on file, and comes into the graph.
+    The next ``imem up`` is killed while it starts over that. The one after it begins cleanly, each time: what was
+    acknowledged is on file, and comes into the graph.
     """
     moments, recorded = random.SystemRandom(), list[str]()
     for _ in range(KILLS):
@@ -159,6 +163,7 @@ def test_the_whole_of_imem_up_killed_at_any_moment_keeps_what_was_acknowledged(h
         at_most_s = moments.uniform(0.0, 3.0)
         asyncio.run(_killed_while_recording(settings, home, recorded, at_most_s))
         until(lambda: nothing_left(home), "all of it is gone")
+        _killed_while_starting(home, moments.uniform(0.0, STARTS_S))
     started = imem(home, "up", "--detach", "--json")
     assert started.returncode == 0, started.stderr
     try:
@@ -190,6 +195,13 @@ async def _killed_while_recording(settings: Settings, home: Path, recorded: list
             os.kill(one.pid, signal.SIGKILL)
         with suppress(ImemError):
             await asyncio.wait_for(recording, 60)
+
+
+def _killed_while_starting(home: Path, after_s: float) -> None:
+    """Kill ``imem up`` so long after its beginning; all that it has started by then ends with it."""
+    with begun(home, "up") as process:
+        time.sleep(after_s)  # Any moment: that is what is tried.
+        process.kill()
 
 
 async def _all_there(settings: Settings, recorded: list[str]) -> None:

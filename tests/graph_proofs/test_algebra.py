@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import orjson
@@ -284,6 +284,52 @@ async def test_each_group_keeps_its_newest_value_event_by_event(
     assert await empty.hash_of([first], [old], [new]) == only_the_new
     assert await empty.hash_of([old], [new], [first]) == only_the_new
     assert await empty.hash_of([first], [old]) != only_the_new, "the two values differ in the graph"
+
+
+ENDS: tuple[Line, ...] = (
+    *({"record": kind, "core": core} for (kind, _), core in CORES.items() if kind != "AgentCredibility"),
+    {"record": "Agent", "core": {"name": "judge"}},
+)
+"""What the links below join, so that they are all that a batch changes."""
+
+
+@pytest.mark.spec("GR-3")
+@pytest.mark.spec("GR-4")
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [(LINES[2], LINES[3]), (LINES[4], LINES[5]), (LINES[7], LINES[8])],
+    ids=["of a pair", "of a pair and a time", "of a node"],
+)
+async def test_each_link_keeps_its_newest_properties_event_by_event(
+    empty: World, journal: Journal, older: Line, newer: Line
+) -> None:
+    """As of groups; a link keeps the earliest time at which it was known as well, whichever event comes last."""
+    await journal.say(*({**line, "known_at": DAYS[0]} for line in ENDS))
+    ends = await journal.events()
+    await journal.say({**newer, "known_at": DAYS[3]})
+    await journal.say({**newer, "known_at": DAYS[0]})
+    await journal.say({**older, "known_at": DAYS[1]})
+    new, first, old = (await journal.events())[len(ends) :]
+
+    only_the_new = await empty.hash_of(ends, [first], [new])
+    for order in permutations((new, first, old)):
+        assert await empty.hash_of(ends, *([event] for event in order)) == only_the_new
+    assert await empty.hash_of(ends, [first], [new], [old], [old]) == only_the_new
+    assert await empty.hash_of(ends, [first], [old]) != only_the_new, "the two statements differ in the graph"
+
+
+@pytest.mark.spec("GR-3")
+@pytest.mark.spec("GR-4")
+async def test_a_core_keeps_its_earliest_clock_event_by_event(empty: World, journal: Journal) -> None:
+    """Sources that state the same record at other times: the earliest gives the time at which it was known."""
+    for known_at in (DAYS[3], DAYS[0], DAYS[1]):
+        await journal.say({"record": "Analysis", "known_at": known_at, "core": CORES["Analysis", "a1"]})
+    events = await journal.events()
+    first = await empty.hash_of([events[1]])
+
+    assert len(events) > 1
+    for order in permutations(events):
+        assert await empty.hash_of(*([event] for event in order)) == first
 
 
 @given(st.data())

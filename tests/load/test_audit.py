@@ -11,29 +11,38 @@ import pytest
 from imem import Memory
 from imem.journal.errors import PermissionDenied, StatementRejected
 from imem.journal.settings import Role, Settings
-from imem.kg.model import Agent, AgentKind, Company, Human, Turn
+from imem.kg.model import Agent, AgentKind, Company, Human, Market, Turn
 from tests.contents import contents, no_audit
 from tests.load.conftest import Desk, company
 from tests.load.test_loading import counts
-from tests.load.test_memory import analysis, debate, decision, finding, outcome, profile
+from tests.load.test_memory import analysis, contradiction, debate, decision, finding, outcome, profile
 from tests.surface import public_methods
 
 Write = Callable[[Memory], Awaitable[Any]]
 
 WRITES: list[tuple[str, Write]] = [
     ("a company", lambda m: m.record_company(Company(ticker="NVDA"))),
+    ("a question", lambda m: m.record_market(Market(market_id="q", question="Will it rain?"))),
     ("an agent", lambda m: m.record_agent(Agent(name="bob", profile=profile()))),
     ("an analysis", lambda m: m.record_analysis(analysis(key="another"))),
     ("a finding", lambda m: m.record_finding(finding("ann"))),
     ("a decision", lambda m: m.record_decision(decision("ann"))),
     ("an outcome", lambda m: m.record_outcome(outcome("o"))),
     ("a debate", lambda m: m.record_debate(debate("ann"), turns=[Turn(number=1, speaker="ann", text="No.")])),
+    ("a contradiction", lambda m: m.record_contradiction(contradiction())),
     ("a record", lambda m: m.record(Human(id="eve"))),
     ("groups", lambda m: m.record_groups(Agent, "ann", {"profile": profile(AgentKind.BASELINE)})),
     ("a link", lambda m: m.link("PERFORMED", ("Agent", "ann"), ("Analysis", "a"))),
     ("a correction", lambda m: m.correct(analysis(summary="Better."), "A slip.")),
 ]
 """What leaves an audit row, each by a call."""
+
+
+def test_every_write_of_a_record_is_among_them() -> None:
+    """A method that records and is not tried here would be proved by nothing."""
+    writes = {name for name, _ in inspect.getmembers(Memory, inspect.iscoroutinefunction) if name.startswith("record")}
+    tried = {name for _, call in WRITES for name in call.__code__.co_names}
+    assert writes | {"link", "correct"} <= tried
 
 
 @pytest.mark.spec("AC-5")

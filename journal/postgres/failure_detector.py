@@ -45,6 +45,7 @@ class FailureDetector:
         self._probe = probe
         self._answered_s = float("-inf")
         self._probing: asyncio.Task[None] | None = None
+        self._closed = False
         self.away = False
 
     def answered(self) -> None:
@@ -59,7 +60,7 @@ class FailureDetector:
     def unanswered(self, begun_s: float) -> None:
         """Note that a call that began at *begun_s* of the monotonic clock ended without an answer; probe the server."""
         busy = self._probing is not None and not self._probing.done()
-        if busy or self.away or time.monotonic() - begun_s < LEAST_WAIT_S:
+        if busy or self._closed or self.away or time.monotonic() - begun_s < LEAST_WAIT_S:
             return
         self._probing = asyncio.get_running_loop().create_task(self._probed())
 
@@ -70,7 +71,8 @@ class FailureDetector:
         return self.away
 
     async def close(self) -> None:
-        """End the probe under way."""
+        """End the probe under way, and begin none for calls that end later: nothing would wait for it any more."""
+        self._closed = True
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.gather(self._probing, return_exceptions=True)

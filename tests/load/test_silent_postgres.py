@@ -338,6 +338,24 @@ async def test_a_process_that_does_not_run_has_no_evidence(monkeypatch: pytest.M
     assert probes == 3
 
 
+async def test_nothing_is_probed_once_it_is_closed() -> None:
+    """What was left behind by an answer ends after the memory is closed: a probe then would outlive the event loop."""
+    probes = 0
+
+    async def probe(_deadline: Deadline) -> None:
+        nonlocal probes
+        probes += 1
+        raise BudgetExceeded("late")
+
+    detector = FailureDetector(probe)
+    detector.unanswered(time.monotonic() - 1.0)
+    await detector.close()
+    detector.unanswered(time.monotonic() - 1.0)
+    assert not await detector.settled()
+    assert probes == 0
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_a_server_that_refuses_is_no_reason_to_wait(local: LocalStack, database: Database) -> None:
     """More callers than connections: each hears of it at once, however far its deadline; later all is as before."""
     nobody = Database("postgresql://u:p@127.0.0.1:1/d", size=SIZE)

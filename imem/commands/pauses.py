@@ -37,6 +37,9 @@ ROUND_MS = 1_000
 HELD_BACK_S = 0.5
 """Between two looks at a batch of which nothing is under way, in seconds."""
 
+PLAN_CHARS = 100_000
+"""Longest plan, in characters: a file may be a device without an end."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 What = Annotated[str, typer.Argument(metavar="ANALYSIS|STOCK", help="An analysis, or a stock such as company:MU.")]
 Several = Annotated[
@@ -279,10 +282,15 @@ def _plan(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text)
+        if text.startswith("@"):
+            with Path(text[1:]).open(encoding="utf-8") as file:
+                text = file.read(PLAN_CHARS + 1)
+        if len(text) > PLAN_CHARS:
+            raise typer.BadParameter(f"--plan is longer than {PLAN_CHARS:,} characters.")
+        found = json.loads(text)
     except OSError as error:
         raise typer.BadParameter(f"--plan: {text[1:]} cannot be read.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter("--plan is no JSON.") from error
     if not isinstance(found, dict):
         raise typer.BadParameter("--plan is an object with the lists restart, skip and wait.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 from imem import commands
 from imem.checkpoints.incidents.failures import Failure, Kind
 from imem.cli import app
+from imem.commands.pauses import PLAN_CHARS
 from imem.journal.errors import PermissionDenied, TransitionRefused
 from imem.services.pauses import Orders
 
@@ -73,9 +75,11 @@ async def test_a_pause_from_beginning_to_end(world: World, imem: Any) -> None:
     assert "RESUMED" in (await imem("pauses", "--all")).output
 
 
-async def test_what_is_wrong_is_a_sentence_and_an_exit_code(world: World, imem: Any) -> None:
+async def test_what_is_wrong_is_a_sentence_and_an_exit_code(world: World, imem: Any, tmp_path: Path) -> None:
     """2 for what was typed wrongly, 1 for what is refused; nothing was changed."""
     await have(world, "a-1")
+    endless = tmp_path / "plan.json"
+    endless.write_text("{" + " " * PLAN_CHARS + "}")
     for words in (
         ("pause", "company:XX", "--reason", "x"),
         ("pause", "a-1", "--reason", " "),
@@ -83,6 +87,8 @@ async def test_what_is_wrong_is_a_sentence_and_an_exit_code(world: World, imem: 
         ("resume", "a-1", "--cause", "abc"),
         ("resume", "a-1", "--plan", "{"),
         ("resume", "a-1", "--plan", "[]"),
+        ("resume", "a-1", "--plan", "[" * 10_000),
+        ("resume", "a-1", "--plan", f"@{endless}"),
         ("extend", "a-1", "--until", "soon", "--reason", "x"),
         ("pauses", "batches", "17"),
         ("resume", "--cause", "0123456789"),

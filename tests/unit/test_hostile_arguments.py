@@ -36,8 +36,8 @@ LEAVES = {" ".join(path): command for path, command in _leaves(typer.main.get_co
 
 
 def _lines(path: str, command: Any) -> Iterator[list[str]]:
-    """Command lines of which one value is hostile, and every other that is needed is harmless."""
-    needed = [one for one in command.params if one.required]
+    """Command lines of which one value is hostile; every other argument, and option that is needed, is harmless."""
+    needed = [one for one in command.params if one.required or one.param_type_name == "argument"]
 
     def line(hostile: Any, value: str) -> list[str]:
         words = path.split()

@@ -112,3 +112,15 @@ def test_the_newest_neo4j_runs_the_graph_suite_every_night(root: Path) -> None:
     assert re.search(r"IMEM_TEST_NEO4J=\S+ .* tests/graph tests/graph_proofs$", planned, re.MULTILINE), planned
     nightly = (root / ".ci" / "nightly").read_text(encoding="utf-8")
     assert "for target in test-latest mutate chaos" in nightly
+
+
+def test_what_takes_minutes_is_run_somewhere(root: Path) -> None:
+    """Tests that `make test` leaves out by their marker: each folder that has some is named by what runs them."""
+    runs = "".join((root / ".ci" / name).read_text(encoding="utf-8") for name in ("run", "nightly"))
+    marked = {
+        f"tests/{test.parent.name}"
+        for test in (root / "tests").glob("*/test_*.py")
+        if re.search(r"pytest\.mark\.e2e\b", test.read_text(encoding="utf-8"))
+    }
+    assert {"tests/e2e", "tests/docs"} <= marked
+    assert {folder for folder in marked if not re.search(rf"-m e2e [^\n]*{folder}\b", runs)} == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,6 +13,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.recall import facts
+from tests.recall.conftest import Desk, desk, empty, journal, world
+from tests.recall.test_existence import environment
+
+__all__ = ["desk", "empty", "journal", "world"]
 
 PACKAGES = ("imem",)
 
@@ -28,6 +35,27 @@ print(json.dumps({
     "jar_locks": sorted(path.name for path in files("imem.local").joinpath("jars").iterdir()),
     "typed": sorted(name for name in sys.argv[1:] if files(name).joinpath("py.typed").is_file()),
     "from": files("imem").as_posix(),
+}))
+"""
+
+
+BESIDE_OWN_MODULES = """
+import asyncio, json, sys
+import cache, journal, recall, sync
+import imem.kg
+from imem import Memory
+
+assert all(module.OWN for module in (cache, journal, recall, sync))
+
+async def main():
+    async with Memory.open() as memory:
+        return await memory.brief("company:T0", deadline_ms=20_000)
+
+briefing = asyncio.run(main())
+[installed] = {place for place in sys.path if imem.kg.__file__.startswith(place + "/")}
+print(json.dumps({
+    "history": [item.analysis.key for item in briefing.history.items],
+    "from": installed.removesuffix(f"/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"),
 }))
 """
 
@@ -117,6 +145,24 @@ def test_installed_command_refuses_in_one_sentence(installed: Path, tmp_path: Pa
 
     assert ran.returncode == 2
     assert "Traceback" not in ran.stdout + ran.stderr
+
+
+async def test_a_briefing_beside_modules_of_the_same_names(desk: Desk, installed: Path, tmp_path: Path) -> None:
+    """A user's own ``cache.py``, ``sync.py``, ``journal.py`` and ``recall/`` are imported, and ours work beside them."""
+    await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 0)])
+    for name in ("cache.py", "sync.py", "journal.py", "recall/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("OWN = True\n", encoding="utf-8")
+    (tmp_path / "program.py").write_text(BESIDE_OWN_MODULES, encoding="utf-8")
+    env = {"PATH": os.defpath, "HOME": str(tmp_path), "LANG": "C.UTF-8", **environment(desk.settings)}
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        [str(installed / "python"), "program.py"],
+        cwd=tmp_path, env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {"history": ["a0"], "from": str(installed.parent)}
 
 
 def test_nothing_was_written_into_the_home(installed: Path, tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""What a worker process lends to its tasks: Celery calls them by name alone, so they find it where it was put."""
+"""What a worker process owns, where its tasks find it: Celery calls them by name alone."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from imem.journal.postgres.database import Database
 
@@ -19,21 +19,26 @@ class Runtime(Protocol):
         """Run *work* in the process's loop and return its result."""
 
 
-R = TypeVar("R", bound=Runtime)
-
-
-class Lent(Generic[R]):
-    """The runtime of this process, once the worker has lent it."""
+class RuntimeSlot:
+    """The runtime of this process; one for all tasks. Each pipeline types the part that it needs as a protocol."""
 
     def __init__(self) -> None:
-        self._runtime: R | None = None
+        self._runtime: Any = None
 
-    def install(self, runtime: R | None) -> None:
-        """Set, or with None forget, what the tasks of this process run on."""
+    def install(self, runtime: Runtime | None) -> None:
+        """Set, or with None remove, the runtime of this process."""
         self._runtime = runtime
 
-    def get(self) -> R:
-        """Return it."""
+    def get(self) -> Any:
+        """
+        Return the runtime.
+
+        Raises:
+            RuntimeError: the process has none.
+        """
         if self._runtime is None:
             raise RuntimeError("The worker process has no runtime: imem.workers.celery installs it.")
         return self._runtime
+
+
+slot = RuntimeSlot()

@@ -20,9 +20,9 @@ from imem.checkpoints.pauses.batch_runs import BatchState
 from imem.checkpoints.pauses.batches import CONCURRENCY
 from imem.checkpoints.pauses.human_gates import HumanGate, answer_gate, open_gate, open_gates
 from imem.checkpoints.pauses.orders import PauseResult, PauseState, ResumeResult
+from imem.checkpoints.pauses.pipelines import RUN_AGENT
 from imem.checkpoints.pauses.plan import Plan
 from imem.checkpoints.pauses.rows import Pause
-from imem.checkpoints.pauses.tasks import RUN_AGENT
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline

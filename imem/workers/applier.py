@@ -21,8 +21,9 @@ from celery import Celery
 from imem.cache.client import Client
 from imem.cache.tiers.invalidation import Teller, Told
 from imem.credibility.settled_links import SettledBy
-from imem.credibility.tasks import SETTLE
+from imem.jobs.celery_tasks import EXPIRES_S
 from imem.jobs.lease import Lease
+from imem.jobs.pipeline import Every, Pipeline
 from imem.journal.errors import SettingsError
 from imem.journal.notifications.visibility import Speaker
 from imem.journal.notifications.wakeups import Cycle, StreamBell
@@ -33,32 +34,19 @@ from imem.kg.projection.plan_warming import AWAITED, warm, warm_writing, worth_w
 from imem.kg.projection.rows import Event
 from imem.kg.projection.verification import ensure
 from imem.kg.similarity.embedders import embedder_of
-from imem.kg.similarity.index import ASKED, PROFILED, SimilarTo, resubjected
+from imem.kg.similarity.index import SimilarTo, resubjected
 from imem.kg.similarity.lag_watch import watch_similar
-from imem.kg.tasks import SIMILAR
 from imem.local.readiness import tell_ready
 from imem.metrics import keep_serving
 from imem.services.graph_rebuild import REDERIVED
 from imem.services.stores import Stores, secret
 from imem.sync.dead_letters import DeadAlerts
 from imem.sync.status import watch_queue
-from imem.workers.celery_app import SETTLE_EVERY_S, SIMILAR_EVERY_S, make_app
+from imem.workers.celery_app import make_app
+from imem.workers.pipelines import PIPELINES
 from imem.workers.router import routing
 
 log = structlog.get_logger()
-
-SETTLING: Final = frozenset(
-    {"record.Outcome", "correct.Outcome", "record.Finding", "correct.Finding", "record.Agent", "link.CITES"},
-)
-"""Events after which there may be something to settle."""
-
-COMPARING: Final = frozenset(
-    {
-        *("record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern"),
-        *(PROFILED, *ASKED),
-    },
-)
-"""Events after which there may be something to compare."""
 
 ASK_EVERY_S: Final = 1.0
 """Least time between two requests for one task, in seconds: an import applies many batches in one."""
@@ -130,25 +118,24 @@ async def _tried(planning: Awaitable[object]) -> None:
 
 class Asker:
     """
-    Asks the Celery worker for one task; a request that is lost costs a moment, since rows say what is due.
+    Asks the Celery worker for runs of one pipeline; a request that is lost costs a moment, since rows say what is due.
 
     Args:
         app: through which it asks.
-        task: its name.
-        after: kinds of events after which there may be something to do.
-        every_s: how often beat asks for it, in seconds: a request that is older is not worth keeping.
+        pipeline: which, with the kinds of events after which it may have work.
+        settings: of which its cadence depends: a request that is older is not worth keeping.
     """
 
-    def __init__(self, app: Celery, task: str, after: frozenset[str], every_s: float) -> None:
+    def __init__(self, app: Celery, pipeline: Pipeline[Any], settings: Settings) -> None:
         self._app = app
-        self._task = task
-        self._after = after
-        self._every_s = every_s
+        self._pipeline = pipeline
+        cadence = pipeline.cadence_of(settings)
+        self._expires_s = cadence.seconds if isinstance(cadence, Every) else EXPIRES_S
         self._due = asyncio.Event()
 
     def applied(self, kinds: frozenset[str]) -> None:
         """Take note of the kinds of a batch that the graph now holds."""
-        if not self._after.isdisjoint(kinds):
+        if not self._pipeline.wakes_on.isdisjoint(kinds):
             self._due.set()
 
     async def run(self) -> None:
@@ -159,12 +146,12 @@ class Asker:
             try:
                 await asyncio.to_thread(self._send)
             except (kombu.exceptions.KombuError, OSError) as error:
-                log.warning("applier.not_asked", task=self._task, reason=type(error).__name__)
+                log.warning("applier.not_asked", task=self._pipeline.name, reason=type(error).__name__)
             await asyncio.sleep(ASK_EVERY_S)
 
     def _send(self) -> None:
         # Not worth keeping while no worker runs: beat asks as often.
-        self._app.send_task(self._task, ignore_result=True, retry=False, expires=self._every_s)
+        self._app.send_task(self._pipeline.name, ignore_result=True, retry=False, expires=self._expires_s)
 
 
 def run(settings: Settings) -> int:
@@ -204,7 +191,7 @@ def _post(stores: Stores) -> _Post:
     bell = StreamBell(address) if priority else Cycle()
     speaker, durable = Speaker(address), Client(address, name="The durable Valkey")
     app = make_app(settings)
-    askers = (Asker(app, SETTLE, SETTLING, SETTLE_EVERY_S), Asker(app, SIMILAR, COMPARING, SIMILAR_EVERY_S))
+    askers = tuple(Asker(app, one, settings) for one in PIPELINES if one.wakes_on)
     warmer = Warmer(stores.graph)
 
     async def applied(events: Sequence[Event]) -> None:

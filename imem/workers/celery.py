@@ -2,8 +2,8 @@
 The Celery worker.
 
 Tasks run in child processes. Each owns one event loop in a thread of its own, with the stores' connections, made after
-the fork and never shared across it. Rounds that must come also without the broker each begins itself
-(:mod:`imem.workers.rounds`).
+the fork and never shared across it. Runs that must come also without the broker each begins itself
+(:mod:`imem.jobs.fallback_rounds`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,11 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from celery import signals
 from pydantic import SecretStr
 
-import imem.checkpoints.pauses.tasks
-import imem.checkpoints.tasks
-import imem.credibility.tasks
-import imem.jobs.alert_tasks
-import imem.jobs.journal_tasks
-import imem.kg.tasks
-import imem.sync.tasks
 from imem.alerts.notifiers import notifiers_of
 from imem.cache.client import Client
 from imem.cache.working.snapshots import SnapshotStore
@@ -32,14 +25,15 @@ from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.deliverables import checks
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.pauses.assembly import Pausing, assemble
-from imem.checkpoints.pauses.tasks import MANAGE, MANAGE_EVERY_S
+from imem.checkpoints.pauses.pipelines import register_run_agent
 from imem.credibility.settling import ACTOR
 from imem.ingest.recorder import Recorder
-from imem.jobs.alert_tasks import SEND_ALERTS, SEND_EVERY_S, WATCH_MEMORY, WATCH_MEMORY_EVERY_S
-from imem.jobs.runtime import Lent
+from imem.jobs.celery_tasks import register
+from imem.jobs.fallback_rounds import FallbackWatch, fallback_rounds, note_begun
+from imem.jobs.runtime import slot
 from imem.journal.clock import SystemClock
 from imem.journal.gateway import Gateway
-from imem.journal.notifications.wakeups import CYCLE_S, Ringer
+from imem.journal.notifications.wakeups import Ringer
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Settings
 from imem.kg.similarity.embedders import embedder_of
@@ -50,9 +44,8 @@ from imem.services.stores import know_metrics, valkeys_of
 from imem.sync.delivery.notices import Notices
 from imem.sync.gates import GateSync
 from imem.sync.synchronizer import Synchronizer
-from imem.sync.tasks import FLUSH, FLUSH_EVERY_S, SYNC_GATES, SYNC_GATES_EVERY_S
 from imem.workers.celery_app import QUEUE, make_app
-from imem.workers.rounds import Regular, Watch, noting
+from imem.workers.pipelines import PIPELINES
 
 T = TypeVar("T")
 
@@ -66,21 +59,9 @@ POOL_SIZE = 8
 """Most connections to Postgres of one worker process: four steps of pauses at a time, each with a read beside it."""
 
 
-LENT: Final[tuple[Lent[Any], ...]] = (
-    imem.checkpoints.tasks.lent,
-    imem.jobs.alert_tasks.lent,
-    imem.checkpoints.pauses.tasks.lent,
-    imem.credibility.tasks.lent,
-    imem.jobs.journal_tasks.lent,
-    imem.kg.tasks.lent,
-    imem.sync.tasks.lent,
-)
-"""Where the tasks of each module find what they run on."""
-
-
 class LoopThread:
     """
-    The event loop of a worker process, and what lives in it; see the ``Runtime`` of each module of tasks.
+    The event loop of a worker process, and what lives in it: the runtime of every pipeline.
 
     Attributes:
         database, gateway: the journal, and the way in.
@@ -178,25 +159,25 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     notifiers_of(settings)
     embedder_of(settings)
     app = make_app(settings)
-    regular = regular_rounds(settings) if queue == QUEUE else ()
+    register(app, PIPELINES)
+    register_run_agent(app)
+    rounds = fallback_rounds(PIPELINES, settings) if queue == QUEUE else ()
     started: list[LoopThread] = []
-    watches: list[Watch] = []
+    watches: list[FallbackWatch] = []
 
     def begin(**_: Any) -> None:
         os.nice(NICENESS)
         runtime = LoopThread(settings)
         runtime.start()
-        for lent in LENT:
-            lent.install(runtime)
+        slot.install(runtime)
         started.append(runtime)
-        watches.append(Watch(regular))
+        watches.append(FallbackWatch(rounds))
         watches[-1].start()
 
     def end(**_: Any) -> None:
         while watches:
             watches.pop().stop()
-        for lent in LENT:
-            lent.install(None)
+        slot.install(None)
         while started:
             started.pop().stop()
 
@@ -206,7 +187,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     def ready(**_: Any) -> None:
         tell_ready()
 
-    signals.task_prerun.connect(noting(regular), weak=False)
+    signals.task_prerun.connect(note_begun(rounds), weak=False)
     signals.worker_process_init.connect(begin, weak=False)
     signals.worker_process_shutdown.connect(end, weak=False)
     # A receiver of this signal tells Celery to leave logging alone.
@@ -224,16 +205,3 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     )
     worker.start()
     return int(worker.exitcode or 0)
-
-
-def regular_rounds(settings: Settings) -> tuple[Regular, ...]:
-    """Return the rounds that must not wait for a broker that is away."""
-    flush_every_s = FLUSH_EVERY_S if settings.sync_priority else CYCLE_S
-    return (
-        Regular(FLUSH, flush_every_s, imem.sync.tasks.flush_once),
-        Regular(SYNC_GATES, SYNC_GATES_EVERY_S, imem.sync.tasks.attend_once),
-        Regular(MANAGE, MANAGE_EVERY_S, imem.checkpoints.pauses.tasks.manage_once),
-        Regular(SEND_ALERTS, SEND_EVERY_S, imem.jobs.alert_tasks.send_once),
-        # A broker that is full is the one that matters most.
-        Regular(WATCH_MEMORY, WATCH_MEMORY_EVERY_S, imem.jobs.alert_tasks.watch_memory_once),
-    )

@@ -12,7 +12,8 @@ import redis
 from pydantic import SecretStr
 
 from imem.alerts.memory_watch import watch_memory
-from imem.jobs.alert_tasks import WATCH_MEMORY, WATCH_MEMORY_EVERY_S
+from imem.jobs.alert_pipelines import WATCH_MEMORY
+from imem.jobs.fallback_rounds import fallback_rounds
 from imem.journal.clock import SystemClock
 from imem.journal.modes import Health, Mode
 from imem.journal.valkey_memory import MemoryUse
@@ -20,8 +21,8 @@ from imem.local.doctor import servers
 from imem.local.doctor.finding import Level
 from imem.services.health import look
 from imem.services.stores import Stores, valkeys_of
-from imem.workers.celery import regular_rounds
 from imem.workers.celery_app import make_app
+from imem.workers.pipelines import PIPELINES
 
 from .conftest import NEVER, Desk
 
@@ -127,7 +128,6 @@ async def test_a_full_valkey_is_no_normal_mode_and_broken_for_the_doctor(
 
 def test_it_is_looked_at_every_half_minute_also_without_the_broker(light_stack: Any) -> None:
     """A full broker takes no task: the worker's processes look by themselves."""
-    schedule = make_app(light_stack.settings).conf.beat_schedule
-    assert schedule["watch_memory"]["task"] == WATCH_MEMORY
-    assert schedule["watch_memory"]["schedule"] == WATCH_MEMORY_EVERY_S == 30.0
-    assert WATCH_MEMORY in {one.name for one in regular_rounds(light_stack.settings)}
+    entry = make_app(light_stack.settings).conf.beat_schedule[WATCH_MEMORY.name]
+    assert (entry["task"], entry["schedule"]) == (WATCH_MEMORY.name, 30.0)
+    assert WATCH_MEMORY.name in {one.name for one in fallback_rounds(PIPELINES, light_stack.settings)}

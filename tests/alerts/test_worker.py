@@ -16,7 +16,7 @@ import pytest
 from pydantic import SecretStr
 
 from imem.alerts.notifiers import verify
-from imem.jobs.alert_tasks import SEND_ALERTS, SEND_EVERY_S
+from imem.jobs.alert_pipelines import SEND_ALERTS
 from imem.journal.settings import Settings
 from imem.local import state
 from imem.local.process import Identity
@@ -87,15 +87,13 @@ async def test_an_alert_of_a_failure_leaves_within_half_a_minute(desk: Desk, lig
 async def _beats(home: Path) -> None:
     """Wait until beat and the worker have said that they are at work: a first pass has been through."""
     async with asyncio.timeout(120):
-        while "checkpoints.send_alerts" not in (home / "celery.log").read_text():  # noqa: ASYNC110 - another process
+        while SEND_ALERTS.name not in (home / "celery.log").read_text():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.1)
 
 
 def test_beat_asks_every_ten_seconds(light_stack: Any) -> None:
-    (entry,) = [
-        entry for entry in make_app(light_stack.settings).conf.beat_schedule.values() if entry["task"] == SEND_ALERTS
-    ]
-    assert entry["schedule"] == SEND_EVERY_S == 10.0
+    entry = make_app(light_stack.settings).conf.beat_schedule[SEND_ALERTS.name]
+    assert (entry["task"], entry["schedule"]) == (SEND_ALERTS.name, 10.0)
 
 
 def test_workers_of_the_local_stack_get_the_webhook_from_who_started_it(home: Path) -> None:

@@ -24,9 +24,9 @@ from imem.journal.settings import Role
 from imem.kg.asof import END_OF_TIME
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
+from imem.kg.pipelines import REBUILD_SIMILAR
 from imem.kg.similarity.embedders import Local
 from imem.kg.similarity.index import update
-from imem.kg.tasks import REBUILD_SIMILAR
 from imem.memory import Memory
 from imem.recall.similar_analyses import MOST_EXACT
 from imem.services.stores import Stores
@@ -240,7 +240,7 @@ async def test_readers_during_a_rebuild(world: World, stores: Stores, table: Tab
 
     before = await version()
     await asyncio.to_thread(
-        lambda: make_app(stores.settings).send_task(REBUILD_SIMILAR, ignore_result=True, retry=False)
+        lambda: make_app(stores.settings).send_task(REBUILD_SIMILAR.name, ignore_result=True, retry=False)
     )
     busy: list[float] = []
     begun = time.monotonic()

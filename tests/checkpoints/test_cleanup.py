@@ -12,7 +12,6 @@ import pytest
 import redis.asyncio
 from pydantic import SecretStr
 
-import imem.checkpoints.tasks
 from imem.cache import keys
 from imem.cache.client import Client
 from imem.cache.working.snapshots import SnapshotMeta
@@ -21,6 +20,8 @@ from imem.checkpoints.cleanup import Cleanup, Missing
 from imem.checkpoints.deliverables import checks
 from imem.checkpoints.model import Failure, Kind, Lease, Outcome
 from imem.checkpoints.orchestration.definitions import Location
+from imem.checkpoints.pipelines import CLEANUP
+from imem.jobs.runtime import slot
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, StaleEpoch, TransitionRefused, ValkeyUnavailable
@@ -444,11 +445,11 @@ async def test_the_daily_task_sweeps_agents_and_workflows(world: World) -> None:
     world.owner("UPDATE workflow.workflow_thread SET failed_at = failed_at - interval '31 days'")
     runtime = LoopThread(world.settings.model_copy(update={"postgres_url": SecretStr(world.url)}))
     runtime.start()
-    imem.checkpoints.tasks.lent.install(runtime)
+    slot.install(runtime)
     try:
-        did = await asyncio.to_thread(imem.checkpoints.tasks.cleanup)
+        did = await asyncio.to_thread(CLEANUP.run)
     finally:
-        imem.checkpoints.tasks.lent.install(None)
+        slot.install(None)
         await asyncio.to_thread(runtime.stop)
 
     assert did == {"analyses": 1, "deleted": 1, "cleared": 1, "waiting": 0, "threads": 1}

@@ -15,16 +15,11 @@ import pytest
 import redis.asyncio
 from pydantic import SecretStr
 
-from imem.checkpoints.pauses.tasks import MANAGE, RETIRE
-from imem.checkpoints.tasks import CLEANUP
-from imem.credibility.tasks import RECONCILE, SETTLE
-from imem.jobs.alert_tasks import SEND_ALERTS, WATCH_MEMORY
-from imem.jobs.journal_tasks import UPKEEP
+from imem.credibility.pipelines import SETTLE
 from imem.journal.settings import Settings
-from imem.kg.tasks import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
-from imem.sync.tasks import FLUSH, SYNC_GATES
-from imem.workers.applier import SETTLING, Asker
-from imem.workers.celery_app import QUEUE, SETTLE_EVERY_S, make_app
+from imem.workers.applier import Asker
+from imem.workers.celery_app import QUEUE, make_app
+from imem.workers.pipelines import PIPELINES
 from tests.waiting import until
 
 from .conftest import World
@@ -108,7 +103,7 @@ async def test_what_the_applier_asks_for_is_settled(
     """A request reaches the worker by name, whether it was up already or not; other events ask for nothing."""
     settings = settings_of(stack, world, home)
     await world.say(*lines(3))
-    asker = Asker(make_app(settings), SETTLE, SETTLING, SETTLE_EVERY_S)
+    asker = Asker(make_app(settings), SETTLE, settings)
     asker.applied(frozenset({"record.Company"}))
     asking = asyncio.create_task(asker.run())
     await asyncio.sleep(0)
@@ -142,12 +137,12 @@ async def test_a_killed_worker_loses_and_doubles_nothing(
         return not await asked(broker) and await settled(world)
 
     for _ in range(3):
-        app.send_task(SETTLE, queue=QUEUE)
+        app.send_task(SETTLE.name, queue=QUEUE)
         async with process("celery", settings) as worker:
             await until(working)
             os.killpg(worker.pid, signal.SIGKILL)
             await worker.wait()
-    app.send_task(SETTLE, queue=QUEUE)
+    app.send_task(SETTLE.name, queue=QUEUE)
     async with process("celery", settings):
         await until(ended)
 
@@ -167,7 +162,9 @@ async def test_beat_asks_for_settling_and_keeps_its_schedule_at_home(
     assert [path.name for path in (home / "beat").iterdir()] != []
     assert (home / "beat").stat().st_mode & 0o077 == 0
     schedule = make_app(settings).conf.beat_schedule
-    assert {entry["task"] for entry in schedule.values()} == {
-        SETTLE, RECONCILE, UPKEEP, CLEANUP, SEND_ALERTS, MANAGE, RETIRE, SIMILAR, REBUILD_SIMILAR, REBUILD_VIEWS,
-        FLUSH, SYNC_GATES, WATCH_MEMORY,
-    }  # fmt: skip
+    assert {entry["task"] for entry in schedule.values()} == {pipeline.name for pipeline in PIPELINES}
+    assert {
+        "credibility.settle", "credibility.reconcile", "kg.similar", "kg.rebuild_similar", "kg.rebuild_views",
+        "alerts.send", "alerts.watch_memory", "checkpoints.manage", "checkpoints.retire", "checkpoints.cleanup",
+        "sync.gates", "sync.flush", "journal.upkeep",
+    } == {pipeline.name for pipeline in PIPELINES}  # fmt: skip

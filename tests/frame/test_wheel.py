@@ -148,7 +148,7 @@ def test_installed_command_refuses_in_one_sentence(installed: Path, tmp_path: Pa
 
 
 async def test_a_briefing_beside_modules_of_the_same_names(desk: Desk, installed: Path, tmp_path: Path) -> None:
-    """A user's own ``cache.py``, ``sync.py``, ``journal.py`` and ``recall/`` are imported, and ours work beside them."""
+    """A user's own ``cache.py``, ``sync.py``, ``journal.py`` and ``recall/`` are imported beside ours."""
     await desk.know([facts.company("T0", 0), facts.analysis("a0", 0), facts.finding("f0", 0)])
     for name in ("cache.py", "sync.py", "journal.py", "recall/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ import pytest_asyncio
 from psycopg import sql as composed
 
 from imem import Memory
-from imem.jobs.journal_tasks import UPKEEP
+from imem.jobs.journal_pipelines import UPKEEP
 from imem.journal.actors import AUTHORIZATION, Action, Actor, Resource, ResourceType, allowed
 from imem.journal.deadline import Deadline
 from imem.journal.errors import PermissionDenied
@@ -311,4 +311,4 @@ async def test_missing_audit_partitions_are_made_by_migrating_and_by_the_daily_t
             await database.close()
 
     assert _audit_tables(desk) == tables
-    assert make_app(desk.settings).conf.beat_schedule["upkeep"]["task"] == UPKEEP
+    assert make_app(desk.settings).conf.beat_schedule[UPKEEP.name]["task"] == UPKEEP.name

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from imem.jobs.alert_tasks import SEND_ALERTS
+from imem.jobs.alert_pipelines import SEND_ALERTS
+from imem.jobs.fallback_rounds import FallbackRound, note_begun
 from imem.journal.errors import ValkeyUnavailable
 from imem.journal.settings import Settings
 from imem.services.pauses import sender
 from imem.workers.celery_app import QUEUE, make_app
-from imem.workers.rounds import Regular, noting
 from tests.http_server import HttpServer, serving
 from tests.punctual import Punctual
 from tests.waiting import until
@@ -79,7 +79,9 @@ async def test_a_pause_is_driven_and_an_alert_leaves_without_the_broker(
         return b"".join(one.body for one in receiver.asked)
 
     async def by_the_broker() -> bool:
-        await asyncio.to_thread(make_app(settings).send_task, SEND_ALERTS, queue=QUEUE, ignore_result=True, expires=5)
+        await asyncio.to_thread(
+            make_app(settings).send_task, SEND_ALERTS.name, queue=QUEUE, ignore_result=True, expires=5
+        )
         return b"a-0" in told()
 
     async def alone() -> bool:
@@ -136,17 +138,17 @@ async def test_whoever_starts_an_agent_does_not_wait_for_the_broker(
 
 def test_what_one_process_began_no_other_begins() -> None:
     """The moment is the worker's, not the process's; the broker's tasks count, others do not."""
-    regular = Regular("named", 0.0, os.getpid)
+    regular = FallbackRound("named", 0.0, os.getpid)
     assert regular.overdue
 
-    slow = Regular("named", 1e6, os.getpid)
+    slow = FallbackRound("named", 1e6, os.getpid)
     slow._begun.value = -1e9
     assert slow.overdue
-    other = Process(target=noting([slow]), kwargs={"task": Regular("other", 1.0, os.getpid)})
+    other = Process(target=note_begun([slow]), kwargs={"task": FallbackRound("other", 1.0, os.getpid)})
     other.start()
     other.join()
     assert slow.overdue
-    other = Process(target=noting([slow]), kwargs={"task": slow})
+    other = Process(target=note_begun([slow]), kwargs={"task": slow})
     other.start()
     other.join()
     assert not slow.overdue

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator
-from imem.checkpoints.pauses.tasks import MANAGE
+from imem.checkpoints.pauses.pipelines import MANAGE
 from imem.journal.settings import Settings
 from imem.services.pauses import sender
 from imem.workers.celery_app import QUEUE, make_app
@@ -49,7 +49,7 @@ async def test_the_program_of_the_how_to_runs_to_the_end(
     orchestrator = CeleryOrchestrator(world.database, world.definitions, sender(app))
 
     async def cleaned_up() -> bool:
-        await asyncio.to_thread(app.send_task, MANAGE, queue=QUEUE, ignore_result=True, expires=5)
+        await asyncio.to_thread(app.send_task, MANAGE.name, queue=QUEUE, ignore_result=True, expires=5)
         (found,) = await world.rows("SELECT outcome, cleared_at FROM workflow.analysis")
         return found["outcome"] == "succeeded" and found["cleared_at"] is not None
 

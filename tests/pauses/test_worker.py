@@ -16,7 +16,7 @@ import pytest
 from pydantic import SecretStr
 
 from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator
-from imem.checkpoints.pauses.tasks import MANAGE
+from imem.checkpoints.pauses.pipelines import MANAGE
 from imem.journal.settings import Settings
 from imem.local.workers import standard
 from imem.services.pauses import sender
@@ -83,7 +83,7 @@ async def test_an_analysis_runs_is_killed_paused_and_resumed(world: World, setti
 
     async def manage() -> None:
         """Ask for a manager's round, as beat does every few seconds."""
-        await asyncio.to_thread(app.send_task, MANAGE, queue=QUEUE, ignore_result=True, expires=5)
+        await asyncio.to_thread(app.send_task, MANAGE.name, queue=QUEUE, ignore_result=True, expires=5)
 
     async def status() -> str:
         return (await orchestrator.get_workflow_state("a-1", deadline=soon())).status

@@ -12,10 +12,10 @@ import pytest
 import redis.asyncio
 from pydantic import SecretStr
 
+from imem.kg.pipelines import REBUILD_SIMILAR, SIMILAR
 from imem.kg.similarity.embedders import Local
-from imem.kg.tasks import REBUILD_SIMILAR, SIMILAR
-from imem.workers.applier import COMPARING, Asker
-from imem.workers.celery_app import SIMILAR_EVERY_S, make_app
+from imem.workers.applier import Asker
+from imem.workers.celery_app import make_app
 from tests.credibility.test_workers import empty, process
 from tests.similar.conftest import House, analysis, company
 from tests.waiting import until
@@ -53,11 +53,11 @@ async def test_a_worker_finds_what_is_new_within_a_minute(house: House, light_st
         return not await house.rows("SELECT FROM similarity_due LIMIT 1")
 
     async with process("celery", settings):
-        app.send_task(SIMILAR, ignore_result=True)
+        app.send_task(SIMILAR.name, ignore_result=True)
         await until(compared)
         begun = time.monotonic()
         await house.say(analysis("a0", "company:C0", TEXTS[0]))
-        asker = Asker(app, SIMILAR, COMPARING, SIMILAR_EVERY_S)
+        asker = Asker(app, SIMILAR, settings)
         asker.applied(frozenset({"record.Analysis"}))
         asking = asyncio.create_task(asker.run())
         await until(compared)
@@ -67,7 +67,7 @@ async def test_a_worker_finds_what_is_new_within_a_minute(house: House, light_st
         assert [key for key, _ in lists["a0"]] == ["a1", "a2", "a3"]
         assert lists["a0"][0][1] >= 0.8
         assert all("a0" in {key for key, _ in found} for key, found in lists.items() if key != "a0")
-        app.send_task(REBUILD_SIMILAR, ignore_result=True)
+        app.send_task(REBUILD_SIMILAR.name, ignore_result=True)
 
         async def swapped() -> bool:
             rows = await house.rows("SELECT version FROM similarity_build WHERE state = 'current'")

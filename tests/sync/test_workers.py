@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-import imem.sync.tasks
 from imem.cache.client import Client
+from imem.jobs.fallback_rounds import fallback_rounds
+from imem.jobs.runtime import slot
 from imem.journal.actors import Actor
 from imem.journal.events.entry import Tier
 from imem.journal.settings import Role
@@ -23,10 +24,10 @@ from imem.sync.delivery.notices import Notices
 from imem.sync.delivery.publishing import PushState
 from imem.sync.delivery.routing import Router
 from imem.sync.gates import GateSync
+from imem.sync.pipelines import FLUSH, SYNC_GATES
 from imem.sync.synchronizer import Synchronizer
-from imem.sync.tasks import FLUSH, SYNC_GATES, attend_once, flush_once
-from imem.workers.celery import regular_rounds
 from imem.workers.celery_app import make_app
+from imem.workers.pipelines import PIPELINES
 
 from .conftest import Desk, soon
 from .parts import graph_that_follows, held, member, synchronizer
@@ -144,14 +145,14 @@ async def test_a_round_looks_after_gates(desk: Desk) -> None:
     await desk.begin()
     opens(desk, timedelta(minutes=10))
     try:
-        imem.sync.tasks.lent.install(Runtime(desk, GateSync(desk.database, synchronizer(desk))))
+        slot.install(Runtime(desk, GateSync(desk.database, synchronizer(desk))))
         async with graph_that_follows(desk):
-            assert await asyncio.to_thread(attend_once) == {"gates": 1}
-            assert await asyncio.to_thread(attend_once) == {"gates": 0}
-        imem.sync.tasks.lent.install(Runtime(desk, None))
-        assert attend_once() == flush_once() == {}
+            assert await asyncio.to_thread(SYNC_GATES.run) == {"gates": 1}
+            assert await asyncio.to_thread(SYNC_GATES.run) == {"gates": 0}
+        slot.install(Runtime(desk, None))
+        assert [await asyncio.to_thread(one.run) for one in (SYNC_GATES, FLUSH)] == [{}, {}]
     finally:
-        imem.sync.tasks.lent.install(None)
+        slot.install(None)
 
 
 async def test_what_is_published_is_pushed_in_the_background(desk: Desk) -> None:
@@ -160,11 +161,11 @@ async def test_what_is_published_is_pushed_in_the_background(desk: Desk) -> None
     await memory.publish(desk.finding("ann", id="f-1"))
     await memory.publish(desk.finding("somebody-else", id="f-2"))
     try:
-        imem.sync.tasks.lent.install(Runtime(desk, None, synchronizer(desk)))
+        slot.install(Runtime(desk, None, synchronizer(desk)))
         for _ in range(3):
-            assert await asyncio.to_thread(flush_once) == {"items": 1}
+            assert await asyncio.to_thread(FLUSH.run) == {"items": 1}
     finally:
-        imem.sync.tasks.lent.install(None)
+        slot.install(None)
 
     assert [row["record_key"] for row in await desk.rows("SELECT record_key FROM event")] == ["f-1"]
     # One for the batch, one for the item itself.
@@ -181,15 +182,15 @@ def test_it_comes_without_the_broker_as_well(
 ) -> None:
     """From the worker's own processes, when nobody has asked for twice as long as beat takes."""
     settings = light_stack.settings.model_copy(update={"sync_priority": priority})
-    rounds = {one.name: one for one in regular_rounds(settings)}
+    rounds = {one.name: one for one in fallback_rounds(PIPELINES, settings)}
     began = time.monotonic()
-    for name, after_s in ((FLUSH, every_s), (SYNC_GATES, 60.0)):
+    for name, after_s in ((FLUSH.name, every_s), (SYNC_GATES.name, 60.0)):
         rounds[name].note()
         for late, overdue in ((1.9, False), (2.1, True)):
             monkeypatch.setattr(time, "monotonic", lambda late=late, after_s=after_s: began + late * after_s + 0.01)
             assert rounds[name].overdue is overdue
         monkeypatch.undo()
-    assert (rounds[FLUSH].work, rounds[SYNC_GATES].work) == (flush_once, attend_once)
+    assert (rounds[FLUSH.name].work, rounds[SYNC_GATES.name].work) == (FLUSH.run, SYNC_GATES.run)
 
 
 @pytest.mark.spec("SY-16")
@@ -199,7 +200,6 @@ def test_beat_asks_for_it(light_stack: Any, *, priority: bool, every_s: float) -
     settings = light_stack.settings.model_copy(update={"sync_priority": priority})
     schedule = make_app(settings).conf.beat_schedule
 
-    assert schedule["sync_gates"]["task"] == SYNC_GATES
-    assert schedule["sync_gates"]["schedule"] == 60.0
-    assert schedule["flush"]["task"] == FLUSH
-    assert schedule["flush"]["schedule"] == every_s
+    for pipeline, seconds in ((SYNC_GATES, 60.0), (FLUSH, every_s)):
+        entry = schedule[pipeline.name]
+        assert (entry["task"], entry["schedule"], entry["options"]["expires"]) == (pipeline.name, seconds, seconds)

@@ -1,0 +1,69 @@
+"""
+Pipelines of pauses: the manager's round, and putting aside what is old; and the Celery task that runs one agent.
+
+That task is no pipeline: a message names the agent, and the row of the agent says whether the message still counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import structlog
+from celery import Celery
+
+from imem.checkpoints.orchestration.orchestrator import Message
+from imem.checkpoints.pauses.assembly import Pausing
+from imem.jobs.pipeline import REPORT_OF_NOTHING, Daily, Every, Pipeline, Report
+from imem.jobs.runtime import Runtime, slot
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, OutcomeUnknown, StoreUnavailable
+
+log = structlog.get_logger()
+
+RUN_AGENT: Final = "checkpoints.run_agent"
+
+
+class PauseRuntime(Runtime, Protocol):
+    """Pauses over this process's stores; None where it knows of no Valkey."""
+
+    pausing: Pausing | None
+
+
+async def _manage(runtime: PauseRuntime, until: Deadline) -> Report:
+    if runtime.pausing is None:
+        return REPORT_OF_NOTHING
+    told = await runtime.pausing.manager.round(deadline=until)
+    return {"done": told.done, "troubles": told.troubles}
+
+
+async def _retire(runtime: PauseRuntime, until: Deadline) -> Report:
+    """Put aside pauses, plans, batches, correlations and failures that are old."""
+    if runtime.pausing is None:
+        return REPORT_OF_NOTHING
+    return await runtime.pausing.manager.retire(deadline=until)
+
+
+# A crash is made up for in a few rounds.
+MANAGE: Final = Pipeline("checkpoints.manage", _manage, Every(3.0), budget_ms=60_000, without_broker=True)
+
+RETIRE: Final = Pipeline("checkpoints.retire", _retire, Daily(2, 23), budget_ms=10 * 60_000, retry_max_s=600)
+
+
+def run_agent(analysis_id: str, agent_type: str, dispatch: int) -> str:
+    """Run an agent to its end, if the message that names it still counts."""
+    runtime: PauseRuntime = slot.get()
+    pausing = runtime.pausing
+    if pausing is None:
+        return "dropped"
+    message = Message(analysis_id, agent_type, dispatch)
+    try:
+        return runtime.run(lambda: pausing.runner.run(message))
+    except (StoreUnavailable, BudgetExceeded, OutcomeUnknown) as error:
+        # What its row says by now is what the manager goes on from.
+        log.warning("agent_run_broken_off", analysis_id=analysis_id, agent=agent_type, error=error.message)
+        return "broken off"
+
+
+def register_run_agent(app: Celery) -> None:
+    """Make :func:`run_agent` a task of *app*."""
+    app.task(run_agent, name=RUN_AGENT)

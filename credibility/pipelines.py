@@ -1,0 +1,46 @@
+"""Pipelines of credibility: settling what is due, and the nightly full recomputation."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final, Protocol
+
+from imem.credibility.reconcile import reconcile
+from imem.credibility.settling import settle_due
+from imem.jobs.pipeline import Daily, Every, Pipeline, Report
+from imem.jobs.runtime import Runtime
+from imem.journal.deadline import Deadline
+from imem.journal.gateway import Gateway
+
+
+class CredibilityRuntime(Runtime, Protocol):
+    """The way in for verdicts, and the half-life of agents whose record names none."""
+
+    gateway: Gateway
+    halflife_years: float
+
+
+async def _settle(runtime: CredibilityRuntime, until: Deadline) -> Report:
+    halflife_years = runtime.halflife_years
+    return asdict(await settle_due(runtime.database, runtime.gateway, halflife_years=halflife_years, until=until))
+
+
+async def _reconcile(runtime: CredibilityRuntime, _until: Deadline) -> Report:
+    """Recompute everything from the journal, mend what differs, and report it."""
+    report = await reconcile(runtime.database, runtime.gateway, halflife_years=runtime.halflife_years)
+    return {"scores": report.scores, "differing": report.differing}
+
+
+# After the budget a run asks for another, so that no task outlives the broker's visibility timeout.
+SETTLE: Final = Pipeline(
+    "credibility.settle",
+    _settle,
+    Every(15.0),
+    budget_ms=60_000,
+    retry_max_s=60,
+    wakes_on=frozenset(
+        {"record.Outcome", "correct.Outcome", "record.Finding", "correct.Finding", "record.Agent", "link.CITES"}
+    ),
+)
+
+RECONCILE: Final = Pipeline("credibility.reconcile", _reconcile, Daily(3, 17), budget_ms=None, retry_max_s=600)

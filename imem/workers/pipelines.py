@@ -1,0 +1,30 @@
+"""Every pipeline of the product: what the worker serves, what beat asks for, what events ask for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from imem.checkpoints.pauses.pipelines import MANAGE, RETIRE
+from imem.checkpoints.pipelines import CLEANUP
+from imem.credibility.pipelines import RECONCILE, SETTLE
+from imem.jobs.alert_pipelines import SEND_ALERTS, WATCH_MEMORY
+from imem.jobs.journal_pipelines import UPKEEP
+from imem.jobs.pipeline import Pipeline
+from imem.kg.pipelines import REBUILD_SIMILAR, REBUILD_VIEWS, SIMILAR
+from imem.sync.pipelines import FLUSH, SYNC_GATES
+
+PIPELINES: Final[tuple[Pipeline[Any], ...]] = (
+    SETTLE,
+    RECONCILE,
+    SIMILAR,
+    REBUILD_SIMILAR,
+    REBUILD_VIEWS,
+    SEND_ALERTS,
+    WATCH_MEMORY,
+    MANAGE,
+    RETIRE,
+    SYNC_GATES,
+    FLUSH,
+    CLEANUP,
+    UPKEEP,
+)

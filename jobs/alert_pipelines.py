@@ -1,0 +1,36 @@
+"""Pipelines of alerts: sending what is due, and watching the memory of each Valkey."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Final, Protocol
+
+from imem.alerts.memory_watch import watch_memory
+from imem.alerts.notifiers import Notifier
+from imem.alerts.sending import send_due
+from imem.jobs.pipeline import Every, Pipeline, Report
+from imem.jobs.runtime import Runtime
+from imem.journal.deadline import Deadline
+
+
+class AlertRuntime(Runtime, Protocol):
+    """The channels, and the addresses of the Valkeys, each by its name."""
+
+    notifiers: Mapping[str, Notifier]
+    valkeys: Mapping[str, str]
+
+
+async def _send(runtime: AlertRuntime, until: Deadline) -> Report:
+    return asdict(await send_due(runtime.database, runtime.notifiers, until=until))
+
+
+async def _watch_memory(runtime: AlertRuntime, until: Deadline) -> Report:
+    return await watch_memory(runtime.database, runtime.valkeys, deadline=until)
+
+
+# An alert of a failure leaves within half a minute.
+SEND_ALERTS: Final = Pipeline("alerts.send", _send, Every(10.0), budget_ms=20_000, without_broker=True)
+
+# Without the broker as well: a broker that is full is the one that matters most.
+WATCH_MEMORY: Final = Pipeline("alerts.watch_memory", _watch_memory, Every(30.0), budget_ms=10_000, without_broker=True)

@@ -1,0 +1,58 @@
+"""Celery tasks and beat's schedule, derived from pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from celery import Celery, Task
+from celery.schedules import crontab
+
+from imem.jobs.pipeline import Every, Pipeline
+from imem.journal.errors import StoreUnavailable
+from imem.journal.settings import Settings
+
+RETRIES: Final = 5
+"""How often a task is tried again while a store is away; beat asks for it anew in any case."""
+
+EXPIRES_S: Final = 12 * 60 * 60
+"""How long a daily request is worth keeping while no worker runs, in seconds."""
+
+
+def register(app: Celery, pipelines: Iterable[Pipeline[Any]]) -> None:
+    """Make a task of each pipeline, by its name; one whose report says ``more`` asks for another run."""
+    for pipeline in pipelines:
+        retry: dict[str, Any] = {}
+        if pipeline.retry_max_s is not None:
+            retry = {
+                "autoretry_for": (StoreUnavailable,),
+                "retry_backoff": True,
+                "retry_backoff_max": pipeline.retry_max_s,
+                "max_retries": RETRIES,
+            }
+        app.task(_body(pipeline), name=pipeline.name, bind=True, **retry)
+
+
+def _body(pipeline: Pipeline[Any]) -> Any:
+    def run(task: Task) -> dict[str, Any]:
+        report = pipeline.run()
+        if report.get("more"):
+            task.delay()
+        return dict(report)
+
+    return run
+
+
+def beat_schedule(pipelines: Iterable[Pipeline[Any]], settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return when beat asks for which task, by the name of the pipeline."""
+    return {pipeline.name: _entry(pipeline, settings) for pipeline in pipelines}
+
+
+def _entry(pipeline: Pipeline[Any], settings: Settings) -> dict[str, Any]:
+    cadence = pipeline.cadence_of(settings)
+    if isinstance(cadence, Every):
+        # Not worth keeping while no worker runs: the next one comes anyway.
+        return {"task": pipeline.name, "schedule": cadence.seconds, "options": {"expires": cadence.seconds}}
+    days = {"day_of_week": "sunday"} if cadence.sundays else {}
+    when = crontab(hour=str(cadence.hour), minute=str(cadence.minute), **days)
+    return {"task": pipeline.name, "schedule": when, "options": {"expires": EXPIRES_S}}

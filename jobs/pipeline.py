@@ -1,0 +1,96 @@
+"""
+A pipeline, declared once: its step, its cadence, and the events after which it has work.
+
+The Celery task, the entry of beat, the round without a broker and the request after an event are derived from the
+declaration (:mod:`imem.jobs.celery_tasks`, :mod:`imem.jobs.fallback_rounds`, the applier). Rows in Postgres say what is
+due, so that a run that is lost, repeated, or killed half-way is made up for by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import structlog
+
+from imem.jobs.runtime import Runtime, slot
+from imem.journal.deadline import Deadline
+from imem.journal.errors import BudgetExceeded, StoreUnavailable
+from imem.journal.settings import Settings
+
+log = structlog.get_logger()
+
+R = TypeVar("R", bound=Runtime)
+
+Report = Mapping[str, Any]
+"""What a run did, as plain values. A true ``more`` says that it ended with work left, and asks for another run."""
+
+REPORT_OF_NOTHING: Final[Report] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """So many seconds after the last time."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Daily:
+    """Once a day, or once a week, in UTC; *sundays* for the latter."""
+
+    hour: int
+    minute: int
+    sundays: bool = False
+
+
+Cadence = Every | Daily
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Generic[R]):
+    """
+    Work that a worker process does now and then.
+
+    Attributes:
+        name: of the Celery task, ``<package>.<verb>``.
+        step: does one run; takes what the process owns and when to stop, and returns a report.
+        cadence: when beat asks for a run; a function of the settings where it depends on them.
+        budget_ms: after so many milliseconds a run begins nothing more; None: it has no end but its work's.
+        retry_max_s: greatest pause between retries while a store is away, in seconds; None: a run that finds a store
+            away ends, is logged, and the next one makes up for it.
+        without_broker: whether each worker process also begins runs by itself while none come through the broker.
+        wakes_on: kinds of events after which the applier asks for a run at once.
+    """
+
+    name: str
+    step: Callable[[R, Deadline], Awaitable[Report]]
+    cadence: Cadence | Callable[[Settings], Cadence]
+    budget_ms: float | None
+    retry_max_s: int | None = None
+    without_broker: bool = False
+    wakes_on: frozenset[str] = frozenset()
+
+    def cadence_of(self, settings: Settings) -> Cadence:
+        """Return when beat asks for a run."""
+        return self.cadence if isinstance(self.cadence, Every | Daily) else self.cadence(settings)
+
+    def run(self) -> Report:
+        """
+        Do one run in this worker process; blocks meanwhile.
+
+        Raises:
+            StoreUnavailable: a store is away, and the pipeline is retried.
+            RuntimeError: the process has no runtime.
+        """
+        runtime = slot.get()
+        until = Deadline.never() if self.budget_ms is None else Deadline.after_ms(self.budget_ms)
+        try:
+            report: Report = runtime.run(lambda: self.step(runtime, until))
+        except (StoreUnavailable, BudgetExceeded) as error:
+            if self.retry_max_s is not None:
+                raise
+            log.warning("pipeline.skipped", pipeline=self.name, reason=str(error))
+            return REPORT_OF_NOTHING
+        return report

@@ -1,0 +1,56 @@
+"""Pipelines of what the graph's floor derives: the index of similar analyses, and the materialised views."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final, Protocol
+
+from imem.jobs.pipeline import Daily, Every, Pipeline, Report
+from imem.jobs.runtime import Runtime
+from imem.journal.deadline import Deadline
+from imem.kg import views
+from imem.kg.similarity import index
+from imem.kg.similarity.embedders import Embedder
+from imem.kg.similarity.index import ASKED, PROFILED, REBUILD_REST, Pace
+
+BUDGET_MS: Final = 60_000
+"""After that a run ends and asks for another, so that no task outlives the broker's visibility timeout."""
+
+
+class SimilarityRuntime(Runtime, Protocol):
+    """What makes vectors."""
+
+    embedder: Embedder
+
+
+async def _compare(runtime: SimilarityRuntime, until: Deadline) -> Report:
+    return asdict(await index.update(runtime.database, runtime.embedder, until=until))
+
+
+async def _rebuild(runtime: SimilarityRuntime, until: Deadline) -> Report:
+    return asdict(await index.rebuild(runtime.database, runtime.embedder, pace=Pace(until, REBUILD_REST)))
+
+
+async def _views(runtime: Runtime, until: Deadline) -> Report:
+    return await views.rebuild(runtime.database, deadline=until)
+
+
+SIMILAR: Final = Pipeline(
+    "kg.similar",
+    _compare,
+    Every(15.0),
+    budget_ms=BUDGET_MS,
+    retry_max_s=60,
+    wakes_on=frozenset(
+        {
+            *("record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern"),
+            *(PROFILED, *ASKED),
+        }
+    ),
+)
+
+REBUILD_SIMILAR: Final = Pipeline(
+    "kg.rebuild_similar", _rebuild, Daily(4, 11, sundays=True), budget_ms=BUDGET_MS, retry_max_s=600
+)
+
+REBUILD_VIEWS: Final = Pipeline("kg.rebuild_views", _views, Every(15 * 60.0), budget_ms=BUDGET_MS, retry_max_s=600)

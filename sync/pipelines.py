@@ -1,0 +1,44 @@
+"""Pipelines of synchronisation: gates that are near, and what agents publish and do not push themselves."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from imem.jobs.pipeline import REPORT_OF_NOTHING, Every, Pipeline, Report
+from imem.jobs.runtime import Runtime
+from imem.journal.deadline import Deadline
+from imem.journal.notifications.wakeups import CYCLE_S
+from imem.journal.settings import Settings
+from imem.sync.gates import GateSync
+from imem.sync.synchronizer import Synchronizer
+
+FLUSH_EVERY_S: Final = 5.0
+"""How often beat asks for what is published and not pushed, in seconds: high findings are visible within ten."""
+
+
+class SyncRuntime(Runtime, Protocol):
+    """Synchronisation over this process's stores; None where it knows of no Valkey."""
+
+    gate_sync: GateSync | None
+    synchronizer: Synchronizer | None
+
+
+async def _attend(runtime: SyncRuntime, until: Deadline) -> Report:
+    return REPORT_OF_NOTHING if runtime.gate_sync is None else {"gates": await runtime.gate_sync.attend(deadline=until)}
+
+
+async def _flush(runtime: SyncRuntime, until: Deadline) -> Report:
+    if runtime.synchronizer is None:
+        return REPORT_OF_NOTHING
+    return {"items": await runtime.synchronizer.flush_all(deadline=until)}
+
+
+def _flush_cadence(settings: Settings) -> Every:
+    """Where tiers do not count, what is published waits for the cycle as well."""
+    return Every(FLUSH_EVERY_S if settings.sync_priority else CYCLE_S)
+
+
+# A gate's agents are synchronised half an hour before, to the minute.
+SYNC_GATES: Final = Pipeline("sync.gates", _attend, Every(60.0), budget_ms=50_000, without_broker=True)
+
+FLUSH: Final = Pipeline("sync.flush", _flush, _flush_cadence, budget_ms=20_000, without_broker=True)

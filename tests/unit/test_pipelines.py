@@ -1,0 +1,115 @@
+"""A pipeline is declared once: what Celery, beat and the rounds without a broker make of the declaration."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.schedules import crontab
+
+from imem.jobs.celery_tasks import beat_schedule, register
+from imem.jobs.fallback_rounds import fallback_rounds
+from imem.jobs.pipeline import Daily, Every, Pipeline
+from imem.jobs.runtime import slot
+from imem.journal.deadline import Deadline
+from imem.journal.errors import PostgresUnavailable
+from imem.journal.settings import Settings
+from imem.workers.pipelines import PIPELINES
+
+
+class Process:
+    """A worker process's runtime that runs work in a loop of its own, and counts."""
+
+    database: Any = None
+    runs = 0
+
+    def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        async def call() -> Any:
+            return await work()
+
+        self.runs += 1
+        return asyncio.run(call())
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    runtime = Process()
+    slot.install(runtime)
+    yield runtime
+    slot.install(None)
+
+
+async def twice(runtime: Process, _until: Deadline) -> Mapping[str, Any]:
+    return {"more": runtime.runs < 2, "run": runtime.runs}
+
+
+async def away(_runtime: Process, _until: Deadline) -> Mapping[str, Any]:
+    raise PostgresUnavailable("It is away.")
+
+
+def declared(step: Any, name: str = "test.pipeline", **more: Any) -> Pipeline[Any]:
+    return Pipeline(name, step, Every(5.0), budget_ms=1_000, **more)
+
+
+@pytest.fixture
+def app() -> Celery:
+    made = Celery("test", broker="memory://", set_as_current=False)
+    made.conf.update(task_always_eager=True, task_eager_propagates=True)
+    return made
+
+
+def test_a_run_that_ends_with_work_left_asks_for_another(process: Process, app: Celery) -> None:
+    register(app, [declared(twice)])
+
+    assert app.tasks["test.pipeline"].apply().get() == {"more": True, "run": 1}
+    assert process.runs == 2
+
+
+@pytest.mark.usefixtures("process")
+def test_a_store_that_is_away_is_skipped_or_retried_as_declared(app: Celery) -> None:
+    """Without retries the run ends with an empty report; with them Celery sees the error and tries again, bounded."""
+    assert declared(away).run() == {}
+    with pytest.raises(PostgresUnavailable):
+        declared(away, retry_max_s=60).run()
+    register(app, [declared(away, "test.away", retry_max_s=60)])
+    task = app.tasks["test.away"]
+
+    assert (task.max_retries, task.retry_backoff_max) == (5, 60)
+
+
+def test_a_process_without_a_runtime_says_so() -> None:
+    with pytest.raises(RuntimeError, match="no runtime"):
+        declared(twice).run()
+
+
+def test_cadences_of_beat() -> None:
+    """Seconds expire when the next request comes; a day's request is kept for half a day."""
+    settings = Settings.read({})
+    schedule = beat_schedule(
+        [
+            declared(twice),
+            Pipeline("daily", twice, Daily(2, 41), budget_ms=None),
+            Pipeline("weekly", twice, lambda _: Daily(4, 11, sundays=True), budget_ms=None),
+        ],
+        settings,
+    )
+
+    assert schedule["test.pipeline"] == {"task": "test.pipeline", "schedule": 5.0, "options": {"expires": 5.0}}
+    assert schedule["daily"]["schedule"] == crontab(hour="2", minute="41")
+    assert schedule["weekly"]["schedule"] == crontab(hour="4", minute="11", day_of_week="sunday")
+    assert schedule["weekly"]["options"] == {"expires": 12 * 60 * 60}
+
+
+def test_what_must_not_wait_for_the_broker_is_declared() -> None:
+    """Alerts, pauses, gates and what agents publish come without it; the names are those of the tasks."""
+    settings = Settings.read({})
+    rounds = {one.name: one.overdue_after_s for one in fallback_rounds(PIPELINES, settings)}
+
+    assert rounds == {
+        "alerts.send": 20.0, "alerts.watch_memory": 60.0, "checkpoints.manage": 6.0, "sync.gates": 120.0,
+        "sync.flush": 10.0,
+    }  # fmt: skip
+    assert len({one.name for one in PIPELINES}) == len(PIPELINES)

@@ -65,11 +65,6 @@ class AsOf:
         """Both, as the parameters that statements take."""
         return {"known_until": self.known_until, "recorded_until": self.recorded_until}
 
-    @property
-    def settled(self) -> bool:
-        """Whether nothing recorded later can change an answer on the recorded clock."""
-        return self.complete_until is not None and self.at <= self.complete_until
-
 
 def checked(as_of: datetime | None, clock: str) -> tuple[datetime | None, Clock]:
     """
@@ -90,25 +85,14 @@ def checked(as_of: datetime | None, clock: str) -> tuple[datetime | None, Clock]
         raise BadInput("clock", f"must be known or recorded, not {clock!r}.") from None
 
 
-async def resolve(database: Database, as_of: datetime | None, clock: str, *, deadline: Deadline) -> AsOf:
+def placed(asked: datetime | None, on: Clock, horizon: datetime, now: datetime) -> AsOf:
     """
     Return the T to use.
 
     A moment that was asked for is clamped to the safe horizon, so that the same question later has the same answer on
     the recorded clock. Without one, T is now and nothing that is already visible is hidden; ``complete_until`` says up
     to when that is everything.
-
-    Raises:
-        BadInput: see :func:`checked`.
-        PostgresUnavailable: nobody knows the horizon; retryable.
     """
-    asked, on = checked(as_of, clock)
-    row = (await database.named("safe_horizon", deadline=deadline))[0]
-    return placed(asked, on, row["horizon"].astimezone(UTC), row["now"].astimezone(UTC))
-
-
-def placed(asked: datetime | None, on: Clock, horizon: datetime, now: datetime) -> AsOf:
-    """Return the T to use, by the safe horizon; see :func:`resolve`."""
     if asked is None:
         return AsOf(horizon if on is Clock.RECORDED else now, on, None, horizon)
     return AsOf(min(asked, horizon), on, asked, horizon)

@@ -463,19 +463,6 @@ class Tiered:
         if entry is not None and query.key is not None:
             self.local.put(query.key, entry)
 
-    async def put(self, query: Query[T], loaded: Loaded[T], bookmark: Bookmark) -> None:
-        """Keep an answer that was loaded elsewhere, in both tiers; *bookmark* as of before it was."""
-        entry = self._entry(query, loaded, bookmark)
-        if entry is None or query.key is None:
-            return
-        self.local.put(query.key, entry)
-        if self.shared is not None:
-            await self.shared.end(query.key, b"", entry, now=self.clock.now())
-
-    def invalidate(self, tags: Collection[str]) -> int:
-        """Drop what bears one of *tags* from this process; what others hold falls by the epochs. Return how many."""
-        return self.local.drop_tagged(tags)
-
     async def warm(self, works: Sequence[tuple[Query[Any], Load[Any]]], *, budget_ms: float) -> int:
         """
         Load what is not there yet, at most three at a time, each within *budget_ms*; return how many were loaded.

@@ -225,8 +225,3 @@ def check(before: Status | None, after: Status, facts: Facts) -> None:
     reason = guard(facts)
     if reason is not None:
         raise TransitionRefused(f"What is {name} does not become {after.value} now.", mend=reason)
-
-
-def of_status(status: str) -> Status:
-    """Return the state that a row names."""
-    return Status(status)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imem.cache.tiers.cached_result import State
-from imem.cache.tiers.tiered import ANY_TIME, FRESH_S, JITTER, STALE_S, Found, Loaded, Tiered, key_of
+from imem.cache.tiers.tiered import ANY_TIME, FRESH_S, JITTER, STALE_S, Loaded, Tiered, key_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, GraphUnavailable
 from imem.journal.settings import Role
@@ -329,19 +329,6 @@ async def test_warming_loads_what_is_missing_three_at_a_time(servers: Servers) -
     assert await tiers.warm(works, budget_ms=5_000) == 9
     assert await tiers.warm(works, budget_ms=5_000) == 0
     assert most == 3
-
-
-async def test_put_keeps_what_was_loaded_elsewhere(servers: Servers) -> None:
-    one, other = await servers.process(), await servers.process()
-    standing = await one.changes.standing(deadline=soon())
-    assert standing is not None
-    source, query = Source(), text_query("put")
-
-    await one.put(query, await source.load(soon()), standing.bookmark)
-
-    assert (await other.get(query, source.load, deadline=soon())).tier == "C1"
-    assert one.invalidate({"subject:a"}) == 1
-    assert one.fresh(query, Found(), None) is None
 
 
 async def test_what_was_loaded_last_is_there_for_others_though_the_process_ends(servers: Servers) -> None:

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert
 from imem.journal.deadline import Deadline
-from imem.journal.notifications.wakeups import client_of
+from imem.journal.notifications.wakeups import valkey_client
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import id_of, new_id, rows
 from imem.journal.valkey_memory import FULL, HIGH, MemoryUse
@@ -28,15 +28,15 @@ SHARE: Final = Gauge(
     "valkey_memory_share", "Used memory of a Valkey ÷ its limit.", ("store",), multiprocess_mode="mostrecent"
 )
 
-BELOW: Final = 0.05
+HYSTERESIS: Final = 0.05
 """How far below its level a share falls before the alert is over: one at the edge does not raise one after another."""
 
-ANSWER_S: Final = 1.0
+RESPONSE_TIMEOUT_S: Final = 1.0
 """How long a server may take to answer, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class MemoryThreshold:
     """A share of the limit from which people are told, and how."""
 
     share: float
@@ -45,20 +45,24 @@ class Level:
     says: str
 
 
-LEVELS: Final = (
-    Level(HIGH, "VALKEY_MEMORY_HIGH", Severity.HIGH, "Clear what is no longer needed, or raise its maxmemory."),
-    Level(FULL, "VALKEY_MEMORY_FULL", Severity.CRITICAL, "It refuses writes: clear something, or raise its maxmemory."),
+THRESHOLDS: Final = (
+    MemoryThreshold(
+        HIGH, "VALKEY_MEMORY_HIGH", Severity.HIGH, "Clear what is no longer needed, or raise its maxmemory."
+    ),
+    MemoryThreshold(
+        FULL, "VALKEY_MEMORY_FULL", Severity.CRITICAL, "It refuses writes: clear something, or raise its maxmemory."
+    ),
 )
 
 
-async def memory_of(url: str, *, timeout_s: float = ANSWER_S) -> MemoryUse:
+async def memory_of(url: str, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> MemoryUse:
     """
     Return how full the server at *url* is.
 
     Raises:
         RedisError, OSError: it does not answer.
     """
-    async with client_of(url, timeout_s, connect_s=timeout_s) as client:
+    async with valkey_client(url, timeout_s, connect_s=timeout_s) as client:
         return MemoryUse.of(await client.info("memory"))
 
 
@@ -79,18 +83,18 @@ async def watch_memory(database: Database, urls: Mapping[str, str], *, deadline:
         shares[store] = use.share
         SHARE.labels(store=store).set(use.share)
         if not use.evicts:
-            await _tell(database, store, use, deadline)
+            await _update_alerts(database, store, use, deadline)
     return shares
 
 
-async def _tell(database: Database, store: str, use: MemoryUse, deadline: Deadline) -> None:
-    for level in LEVELS:
+async def _update_alerts(database: Database, store: str, use: MemoryUse, deadline: Deadline) -> None:
+    for level in THRESHOLDS:
         about = id_of("valkey memory", store, level.kind)
-        if level.share - BELOW <= use.share < level.share:
+        if level.share - HYSTERESIS <= use.share < level.share:
             continue
         async with database.transaction(deadline) as conn:
-            await rows(conn, "alert_turn", {"about": about})
-            stands = bool(await rows(conn, "alert_open", {"about": about}))
+            await rows(conn, "lock_alerts_about", {"about": about})
+            stands = bool(await rows(conn, "open_alert_about", {"about": about}))
             if use.share >= level.share and not stands:
                 reason = f"The {store} Valkey holds {use}. {level.says}"
                 payload = {"store": store, "share": round(use.share, 3), "reason": reason}

@@ -43,7 +43,7 @@ Now = Annotated[Clock | None, CHECKED_INSIDE]
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class AlertMessage:
     """
     One message to one channel.
 
@@ -65,11 +65,11 @@ class Notice:
         return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
 
-class Verdict(Enum):
+class DeliveryOutcome(Enum):
     """What became of an attempt."""
 
-    TAKEN = "taken"
-    AGAIN = "again"
+    DELIVERED = "taken"
+    RETRY = "again"
     """It may be taken later."""
     NEVER = "never"
     """The channel wants nothing more of the kind."""
@@ -81,12 +81,12 @@ class Attempt:
     What became of an attempt.
 
     Attributes:
-        verdict: in one word.
+        outcome: in one word.
         reason: why it was not taken, one sentence without an address or a secret.
         after_s: the least wait that the channel asks for, in seconds.
     """
 
-    verdict: Verdict
+    outcome: DeliveryOutcome
     reason: str = ""
     after_s: float = 0.0
 
@@ -94,17 +94,17 @@ class Attempt:
 class Notifier(Protocol):
     """A channel."""
 
-    async def send(self, notice: Notice, *, deadline: Deadline) -> Attempt:
+    async def send(self, notice: AlertMessage, *, deadline: Deadline) -> Attempt:
         """Try once to deliver *notice* before *deadline*; what goes wrong is in the answer."""
 
 
 class LogNotifier:
     """Writes a line into the log of the process that sends."""
 
-    async def send(self, notice: Notice, *, deadline: Deadline) -> Attempt:  # noqa: ARG002 - nothing here takes time
+    async def send(self, notice: AlertMessage, *, deadline: Deadline) -> Attempt:  # noqa: ARG002 - nothing here takes time
         """Write *notice*; it is always taken."""
         log.warning(notice.type, delivery_id=str(notice.id), at=notice.at.isoformat(), notice=dict(notice.data))
-        return Attempt(Verdict.TAKEN)
+        return Attempt(DeliveryOutcome.DELIVERED)
 
 
 class WebhookNotifier:
@@ -119,13 +119,13 @@ class WebhookNotifier:
 
     def __init__(self, url: str, secret: str, clock: Clock | None = None) -> None:
         self._url = url
-        self._key = key_of(secret)
+        self._key = signing_key(secret)
         self._clock = clock or SystemClock()
 
     def __repr__(self) -> str:
         return "WebhookNotifier()"
 
-    async def send(self, notice: Notice, *, deadline: Deadline) -> Attempt:
+    async def send(self, notice: AlertMessage, *, deadline: Deadline) -> Attempt:
         """
         POST *notice* once.
 
@@ -141,12 +141,12 @@ class WebhookNotifier:
         try:
             answer = await post(self._url, body, headers, deadline=deadline, clock=self._clock)
         except ImemError as error:
-            return Attempt(Verdict.AGAIN, error.message)
+            return Attempt(DeliveryOutcome.RETRY, error.message)
         if answer.ok:
-            return Attempt(Verdict.TAKEN)
+            return Attempt(DeliveryOutcome.DELIVERED)
         if answer.status == HTTPStatus.GONE:
-            return Attempt(Verdict.NEVER, "The webhook's receiver is gone for good (status 410).")
-        return Attempt(Verdict.AGAIN, _refusal(answer.status), answer.retry_after_s or 0.0)
+            return Attempt(DeliveryOutcome.NEVER, "The webhook's receiver is gone for good (status 410).")
+        return Attempt(DeliveryOutcome.RETRY, _refusal(answer.status), answer.retry_after_s or 0.0)
 
 
 def _refusal(status: int) -> str:
@@ -155,7 +155,7 @@ def _refusal(status: int) -> str:
     return f"The webhook's receiver answered with status {status}."
 
 
-def key_of(secret: str) -> bytes:
+def signing_key(secret: str) -> bytes:
     """
     Return the key that a secret stands for.
 
@@ -195,7 +195,7 @@ def verify(secret: LongText, headers: Mapping[Any, Any], body: bytes, *, clock: 
     if not isinstance(secret, str):
         raise BadInput("secret", f"must be text, not {type(secret).__name__}.")
     try:
-        key = key_of(secret)
+        key = signing_key(secret)
     except ValueError as error:
         raise BadInput("secret", f"{error} after {WEBHOOK_SECRET_PREFIX}.") from error
     id_, stamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")

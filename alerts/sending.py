@@ -18,7 +18,7 @@ from uuid import UUID
 
 import structlog
 
-from imem.alerts.notifiers import Attempt, Notice, Notifier, Verdict
+from imem.alerts.notifiers import AlertMessage, Attempt, DeliveryOutcome, Notifier
 from imem.alerts.store import Alert
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
@@ -33,7 +33,7 @@ SEND_BUDGET_MS: Final = 10_000
 CLAIM_S: Final = 60.0
 """After how long without a word from its sender a message is sent by another, in seconds."""
 
-AT_ONCE: Final = 20
+CONCURRENT_SENDS: Final = 20
 """Messages sent at the same time: a receiver that is silent must not hold up the others."""
 
 FIRST_BACKOFF_S: Final = 10.0
@@ -43,7 +43,7 @@ LONGEST_BACKOFF_S: Final = 600.0
 LONGEST_RETRY_AFTER_S: Final = 3600.0
 """Most that a receiver may ask for, in seconds."""
 
-LISTED: Final = 100
+SUMMARY_ALERTS: Final = 100
 """Most alerts that a summary names."""
 
 _STORE_MS: Final = 10_000
@@ -51,7 +51,7 @@ _ERROR_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SendReport:
     """
     What a pass did.
 
@@ -66,7 +66,7 @@ class Sent:
     put_off: int
 
 
-async def send_due(database: Database, notifiers: Mapping[str, Notifier], *, until: Deadline) -> Sent:
+async def send_due(database: Database, notifiers: Mapping[str, Notifier], *, until: Deadline) -> SendReport:
     """
     Plan and send what is due, until nothing is or *until* has passed.
 
@@ -76,53 +76,55 @@ async def send_due(database: Database, notifiers: Mapping[str, Notifier], *, unt
         PostgresUnavailable, BudgetExceeded: retryable; messages that went out may go out once more.
     """
     channels = {"channels": sorted(notifiers)}
-    async with database.transaction(_soon()) as conn:
+    async with database.transaction(_store_deadline()) as conn:
         row = await (await conn.execute(sql("plan_alerts"), channels)).fetchone()
     planned = int(row["planned"]) if row is not None else 0
-    found: Counter[Verdict] = Counter()
+    found: Counter[DeliveryOutcome] = Counter()
     while not until.passed:
-        claim = {**channels, "seconds": CLAIM_S, "limit": AT_ONCE}
-        async with database.transaction(_soon()) as conn:
+        claim = {**channels, "seconds": CLAIM_S, "limit": CONCURRENT_SENDS}
+        async with database.transaction(_store_deadline()) as conn:
             rows = await (await conn.execute(sql("claim_sends"), claim)).fetchall()
         if not rows:
             break
         alerts = await _alerts(database, rows)
         found.update(await _send_all(database, notifiers, rows, alerts))
-    return Sent(planned, found[Verdict.TAKEN], found[Verdict.AGAIN] + found[Verdict.NEVER])
+    return SendReport(
+        planned, found[DeliveryOutcome.DELIVERED], found[DeliveryOutcome.RETRY] + found[DeliveryOutcome.NEVER]
+    )
 
 
 async def _send_all(
     database: Database, notifiers: Mapping[str, Notifier], rows: Sequence[Row], alerts: Mapping[UUID, Alert]
-) -> list[Verdict]:
+) -> list[DeliveryOutcome]:
     """Send messages at the same time; one that fails leaves the others to end."""
     ended = await asyncio.gather(*(_send(database, notifiers, row, alerts) for row in rows), return_exceptions=True)
     for one in ended:
         if isinstance(one, BaseException):
             raise one
-    return [one for one in ended if isinstance(one, Verdict)]
+    return [one for one in ended if isinstance(one, DeliveryOutcome)]
 
 
 async def _send(
     database: Database, notifiers: Mapping[str, Notifier], row: Row, alerts: Mapping[UUID, Alert]
-) -> Verdict:
+) -> DeliveryOutcome:
     notice = notice_of(row, [alerts[one] for one in dict.fromkeys(row["alert_ids"]) if one in alerts])
     attempt = await notifiers[row["channel"]].send(notice, deadline=Deadline.after_ms(SEND_BUDGET_MS))
-    if attempt.verdict is Verdict.TAKEN:
-        await database.do("settle_sent", {"send_id": row["send_id"]}, deadline=_soon())
+    if attempt.outcome is DeliveryOutcome.DELIVERED:
+        await database.execute("settle_sent", {"send_id": row["send_id"]}, deadline=_store_deadline())
     else:
-        await _put_off(database, row, attempt)
-    return attempt.verdict
+        await _schedule_retry(database, row, attempt)
+    return attempt.outcome
 
 
-async def _put_off(database: Database, row: Row, attempt: Attempt) -> None:
+async def _schedule_retry(database: Database, row: Row, attempt: Attempt) -> None:
     given = {
         "send_id": row["send_id"],
         "attempts": row["attempts"],
-        "never": attempt.verdict is Verdict.NEVER,
+        "never": attempt.outcome is DeliveryOutcome.NEVER,
         "error": attempt.reason[:_ERROR_CHARS],
-        "after_s": wait_s(row["attempts"], attempt.after_s),
+        "after_s": backoff_s(row["attempts"], attempt.after_s),
     }
-    async with database.transaction(_soon()) as conn:
+    async with database.transaction(_store_deadline()) as conn:
         settled = await (await conn.execute(sql("settle_unsent"), given)).fetchone()
     log.warning(
         "alert.not_delivered",
@@ -134,7 +136,7 @@ async def _put_off(database: Database, row: Row, attempt: Attempt) -> None:
     )
 
 
-def wait_s(attempts: int, asked_s: float = 0.0) -> float:
+def backoff_s(attempts: int, asked_s: float = 0.0) -> float:
     """Return how long to wait after so many attempts, in seconds; a receiver may ask for more."""
     # The exponent is bounded, since a day of attempts would overflow the power before the minimum applies.
     backoff = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(attempts - 1, 10))
@@ -143,19 +145,19 @@ def wait_s(attempts: int, asked_s: float = 0.0) -> float:
 
 async def _alerts(database: Database, rows: Sequence[Row]) -> dict[UUID, Alert]:
     wanted = sorted({one for row in rows for one in row["alert_ids"]})
-    found = await database.named("alerts_by_id", {"alert_ids": wanted}, deadline=_soon())
+    found = await database.named("alerts_by_id", {"alert_ids": wanted}, deadline=_store_deadline())
     return {row["alert_id"]: Alert.from_row(row) for row in found}
 
 
-def notice_of(row: Row, alerts: Sequence[Alert]) -> Notice:
+def notice_of(row: Row, alerts: Sequence[Alert]) -> AlertMessage:
     """Return the message of a row: made of what does not change any more, so that each attempt sends the same."""
     if row["reason"] == "summary":
-        return Notice(row["send_id"], "alerts.summary", row["created_at"], _summary(row, alerts))
-    data = {**_said(alerts[0]), "resend": row["number"]}
-    return Notice(row["send_id"], f"alert.{row['reason']}", row["created_at"], data)
+        return AlertMessage(row["send_id"], "alerts.summary", row["created_at"], _summary(row, alerts))
+    data = {**_alert_data(alerts[0]), "resend": row["number"]}
+    return AlertMessage(row["send_id"], f"alert.{row['reason']}", row["created_at"], data)
 
 
-def _said(alert: Alert) -> dict[str, Any]:
+def _alert_data(alert: Alert) -> dict[str, Any]:
     whole = alert.to_dict()
     names = ("alert_id", "kind", "severity", "subject", "analysis_id", "about", "raised_at", "payload")
     return {name: whole[name] for name in names}
@@ -169,14 +171,14 @@ def _summary(row: Row, alerts: Sequence[Alert]) -> dict[str, Any]:
         "by_kind": dict(sorted(Counter(alert.kind for alert in alerts).items())),
         "by_severity": dict(sorted(Counter(alert.severity.value for alert in alerts).items())),
         "by_reason": dict(sorted(Counter(row["reasons"]).items())),
-        "subjects": subjects[:LISTED],
+        "subjects": subjects[:SUMMARY_ALERTS],
         "alerts": [
             {"alert_id": str(alert.alert_id), "kind": alert.kind, "severity": alert.severity.value,
              "subject": alert.subject, "analysis_id": alert.analysis_id}
-            for alert in alerts[:LISTED]
+            for alert in alerts[:SUMMARY_ALERTS]
         ],
     }  # fmt: skip
 
 
-def _soon() -> Deadline:
+def _store_deadline() -> Deadline:
     return Deadline.after_ms(_STORE_MS)

@@ -52,7 +52,7 @@ _WORST_FIRST = {severity: number for number, severity in enumerate(Severity)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class AlertContext:
     """
     How far the work was that an alert is about; what is unknown is left out.
 
@@ -101,7 +101,7 @@ class NewAlert:
         subject: the stock or market; its card is the subject's.
         analysis_id: the analysis.
         about: what ends it when it is over (:func:`close_alerts`), such as a pause; none where only a person can.
-        payload: see :class:`Situation`; more than 32 kB of it are not kept.
+        payload: see :class:`AlertContext`; more than 32 kB of it are not kept.
     """
 
     alert_id: UUID
@@ -159,7 +159,7 @@ class Alert:
 
     Attributes:
         alert_id, kind, severity, subject, analysis_id, about, payload: as it was raised.
-        demanding: whether it is sent again until somebody acknowledges it.
+        requires_ack: whether it is sent again until somebody acknowledges it.
         raised_at: when.
         resends: how often it was sent again, at most 3.
         next_due_at: when it is next sent, unless acknowledged before.
@@ -174,7 +174,7 @@ class Alert:
     analysis_id: str | None
     about: UUID | None
     payload: Mapping[str, Any]
-    demanding: bool
+    requires_ack: bool
     raised_at: datetime
     resends: int
     next_due_at: datetime | None
@@ -255,7 +255,7 @@ class Banner:
 
 
 @dataclass(frozen=True, slots=True)
-class Undelivered:
+class FailedDeliveries:
     """
     What a channel did not take.
 
@@ -273,7 +273,7 @@ class Undelivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class AlertBoard:
     """
     The cards, as they stand at one moment.
 
@@ -285,7 +285,7 @@ class Board:
 
     cards: tuple[Card, ...]
     total: int
-    undelivered: tuple[Undelivered, ...] = ()
+    undelivered: tuple[FailedDeliveries, ...] = ()
 
     @property
     def banner(self) -> Banner | None:
@@ -322,7 +322,7 @@ class Alerts:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def cards(self, *, deadline: Deadline) -> Board:
+    async def cards(self, *, deadline: Deadline) -> AlertBoard:
         """
         Return what people have to look at; every alert is there, whatever channels got of it.
 
@@ -335,10 +335,10 @@ class Alerts:
         for row in rows:
             alert = Alert.from_row(row)
             gathered[alert.subject or alert.analysis_id or str(alert.alert_id)].append(alert)
-        return Board(
+        return AlertBoard(
             tuple(Card(subject, tuple(alerts)) for subject, alerts in gathered.items()),
             rows[0]["total"] if rows else 0,
-            tuple(Undelivered(row["channel"], row["failed"], row["waiting"], row["error"]) for row in failed),
+            tuple(FailedDeliveries(row["channel"], row["failed"], row["waiting"], row["error"]) for row in failed),
         )
 
     async def acknowledge(self, alert_id: UUID, actor: Actor, *, deadline: Deadline) -> tuple[Alert, bool]:

@@ -130,30 +130,30 @@ class Client:
         try:
             async with asyncio.timeout(min(deadline.left_s(), BACKGROUND_TIMEOUT_S)), self._slots:
                 try:
-                    connection = await self._connected()
-                    answer = await _evaluated(connection, script, keys, arguments)
-                    flushed = flush and await _flushed(connection, deadline)
+                    connection = await self._acquire_connection()
+                    answer = await _evaluate(connection, script, keys, arguments)
+                    flushed = flush and await _wait_for_flush(connection, deadline)
                     whole = True
                 except redis.exceptions.ResponseError:
                     whole = True  # That is an answer as well: the connection is in order.
                     raise
                 finally:
                     if connection is not None:
-                        await self._taken_back(connection, whole=whole)
+                        await self._return_connection(connection, whole=whole)
         except TimeoutError as error:
-            raise self._late(deadline, unknown=connection is not None and script.writes) from error
+            raise self._deadline_error(deadline, unknown=connection is not None and script.writes) from error
         except redis.exceptions.RedisError as error:
-            raise self._translated(error, unknown=connection is not None and script.writes) from error
+            raise self._translate_error(error, unknown=connection is not None and script.writes) from error
         except OSError as error:
-            raise self._lost(unknown=connection is not None and script.writes) from error
+            raise self._connection_error(unknown=connection is not None and script.writes) from error
         return answer, flushed
 
-    async def _connected(self) -> Any:
+    async def _acquire_connection(self) -> Any:
         """Return a connection that the server has not closed: the one used last, or a new one."""
         while self._idle:
             connection = self._idle.pop()
             # What has arrived without being asked for is the end, or nothing that belongs here.
-            if connection.is_connected and not await _has_news(connection):
+            if connection.is_connected and not await _has_unread_data(connection):
                 return connection
             await connection.disconnect(nowait=True)
         connection = self._made_by.make_connection()
@@ -164,26 +164,26 @@ class Client:
             raise
         return connection
 
-    async def _taken_back(self, connection: Any, *, whole: bool) -> None:
+    async def _return_connection(self, connection: Any, *, whole: bool) -> None:
         """Keep *connection* for the next call if its last answer came *whole*; drop it otherwise."""
         if whole and not self._closed:
             self._idle.append(connection)
         else:
             await connection.disconnect(nowait=True)
 
-    def _late(self, deadline: Deadline, *, unknown: bool) -> ImemError:
+    def _deadline_error(self, deadline: Deadline, *, unknown: bool) -> ImemError:
         if unknown:
             return OutcomeUnknown(f"{self.name} did not confirm a write in time.")
         if deadline.at_s == float("inf"):
             return ValkeyUnavailable(f"{self.name} did not answer for {BACKGROUND_TIMEOUT_S:.0f} s.", mend=_MEND)
         return BudgetExceeded(f"{self.name} did not answer before the deadline.")
 
-    def _lost(self, *, unknown: bool) -> ImemError:
+    def _connection_error(self, *, unknown: bool) -> ImemError:
         if unknown:
             return OutcomeUnknown(f"The connection to {self.name} broke before it confirmed a write.")
         return ValkeyUnavailable(f"{self.name} cannot be reached.", mend=_MEND)
 
-    def _translated(self, error: redis.exceptions.RedisError, *, unknown: bool) -> ImemError:
+    def _translate_error(self, error: redis.exceptions.RedisError, *, unknown: bool) -> ImemError:
         """Return *error* in our words; *unknown* if what was sent may have written."""
         match error:
             case redis.exceptions.OutOfMemoryError():
@@ -204,7 +204,7 @@ class Client:
             case redis.exceptions.MasterDownError():
                 return self._refusal("MASTERDOWN")
             case redis.exceptions.ConnectionError() | redis.exceptions.TimeoutError():
-                return self._lost(unknown=unknown)
+                return self._connection_error(unknown=unknown)
             case _:
                 return self._refusal(str(error).partition(" ")[0])
 
@@ -215,32 +215,32 @@ class Client:
         return StatementRejected(f"{self.name} refused a statement ({code[:40]}).")
 
 
-async def _evaluated(connection: Any, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]) -> Any:
+async def _evaluate(connection: Any, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]) -> Any:
     """Run *script* by its hash, and by its text where the server has not seen it; then it has done nothing."""
     try:
-        return await _asked(connection, b"EVALSHA", script.sha1, len(keys), *keys, *arguments)
+        return await _send_command(connection, b"EVALSHA", script.sha1, len(keys), *keys, *arguments)
     except redis.exceptions.NoScriptError:
-        return await _asked(connection, b"EVAL", script.text, len(keys), *keys, *arguments)
+        return await _send_command(connection, b"EVAL", script.text, len(keys), *keys, *arguments)
 
 
-async def _flushed(connection: Any, deadline: Deadline) -> bool:
+async def _wait_for_flush(connection: Any, deadline: Deadline) -> bool:
     """Wait until the server's file holds what this connection wrote; return whether it does."""
     left_ms = max(1, int(min(deadline.left_s(), BACKGROUND_TIMEOUT_S) * 900))
     try:
-        local, _ = await _asked(connection, b"WAITAOF", 1, 0, left_ms)
+        local, _ = await _send_command(connection, b"WAITAOF", 1, 0, left_ms)
     except redis.exceptions.ResponseError:
         return False
     return bool(local)
 
 
-async def _asked(connection: Any, *command: Argument) -> Any:
+async def _send_command(connection: Any, *command: Argument) -> Any:
     """Send one command and return its answer."""
     words: Any = command  # Its stub takes tuples of one.
     await connection.send_packed_command([hiredis.pack_command(words)], check_health=False)
     return await connection.read_response()
 
 
-async def _has_news(connection: Any) -> bool:
+async def _has_unread_data(connection: Any) -> bool:
     """Return whether something arrived on an idle connection; the driver's name for it has changed with 8.0."""
     look = getattr(connection, "can_read", None) or connection.can_read_destructive
     try:

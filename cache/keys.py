@@ -33,8 +33,8 @@ TAGS: Final = 65_536
 """Among how many numbers tags are spread; two that share one are told of together, which costs a load at most."""
 
 CHANGES: Final = b"fas:changes"
-TOLD: Final = b"fas:changes:told"
-ALIVE: Final = b"fas:changes:alive"
+CHANGE_STREAM: Final = b"fas:changes:told"
+APPLIER_HEARTBEAT: Final = b"fas:changes:alive"
 """The keys of what has changed, on the *durable* server (cache/lua/changes.lua)."""
 
 
@@ -119,7 +119,7 @@ def notices(agent_id: str) -> tuple[bytes, ...]:
     return tuple(b"imem:notices:%s:%d" % (name, tier) for tier in range(4))
 
 
-NOTICES_TOLD: Final = b"imem:notices-told"
+NOTICES_SERVER_RUN: Final = b"imem:notices-told"
 """The run of the *durable* server for which everything that waits was queued; another run has lost some of it."""
 
 
@@ -182,7 +182,7 @@ def loading(key: bytes) -> bytes:
 
 
 @lru_cache(maxsize=65_536)
-def number_of_tag(tag: str) -> int:
+def tag_number(tag: str) -> int:
     """Return the number under which changes of *tag* are counted."""
     return int.from_bytes(hashlib.blake2b(tag.encode("utf-8", "surrogatepass"), digest_size=8).digest()) % TAGS
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from imem.checkpoints.deliverables import DeliverableCheck, Deliverables, lost, undelivered
-from imem.checkpoints.model import LONGEST_ID, Outcome, Summary, checked_text
+from imem.checkpoints.model import LONGEST_ID, AnalysisOutcome, CheckpointSummary, checked_text
 from imem.checkpoints.orchestration.definitions import Definitions, Location
 from imem.checkpoints.statements import call
 from imem.checkpoints.store import Checkpoints
@@ -41,13 +41,13 @@ KEEP_FAILED: Final = timedelta(days=30)
 PAGE: Final = 20
 """Analyses whose rows go in one transaction."""
 
-_TROUBLE: Final = (
+_STORE_ERRORS: Final = (
     StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, StaleEpoch, ConsistencyError,
 )  # fmt: skip
 """What keeps a key from being removed today; the next run tries again."""
 
 
-class Durable(Protocol):
+class DurableCopies(Protocol):
     """What the durable Valkey holds of an agent; :class:`imem.cache.working.snapshots.SnapshotStore`."""
 
     async def drop_checkpoint(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> bool:
@@ -57,7 +57,7 @@ class Durable(Protocol):
         """Remove the snapshot of an agent's working memory."""
 
 
-class Working(Protocol):
+class WorkingMemories(Protocol):
     """What the working Valkey holds of an agent; :class:`imem.cache.working.store.WorkingStore`."""
 
     async def clear(self, agent_id: str, epoch: int, *, deadline: Deadline) -> int:
@@ -65,7 +65,7 @@ class Working(Protocol):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Missing:
+class MissingResult:
     """
     Why an analysis cannot be cleaned up yet: what a resumer has to run again.
 
@@ -79,7 +79,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class CleanupResult:
     """
     What a clean-up of one analysis did.
 
@@ -93,11 +93,11 @@ class Cleaned:
     deleted: int = 0
     kept: int = 0
     cleared: bool = False
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """
     What a daily run did.
 
@@ -130,8 +130,8 @@ class Cleanup:
         definitions: Definitions,
         checks: Mapping[Location, DeliverableCheck],
         *,
-        durable: Durable | None = None,
-        working: Working | None = None,
+        durable: DurableCopies | None = None,
+        working: WorkingMemories | None = None,
         archive: bool = False,
     ) -> None:
         self._database = database
@@ -143,7 +143,7 @@ class Cleanup:
         self._checkpoints = Checkpoints(database, definitions)
         self._deliverables = Deliverables(database, definitions)
 
-    async def cleanup_success(self, analysis_id: str, *, deadline: Deadline) -> Cleaned:
+    async def cleanup_success(self, analysis_id: str, *, deadline: Deadline) -> CleanupResult:
         """
         End an analysis that succeeded, and remove its checkpoints, its copies, its snapshots and its working memory.
 
@@ -162,8 +162,8 @@ class Cleanup:
             if found is not None and found.outcome is None:
                 missing = await self._missing(analysis_id, latest, deadline)
                 if missing:
-                    return Cleaned(missing=tuple(sorted(missing, key=str)))
-            ending = _ending(analysis_id, Outcome.SUCCEEDED, latest=[one.id for one in latest.values()])
+                    return CleanupResult(missing=tuple(sorted(missing, key=str)))
+            ending = _ending(analysis_id, AnalysisOutcome.SUCCEEDED, latest=[one.id for one in latest.values()])
             status = await self._end(ending, deadline)
             # Somebody saved in between: what was confirmed is no longer the whole.
             if status != "changed":
@@ -172,7 +172,7 @@ class Cleanup:
         deleted, kept = sum(row["deleted"] for row in purged), sum(row["kept"] for row in purged)
         await self._clear(await self._to_clear(analysis_id, None, deadline), deadline)
         ended = await self._checkpoints.analysis(analysis_id, deadline=deadline)
-        return Cleaned(deleted, kept, cleared=ended is not None and ended.cleared_at is not None)
+        return CleanupResult(deleted, kept, cleared=ended is not None and ended.cleared_at is not None)
 
     async def fail_analysis(
         self, analysis_id: str, reason: str, *, deadline: Deadline, conn: Connection | None = None
@@ -187,9 +187,9 @@ class Cleanup:
             TransitionRefused: it has succeeded.
         """
         checked_text("reason", reason, 10_000)
-        await self._end(_ending(analysis_id, Outcome.FAILED, reason=reason), deadline, conn)
+        await self._end(_ending(analysis_id, AnalysisOutcome.FAILED, reason=reason), deadline, conn)
 
-    async def cleanup_failed(self, *, deadline: Deadline) -> Swept:
+    async def cleanup_failed(self, *, deadline: Deadline) -> SweepResult:
         """
         Remove the checkpoints of analyses that failed 30 days ago, and what earlier runs had to leave of any.
 
@@ -205,21 +205,25 @@ class Cleanup:
                 break
             after = rows[-1]["analysis_id"]
         cleared, waiting = await self._clear_all(deadline)
-        return Swept(analyses, deleted, cleared, waiting)
+        return SweepResult(analyses, deleted, cleared, waiting)
 
     # What is missing
 
-    async def _missing(self, analysis_id: str, latest: Mapping[str, Summary], deadline: Deadline) -> set[Missing]:
+    async def _missing(
+        self, analysis_id: str, latest: Mapping[str, CheckpointSummary], deadline: Deadline
+    ) -> set[MissingResult]:
         """Return what is not completed, was never delivered, or is not where it was delivered."""
         delivered = await self._deliverables.of(analysis_id, deadline=deadline)
         missing = {
-            Missing(agent_type, subtask, None) for agent_type, one in latest.items() for subtask in one.pending_subtasks
+            MissingResult(agent_type, subtask, None)
+            for agent_type, one in latest.items()
+            for subtask in one.pending_subtasks
         }
         for agent_type, one in latest.items():
             never = undelivered(self._definitions.of_type(agent_type), one.completed_subtasks, delivered)
-            missing |= {Missing(agent_type, subtask, location) for subtask, location in never}
+            missing |= {MissingResult(agent_type, subtask, location) for subtask, location in never}
         gone = await lost(delivered, self._checks, deadline=deadline)
-        return missing | {Missing(one.agent_type, one.subtask, one.location) for one in gone}
+        return missing | {MissingResult(one.agent_type, one.subtask, one.location) for one in gone}
 
     # Rows
 
@@ -264,7 +268,7 @@ class Cleanup:
             try:
                 for agent in its:
                     await self._forget(agent, deadline)
-            except _TROUBLE:
+            except _STORE_ERRORS:
                 waiting += 1
                 continue
             await call(self._database, "cleared", {"analysis_id": analysis_id}, deadline=deadline)
@@ -281,7 +285,7 @@ class Cleanup:
 
 
 def _ending(
-    analysis_id: str, outcome: Outcome, *, reason: str | None = None, latest: list[UUID] | None = None
+    analysis_id: str, outcome: AnalysisOutcome, *, reason: str | None = None, latest: list[UUID] | None = None
 ) -> dict[str, Any]:
     """Return how an analysis ends, as parameters."""
     checked_text("analysis_id", analysis_id, LONGEST_ID)

@@ -18,7 +18,7 @@ from uuid import UUID
 from imem.cache.client import Client
 from imem.cache.scripts import script
 from imem.checkpoints.json_text import json_text
-from imem.checkpoints.model import LONGEST_ID, LONGEST_NAME, Deliverable, Lease, checked_digest, checked_text
+from imem.checkpoints.model import LONGEST_ID, LONGEST_NAME, AgentLease, Deliverable, checked_digest, checked_text
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location
 from imem.checkpoints.statements import call
 from imem.journal.deadline import Deadline
@@ -45,7 +45,7 @@ class Deliverables:
         self._definitions = definitions
 
     async def store(
-        self, lease: Lease, subtask: str, payload: Any, *, reference: str | None = None, deadline: Deadline
+        self, lease: AgentLease, subtask: str, payload: Any, *, reference: str | None = None, deadline: Deadline
     ) -> Deliverable:
         """
         Keep a result in Postgres itself, in place of what the subtask left before.
@@ -61,7 +61,7 @@ class Deliverables:
         return await self._deliver(lease, subtask, its, deadline)
 
     async def note(
-        self, lease: Lease, subtask: str, location: Location, *, reference: str, digest: str, deadline: Deadline
+        self, lease: AgentLease, subtask: str, location: Location, *, reference: str, digest: str, deadline: Deadline
     ) -> Deliverable:
         """
         Note a result that was stored elsewhere, in place of what the subtask left there before; noting it again is one.
@@ -80,7 +80,7 @@ class Deliverables:
             raise BadInput("location", "what Postgres holds is given as a payload.")
         return await self._deliver(lease, subtask, _content(location, reference, digest), deadline)
 
-    async def none(self, lease: Lease, subtask: str, location: Location, *, deadline: Deadline) -> Deliverable:
+    async def none(self, lease: AgentLease, subtask: str, location: Location, *, deadline: Deadline) -> Deliverable:
         """
         Note that a subtask has nothing for a store, in place of what it left there before.
 
@@ -89,7 +89,9 @@ class Deliverables:
         its = {"location": location.value, "reference": _NONE, "digest": _digest(_NONE), "payload": None}
         return await self._deliver(lease, subtask, {**its, "nothing": True}, deadline)
 
-    async def _deliver(self, lease: Lease, subtask: str, content: Mapping[str, Any], deadline: Deadline) -> Deliverable:
+    async def _deliver(
+        self, lease: AgentLease, subtask: str, content: Mapping[str, Any], deadline: Deadline
+    ) -> Deliverable:
         checked_text("subtask", subtask, LONGEST_NAME)
         self._definitions.of_type(lease.agent_type).subtask(subtask)
         whose = {"analysis_id": lease.analysis_id, "agent_type": lease.agent_type, "subtask": subtask}
@@ -111,7 +113,7 @@ class Deliverables:
         rows = await self._database.named("deliverables_of", parameters, deadline=deadline)
         return [Deliverable.from_row(row) for row in rows]
 
-    async def under(self, lease: Lease, subtask: str, *, deadline: Deadline) -> set[Location]:
+    async def under(self, lease: AgentLease, subtask: str, *, deadline: Deadline) -> set[Location]:
         """Return the stores for which a subtask has delivered under this very lease."""
         whose = {"analysis_id": lease.analysis_id, "agent_type": lease.agent_type, "subtask": subtask}
         rows = await self._database.named("delivered_under", {**whose, "epoch": lease.epoch}, deadline=deadline)
@@ -168,7 +170,7 @@ class DeliverableCheck(Protocol):
         """
 
 
-class InPostgres:
+class PostgresCheck:
     """Results that are payloads: there while the row is, and unchanged while it has its digest."""
 
     def __init__(self, database: Database) -> None:
@@ -187,7 +189,7 @@ class InPostgres:
         return {one for one in wanted if sound.get((one.agent_type, one.subtask)) == one.digest}
 
 
-class InGraph:
+class GraphCheck:
     """Results that are records: there when the journal has accepted them; the graph follows it."""
 
     def __init__(self, database: Database) -> None:
@@ -202,7 +204,7 @@ class InGraph:
         return {one for one, name in names.items() if name in known}
 
 
-class InMessages:
+class MessageCheck:
     """Results that are messages: there when the journal holds the event."""
 
     def __init__(self, database: Database) -> None:
@@ -216,7 +218,7 @@ class InMessages:
         return {one for one, its in ids.items() if its in known}
 
 
-class InCache:
+class CacheCheck:
     """
     Results in the shared cache: there while it has not evicted them, or while a checkpoint keeps them.
 
@@ -245,7 +247,7 @@ class InCache:
                 "agent_type": agent_type,
                 "subtasks": [one.subtask for one in lost],
             }
-            rows = await self._database.named("kept_in_interim", parameters, deadline=deadline)
+            rows = await self._database.named("results_in_interim", parameters, deadline=deadline)
             kept = {row["subtask"] for row in rows}
             there.update(one for one in lost if one.subtask in kept)
         return there
@@ -254,10 +256,10 @@ class InCache:
 def checks(database: Database, cache_client: Client | None) -> dict[Location, DeliverableCheck]:
     """Return the check of each store."""
     return {
-        Location.POSTGRES: InPostgres(database),
-        Location.GRAPH: InGraph(database),
-        Location.MESSAGE: InMessages(database),
-        Location.CACHE: InCache(database, cache_client),
+        Location.POSTGRES: PostgresCheck(database),
+        Location.GRAPH: GraphCheck(database),
+        Location.MESSAGE: MessageCheck(database),
+        Location.CACHE: CacheCheck(database, cache_client),
     }
 
 

@@ -1,9 +1,10 @@
 """
 Who runs an agent: one process at a time, told apart by an epoch that only grows.
 
-A lease lasts :data:`LASTS`, and its holder renews it every :data:`HEARTBEAT_S`. Running out takes nothing away: it lets
-others take over, which raises the epoch, and whoever bears a lower one is refused wherever it writes. So a clock that
-jumps, a broker that delivers a task twice, or a process that wakes from a long sleep costs work at most, never state.
+A lease lasts :data:`LEASE_TTL`, and its holder renews it every :data:`HEARTBEAT_S`. Running out takes nothing away: it
+lets others take over, which raises the epoch, and whoever bears a lower one is refused wherever it writes. So a clock
+that jumps, a broker that delivers a task twice, or a process that wakes from a long sleep costs work at most, never
+state.
 
 A crash leaves the lease to run out. Each method is one transaction, and repeating it is harmless; after an
 :class:`~imem.journal.errors.OutcomeUnknown` it should be repeated.
@@ -22,7 +23,7 @@ from uuid_utils.compat import uuid7
 
 from imem.cache.keys import checked_agent_id, checked_agent_type
 from imem.checkpoints.json_text import object_text
-from imem.checkpoints.model import LONGEST_ID, Instance, Lease, checked_text
+from imem.checkpoints.model import LONGEST_ID, AgentInstance, AgentLease, checked_text
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.statements import call, identity_of
 from imem.journal.deadline import Deadline
@@ -41,7 +42,7 @@ from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 
-LASTS: Final = timedelta(seconds=30)
+LEASE_TTL: Final = timedelta(seconds=30)
 """How long a lease lasts without a sign of life."""
 
 HEARTBEAT_S: Final = 10.0
@@ -74,7 +75,7 @@ class Leases:
         owner: str,
         agent_config: Mapping[str, Any] | None = None,
         deadline: Deadline,
-    ) -> Lease:
+    ) -> AgentLease:
         """
         Take the lease of an agent, and return it.
 
@@ -101,7 +102,7 @@ class Leases:
             "subject_id": checked_text("subject_id", subject_id, LONGEST_ID),
             "holder": checked_text("holder", holder, LONGEST_ID),
             "owner": checked_text("owner", owner, LONGEST_ID),
-            "lasts": LASTS,
+            "lasts": LEASE_TTL,
             "checkpoint_id": uuid7(),
             "subtasks": list(definition.names),
             "agent_config": config,
@@ -109,7 +110,7 @@ class Leases:
         }
         row = (await call(self._database, "acquire_lease", parameters, deadline=deadline))[0]
         if row["status"] in {"taken", "kept"}:
-            return Lease(
+            return AgentLease(
                 analysis_id=analysis_id,
                 agent_type=agent_type,
                 agent_id=agent_id,
@@ -120,36 +121,36 @@ class Leases:
             )
         raise _refusal(row["status"], parameters, row["detail"])
 
-    async def stop_wanted(self, lease: Lease, *, deadline: Deadline) -> str | None:
+    async def stop_reason(self, lease: AgentLease, *, deadline: Deadline) -> str | None:
         """Return why the holder shall stop at its next safe point, such as a pause; None where it may go on."""
         asked = {"analysis_id": lease.analysis_id}
-        found = await self._database.named("pause_stop_wanted", asked, deadline=deadline)
+        found = await self._database.named("pause_stop_reason", asked, deadline=deadline)
         return found[0]["stop"] if found else None
 
-    async def renew(self, lease: Lease, *, deadline: Deadline) -> Lease:
+    async def renew(self, lease: AgentLease, *, deadline: Deadline) -> AgentLease:
         """
         Show that the holder lives; return the lease with the moment at which it now runs out.
 
         Raises:
             LeaseLost: it was given up, or taken by somebody else; the holder must stop.
         """
-        parameters = {**_of_holder(lease), "lasts": LASTS}
+        parameters = {**_of_holder(lease), "lasts": LEASE_TTL}
         row = (await call(self._database, "renew_lease", parameters, deadline=deadline))[0]
         if row["expires_at"] is None:
             raise _lost(lease)
         return replace(lease, expires_at=row["expires_at"])
 
-    async def release(self, lease: Lease, *, deadline: Deadline) -> bool:
+    async def release(self, lease: AgentLease, *, deadline: Deadline) -> bool:
         """Give the lease up, so that nobody has to wait for it; return whether it still was the holder's."""
         row = (await call(self._database, "release_lease", _of_holder(lease), deadline=deadline))[0]
         return bool(row["released"])
 
-    async def current(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> Lease | None:
+    async def current(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> AgentLease | None:
         """Return the lease of an agent as it stands, whoever has it; None where the agent was never run."""
         rows = await self._database.named("current_lease", identity_of(analysis_id, agent_type), deadline=deadline)
         return _lease_of(rows[0]) if rows else None
 
-    async def check(self, lease: Lease, *, deadline: Deadline) -> None:
+    async def check(self, lease: AgentLease, *, deadline: Deadline) -> None:
         """
         Refuse to begin what the next write would refuse.
 
@@ -160,7 +161,9 @@ class Leases:
         if current is None or current.epoch != lease.epoch:
             raise _lost(lease)
 
-    async def raise_epoch(self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None) -> list[Lease]:
+    async def raise_epoch(
+        self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None
+    ) -> list[AgentLease]:
         """
         Fence off every agent of the analysis at once; return its leases, by agent type, with nobody as holder.
 
@@ -171,10 +174,10 @@ class Leases:
         rows = await call(self._database, "raise_epoch", parameters, deadline=deadline, conn=conn)
         return [_lease_of(row) for row in rows]
 
-    async def instance(self, agent_id: str, *, deadline: Deadline) -> Instance | None:
+    async def instance(self, agent_id: str, *, deadline: Deadline) -> AgentInstance | None:
         """Return whose the agent instance is, and which agent it is; None where it was never opened."""
         rows = await self._database.named("agent_instance", {"agent_id": checked_agent_id(agent_id)}, deadline=deadline)
-        return Instance(**rows[0]) if rows else None
+        return AgentInstance(**rows[0]) if rows else None
 
     async def owners(self, agent_ids: Collection[str], *, deadline: Deadline) -> dict[str, str]:
         """Return the actor whose instance each is, by agent id; those that were never opened are left out."""
@@ -182,7 +185,7 @@ class Leases:
         return {row["agent_id"]: row["owner"] for row in rows}
 
     @asynccontextmanager
-    async def kept(self, lease: Lease, *, every_s: float = HEARTBEAT_S) -> AsyncIterator[None]:
+    async def keep_alive(self, lease: AgentLease, *, every_s: float = HEARTBEAT_S) -> AsyncIterator[None]:
         """
         Renew *lease* every *every_s* seconds while the block runs.
 
@@ -206,7 +209,7 @@ class Leases:
             # Out here, so that what it was raised from stays with it.
             raise first
 
-    async def _beat(self, lease: Lease, every_s: float) -> None:
+    async def _beat(self, lease: AgentLease, every_s: float) -> None:
         while True:
             await asyncio.sleep(every_s)
             with suppress(StoreUnavailable, BudgetExceeded, OutcomeUnknown):
@@ -214,7 +217,7 @@ class Leases:
             heed_cancellation()
 
 
-def _of_holder(lease: Lease) -> dict[str, Any]:
+def _of_holder(lease: AgentLease) -> dict[str, Any]:
     return {
         "analysis_id": lease.analysis_id,
         "agent_type": lease.agent_type,
@@ -223,11 +226,11 @@ def _of_holder(lease: Lease) -> dict[str, Any]:
     }
 
 
-def _lease_of(row: Mapping[str, Any]) -> Lease:
-    return Lease(**row)
+def _lease_of(row: Mapping[str, Any]) -> AgentLease:
+    return AgentLease(**row)
 
 
-def _lost(lease: Lease) -> StaleEpoch:
+def _lost(lease: AgentLease) -> StaleEpoch:
     return StaleEpoch(
         f"The lease of {lease.agent_type} in {lease.analysis_id} is no longer that of epoch {lease.epoch}.",
         mend="Stop: another process goes on from the latest checkpoint.",
@@ -241,7 +244,7 @@ def _refusal(status: str, asked: Mapping[str, Any], detail: str) -> ImemError:
         case "held":
             return LeaseHeld(
                 f"{agent} is run by {detail}.",
-                mend=f"Its lease runs out {LASTS.seconds} s after its last sign of life.",
+                mend=f"Its lease runs out {LEASE_TTL.seconds} s after its last sign of life.",
             )
         case "ended":
             return TransitionRefused(f"{asked['analysis_id']} has {detail}.", mend="Begin another analysis.")

@@ -71,7 +71,7 @@ def name_of(counter: Counter) -> str:
     return f"{described.name}_total"
 
 
-class Timed:
+class LatencyTimer:
     """Times its block in milliseconds, unless the block raises; *histogram* is one with its labels."""
 
     __slots__ = ("_began_s", "_histogram")

@@ -59,7 +59,7 @@ def checked_digest(field: str, digest: object) -> str:
     return digest
 
 
-class Kind(StrEnum):
+class CheckpointKind(StrEnum):
     """What a checkpoint was saved for."""
 
     START = "start"
@@ -75,7 +75,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class AgentLease:
     """
     The right of one process to run one agent in one analysis.
 
@@ -98,7 +98,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class AgentInstance:
     """
     One agent of one type in one analysis.
 
@@ -114,7 +114,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class SubtaskFailure:
     """
     Why a subtask failed.
 
@@ -133,14 +133,14 @@ def _typed(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of a checkpoint with lists that cannot change."""
     return {
         **row,
-        "kind": Kind(row["kind"]),
+        "kind": CheckpointKind(row["kind"]),
         "completed_subtasks": tuple(row["completed_subtasks"]),
         "pending_subtasks": tuple(row["pending_subtasks"]),
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class CheckpointHeader:
     """
     Where an agent stands at a checkpoint.
 
@@ -167,7 +167,7 @@ class Standing:
     run: int
     seq: int
     epoch: int
-    kind: Kind
+    kind: CheckpointKind
     subtask: str | None
     checkpoint_time: datetime
     created_at: datetime
@@ -192,11 +192,11 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary(Standing):
+class CheckpointSummary(CheckpointHeader):
     """
     A checkpoint without what the agent then knew.
 
-    Attributes (beside those of :class:`Standing`):
+    Attributes (beside those of :class:`CheckpointHeader`):
         stored_bytes: what its documents take in Postgres, about.
     """
 
@@ -204,11 +204,11 @@ class Summary(Standing):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint(Standing):
+class Checkpoint(CheckpointHeader):
     """
     Where an agent stands, and all that it then knew.
 
-    Attributes (beside those of :class:`Standing`):
+    Attributes (beside those of :class:`CheckpointHeader`):
         working_memory: its typed document; empty of a start row.
         interim_results: findings that are not in the graph yet.
         agent_config: what it ran with.
@@ -226,7 +226,7 @@ class Checkpoint(Standing):
     @property
     def clean(self) -> bool:
         """Whether a run just begins: nothing is to be restored."""
-        return self.kind is Kind.START
+        return self.kind is CheckpointKind.START
 
     def body(self) -> bytes:
         """Return the whole row as JSON: the copy that Valkey holds."""
@@ -271,8 +271,8 @@ class Deliverable:
     What a subtask was run for, in one of the stores that its definition names.
 
     Attributes:
-        reference: in Postgres a name; in the graph ``Kind/key`` of a record; in the cache its key; of a message the id
-            of the journal's event.
+        reference: in Postgres a name; in the graph ``CheckpointKind/key`` of a record; in the cache its key; of a
+            message the id of the journal's event.
         digest: SHA-256 of the content, in 64 hexadecimal digits.
         nothing: whether the subtask said that it has nothing for this store.
     """
@@ -292,7 +292,7 @@ class Deliverable:
         return cls(**{**row, "location": Location(row["location"])})
 
 
-class Outcome(StrEnum):
+class AnalysisOutcome(StrEnum):
     """How an analysis ended."""
 
     SUCCEEDED = "succeeded"
@@ -300,7 +300,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Analysis:
+class AnalysisStatus:
     """
     What is known about an analysis.
 
@@ -314,7 +314,7 @@ class Analysis:
     analysis_id: str
     subject_id: str
     began_at: datetime
-    outcome: Outcome | None
+    outcome: AnalysisOutcome | None
     ended_at: datetime | None
     reason: str | None
     purged_at: datetime | None
@@ -323,7 +323,7 @@ class Analysis:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Return a row of ``analysis`` as a value."""
-        return cls(**{**row, "outcome": Outcome(row["outcome"]) if row["outcome"] else None})
+        return cls(**{**row, "outcome": AnalysisOutcome(row["outcome"]) if row["outcome"] else None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,7 +351,7 @@ class WorkflowCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class WorkflowStep:
     """A step of a workflow's thread, without its state."""
 
     step_name: str

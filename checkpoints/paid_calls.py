@@ -19,10 +19,10 @@ from typing import Any, Final, cast
 import structlog
 
 from imem.cache.keys import LONGEST_KEY, suffix_of
-from imem.cache.working.document import CAP_BYTES, KEY_BYTES, Contents, Entry, Pairs, Type, size_of
+from imem.cache.working.document import CAP_BYTES, KEY_BYTES, Contents, MemoryEntry, Pairs, Type, size_of
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.snapshots import SnapshotStore
-from imem.cache.working.state import Identity
+from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.model import checked_text
 from imem.journal.deadline import Deadline
@@ -43,12 +43,12 @@ _TAG: Final = b"imem paid call 1\n"
 _PREFIX: Final = PREFIX.encode("ascii")
 _FIELDS: Final = frozenset({b"form", b"answer", b"proof"})
 
-Answer = dict[bytes, bytes]
+StoredAnswer = dict[bytes, bytes]
 """An answer as the hash that it is kept as: its form (text, bytes or json), its bytes, and the proof."""
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class CallOwner:
     """
     Whose calls they are.
 
@@ -57,7 +57,7 @@ class Owner:
         run: which of its runs; one that begins clean knows nothing of the one before.
     """
 
-    identity: Identity
+    identity: MemoryIdentity
     run: int
 
     def proof(self, suffix: bytes, form: bytes, answer: bytes) -> bytes:
@@ -80,7 +80,7 @@ def key_of(call: object) -> str:
     return PREFIX + checked_text("key", call, LONGEST_CALL)
 
 
-def kept(key: str, answer: object, owner: Owner) -> Answer:
+def kept(key: str, answer: object, owner: CallOwner) -> StoredAnswer:
     """
     Return *answer*, a text, bytes or anything that JSON has a form for, as it is kept under *key*.
 
@@ -112,7 +112,7 @@ def _formed(key: str, answer: object) -> tuple[bytes, bytes]:
                 ) from error
 
 
-def answer_in(key: str, found: object, owner: Owner) -> Any:
+def answer_in(key: str, found: object, owner: CallOwner) -> Any:
     """
     Return the answer that *key* holds.
 
@@ -137,17 +137,17 @@ def answer_in(key: str, found: object, owner: Owner) -> Any:
 # Among everything that a memory holds
 
 
-def calls_in(contents: Contents, owner: Owner) -> dict[bytes, Entry]:
+def calls_in(contents: Contents, owner: CallOwner) -> dict[bytes, MemoryEntry]:
     """Return the proven answers among *contents*."""
     return {suffix: entry for suffix, entry in contents.items() if _proven(suffix, entry, owner)}
 
 
-def without_calls(contents: Contents, owner: Owner) -> dict[bytes, Entry]:
+def without_calls(contents: Contents, owner: CallOwner) -> dict[bytes, MemoryEntry]:
     """Return *contents* without the proven answers among them."""
     return {suffix: entry for suffix, entry in contents.items() if not _proven(suffix, entry, owner)}
 
 
-def joined(contents: Contents, calls: Contents) -> dict[bytes, Entry]:
+def joined(contents: Contents, calls: Contents) -> dict[bytes, MemoryEntry]:
     """Return *contents* with *calls*, those of the same key in place of theirs; what passes the cap is left out."""
     whole, size, left_out = dict(contents), size_of(contents), 0
     for suffix, entry in calls.items():
@@ -162,7 +162,7 @@ def joined(contents: Contents, calls: Contents) -> dict[bytes, Entry]:
     return whole
 
 
-def _proven(suffix: bytes, entry: Entry, owner: Owner) -> bool:
+def _proven(suffix: bytes, entry: MemoryEntry, owner: CallOwner) -> bool:
     if not suffix.startswith(_PREFIX) or entry.type is not Type.HASH:
         return False
     found = dict(cast("Pairs", entry.leaves))
@@ -172,8 +172,8 @@ def _proven(suffix: bytes, entry: Entry, owner: Owner) -> bool:
 
 
 async def live_calls(
-    working: WorkingStore, owner: Owner, epoch: int, seq: int, base: Contents, *, deadline: Deadline
-) -> dict[bytes, Entry]:
+    working: WorkingStore, owner: CallOwner, epoch: int, seq: int, base: Contents, *, deadline: Deadline
+) -> dict[bytes, MemoryEntry]:
     """
     Return the answers in the live memory of *owner*, whose earlier holders are fenced off first; none without one.
 
@@ -210,13 +210,13 @@ class PaidCalls:
         durable: whether the durable server holds something of them.
     """
 
-    owner: Owner
+    owner: CallOwner
     durable: bool = False
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     # Until the next checkpoint, for a server that loses what it acknowledged, or is away when the answer comes.
-    _paid: dict[str, Answer] = field(default_factory=dict)
+    _paid: dict[str, StoredAnswer] = field(default_factory=dict)
 
-    async def once(
+    async def memoize(
         self,
         memory: WorkingMemory,
         call: str,
@@ -225,7 +225,7 @@ class PaidCalls:
         durable: SnapshotStore | None,
         deadline: Deadline | None,
     ) -> Any:
-        """Return the answer of *call*; see :meth:`imem.checkpoints.session.Session.once`."""
+        """Return the answer of *call*; see :meth:`imem.checkpoints.session.Session.memoize`."""
         key = key_of(call)
         async with self._locks.setdefault(key, asyncio.Lock()):
             found = await memory.get(key, raw=True, deadline=deadline)
@@ -241,7 +241,7 @@ class PaidCalls:
             await asyncio.shield(asyncio.ensure_future(self._keep(memory, key, answer, durable, deadline)))
             return answer_in(key, answer, self.owner)
 
-    async def _durably(self, durable: SnapshotStore, key: str, deadline: Deadline | None) -> Answer | None:
+    async def _durably(self, durable: SnapshotStore, key: str, deadline: Deadline | None) -> StoredAnswer | None:
         """Return the answer that the durable server holds, if it proves itself."""
         agent_id, suffix = self.owner.identity.agent_id, suffix_of(key)
         body = await durable.get_call(agent_id, suffix, deadline=deadline or Deadline.after_ms(DURABLE_MS))
@@ -254,7 +254,12 @@ class PaidCalls:
         return {b"form": form, b"answer": answer, b"proof": proof} if right else None
 
     async def _keep(
-        self, memory: WorkingMemory, key: str, answer: Answer, durable: SnapshotStore | None, deadline: Deadline | None
+        self,
+        memory: WorkingMemory,
+        key: str,
+        answer: StoredAnswer,
+        durable: SnapshotStore | None,
+        deadline: Deadline | None,
     ) -> None:
         if durable is not None:
             body = b"\n".join((answer[b"form"], answer[b"proof"], answer[b"answer"]))

@@ -30,16 +30,16 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from imem.cache.working.document import Contents, Entry, contents_of, digest, same
+from imem.cache.working.document import Contents, MemoryEntry, contents_of, digest, same
 from imem.cache.working.snapshots import SnapshotStore
-from imem.cache.working.state import Identity, Meta, State
+from imem.cache.working.state import MemoryIdentity, MemoryState, Meta
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.metrics import METRICS, Metrics
-from imem.checkpoints.model import Checkpoint, Kind, Lease
+from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import Definitions
-from imem.checkpoints.paid_calls import Owner, calls_in, joined, live_calls, without_calls
+from imem.checkpoints.paid_calls import CallOwner, calls_in, joined, live_calls, without_calls
 from imem.checkpoints.store import Checkpoints
-from imem.checkpoints.versions import MIGRATIONS, Migrations, resumable
+from imem.checkpoints.versions import MIGRATIONS, CheckpointMigrations, resumable
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
     BudgetExceeded,
@@ -54,14 +54,14 @@ from imem.journal.postgres.connection import Connection
 
 log = structlog.get_logger()
 
-PATIENCE_MS: Final = 30_000
+RECOVERY_TIMEOUT_MS: Final = 30_000
 """How long a recovery may take as a whole, in milliseconds, where the caller does not say."""
 
 SECONDARY_SHARE: Final = 0.4
 """Share of the time left that the second tier may take: the third has to be asked as well."""
 
 
-class Tier(StrEnum):
+class RecoveryTier(StrEnum):
     """Which store served; the names that metrics and answers use."""
 
     CLEAN = "clean_start"
@@ -72,7 +72,7 @@ class Tier(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class RecoveryResult:
     """
     What an agent goes on with.
 
@@ -87,14 +87,14 @@ class Recovered:
         refused: why each tier above was not good enough, in words.
     """
 
-    tier: Tier
+    tier: RecoveryTier
     checkpoint: Checkpoint
     meta: Meta
     dirty: bool = False
     rolled_back: bool = False
     migrated: bool = False
     lost: tuple[str, ...] = ()
-    refused: Mapping[Tier, str]
+    refused: Mapping[RecoveryTier, str]
 
     @property
     def seq(self) -> int:
@@ -104,23 +104,23 @@ class Recovered:
     @property
     def verified(self) -> bool:
         """Whether a digest proved all that is known: not where there is nothing, or where more was written since."""
-        return self.tier is not Tier.CLEAN and not self.dirty
+        return self.tier is not RecoveryTier.CLEAN and not self.dirty
 
 
-class Results(Protocol):
-    """Who knows whether what completed subtasks delivered is still there; see :mod:`imem.checkpoints.delivery`."""
+class ResultCheck(Protocol):
+    """Whether the results of completed subtasks are still there; see :mod:`imem.checkpoints.result_delivery`."""
 
-    async def again(self, checkpoint: Checkpoint, epoch: int, *, deadline: Deadline) -> tuple[str, ...]:
+    async def lost_results(self, checkpoint: Checkpoint, epoch: int, *, deadline: Deadline) -> tuple[str, ...]:
         """Return the completed subtasks whose results are lost, so that they have to be run again."""
 
 
-class Alarm(Protocol):
+class RecoveryAlarm(Protocol):
     """Who is told when nothing can be recovered; see :mod:`imem.checkpoints.incidents.recovery_alerts`."""
 
     async def unrecoverable(
         self,
         checkpoint: Checkpoint,
-        reasons: Mapping[Tier, str],
+        reasons: Mapping[RecoveryTier, str],
         *,
         deadline: Deadline,
         conn: Connection | None = None,
@@ -128,7 +128,7 @@ class Alarm(Protocol):
         """Raise one alert about *checkpoint*, however often it is asked; with *conn*, in the transaction there."""
 
 
-class NothingLeft(NotResumable):
+class Unrecoverable(NotResumable):
     """
     No tier holds what the agent knew at its newest checkpoint, or none that this program understands.
 
@@ -137,18 +137,18 @@ class NothingLeft(NotResumable):
         reasons: why each tier was not good enough.
     """
 
-    def __init__(self, message: str, *, mend: str, checkpoint: Checkpoint, reasons: Mapping[Tier, str]) -> None:
+    def __init__(self, message: str, *, mend: str, checkpoint: Checkpoint, reasons: Mapping[RecoveryTier, str]) -> None:
         super().__init__(message, mend=mend)
         self.checkpoint = checkpoint
         self.reasons = reasons
 
 
-class _Refused(Exception):
+class _TierRejected(Exception):
     """A tier is not good enough; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class _RecoveryTarget:
     """
     What has to be brought back.
 
@@ -159,8 +159,8 @@ class _Wanted:
         again: completed subtasks that have to be run again.
     """
 
-    lease: Lease
-    identity: Identity
+    lease: AgentLease
+    identity: MemoryIdentity
     latest: Checkpoint
     of: Checkpoint
     present: Checkpoint
@@ -195,10 +195,10 @@ class Recovery:
         working: WorkingStore,
         snapshots: SnapshotStore,
         definitions: Definitions,
-        alarm: Alarm,
+        alarm: RecoveryAlarm,
         *,
-        results: Results | None = None,
-        migrations: Migrations = MIGRATIONS,
+        results: ResultCheck | None = None,
+        migrations: CheckpointMigrations = MIGRATIONS,
         metrics: Metrics = METRICS,
     ) -> None:
         self._checkpoints = checkpoints
@@ -211,52 +211,52 @@ class Recovery:
         self._metrics = metrics
 
     async def recover(
-        self, lease: Lease, *, deadline: Deadline | None = None, conn: Connection | None = None
-    ) -> Recovered:
+        self, lease: AgentLease, *, deadline: Deadline | None = None, conn: Connection | None = None
+    ) -> RecoveryResult:
         """
         Bring back the working memory of the agent that holds *lease*.
 
         A crash at any point leaves a memory that the next recovery either proves or replaces.
 
         Args:
-            conn: where Postgres is read by whoever holds a connection. Nobody is told then of :class:`NothingLeft`:
+            conn: where Postgres is read by whoever holds a connection. Nobody is told then of :class:`Unrecoverable`:
                 whoever ends the transaction calls :meth:`tell`.
 
         Raises:
-            NothingLeft: no tier holds the state of the newest checkpoint, or the program does not understand its
+            Unrecoverable: no tier holds the state of the newest checkpoint, or the program does not understand its
                 version. One alert was raised; nothing was started.
             StaleEpoch: somebody else has taken the lease meanwhile.
             PostgresUnavailable, ValkeyUnavailable: the newest checkpoint, or the place to work in, cannot be reached;
                 retryable; nothing was started.
         """
-        deadline = deadline or Deadline.after_ms(PATIENCE_MS)
+        deadline = deadline or Deadline.after_ms(RECOVERY_TIMEOUT_MS)
         try:
             return await self._recovered(lease, deadline, conn)
-        except NothingLeft as nothing:
+        except Unrecoverable as nothing:
             if conn is None:
-                await self.tell(nothing, deadline=deadline)
+                await self.raise_alert(nothing, deadline=deadline)
             raise
 
-    async def tell(self, nothing: NothingLeft, *, deadline: Deadline, conn: Connection | None = None) -> None:
+    async def raise_alert(self, nothing: Unrecoverable, *, deadline: Deadline, conn: Connection | None = None) -> None:
         """Raise the one alert about an agent of which nothing is left; with *conn*, as the last act before its end."""
         await self._alarm.unrecoverable(nothing.checkpoint, nothing.reasons, deadline=deadline, conn=conn)
 
-    async def _recovered(self, lease: Lease, deadline: Deadline, conn: Connection | None) -> Recovered:
+    async def _recovered(self, lease: AgentLease, deadline: Deadline, conn: Connection | None) -> RecoveryResult:
         begun = time.monotonic()
-        wanted = await self._wanted(lease, deadline, conn)
-        if wanted.of.clean:
-            meta = await self._begun(wanted, deadline)
-            recovered = Recovered(
-                tier=Tier.CLEAN,
-                checkpoint=wanted.present,
+        target = await self._wanted(lease, deadline, conn)
+        if target.of.clean:
+            meta = await self._begun(target, deadline)
+            recovered = RecoveryResult(
+                tier=RecoveryTier.CLEAN,
+                checkpoint=target.present,
                 meta=meta,
-                rolled_back=wanted.rolled_back,
-                migrated=wanted.migrated,
-                lost=wanted.again,
+                rolled_back=target.rolled_back,
+                migrated=target.migrated,
+                lost=target.again,
                 refused={},
             )
         else:
-            recovered = await self._from_tiers(wanted, deadline, conn)
+            recovered = await self._from_tiers(target, deadline, conn)
         tier = recovered.tier.value
         self._metrics.tier_used.labels(tier=tier).inc()
         self._metrics.restore_latency.labels(tier=tier).observe((time.monotonic() - begun) * 1000.0)
@@ -267,7 +267,7 @@ class Recovery:
         )  # fmt: skip
         return recovered
 
-    async def _wanted(self, lease: Lease, deadline: Deadline, conn: Connection | None) -> _Wanted:
+    async def _wanted(self, lease: AgentLease, deadline: Deadline, conn: Connection | None) -> _RecoveryTarget:
         latest = await self._checkpoints.load(lease.analysis_id, lease.agent_type, deadline=deadline, conn=conn)
         if latest is None:
             raise NotResumable(
@@ -277,16 +277,16 @@ class Recovery:
         try:
             present = resumable(latest, self._definitions, self._migrations)
         except NotResumable as error:
-            raise NothingLeft(
-                error.message, mend=error.mend, checkpoint=latest, reasons={Tier.POSTGRES: error.message}
+            raise Unrecoverable(
+                error.message, mend=error.mend, checkpoint=latest, reasons={RecoveryTier.POSTGRES: error.message}
             ) from error
         again: tuple[str, ...] = ()
         # Whoever holds a connection proves a memory for an agent that looks at its results when it begins.
         if self._results is not None and conn is None:
-            again = await self._results.again(present, lease.epoch, deadline=deadline)
-        return _Wanted(
+            again = await self._results.lost_results(present, lease.epoch, deadline=deadline)
+        return _RecoveryTarget(
             lease=lease,
-            identity=Identity(lease.agent_id, lease.analysis_id, lease.agent_type),
+            identity=MemoryIdentity(lease.agent_id, lease.analysis_id, lease.agent_type),
             latest=latest,
             of=await self._boundary(latest, again, deadline, conn),
             present=present,
@@ -303,7 +303,9 @@ class Recovery:
         self, latest: Checkpoint, again: tuple[str, ...], deadline: Deadline, conn: Connection | None
     ) -> Checkpoint:
         """Return *latest*, or the checkpoint before it whose memory holds nothing of an unfinished subtask."""
-        whole = latest.kind in {Kind.START, Kind.SUBTASK, Kind.RERUN} or not _next(latest, again)
+        whole = latest.kind in {CheckpointKind.START, CheckpointKind.SUBTASK, CheckpointKind.RERUN} or not _next(
+            latest, again
+        )
         if whole or self._reentrant(latest, again):
             return latest
         before = await self._checkpoints.boundary(latest, deadline=deadline, conn=conn)
@@ -311,52 +313,56 @@ class Recovery:
             return latest
         return before
 
-    async def _from_tiers(self, wanted: _Wanted, deadline: Deadline, conn: Connection | None) -> Recovered:
-        refused: dict[Tier, str] = {}
+    async def _from_tiers(self, target: _RecoveryTarget, deadline: Deadline, conn: Connection | None) -> RecoveryResult:
+        refused: dict[RecoveryTier, str] = {}
         postgres = partial(self._postgres, conn=conn)
-        tiers = ((Tier.LIVE, self._live), (Tier.SECONDARY, self._secondary), (Tier.POSTGRES, postgres))
+        tiers = (
+            (RecoveryTier.LIVE, self._live),
+            (RecoveryTier.SECONDARY, self._secondary),
+            (RecoveryTier.POSTGRES, postgres),
+        )
         for tier, attempt in tiers:
             try:
-                meta, dirty = await attempt(wanted, deadline)
-            except _Refused as reason:
+                meta, dirty = await attempt(target, deadline)
+            except _TierRejected as reason:
                 refused[tier] = str(reason)
             except (ConsistencyError, StatementRejected) as error:
                 # A server rejects what is asked of a key of another type than ours: its content is none of ours either.
                 # What Postgres or the place to work in rejects is no proof that nothing is left.
-                if tier is Tier.POSTGRES and isinstance(error, StatementRejected):
+                if tier is RecoveryTier.POSTGRES and isinstance(error, StatementRejected):
                     raise
                 refused[tier] = error.message
                 self._checkpoints.errors.count(self._metrics.consistency_errors, error, store=tier.value)
             else:
-                return Recovered(
+                return RecoveryResult(
                     tier=tier,
-                    checkpoint=wanted.present,
+                    checkpoint=target.present,
                     meta=meta,
                     dirty=dirty,
-                    rolled_back=wanted.rolled_back,
-                    migrated=wanted.migrated,
-                    lost=wanted.again,
+                    rolled_back=target.rolled_back,
+                    migrated=target.migrated,
+                    lost=target.again,
                     refused=refused,
                 )
         why = "; ".join(f"{tier.value}: {reason.rstrip('.')}" for tier, reason in refused.items())
-        whose = f"{wanted.lease.agent_id} is what it was at checkpoint {wanted.latest.seq}"
-        raise NothingLeft(
+        whose = f"{target.lease.agent_id} is what it was at checkpoint {target.latest.seq}"
+        raise Unrecoverable(
             f"Nothing that is stored of {whose}: {why}.",
             mend="Nothing was started, and an alert was raised.",
-            checkpoint=wanted.latest,
+            checkpoint=target.latest,
             reasons=refused,
         )
 
-    async def _live(self, wanted: _Wanted, deadline: Deadline) -> tuple[Meta, bool]:
+    async def _live(self, target: _RecoveryTarget, deadline: Deadline) -> tuple[Meta, bool]:
         """Prove what is in the working memory, behind the fence of the new epoch."""
-        agent_id, latest = wanted.lease.agent_id, wanted.latest
-        _refuse_what_is_left_out(wanted)
-        _refuse_another(wanted, await self._working.meta(agent_id, deadline=deadline))
+        agent_id, latest = target.lease.agent_id, target.latest
+        _refuse_what_is_left_out(target)
+        _refuse_another(target, await self._working.meta(agent_id, deadline=deadline))
         try:
-            await self._working.open(wanted.identity, wanted.lease.epoch, deadline=deadline)
-            meta, contents = await self._working.read(agent_id, epoch=wanted.lease.epoch, deadline=deadline)
+            await self._working.open(target.identity, target.lease.epoch, deadline=deadline)
+            meta, contents = await self._working.read(agent_id, epoch=target.lease.epoch, deadline=deadline)
         except NotOpen as error:
-            raise _Refused(error.message) from error
+            raise _TierRejected(error.message) from error
         found = digest(contents)
         if found == meta.digest == latest.working_memory_hash:
             return meta, False
@@ -364,79 +370,81 @@ class Recovery:
             raise ConsistencyError("its snapshot is not that of the newest checkpoint")
         if meta.clean:
             raise ConsistencyError("it is not what its digest says, though nobody wrote to it")
-        if not self._reentrant(latest, wanted.again):
-            names = " or ".join(_next(latest, wanted.again)) or "a program that had completed"
-            raise _Refused(f"it holds writes of {names}, which may not be entered twice")
+        if not self._reentrant(latest, target.again):
+            names = " or ".join(_next(latest, target.again)) or "a program that had completed"
+            raise _TierRejected(f"it holds writes of {names}, which may not be entered twice")
         return meta, True
 
-    async def _secondary(self, wanted: _Wanted, deadline: Deadline) -> tuple[Meta, bool]:
-        _refuse_what_is_left_out(wanted)
+    async def _secondary(self, target: _RecoveryTarget, deadline: Deadline) -> tuple[Meta, bool]:
+        _refuse_what_is_left_out(target)
         try:
             found = await self._snapshots.get(
-                wanted.lease.agent_id, deadline=deadline.within_ms(deadline.left_ms() * SECONDARY_SHARE)
+                target.lease.agent_id, deadline=deadline.within_ms(deadline.left_ms() * SECONDARY_SHARE)
             )
         except (ValkeyUnavailable, BudgetExceeded, OutcomeUnknown) as error:
-            raise _Refused(error.message) from error
+            raise _TierRejected(error.message) from error
         if found is None:
-            raise _Refused("there is no snapshot")
+            raise _TierRejected("there is no snapshot")
         meta, document = found
-        if meta.identity != wanted.identity:
-            raise _Refused("the snapshot is of another analysis or agent type")
-        if meta.seq != wanted.latest.seq:
-            raise _Refused(f"the snapshot is of checkpoint {meta.seq}, not {wanted.latest.seq}")
-        contents, its_digest = _proven(document, meta.digest, wanted.latest.working_memory_hash)
-        return await self._restored(wanted, contents, its_digest, deadline)
+        if meta.identity != target.identity:
+            raise _TierRejected("the snapshot is of another analysis or agent type")
+        if meta.seq != target.latest.seq:
+            raise _TierRejected(f"the snapshot is of checkpoint {meta.seq}, not {target.latest.seq}")
+        contents, its_digest = _proven(document, meta.digest, target.latest.working_memory_hash)
+        return await self._restored(target, contents, its_digest, deadline)
 
-    async def _postgres(self, wanted: _Wanted, deadline: Deadline, *, conn: Connection | None) -> tuple[Meta, bool]:
-        row = await self._checkpoints.get(wanted.of.id, deadline=deadline, conn=conn)
+    async def _postgres(
+        self, target: _RecoveryTarget, deadline: Deadline, *, conn: Connection | None
+    ) -> tuple[Meta, bool]:
+        row = await self._checkpoints.get(target.of.id, deadline=deadline, conn=conn)
         if row is None:
-            raise _Refused("its row is gone")
+            raise _TierRejected("its row is gone")
         try:
             contents, its_digest = _proven(row.l1_snapshot, row.l1_snapshot_hash, row.working_memory_hash)
         except ConsistencyError:
             contents, its_digest = _proven(row.working_memory, row.working_memory_hash, row.working_memory_hash)
-        if wanted.migrated:
+        if target.migrated:
             contents = contents_of(resumable(row, self._definitions, self._migrations).working_memory)
             its_digest = digest(contents)
-        return await self._restored(wanted, contents, its_digest, deadline)
+        return await self._restored(target, contents, its_digest, deadline)
 
-    async def _begun(self, wanted: _Wanted, deadline: Deadline) -> Meta:
+    async def _begun(self, target: _RecoveryTarget, deadline: Deadline) -> Meta:
         """Begin with an empty memory, but for what this run has paid for already."""
-        calls = await self._calls(wanted, {}, deadline)
+        calls = await self._calls(target, {}, deadline)
         if calls:
-            meta, _ = await self._restored(wanted, {}, digest({}), deadline)
+            meta, _ = await self._restored(target, {}, digest({}), deadline)
             return meta
-        return await self._working.open(wanted.identity, wanted.lease.epoch, replace=True, deadline=deadline)
+        return await self._working.open(target.identity, target.lease.epoch, replace=True, deadline=deadline)
 
-    async def _calls(self, wanted: _Wanted, base: Contents, deadline: Deadline) -> dict[bytes, Entry]:
+    async def _calls(self, target: _RecoveryTarget, base: Contents, deadline: Deadline) -> dict[bytes, MemoryEntry]:
         """
         Return the answers of paid calls that *base* is to be restored with.
 
         They are in the live memory, and in the newest checkpoint where the rest of it is left out.
         """
-        owner, latest, calls = Owner(wanted.identity, wanted.latest.run), wanted.latest, {}
-        if wanted.rolled_back:
+        owner, latest, calls = CallOwner(target.identity, target.latest.run), target.latest, {}
+        if target.rolled_back:
             with suppress(ConsistencyError):
                 found, _ = _proven(latest.working_memory, latest.working_memory_hash, latest.working_memory_hash)
                 calls = calls_in(found, owner)
         live = await live_calls(
-            self._working, owner, wanted.lease.epoch, latest.seq, {**base, **calls}, deadline=deadline
+            self._working, owner, target.lease.epoch, latest.seq, {**base, **calls}, deadline=deadline
         )
         return {**calls, **live}
 
     async def _restored(
-        self, wanted: _Wanted, contents: Contents, its_digest: str, deadline: Deadline
+        self, target: _RecoveryTarget, contents: Contents, its_digest: str, deadline: Deadline
     ) -> tuple[Meta, bool]:
-        calls = await self._calls(wanted, contents, deadline)
+        calls = await self._calls(target, contents, deadline)
         whole = joined(contents, calls)
         if calls:
-            log.info("recovery.calls_kept", agent_id=wanted.lease.agent_id, calls=len(calls))
+            log.info("recovery.calls_kept", agent_id=target.lease.agent_id, calls=len(calls))
         meta = await self._working.restore(
-            wanted.identity,
+            target.identity,
             whole,
             digest(whole),
-            wanted.lease.epoch,
-            wanted.latest.seq,
+            target.lease.epoch,
+            target.latest.seq,
             marked=its_digest,
             # Whatever is there is of somebody who no longer holds a lease.
             replace=True,
@@ -450,29 +458,29 @@ def _next(checkpoint: Checkpoint, again: tuple[str, ...]) -> tuple[str, ...]:
     return again if checkpoint.current_subtask is None else (*again, checkpoint.current_subtask)
 
 
-def _refuse_what_is_left_out(wanted: _Wanted) -> None:
-    """Pass over a tier that only holds what the newest checkpoint holds, where something else is wanted."""
-    if wanted.rolled_back:
-        raise _Refused("it holds writes of a subtask that may not be entered twice")
-    if wanted.migrated:
-        raise _Refused("it is of an earlier version")
+def _refuse_what_is_left_out(target: _RecoveryTarget) -> None:
+    """Pass over a tier that only holds what the newest checkpoint holds, where something else is target."""
+    if target.rolled_back:
+        raise _TierRejected("it holds writes of a subtask that may not be entered twice")
+    if target.migrated:
+        raise _TierRejected("it is of an earlier version")
 
 
-def _refuse_another(wanted: _Wanted, meta: Meta | None) -> None:
+def _refuse_another(target: _RecoveryTarget, meta: Meta | None) -> None:
     """Pass over a working memory that is not that of the newest checkpoint."""
     if meta is None:
-        raise _Refused("it is gone")
-    if meta.identity != wanted.identity:
-        raise _Refused("it is of another analysis or agent type")
-    if meta.state is not State.OPEN:
-        raise _Refused("a restore into it was never finished")
-    if meta.checkpoint_seq != wanted.latest.seq:
-        raise _Refused(f"it follows checkpoint {meta.checkpoint_seq}, not {wanted.latest.seq}")
+        raise _TierRejected("it is gone")
+    if meta.identity != target.identity:
+        raise _TierRejected("it is of another analysis or agent type")
+    if meta.state is not MemoryState.OPEN:
+        raise _TierRejected("a restore into it was never finished")
+    if meta.checkpoint_seq != target.latest.seq:
+        raise _TierRejected(f"it follows checkpoint {meta.checkpoint_seq}, not {target.latest.seq}")
 
 
 def _adds_calls(before: Checkpoint, latest: Checkpoint) -> bool:
     """Whether *latest* holds nothing of an unfinished subtask but the answers of paid calls."""
-    owner = Owner(Identity(latest.agent_id, latest.analysis_id, latest.agent_type), latest.run)
+    owner = CallOwner(MemoryIdentity(latest.agent_id, latest.analysis_id, latest.agent_type), latest.run)
     try:
         one, other = (without_calls(contents_of(found.working_memory), owner) for found in (before, latest))
     except ConsistencyError:

@@ -11,7 +11,15 @@ import orjson
 from uuid_utils.compat import uuid7
 
 from imem.checkpoints.json_text import object_text, value_of
-from imem.checkpoints.model import LONGEST_NAME, Checkpoint, Failure, Kind, Lease, checked_digest, checked_text
+from imem.checkpoints.model import (
+    LONGEST_NAME,
+    AgentLease,
+    Checkpoint,
+    CheckpointKind,
+    SubtaskFailure,
+    checked_digest,
+    checked_text,
+)
 from imem.checkpoints.orchestration.definitions import AgentDefinition
 from imem.journal.errors import BadInput, ImemError, StaleEpoch
 from imem.journal.postgres.connection import Row
@@ -31,22 +39,22 @@ class Save:
     Making one refuses what does not belong together, by field.
     """
 
-    lease: Lease
+    lease: AgentLease
     definition: AgentDefinition
-    kind: Kind
+    kind: CheckpointKind
     subtask: str | None
     document: Mapping[str, Any] | None
     digest: str | None
     interim_results: Mapping[str, Any] | None
     agent_config: Mapping[str, Any] | None
-    failure: Failure | None
+    failure: SubtaskFailure | None
     base: Checkpoint | None
     id: UUID = field(default_factory=uuid7)
 
     def __post_init__(self) -> None:
         self._check_subtask()
         self._check_memory()
-        if (self.failure is not None) != (self.kind is Kind.FAILURE):
+        if (self.failure is not None) != (self.kind is CheckpointKind.FAILURE):
             raise BadInput("failure", "is for a checkpoint of the kind failure, and for that alone.")
         if self.failure is not None:
             checked_text("failure.reason", self.failure.reason, LONGEST_REASON)
@@ -56,13 +64,13 @@ class Save:
     def _check_subtask(self) -> None:
         if self.subtask is not None:
             self.definition.subtask(checked_text("subtask", self.subtask, LONGEST_NAME))
-            if self.kind in {Kind.START, Kind.PAUSE}:
+            if self.kind in {CheckpointKind.START, CheckpointKind.PAUSE}:
                 raise BadInput("subtask", f"is not for a checkpoint of the kind {self.kind.value}.")
-        elif self.kind in {Kind.SUBTASK, Kind.RERUN}:
+        elif self.kind in {CheckpointKind.SUBTASK, CheckpointKind.RERUN}:
             raise BadInput("subtask", "must name the subtask that was completed.")
 
     def _check_memory(self) -> None:
-        if self.kind is Kind.START:
+        if self.kind is CheckpointKind.START:
             if self.document or self.digest is not None:
                 raise BadInput("document", "is not for a checkpoint of the kind start, at which nothing is known yet.")
         elif self.document is None:
@@ -78,7 +86,9 @@ class Save:
             BadInput, TooLarge: something has no form in JSON, or too long a one; names where.
         """
         failure, base = self.failure, self.base
-        pending = self.definition.names if self.kind is Kind.START else base.pending_subtasks if base else None
+        pending = (
+            self.definition.names if self.kind is CheckpointKind.START else base.pending_subtasks if base else None
+        )
         details = failure.details if failure is not None else None
         return {
             "id": self.id,
@@ -103,7 +113,7 @@ class Save:
 
     def saved(self, row: Row, parameters: Mapping[str, Any]) -> Checkpoint:
         """Return the checkpoint that stands now, from the answer."""
-        snapshot = self.document if self.kind is Kind.PAUSE else None
+        snapshot = self.document if self.kind is CheckpointKind.PAUSE else None
         details = parameters["error_details"]
         return Checkpoint(
             id=row["id"],
@@ -147,7 +157,7 @@ class Save:
             case "completed":
                 return BadInput("subtask", f"{self.subtask} of {agent} is completed already, with another content.")
             case "not_pending":
-                if self.kind is Kind.RERUN:
+                if self.kind is CheckpointKind.RERUN:
                     return BadInput("subtask", f"{self.subtask} of {agent} is not completed: nothing is run again.")
                 first = row["pending_subtasks"][0] if row["pending_subtasks"] else "none"
                 return BadInput("subtask", f"the next one of {agent} is {first}, not {self.subtask}.")

@@ -32,16 +32,16 @@ from imem.cache.client import Client
 from imem.cache.working.document import digest, document_of
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
-from imem.cache.working.state import Identity, Meta
+from imem.cache.working.state import MemoryIdentity, Meta
 from imem.cache.working.store import WorkingStore
-from imem.checkpoints.delivery import NOTHING, Delivery, Word
-from imem.checkpoints.incidents.recovery_alerts import AlertAlarm
+from imem.checkpoints.incidents.recovery_alerts import RecoveryAlerts
 from imem.checkpoints.leases import Leases
 from imem.checkpoints.metrics import METRICS, Metrics
-from imem.checkpoints.model import Checkpoint, Deliverable, Failure, Kind, Lease
+from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, Deliverable, SubtaskFailure
 from imem.checkpoints.orchestration.definitions import Definitions, Location
-from imem.checkpoints.paid_calls import Owner, PaidCalls
-from imem.checkpoints.recovery import Recovered, Recovery
+from imem.checkpoints.paid_calls import CallOwner, PaidCalls
+from imem.checkpoints.recovery import Recovery, RecoveryResult
+from imem.checkpoints.result_delivery import NO_RESULT, NoResult, ResultDelivery
 from imem.checkpoints.store import Checkpoints
 from imem.journal.arguments import checks_arguments
 from imem.journal.clock import Clock
@@ -71,20 +71,20 @@ BUDGET_MS: Final = 10_000
 PROTECT_MS: Final = 1_000
 """How long the snapshot of a checkpoint, and the mark in the memory, may take each, in milliseconds."""
 
-LOOK_EVERY_S: Final = 0.5
+POLL_INTERVAL_S: Final = 0.5
 """How often whoever waits for a lease tries to take it, in seconds."""
 
 RENEW_EVERY: Final = timedelta(hours=1)
 """How often the expiry of the whole memory is renewed while its agent lives."""
 
-_PROTECT_TROUBLE: Final = (
+_PROTECT_ERRORS: Final = (
     StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, ConsistencyError, NotOpen, LeaseLost,
 )  # fmt: skip
 """What is counted, and not raised, where a checkpoint already stands in Postgres."""
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class SessionFactory:
     """
     What sessions work with.
 
@@ -102,7 +102,7 @@ class Desk:
     working: WorkingStore
     snapshots: SnapshotStore
     recovery: Recovery
-    delivery: Delivery
+    delivery: ResultDelivery
     clock: Clock
     metrics: Metrics = METRICS
 
@@ -128,7 +128,7 @@ class Desk:
         """
         memories, snapshots = WorkingStore(working, clock), SnapshotStore(durable, clock)
         checkpoints = Checkpoints(database, definitions, snapshots)
-        delivery, alarm = Delivery(database, definitions, clock, cache), AlertAlarm(database)
+        delivery, alarm = ResultDelivery(database, definitions, clock, cache), RecoveryAlerts(database)
         return cls(
             Leases(database, definitions),
             checkpoints,
@@ -194,7 +194,7 @@ class Desk:
         agent_config: Mapping[str, Any] | None = None,
         wait: Deadline | None = None,
         deadline: Deadline | None = None,
-    ) -> AsyncIterator[Lease]:
+    ) -> AsyncIterator[AgentLease]:
         """
         Take the lease of an agent, keep it while the block runs, and give it up; :meth:`resumed` is the next step.
 
@@ -213,23 +213,23 @@ class Desk:
             agent_config=agent_config,
         )
         try:
-            async with self.leases.kept(lease):
+            async with self.leases.keep_alive(lease):
                 yield lease
         finally:
             with suppress(ImemError):
                 await self.leases.release(lease, deadline=Deadline.after_ms(BUDGET_MS))
 
-    async def _acquired(self, wait: Deadline | None, deadline: Deadline | None, **asked: Any) -> Lease:
+    async def _acquired(self, wait: Deadline | None, deadline: Deadline | None, **asked: Any) -> AgentLease:
         """Take the lease; where another process has it, as soon as that lets go of it or is seen to be gone."""
         while True:
             try:
                 return await self.leases.acquire(**asked, deadline=deadline or Deadline.after_ms(BUDGET_MS))
             except LeaseHeld:
-                if wait is None or wait.left_s() < LOOK_EVERY_S:
+                if wait is None or wait.left_s() < POLL_INTERVAL_S:
                     raise
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def resumed(self, lease: Lease, *, deadline: Deadline | None = None) -> Session:
+    async def resumed(self, lease: AgentLease, *, deadline: Deadline | None = None) -> Session:
         """
         Recover the agent that holds *lease*, and return it at work; the caller keeps the lease alive.
 
@@ -243,7 +243,7 @@ class Desk:
 @checks_arguments
 class Session:
     """
-    An agent at work; made by :meth:`Desk.begin`.
+    An agent at work; made by :meth:`SessionFactory.begin`.
 
     Attributes:
         lease: its right to work; everything it writes bears the lease's epoch.
@@ -252,25 +252,25 @@ class Session:
         checkpoint: the latest, from which it would go on.
     """
 
-    def __init__(self, desk: Desk, lease: Lease, recovered: Recovered) -> None:
-        self._desk = desk
+    def __init__(self, session_factory: SessionFactory, lease: AgentLease, recovered: RecoveryResult) -> None:
+        self._factory = session_factory
         self.lease = lease
         # What was delivered to the cache, which may lose it: the checkpoint keeps it as well. An attempt's deliveries
         # count for the next one under the same lease.
         self._cached: dict[str, Any] = {}
         self._take(recovered)
-        identity = Identity(lease.agent_id, lease.analysis_id, lease.agent_type)
-        self._calls = PaidCalls(Owner(identity, recovered.checkpoint.run))
+        identity = MemoryIdentity(lease.agent_id, lease.analysis_id, lease.agent_type)
+        self._calls = PaidCalls(CallOwner(identity, recovered.checkpoint.run))
 
-    def _take(self, recovered: Recovered) -> None:
+    def _take(self, recovered: RecoveryResult) -> None:
         self.recovered = recovered
         self.checkpoint = recovered.checkpoint
-        self.memory = WorkingMemory(self._desk.working, recovered.meta)
+        self.memory = WorkingMemory(self._factory.working, recovered.meta)
         self._lost = recovered.lost
         # What an earlier version saved: its lists were migrated, and the next save takes them from here.
         self._base: Checkpoint | None = recovered.checkpoint if recovered.migrated else None
 
-    async def again(self, *, deadline: Deadline | None = None) -> None:
+    async def rollback_to_checkpoint(self, *, deadline: Deadline | None = None) -> None:
         """
         Go back to the newest checkpoint, under the same lease, to try the subtask under way again.
 
@@ -281,8 +281,8 @@ class Session:
             LeaseLost: another process has taken over meanwhile.
             NotResumable: see :meth:`imem.checkpoints.recovery.Recovery.recover`.
         """
-        await self._desk.leases.renew(self.lease, deadline=deadline or Deadline.after_ms(BUDGET_MS))
-        self._take(await self._desk.recovery.recover(self.lease, deadline=deadline))
+        await self._factory.leases.renew(self.lease, deadline=deadline or Deadline.after_ms(BUDGET_MS))
+        self._take(await self._factory.recovery.recover(self.lease, deadline=deadline))
 
     @property
     def pending(self) -> tuple[str, ...]:
@@ -299,35 +299,35 @@ class Session:
         """What comes next; None when everything is done."""
         return self.pending[0] if self.pending else None
 
-    async def stop_wanted(self, *, deadline: Deadline | None = None) -> str | None:
+    async def stop_reason(self, *, deadline: Deadline | None = None) -> str | None:
         """
         Return why the agent shall stop, such as that its analysis is being paused; None where it may go on.
 
         To be asked between two subtasks. An agent that is told a reason leaves the block of its session; one that does
         not within 60 s is fenced off.
         """
-        return await self._desk.leases.stop_wanted(self.lease, deadline=deadline or Deadline.after_ms(BUDGET_MS))
+        return await self._factory.leases.stop_reason(self.lease, deadline=deadline or Deadline.after_ms(BUDGET_MS))
 
     async def deliver(
         self,
         subtask: str,
         *,
         postgres: Any = ...,
-        graph: str | Word | EllipsisType = ...,
+        graph: str | NoResult | EllipsisType = ...,
         cache: Any = ...,
-        message: UUID | str | Word | EllipsisType = ...,
+        message: UUID | str | NoResult | EllipsisType = ...,
         deadline: Deadline | None = None,
     ) -> tuple[Deliverable, ...]:
         """
         Deliver what *subtask* was run for, before it is completed; a rerun replaces it, and the same again is the same.
 
-        Each store that the subtask's definition names wants its result, or ``NOTHING``
-        (:data:`imem.checkpoints.delivery.NOTHING`); to others one may be delivered as well. What is not said leaves a
-        store alone, so that several calls add up.
+        Each store that the subtask's definition names wants its result, or ``NO_RESULT``
+        (:data:`imem.checkpoints.result_delivery.NO_RESULT`); to others one may be delivered as well. What is not said
+        leaves a store alone, so that several calls add up.
 
         Args:
             postgres: the result itself, as JSON; kept in the row.
-            graph: ``Kind/key`` of a record that the journal knows, such as ``Finding/f-17``.
+            graph: ``CheckpointKind/key`` of a record that the journal knows, such as ``Finding/f-17``.
             cache: the result itself, as JSON; kept in the shared cache for 30 days, and by the checkpoint that
                 :meth:`complete` saves, under the subtask's name in ``interim_results``.
             message: the id of an event that the journal holds, such as a receipt's ``event_id``.
@@ -347,14 +347,14 @@ class Session:
         if subtask != self.current:
             raise BadInput("subtask", f"the one that delivers now is {self.current or 'none'}, not {subtask}.")
         due = deadline or Deadline.after_ms(BUDGET_MS)
-        delivered = await self._desk.delivery.deliver(self.lease, subtask, results, deadline=due)
-        if cache is NOTHING:
+        delivered = await self._factory.delivery.deliver(self.lease, subtask, results, deadline=due)
+        if cache is NO_RESULT:
             self._cached.pop(subtask, None)
         elif cache is not ...:
             self._cached[subtask] = cache
         return tuple(delivered)
 
-    async def once(
+    async def memoize(
         self, key: str, call: Callable[[], Awaitable[T]], *, durable: bool = False, deadline: Deadline | None = None
     ) -> T:
         """
@@ -377,13 +377,13 @@ class Session:
             ValkeyUnavailable, BudgetExceeded, OutcomeUnknown, NotOpen, StaleEpoch: as of every write. An answer that
                 came is remembered by this session, and another attempt does not pay again.
         """
-        store = self._desk.snapshots if durable else None
-        answer: T = await self._calls.once(self.memory, key, call, durable=store, deadline=deadline)
+        store = self._factory.snapshots if durable else None
+        answer: T = await self._calls.memoize(self.memory, key, call, durable=store, deadline=deadline)
         return answer
 
     async def forget(self, key: str, *, deadline: Deadline | None = None) -> bool:
         """Forget the answer of a call, so that the next one is made; return whether there was one."""
-        return await self._calls.forget(self.memory, key, durable=self._desk.snapshots, deadline=deadline)
+        return await self._calls.forget(self.memory, key, durable=self._factory.snapshots, deadline=deadline)
 
     async def complete(
         self,
@@ -397,7 +397,7 @@ class Session:
         Save that *subtask* is completed, with everything in the working memory; return the checkpoint.
 
         When it returns, a crash at any later moment does not repeat the subtask. Repeating the call is harmless. Every
-        store that the subtask's definition names must have had its result, or ``NOTHING``, by :meth:`deliver`.
+        store that the subtask's definition names must have had its result, or ``NO_RESULT``, by :meth:`deliver`.
 
         Args:
             subtask: the one that :attr:`current` names.
@@ -420,7 +420,7 @@ class Session:
                 raise BadInput(f"interim_results.{subtask}", "is where the result that went to the cache is kept.")
             interim[subtask] = self._cached[subtask]
         if subtask == self.current:
-            await self._desk.delivery.require(self.lease, subtask, deadline=due)
+            await self._factory.delivery.require(self.lease, subtask, deadline=due)
         saved = await self._save(
             kind,
             subtask,
@@ -432,13 +432,13 @@ class Session:
         self._cached.pop(subtask, None)
         return saved
 
-    def _kind_of(self, subtask: str) -> Kind:
+    def _kind_of(self, subtask: str) -> CheckpointKind:
         """Return what completing *subtask* is: the first time, or once more since its result was lost."""
         last = self.checkpoint
-        repeated = last.kind is Kind.RERUN and last.subtask == subtask
+        repeated = last.kind is CheckpointKind.RERUN and last.subtask == subtask
         if self._lost and subtask != self._lost[0] and not repeated:
             raise BadInput("subtask", f"{self._lost[0]} has to be run again first: its result is lost.")
-        return Kind.RERUN if self._lost or repeated else Kind.SUBTASK
+        return CheckpointKind.RERUN if self._lost or repeated else CheckpointKind.SUBTASK
 
     async def failed(
         self,
@@ -455,9 +455,9 @@ class Session:
         """
         if not reason.strip():
             raise BadInput("reason", "must say why.")
-        failure = Failure(reason=reason, details=details, retry_count=retry_count)
+        failure = SubtaskFailure(reason=reason, details=details, retry_count=retry_count)
         return await self._save(
-            Kind.FAILURE,
+            CheckpointKind.FAILURE,
             # Of one that is run again only the reason tells: to the row it is completed.
             self.checkpoint.current_subtask,
             deadline,
@@ -473,13 +473,15 @@ class Session:
     def _config(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self.checkpoint.agent_config if given is None else given
 
-    async def _save(self, kind: Kind, subtask: str | None, deadline: Deadline | None, **content: Any) -> Checkpoint:
+    async def _save(
+        self, kind: CheckpointKind, subtask: str | None, deadline: Deadline | None, **content: Any
+    ) -> Checkpoint:
         due = deadline or Deadline.after_ms(BUDGET_MS)
-        meta, contents = await self._desk.working.read(
+        meta, contents = await self._factory.working.read(
             self.lease.agent_id, epoch=self.lease.epoch, least_rev=self.memory.rev, deadline=due
         )
         document = document_of(contents)
-        saved = await self._desk.checkpoints.save(
+        saved = await self._factory.checkpoints.save(
             self.lease,
             kind=kind,
             subtask=subtask,
@@ -493,8 +495,8 @@ class Session:
         await self._protect(saved, meta, document)
         if self._calls.saved(document):
             try:
-                await self._desk.snapshots.drop_calls(self.lease.agent_id, deadline=Deadline.after_ms(PROTECT_MS))
-            except _PROTECT_TROUBLE as error:
+                await self._factory.snapshots.drop_calls(self.lease.agent_id, deadline=Deadline.after_ms(PROTECT_MS))
+            except _PROTECT_ERRORS as error:
                 self._note("durable", error)
         return saved
 
@@ -508,12 +510,12 @@ class Session:
             checkpoint_id=str(saved.id),
             digest=stated,
             key_count=len(document),
-            taken_at=self._desk.clock.now(),
+            taken_at=self._factory.clock.now(),
             protects_until=meta.expires_at,
         )
         # Neither waits for the other: two silent servers cost one patience together, answering ones one turn.
-        stored = self._desk.snapshots.put(snapshot, document, deadline=Deadline.after_ms(PROTECT_MS))
-        marked = self._desk.working.mark(
+        stored = self._factory.snapshots.put(snapshot, document, deadline=Deadline.after_ms(PROTECT_MS))
+        marked = self._factory.working.mark(
             self.lease.agent_id,
             self.lease.epoch,
             seq=saved.seq,
@@ -523,13 +525,13 @@ class Session:
         )
         ended = await asyncio.gather(stored, marked, return_exceptions=True)
         for store, error in zip(("durable", "working"), ended, strict=True):
-            if isinstance(error, _PROTECT_TROUBLE):
+            if isinstance(error, _PROTECT_ERRORS):
                 self._note(store, error)
             elif isinstance(error, BaseException):
                 raise error
 
     def _note(self, store: str, error: ImemError) -> None:
-        self._desk.checkpoints.errors.count(self._desk.metrics.save_errors, error, store=store)
+        self._factory.checkpoints.errors.count(self._factory.metrics.save_errors, error, store=store)
         log.warning("checkpoint.not_protected", agent_id=self.lease.agent_id, store=store, reason=str(error))
 
     @asynccontextmanager
@@ -557,5 +559,5 @@ class Session:
     async def renew(self, *, deadline: Deadline | None = None) -> None:
         """Renew the expiry of the memory, and have its snapshot live as long."""
         due = deadline or Deadline.after_ms(BUDGET_MS)
-        until = await self._desk.working.heartbeat(self.lease.agent_id, self.lease.epoch, deadline=due)
-        await self._desk.snapshots.expire(self.lease.agent_id, until, deadline=due)
+        until = await self._factory.working.heartbeat(self.lease.agent_id, self.lease.epoch, deadline=due)
+        await self._factory.snapshots.expire(self.lease.agent_id, until, deadline=due)

@@ -19,8 +19,17 @@ from uuid import UUID
 
 from imem.cache.working.snapshots import CheckpointCopy
 from imem.checkpoints.incidents.error_watch import ErrorWatch
-from imem.checkpoints.metrics import METRICS, Metrics, Timed
-from imem.checkpoints.model import LONGEST_ID, Analysis, Checkpoint, Failure, Kind, Lease, Summary, checked_text
+from imem.checkpoints.metrics import METRICS, LatencyTimer, Metrics
+from imem.checkpoints.model import (
+    LONGEST_ID,
+    AgentLease,
+    AnalysisStatus,
+    Checkpoint,
+    CheckpointKind,
+    CheckpointSummary,
+    SubtaskFailure,
+    checked_text,
+)
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.save import Save
 from imem.checkpoints.statements import call, identity_of, look
@@ -42,7 +51,7 @@ COPY_BUDGET_MS: Final = 250.0
 LONGEST_LIST: Final = 1000
 """Checkpoints that one listing returns at most."""
 
-_COPY_TROUBLE: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, ConsistencyError)
+_COPY_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, ConsistencyError)
 """What is counted where a copy is concerned, and not raised."""
 
 
@@ -94,15 +103,15 @@ class Checkpoints:
 
     async def save(
         self,
-        lease: Lease,
+        lease: AgentLease,
         *,
-        kind: Kind,
+        kind: CheckpointKind,
         subtask: str | None = None,
         document: Mapping[str, Any] | None = None,
         digest: str | None = None,
         interim_results: Mapping[str, Any] | None = None,
         agent_config: Mapping[str, Any] | None = None,
-        failure: Failure | None = None,
+        failure: SubtaskFailure | None = None,
         base: Checkpoint | None = None,
         deadline: Deadline,
         conn: Connection | None = None,
@@ -143,7 +152,7 @@ class Checkpoints:
         )
         parameters = wish.parameters()
         try:
-            with Timed(self._to_postgres):
+            with LatencyTimer(self._to_postgres):
                 row = (await call(self._database, "save_checkpoint", parameters, deadline=deadline, conn=conn))[0]
         except ImemError as error:
             self.errors.count(self._metrics.save_errors, error, store="postgres")
@@ -164,7 +173,7 @@ class Checkpoints:
         if self._copies is None:
             return False
         try:
-            with Timed(self._to_durable):
+            with LatencyTimer(self._to_durable):
                 return await self._copies.put_checkpoint(
                     checkpoint.analysis_id,
                     checkpoint.agent_type,
@@ -173,7 +182,7 @@ class Checkpoints:
                     body=checkpoint.body(),
                     deadline=deadline.within_ms(COPY_BUDGET_MS),
                 )
-        except _COPY_TROUBLE as error:
+        except _COPY_ERRORS as error:
             self.errors.count(self._metrics.save_errors, error, store="durable")
             return False
 
@@ -215,7 +224,7 @@ class Checkpoints:
         except ConsistencyError as error:
             self.errors.count(self._metrics.consistency_errors, error, store="durable")
             return None
-        except _COPY_TROUBLE:
+        except _COPY_ERRORS:
             return None
         # An id cannot be that of another row; what may have changed since it was copied is one mark.
         return replace(found, preserve=latest["preserve"]) if found.id == latest["id"] else None
@@ -242,7 +251,7 @@ class Checkpoints:
         *,
         limit: int = LONGEST_LIST,
         deadline: Deadline,
-    ) -> list[Summary]:
+    ) -> list[CheckpointSummary]:
         """
         Return the checkpoints of an analysis, or of one agent in it, oldest first, without what agents then knew.
 
@@ -254,19 +263,19 @@ class Checkpoints:
             "limit": max(1, min(limit, LONGEST_LIST)),
         }
         rows = await self._database.named("checkpoints_of", parameters, deadline=deadline)
-        return [Summary.from_row(row) for row in rows]
+        return [CheckpointSummary.from_row(row) for row in rows]
 
-    async def latest(self, analysis_id: str, *, deadline: Deadline) -> dict[str, Summary]:
+    async def latest(self, analysis_id: str, *, deadline: Deadline) -> dict[str, CheckpointSummary]:
         """Return where every agent that has begun in the analysis stands, by agent type."""
         parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
         rows = await self._database.named("latest_of_analysis", parameters, deadline=deadline)
-        return {row["agent_type"]: Summary.from_row(row) for row in rows}
+        return {row["agent_type"]: CheckpointSummary.from_row(row) for row in rows}
 
-    async def analysis(self, analysis_id: str, *, deadline: Deadline) -> Analysis | None:
+    async def analysis(self, analysis_id: str, *, deadline: Deadline) -> AnalysisStatus | None:
         """Return what is known about an analysis; None where no agent has begun in it."""
         parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
         rows = await self._database.named("analysis", parameters, deadline=deadline)
-        return Analysis.from_row(rows[0]) if rows else None
+        return AnalysisStatus.from_row(rows[0]) if rows else None
 
     async def preserve(self, checkpoint_id: UUID, *, preserve: bool = True, deadline: Deadline) -> bool:
         """Exempt a checkpoint from clean-up, or no longer; return whether there is such a one."""

@@ -17,7 +17,7 @@ from imem.checkpoints.orchestration.definitions import AgentDefinition, Definiti
 from imem.journal.arguments import checks_arguments
 from imem.journal.errors import BadInput, NotResumable
 
-Migration = Callable[[Checkpoint], Checkpoint]
+CheckpointMigration = Callable[[Checkpoint], Checkpoint]
 """Makes the lists, the configuration and the memory of the next version; must not change anything else."""
 
 _CHANGEABLE: Final = (
@@ -26,13 +26,13 @@ _CHANGEABLE: Final = (
 
 
 @checks_arguments
-class Migrations:
+class CheckpointMigrations:
     """The steps that are known, by agent and version; each version leads to one other at most."""
 
     def __init__(self) -> None:
-        self._steps: dict[tuple[str, str], tuple[str, Migration]] = {}
+        self._steps: dict[tuple[str, str], tuple[str, CheckpointMigration]] = {}
 
-    def register(self, agent_type: str, from_version: str, to_version: str, step: Migration) -> None:
+    def register(self, agent_type: str, from_version: str, to_version: str, step: CheckpointMigration) -> None:
         """
         Add the step from one version to the next.
 
@@ -42,14 +42,16 @@ class Migrations:
         """
         if (agent_type, from_version) in self._steps:
             raise BadInput("from_version", f"{agent_type} {from_version} has a step already.")
-        if from_version == to_version or from_version in self._reached(agent_type, to_version):
+        if from_version == to_version or from_version in self._reachable_versions(agent_type, to_version):
             raise BadInput("to_version", f"{agent_type} {from_version} → {to_version} would go round in a circle.")
         self._steps[agent_type, from_version] = (to_version, step)
 
-    def step(self, agent_type: str, from_version: str, to_version: str) -> Callable[[Migration], Migration]:
+    def step(
+        self, agent_type: str, from_version: str, to_version: str
+    ) -> Callable[[CheckpointMigration], CheckpointMigration]:
         """Add the decorated function as a step; see :meth:`register`."""
 
-        def register(step: Migration) -> Migration:
+        def register(step: CheckpointMigration) -> CheckpointMigration:
             self.register(agent_type, from_version, to_version, step)
             return step
 
@@ -66,12 +68,12 @@ class Migrations:
         while migrated.agent_version != to_version:
             found = self._steps.get((migrated.agent_type, migrated.agent_version))
             if found is None:
-                raise self._no_way(checkpoint, migrated.agent_version, to_version)
+                raise self._no_migration_error(checkpoint, migrated.agent_version, to_version)
             version, step = found
             migrated = _after(migrated, step(migrated), version)
         return migrated
 
-    def _reached(self, agent_type: str, version: str) -> list[str]:
+    def _reachable_versions(self, agent_type: str, version: str) -> list[str]:
         """Return the versions that steps lead to from *version*, in order."""
         reached: list[str] = []
         while (found := self._steps.get((agent_type, version))) is not None:
@@ -79,9 +81,9 @@ class Migrations:
             reached.append(version)
         return reached
 
-    def _no_way(self, checkpoint: Checkpoint, stuck_at: str, to_version: str) -> NotResumable:
+    def _no_migration_error(self, checkpoint: Checkpoint, stuck_at: str, to_version: str) -> NotResumable:
         whose = f"The checkpoint {checkpoint.id} of {checkpoint.agent_type}"
-        if checkpoint.agent_version in self._reached(checkpoint.agent_type, to_version):
+        if checkpoint.agent_version in self._reachable_versions(checkpoint.agent_type, to_version):
             return NotResumable(
                 f"{whose} is of version {checkpoint.agent_version}, newer than this program's {to_version}.",
                 mend="Run the newer program.",
@@ -92,11 +94,13 @@ class Migrations:
         )
 
 
-MIGRATIONS: Final = Migrations()
+MIGRATIONS: Final = CheckpointMigrations()
 """Those of this process: programs register theirs when they are imported."""
 
 
-def resumable(checkpoint: Checkpoint, definitions: Definitions, migrations: Migrations = MIGRATIONS) -> Checkpoint:
+def resumable(
+    checkpoint: Checkpoint, definitions: Definitions, migrations: CheckpointMigrations = MIGRATIONS
+) -> Checkpoint:
     """
     Return *checkpoint* as the present program of its agent goes on from it.
 

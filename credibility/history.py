@@ -2,12 +2,12 @@
 From what the journal holds about one question to the scores of its claims, on both clocks. Pure.
 
 A question is what an outcome answers: subject, metric, ``target_at``, and of which period and in which unit
-(:class:`imem.credibility.settlement.Scope`). Those of one subject, metric and ``target_at`` are looked at together,
-since a correction may move a statement from one to another. Everything stated about it is a *statement* with the two
-moments from which it counts. On the known clock the state as of T follows from the statements known by then, on the
-recorded clock from those recorded by then (they were known earlier still). Each function below takes the statements of
-one clock in order and says what stood after each; what stands as of T is what followed from statements up to T, so that
-no later one can change it.
+(:class:`imem.credibility.settlement.QuestionScope`). Those of one subject, metric and ``target_at`` are looked at
+together, since a correction may move a statement from one to another. Everything stated about it is a *statement* with
+the two moments from which it counts. On the known clock the state as of T follows from the statements known by then, on
+the recorded clock from those recorded by then (they were known earlier still). Each function below takes the statements
+of one clock in order and says what stood after each; what stands as of T is what followed from statements up to T, so
+that no later one can change it.
 
 - An outcome is the earliest statement of its core, or the last correction; statements of agents without the import
   right count for nothing. Of several outcomes the highest vintage stands, of those of one vintage what was said last.
@@ -27,15 +27,15 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import Generic, NamedTuple, TypeVar
 
-from imem.credibility.settlement import NO_SCOPE, Claim, Scope, judge
-from imem.kg.asof import Clock
+from imem.credibility.settlement import NO_SCOPE, Claim, QuestionScope, judge
+from imem.kg.asof import AsOfClock
 from imem.kg.kinds.metrics import Metric
 
 V = TypeVar("V")
 S = TypeVar("S")
 
 
-class Statement(NamedTuple, Generic[V]):
+class DatedStatement(NamedTuple, Generic[V]):
     """
     One statement in the journal.
 
@@ -53,7 +53,7 @@ class Statement(NamedTuple, Generic[V]):
     value: V
 
 
-class Answer(NamedTuple):
+class OutcomeValue(NamedTuple):
     """
     What an outcome says.
 
@@ -67,10 +67,10 @@ class Answer(NamedTuple):
     outcome_id: str
     vintage: int
     actual: float
-    scope: Scope = NO_SCOPE
+    scope: QuestionScope = NO_SCOPE
 
 
-class Said(NamedTuple):
+class StatedClaim(NamedTuple):
     """The part of a finding that is a claim; see :class:`imem.credibility.settlement.Claim`."""
 
     agent: str
@@ -78,10 +78,10 @@ class Said(NamedTuple):
     probability: float | None
     direction: str | None
     value: float | None
-    scope: Scope = NO_SCOPE
+    scope: QuestionScope = NO_SCOPE
 
 
-class Key(NamedTuple):
+class QuestionKey(NamedTuple):
     """Which questions: the subject, the metric, and when the answer is true."""
 
     subject_id: str
@@ -101,13 +101,13 @@ class Question:
         profiles: agent → statements whether it is a baseline; only agents that ever were one.
     """
 
-    key: Key
-    outcomes: dict[str, list[Statement[Answer]]] = field(default_factory=lambda: defaultdict(list))
-    findings: dict[str, list[Statement[Said]]] = field(default_factory=lambda: defaultdict(list))
-    profiles: dict[str, list[Statement[bool]]] = field(default_factory=dict)
+    key: QuestionKey
+    outcomes: dict[str, list[DatedStatement[OutcomeValue]]] = field(default_factory=lambda: defaultdict(list))
+    findings: dict[str, list[DatedStatement[StatedClaim]]] = field(default_factory=lambda: defaultdict(list))
+    profiles: dict[str, list[DatedStatement[bool]]] = field(default_factory=dict)
 
 
-class Content(NamedTuple):
+class ScoreContent(NamedTuple):
     """What a score says, without when it stands."""
 
     outcome_id: str
@@ -125,14 +125,14 @@ class Content(NamedTuple):
     first_known_at: datetime
 
 
-class Span(NamedTuple):
+class ValidityInterval(NamedTuple):
     """From when until when something stands; an end of None is open."""
 
     start: datetime
     end: datetime | None
 
 
-class Score(NamedTuple):
+class ScoreVersion(NamedTuple):
     """
     One row of ``agent_outcome``.
 
@@ -144,12 +144,12 @@ class Score(NamedTuple):
 
     finding_id: str
     revision: int
-    content: Content
-    known: Span | None
-    recorded: Span | None
+    content: ScoreContent
+    known: ValidityInterval | None
+    recorded: ValidityInterval | None
 
 
-class Steps(Generic[V]):
+class Timeline(Generic[V]):
     """
     A value that changes at moments.
 
@@ -174,14 +174,14 @@ class Steps(Generic[V]):
         return self.values[index - 1] if index else None
 
 
-def moment_of(statement: Statement[V], clock: Clock) -> datetime:
+def moment_of(statement: DatedStatement[V], clock: AsOfClock) -> datetime:
     """Return when *statement* begins to count on *clock*."""
-    return statement.known_at if clock is Clock.KNOWN else statement.recorded_at
+    return statement.known_at if clock is AsOfClock.KNOWN else statement.recorded_at
 
 
-def unfold(
-    statements: Iterable[Statement[V]], clock: Clock, state: Callable[[Sequence[Statement[V]]], S | None]
-) -> Steps[S]:
+def fold_statements(
+    statements: Iterable[DatedStatement[V]], clock: AsOfClock, state: Callable[[Sequence[DatedStatement[V]]], S | None]
+) -> Timeline[S]:
     """Return what *state* makes of the statements that count, after each moment at which one more does."""
     ordered = sorted(statements, key=lambda one: (moment_of(one, clock), one.order_key))
     changes: list[tuple[datetime, S | None]] = []
@@ -189,15 +189,15 @@ def unfold(
         moment = moment_of(statement, clock)
         if index + 1 == len(ordered) or moment_of(ordered[index + 1], clock) != moment:
             changes.append((moment, state(ordered[: index + 1])))
-    return Steps(changes)
+    return Timeline(changes)
 
 
-def latest(statements: Sequence[Statement[V]]) -> V | None:
+def latest(statements: Sequence[DatedStatement[V]]) -> V | None:
     """Return the value of the last statement by order key: how a group's values follow one another."""
     return max(statements, key=lambda one: one.order_key).value
 
 
-def standing(statements: Sequence[Statement[V]]) -> Statement[V]:
+def effective_statement(statements: Sequence[DatedStatement[V]]) -> DatedStatement[V]:
     """Return the statement that stands for a core: the last correction, else the earliest statement."""
     corrections = [one for one in statements if one.corrects]
     if corrections:
@@ -205,59 +205,61 @@ def standing(statements: Sequence[Statement[V]]) -> Statement[V]:
     return min(statements, key=lambda one: one.order_key)
 
 
-class _Settled(NamedTuple):
+class _EffectiveOutcome(NamedTuple):
     """The answer in force, what it is ranked by, and since when there was any."""
 
-    answer: Answer
+    answer: OutcomeValue
     order_key: str
     since: datetime
 
 
-def _outcome(statements: Sequence[Statement[Answer]]) -> _Settled:
-    chosen = standing(statements)
-    return _Settled(chosen.value, chosen.order_key, min(one.known_at for one in statements))
+def _outcome(statements: Sequence[DatedStatement[OutcomeValue]]) -> _EffectiveOutcome:
+    chosen = effective_statement(statements)
+    return _EffectiveOutcome(chosen.value, chosen.order_key, min(one.known_at for one in statements))
 
 
-def scopes(question: Question) -> set[Scope]:
+def scopes(question: Question) -> set[QuestionScope]:
     """Return the periods and units of all that was ever stated as an outcome."""
     return {one.value.scope for statements in question.outcomes.values() for one in statements}
 
 
-def answers(question: Question, clock: Clock, scope: Scope = NO_SCOPE) -> Steps[tuple[Answer, datetime]]:
+def answers(
+    question: Question, clock: AsOfClock, scope: QuestionScope = NO_SCOPE
+) -> Timeline[tuple[OutcomeValue, datetime]]:
     """Return the answer of *scope* in force at each moment, with the moment since when there was any answer."""
-    steps = [unfold(statements, clock, _outcome) for statements in question.outcomes.values()]
+    steps = [fold_statements(statements, clock, _outcome) for statements in question.outcomes.values()]
 
-    def force(moment: datetime) -> tuple[Answer, datetime] | None:
+    def force(moment: datetime) -> tuple[OutcomeValue, datetime] | None:
         there = [settled for one in steps if (settled := one.at(moment)) is not None and settled.answer.scope == scope]
         if not there:
             return None
         first = max(there, key=lambda one: (one.answer.vintage, one.order_key, one.answer.outcome_id))
         return first.answer, min(one.since for one in there)
 
-    return _merged((one.times for one in steps), force)
+    return _combine((one.times for one in steps), force)
 
 
-def claims(statements: Iterable[Statement[Said]], target_at: datetime, clock: Clock) -> Steps[Claim]:
+def claims(statements: Iterable[DatedStatement[StatedClaim]], target_at: datetime, clock: AsOfClock) -> Timeline[Claim]:
     """Return the claim that a finding makes at each moment; none where it was not known before *target_at*."""
 
-    def state(seen: Sequence[Statement[Said]]) -> Claim | None:
+    def state(seen: Sequence[DatedStatement[StatedClaim]]) -> Claim | None:
         cores = [one for one in seen if not one.corrects]
         if not cores:
             return None
         first = min(cores, key=lambda one: one.order_key)
         if first.known_at >= target_at:
             return None
-        said = standing([one for one in seen if not one.corrects or one.known_at < target_at]).value
+        said = effective_statement([one for one in seen if not one.corrects or one.known_at < target_at]).value
         return Claim(said.agent, said.domain, first.known_at, said.probability, said.direction, said.value, said.scope)
 
-    return unfold(statements, clock, state)
+    return fold_statements(statements, clock, state)
 
 
 def references(
-    question: Question, made: dict[str, Steps[Claim]], clock: Clock, scope: Scope = NO_SCOPE
-) -> Steps[float]:
+    question: Question, made: dict[str, Timeline[Claim]], clock: AsOfClock, scope: QuestionScope = NO_SCOPE
+) -> Timeline[float]:
     """Return the mean probability that the baselines gave at each moment, of *scope*."""
-    kinds = {agent: unfold(statements, clock, latest) for agent, statements in question.profiles.items()}
+    kinds = {agent: fold_statements(statements, clock, latest) for agent, statements in question.profiles.items()}
     forecasts = [
         steps for steps in made.values() if any(claim is not None and claim.agent in kinds for claim in steps.values)
     ]
@@ -272,30 +274,32 @@ def references(
                 given[claim.agent].append(claim.probability)
         return fmean(fmean(given[agent]) for agent in sorted(given)) if given else None
 
-    return _merged([*(one.times for one in kinds.values()), *(one.times for one in forecasts)], mean)
+    return _combine([*(one.times for one in kinds.values()), *(one.times for one in forecasts)], mean)
 
 
-def scores_of(question: Question, metric: Metric) -> list[Score]:
+def scores_of(question: Question, metric: Metric) -> list[ScoreVersion]:
     """Return every score that ever stood for a claim on *question*, by finding, vintage and revision."""
-    spans = {clock: _spans(question, metric, clock) for clock in Clock}
-    scores: list[Score] = []
+    spans = {clock: _spans(question, metric, clock) for clock in AsOfClock}
+    scores: list[ScoreVersion] = []
     for finding_id in question.findings:
-        known, recorded = (spans[clock].get(finding_id, {}) for clock in Clock)
+        known, recorded = (spans[clock].get(finding_id, {}) for clock in AsOfClock)
         rows = [
             (content, on_known, on_recorded)
             for content in {**known, **recorded}
-            for on_known, on_recorded in _paired(known.get(content, []), recorded.get(content, []))
+            for on_known, on_recorded in _pair_intervals(known.get(content, []), recorded.get(content, []))
         ]
         # By vintage, then as they followed one another: on one clock no two begin at one moment.
         rows.sort(key=lambda row: (row[0].vintage, _begin(row[1]), _begin(row[2])))
         revisions: dict[int, int] = defaultdict(int)
         for content, on_known, on_recorded in rows:
-            scores.append(Score(finding_id, revisions[content.vintage], content, on_known, on_recorded))
+            scores.append(ScoreVersion(finding_id, revisions[content.vintage], content, on_known, on_recorded))
             revisions[content.vintage] += 1
     return scores
 
 
-def _spans(question: Question, metric: Metric, clock: Clock) -> dict[str, dict[Content, list[Span]]]:
+def _spans(
+    question: Question, metric: Metric, clock: AsOfClock
+) -> dict[str, dict[ScoreContent, list[ValidityInterval]]]:
     """Return, for each finding, when which score stands on *clock*."""
     settled = {scope: answers(question, clock, scope) for scope in scopes(question)}
     if not any(one.times for one in settled.values()):
@@ -305,11 +309,11 @@ def _spans(question: Question, metric: Metric, clock: Clock) -> dict[str, dict[C
     compared = metric.kind == "binary" and question.profiles
     reference = {scope: references(question, made, clock, scope) for scope in settled} if compared else {}
     changing = [*(one.times for one in settled.values()), *(one.times for one in reference.values())]
-    baselines = {agent: unfold(statements, clock, latest) for agent, statements in question.profiles.items()}
+    baselines = {agent: fold_statements(statements, clock, latest) for agent, statements in question.profiles.items()}
     found = {}
     for finding, claim in made.items():
 
-        def content(moment: datetime, claim: Steps[Claim] = claim) -> Content | None:
+        def content(moment: datetime, claim: Timeline[Claim] = claim) -> ScoreContent | None:
             said = claim.at(moment)
             answer = settled[said.scope].at(moment) if said is not None and said.scope in settled else None
             if said is None or answer is None:
@@ -320,40 +324,44 @@ def _spans(question: Question, metric: Metric, clock: Clock) -> dict[str, dict[C
 
         # What an agent is matters beside the reference itself: one more baseline of the same mind leaves the mean.
         described = [baselines[said.agent].times for said in claim.values if said and said.agent in baselines]
-        found[finding] = _as_spans(_merged([*changing, claim.times, *described], content))
+        found[finding] = _intervals_of(_combine([*changing, claim.times, *described], content))
     return found
 
 
-def _content(metric: Metric, claim: Claim, answer: tuple[Answer, datetime], reference: float | None) -> Content | None:
+def _content(
+    metric: Metric, claim: Claim, answer: tuple[OutcomeValue, datetime], reference: float | None
+) -> ScoreContent | None:
     (outcome_id, vintage, actual, _), since = answer
     judged = judge(metric, claim, actual)
     if judged is None:
         return None
-    return Content(
+    return ScoreContent(
         outcome_id, vintage, claim.agent, claim.domain, claim.predicted_at, judged.stated, actual, judged.happened,
         judged.y, judged.brier, judged.log_score, reference, max(since, claim.predicted_at),
     )  # fmt: skip
 
 
-def _merged(times: Iterable[Sequence[datetime]], value: Callable[[datetime], S | None]) -> Steps[S]:
+def _combine(times: Iterable[Sequence[datetime]], value: Callable[[datetime], S | None]) -> Timeline[S]:
     """Return *value* at each of the moments at which something that it hangs on changes."""
-    return Steps((moment, value(moment)) for moment in sorted({moment for one in times for moment in one}))
+    return Timeline((moment, value(moment)) for moment in sorted({moment for one in times for moment in one}))
 
 
-def _as_spans(steps: Steps[Content]) -> dict[Content, list[Span]]:
-    found: dict[Content, list[Span]] = defaultdict(list)
+def _intervals_of(steps: Timeline[ScoreContent]) -> dict[ScoreContent, list[ValidityInterval]]:
+    found: dict[ScoreContent, list[ValidityInterval]] = defaultdict(list)
     for value, start, end in zip_longest(steps.values, steps.times, steps.times[1:]):
         if value is not None:
-            found[value].append(Span(start, end))
+            found[value].append(ValidityInterval(start, end))
     return found
 
 
-def _paired(known: Sequence[Span], recorded: Sequence[Span]) -> list[tuple[Span | None, Span | None]]:
+def _pair_intervals(
+    known: Sequence[ValidityInterval], recorded: Sequence[ValidityInterval]
+) -> list[tuple[ValidityInterval | None, ValidityInterval | None]]:
     """Return the spans of one content side by side: its first time on either clock, its second, and so on."""
     length = max(len(known), len(recorded))
     padded = [[*spans, *[None] * (length - len(spans))] for spans in (known, recorded)]
     return list(zip(*padded, strict=True))
 
 
-def _begin(span: Span | None) -> tuple[bool, float]:
+def _begin(span: ValidityInterval | None) -> tuple[bool, float]:
     return (span is None, 0.0 if span is None else span.start.timestamp())

@@ -24,7 +24,7 @@ INTERVAL = (0.025, 0.975)
 SECONDS_IN_YEAR = DAYS_IN_YEAR * 24 * 60 * 60
 
 
-class Evidence(NamedTuple):
+class DecayedEvidence(NamedTuple):
     """
     Decayed sums over observations.
 
@@ -65,7 +65,7 @@ def years_between(earlier: datetime, later: datetime) -> float:
     return (later - earlier).total_seconds() / SECONDS_IN_YEAR
 
 
-def posteriors(evidence: Sequence[Evidence]) -> list[Posterior]:
+def posteriors(evidence: Sequence[DecayedEvidence]) -> list[Posterior]:
     """Return the posterior of each, in order; together, since one call of the quantile costs as much as many."""
     if not evidence:
         return []
@@ -82,6 +82,6 @@ def posteriors(evidence: Sequence[Evidence]) -> list[Posterior]:
     return [Posterior(*map(float, row)) for row in zip(alpha, beta, mean, lower, upper, strict=True)]
 
 
-def posterior(evidence: Evidence) -> Posterior:
+def posterior(evidence: DecayedEvidence) -> Posterior:
     """Return the posterior of one body of evidence; without any, Jeffreys' Beta(0.5, 0.5)."""
     return posteriors([evidence])[0]

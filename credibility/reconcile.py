@@ -17,19 +17,19 @@ from typing import Any
 import orjson
 import structlog
 
-from imem.alerts.store import NewAlert, Severity, Situation, raise_alert
+from imem.alerts.store import AlertContext, NewAlert, Severity, raise_alert
 from imem.credibility import store
-from imem.credibility.history import Key
+from imem.credibility.history import QuestionKey
 from imem.credibility.settling import (
     BATCH_BUDGET_MS,
     UNSETTLEABLE,
     alone,
     judge_decisions,
-    rescore,
-    retrack,
+    recompute_scores,
+    recompute_track_record,
     settle_due,
 )
-from imem.credibility.store import SCORE_COLUMNS, Pair
+from imem.credibility.store import SCORE_COLUMNS, TrackRecordKey
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection, Row
@@ -52,7 +52,7 @@ NAMED = 100
 
 
 @dataclass(slots=True)
-class Report:
+class ReconciliationReport:
     """
     What a reconciliation looked at and found.
 
@@ -67,7 +67,7 @@ class Report:
     track_records: int = 0
     decisions: int = 0
     findings: set[str] = field(default_factory=set)
-    tracks: set[Pair] = field(default_factory=set)
+    tracks: set[TrackRecordKey] = field(default_factory=set)
     verdicts: set[str] = field(default_factory=set)
     deviation: float = 0.0
 
@@ -85,7 +85,7 @@ class Report:
         }
 
 
-async def reconcile(database: Database, gateway: Gateway, *, halflife_years: float) -> Report:
+async def reconcile(database: Database, gateway: Gateway, *, halflife_years: float) -> ReconciliationReport:
     """
     Recompute everything, mend what differs, write the report and return it.
 
@@ -93,11 +93,11 @@ async def reconcile(database: Database, gateway: Gateway, *, halflife_years: flo
         PostgresUnavailable: pages done before stay mended; no report is written.
     """
     # A worker that was restarted since may know a metric that it did not know before.
-    await database.do("try_again", deadline=Deadline.never())
+    await database.execute("clear_set_aside", deadline=Deadline.never())
     await settle_due(database, gateway, halflife_years=halflife_years, until=Deadline.never())
     async with alone(database, wait=True) as conn:
         started_at = (await rows(conn, "database_now"))[0]["now"]
-    report = Report()
+    report = ReconciliationReport()
     await _questions(database, report)
     await _tracks(database, report, halflife_years)
     await _decisions(database, gateway, report)
@@ -124,7 +124,7 @@ async def reconcile(database: Database, gateway: Gateway, *, halflife_years: flo
     return report
 
 
-async def _alert(database: Database, report: Report) -> None:
+async def _alert(database: Database, report: ReconciliationReport) -> None:
     """Have people told that what was kept up to date had gone astray; the full value stands already."""
     said = []
     if report.findings:
@@ -138,7 +138,7 @@ async def _alert(database: Database, report: Report) -> None:
             f"{len(report.tracks)} track records differed from their full recomputation {apart}, such as {names}."
         )
     reason = " ".join(said)
-    situation = Situation(reason=reason)
+    situation = AlertContext(reason=reason)
     alert = NewAlert(
         alert_id=new_id(), kind=MISMATCH, severity=Severity.HIGH, about=id_of("mismatch", reason),
         payload=situation.to_payload(),
@@ -147,35 +147,37 @@ async def _alert(database: Database, report: Report) -> None:
         await raise_alert(conn, alert)
 
 
-async def _questions(database: Database, report: Report) -> None:
+async def _questions(database: Database, report: ReconciliationReport) -> None:
     first = {"subject_id": "", "metric": "", "target_at": datetime.min.replace(tzinfo=UTC)}
 
     async def mend(conn: Connection, page: Sequence[Row]) -> None:
-        keys = [Key(row["subject_id"], row["metric"], row["target_at"]) for row in page]
-        difference = await rescore(conn, keys)
+        keys = [QuestionKey(row["subject_id"], row["metric"], row["target_at"]) for row in page]
+        difference = await recompute_scores(conn, keys)
         # Asked after the facts were read: whatever was said while we looked is due by now.
         due = {
-            Key(row["subject_id"], row["metric"], row["target_at"])
+            QuestionKey(row["subject_id"], row["metric"], row["target_at"])
             for row in await rows(conn, "due_of_questions", store.columns_of(keys))
         }
         await difference.write(conn, None)
         report.questions += len(keys)
         report.scores += difference.claims
-        report.findings |= {row[0] for row in difference.touched if Key(*(row[index] for index in _KEY)) not in due}
+        report.findings |= {
+            row[0] for row in difference.touched if QuestionKey(*(row[index] for index in _KEY)) not in due
+        }
 
     await _pages(database, "questions_after", first, mend)
 
 
-_KEY = [SCORE_COLUMNS.index(name) for name in Key._fields]
+_KEY = [SCORE_COLUMNS.index(name) for name in QuestionKey._fields]
 
 
-async def _tracks(database: Database, report: Report, halflife_years: float) -> None:
+async def _tracks(database: Database, report: ReconciliationReport, halflife_years: float) -> None:
     async def mend(conn: Connection, page: Sequence[Row]) -> None:
-        pairs = [Pair(row["agent"], row["domain"]) for row in page]
+        pairs = [TrackRecordKey(row["agent"], row["domain"]) for row in page]
         wanted = {"agents": [pair.agent for pair in pairs], "domains": [pair.domain for pair in pairs]}
-        due = {Pair(row["agent"], row["domain"]) for row in await rows(conn, "due_among_tracks", wanted)}
+        due = {TrackRecordKey(row["agent"], row["domain"]) for row in await rows(conn, "due_among_tracks", wanted)}
         for pair in pairs:
-            differing = await retrack(conn, pair, halflife_years)
+            differing = await recompute_track_record(conn, pair, halflife_years)
             report.track_records += 1
             if differing.steps and pair not in due:
                 report.tracks.add(pair)
@@ -184,7 +186,7 @@ async def _tracks(database: Database, report: Report, halflife_years: float) -> 
     await _pages(database, "tracks_after", {"agent": "", "domain": ""}, mend)
 
 
-async def _decisions(database: Database, gateway: Gateway, report: Report) -> None:
+async def _decisions(database: Database, gateway: Gateway, report: ReconciliationReport) -> None:
     async def mend(conn: Connection, page: Sequence[Row]) -> None:
         keys = [row["key"] for row in page]
         stated = await judge_decisions(conn, gateway, keys)

@@ -24,7 +24,7 @@ SIGNS = {"positive": 1.0, "negative": -1.0, "neutral": 0.0}
 """Directions as numbers."""
 
 
-class Scope(NamedTuple):
+class QuestionScope(NamedTuple):
     """
     What tells questions apart that are answered at one moment.
 
@@ -37,7 +37,7 @@ class Scope(NamedTuple):
     unit: str | None = None
 
 
-NO_SCOPE: Final = Scope()
+NO_SCOPE: Final = QuestionScope()
 
 
 class Claim(NamedTuple):
@@ -57,7 +57,7 @@ class Claim(NamedTuple):
     probability: float | None
     direction: str | None
     value: float | None
-    scope: Scope = NO_SCOPE
+    scope: QuestionScope = NO_SCOPE
 
 
 class Judgement(NamedTuple):

@@ -21,20 +21,20 @@ from datetime import datetime
 import structlog
 
 from imem.credibility import store
-from imem.credibility.history import Key, Question, scores_of
-from imem.credibility.store import Differing, Due, Pair, ScoreId, ScoreRow
-from imem.credibility.track_steps import Scored, steps_after, steps_of
-from imem.credibility.verdicts import Verdict, missing, verdicts
+from imem.credibility.history import Question, QuestionKey, scores_of
+from imem.credibility.store import DueRow, ScoreId, ScoreRow, StepDifference, TrackRecordKey
+from imem.credibility.track_steps import ScoredClaim, steps_after, steps_of
+from imem.credibility.verdicts import DecisionVerdict, missing, verdicts
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError, PostgresUnavailable, StatementRejected
-from imem.journal.events.entry import Entry
+from imem.journal.events.entry import JournalEntry
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
 from imem.journal.settings import Role
-from imem.kg.asof import END_OF_TIME, Clock
+from imem.kg.asof import END_OF_TIME, AsOfClock
 from imem.kg.kinds.enums import DecisionOutcome
 from imem.kg.kinds.metrics import metric_of
 from imem.kg.load_format.entries import entry_of
@@ -53,7 +53,7 @@ QUESTIONS = 200
 """Questions settled in one transaction."""
 
 DUE_ROWS = 2_000
-"""Due rows looked at for one batch; they often belong to few questions."""
+"""DueRow rows looked at for one batch; they often belong to few questions."""
 
 TRACKS = 20
 """Track records recomputed in one transaction."""
@@ -72,7 +72,7 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettlementResult:
     """
     What a run did.
 
@@ -94,8 +94,8 @@ class Settled:
     more: bool = False
     busy: bool = False
 
-    def __add__(self, other: Settled) -> Settled:
-        return Settled(
+    def __add__(self, other: SettlementResult) -> SettlementResult:
+        return SettlementResult(
             self.due + other.due,
             self.scores + other.scores,
             self.tracks + other.tracks,
@@ -106,7 +106,7 @@ class Settled:
         )
 
 
-class Busy(ImemError):
+class SettlementLocked(ImemError):
     """Another process is settling; the work is in good hands."""
 
     retryable = True
@@ -118,20 +118,20 @@ async def alone(database: Database, *, wait: bool = False) -> AsyncIterator[Conn
     Open the transaction of one batch, as the only process that settles.
 
     Raises:
-        Busy: another one does, and *wait* is false.
+        SettlementLocked: another one does, and *wait* is false.
     """
     async with database.transaction(Deadline.after_ms(BATCH_BUDGET_MS)) as conn:
         if wait:
             await rows(conn, "settle_lock_wait")
         elif not (await rows(conn, "settle_lock"))[0]["held"]:
-            raise Busy("Another process is settling.")
+            raise SettlementLocked("Another process is settling.")
         await rows(conn, "settle_plans")
         yield conn
 
 
 async def settle_due(
     database: Database, gateway: Gateway, *, halflife_years: float, until: Deadline, questions: int = QUESTIONS
-) -> Settled:
+) -> SettlementResult:
     """
     Settle what is due, until nothing is or *until* has passed.
 
@@ -145,8 +145,8 @@ async def settle_due(
     Raises:
         PostgresUnavailable: what was settled before stays; the rest is still due.
     """
-    total = Settled()
-    stages: tuple[Callable[[], Awaitable[Settled]], ...] = (
+    total = SettlementResult()
+    stages: tuple[Callable[[], Awaitable[SettlementResult]], ...] = (
         # Agents before questions: a baseline that is described in the same load is none of their later news.
         lambda: settle_agents(database),
         lambda: settle_questions(database, questions=questions),
@@ -157,16 +157,18 @@ async def settle_due(
         while True:
             before = total
             for stage in stages:
-                total = await _drained(stage, until, total)
+                total = await _drain(stage, until, total)
                 if until.passed:
-                    return total + Settled(more=True)
+                    return total + SettlementResult(more=True)
             if total == before:
                 return total
-    except Busy:
-        return total + Settled(busy=True)
+    except SettlementLocked:
+        return total + SettlementResult(busy=True)
 
 
-async def _drained(stage: Callable[[], Awaitable[Settled]], until: Deadline, total: Settled) -> Settled:
+async def _drain(
+    stage: Callable[[], Awaitable[SettlementResult]], until: Deadline, total: SettlementResult
+) -> SettlementResult:
     """Run *stage* until it finds nothing to do; a batch that Postgres wants repeated is repeated."""
     attempts = 0
     while not until.passed:
@@ -178,7 +180,7 @@ async def _drained(stage: Callable[[], Awaitable[Settled]], until: Deadline, tot
                 raise
             continue
         attempts = 0
-        if done == Settled():
+        if done == SettlementResult():
             break
         total += done
     return total
@@ -187,7 +189,7 @@ async def _drained(stage: Callable[[], Awaitable[Settled]], until: Deadline, tot
 # Questions
 
 
-async def settle_questions(database: Database, *, questions: int = QUESTIONS) -> Settled:
+async def settle_questions(database: Database, *, questions: int = QUESTIONS) -> SettlementResult:
     """
     Score the claims of the oldest questions that are due.
 
@@ -195,7 +197,7 @@ async def settle_questions(database: Database, *, questions: int = QUESTIONS) ->
     then set aside with the reason until something is said about it again, or the next reconciliation.
 
     Raises:
-        Busy: another process is settling.
+        SettlementLocked: another process is settling.
     """
     try:
         return await _settle_questions(database, questions)
@@ -205,42 +207,42 @@ async def settle_questions(database: Database, *, questions: int = QUESTIONS) ->
         return await _set_questions_aside(database, error)
 
 
-async def _set_questions_aside(database: Database, error: Exception) -> Settled:
+async def _set_questions_aside(database: Database, error: Exception) -> SettlementResult:
     async with alone(database) as conn:
         keys = await _due_questions(conn, 1)
-        due = store.due_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
+        due = store.due_rows_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
         return await _set_aside(conn, due, error)
 
 
-async def _set_aside(conn: Connection, due: Sequence[Due], error: Exception) -> Settled:
+async def _set_aside(conn: Connection, due: Sequence[DueRow], error: Exception) -> SettlementResult:
     reason = f"{type(error).__name__}: {error}"
     log.error("credibility.set_aside", due=[(one.kind, one.key) for one in due], reason=reason, exc_info=error)
     await store.set_aside(conn, due, reason)
-    return Settled(stuck=len(due))
+    return SettlementResult(stuck=len(due))
 
 
-async def _due_questions(conn: Connection, questions: int) -> list[Key]:
+async def _due_questions(conn: Connection, questions: int) -> list[QuestionKey]:
     found = await rows(conn, "due_questions", {"rows": DUE_ROWS, "questions": questions})
-    return [Key(row["subject_id"], row["metric"], row["target_at"]) for row in found]
+    return [QuestionKey(row["subject_id"], row["metric"], row["target_at"]) for row in found]
 
 
-async def _settle_questions(database: Database, questions: int) -> Settled:
+async def _settle_questions(database: Database, questions: int) -> SettlementResult:
     async with alone(database) as conn:
         keys = await _due_questions(conn, questions)
         if not keys:
-            due = store.due_of(await rows(conn, "due_orphans", {"rows": DUE_ROWS}))
+            due = store.due_rows_of(await rows(conn, "due_orphans", {"rows": DUE_ROWS}))
             await store.forget(conn, due)
-            return Settled(due=len(due))
+            return SettlementResult(due=len(due))
         # Versions before facts: what is said after this line comes back by itself.
-        due = store.due_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
-        difference = await rescore(conn, keys)
+        due = store.due_rows_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
+        difference = await recompute_scores(conn, keys)
         await difference.write(conn, min((one.created_at for one in due), default=None))
         await store.forget(conn, due)
-        return Settled(due=len(due), scores=len(difference.written) + len(difference.removed))
+        return SettlementResult(due=len(due), scores=len(difference.written) + len(difference.removed))
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ScoreDifference:
     """
     What a recomputation of questions found to differ from what is stored.
 
@@ -272,27 +274,27 @@ class Difference:
             {
                 "agents": [pair.agent for pair in pairs],
                 "domains": [pair.domain for pair in pairs],
-                "known_from": [changed[pair][Clock.KNOWN] for pair in pairs],
-                "recorded_from": [changed[pair][Clock.RECORDED] for pair in pairs],
+                "known_from": [changed[pair][AsOfClock.KNOWN] for pair in pairs],
+                "recorded_from": [changed[pair][AsOfClock.RECORDED] for pair in pairs],
                 "since": since or (await rows(conn, "database_now"))[0]["now"],
             },
         )
 
-    def changed_from(self) -> dict[Pair, dict[Clock, datetime]]:
+    def changed_from(self) -> dict[TrackRecordKey, dict[AsOfClock, datetime]]:
         """Return, for each track record that it touches, the first moment on each clock at which anything differs."""
-        found: dict[Pair, dict[Clock, datetime]] = {}
+        found: dict[TrackRecordKey, dict[AsOfClock, datetime]] = {}
         versions: dict[ScoreId, list[ScoreRow]] = {}
         for row in self.touched:
             versions.setdefault(row[:3], []).append(row)
         for written in versions.values():
             for clock, first in _first_changes(written).items():
-                for pair in {Pair(row[_AGENT], row[_DOMAIN]) for row in written}:
-                    moments = found.setdefault(pair, dict.fromkeys(Clock, END_OF_TIME))
+                for pair in {TrackRecordKey(row[_AGENT], row[_DOMAIN]) for row in written}:
+                    moments = found.setdefault(pair, dict.fromkeys(AsOfClock, END_OF_TIME))
                     moments[clock] = min(moments[clock], first)
         return found
 
 
-def _first_changes(rows: Sequence[ScoreRow]) -> dict[Clock, datetime]:
+def _first_changes(rows: Sequence[ScoreRow]) -> dict[AsOfClock, datetime]:
     """
     Return the first moment on each clock at which a score differs between what it was and what it will be.
 
@@ -312,7 +314,7 @@ def _first_changes(rows: Sequence[ScoreRow]) -> dict[Clock, datetime]:
     return found
 
 
-async def rescore(conn: Connection, keys: Sequence[Key]) -> Difference:
+async def recompute_scores(conn: Connection, keys: Sequence[QuestionKey]) -> ScoreDifference:
     """Recompute every score of the given questions from the journal and compare them with those stored."""
     wanted: dict[ScoreId, ScoreRow] = {}
     for question in await store.questions(conn, keys):
@@ -322,14 +324,14 @@ async def rescore(conn: Connection, keys: Sequence[Key]) -> Difference:
     written = [row for identity, row in wanted.items() if stored.get(identity) != row]
     removed = [identity for identity in stored if identity not in wanted]
     touched = [*written, *(stored[row[:3]] for row in written if row[:3] in stored), *(stored[one] for one in removed)]
-    return Difference(written, removed, touched, len(wanted))
+    return ScoreDifference(written, removed, touched, len(wanted))
 
 
-_AGENT, _DOMAIN = (store.SCORE_COLUMNS.index(name) for name in Pair._fields)
+_AGENT, _DOMAIN = (store.SCORE_COLUMNS.index(name) for name in TrackRecordKey._fields)
 
 _SPANS = {
-    Clock.KNOWN: (store.SCORE_COLUMNS.index("known_at"), store.SCORE_COLUMNS.index("superseded_known_at")),
-    Clock.RECORDED: (store.SCORE_COLUMNS.index("recorded_at"), store.SCORE_COLUMNS.index("superseded_recorded_at")),
+    AsOfClock.KNOWN: (store.SCORE_COLUMNS.index("known_at"), store.SCORE_COLUMNS.index("superseded_known_at")),
+    AsOfClock.RECORDED: (store.SCORE_COLUMNS.index("recorded_at"), store.SCORE_COLUMNS.index("superseded_recorded_at")),
 }
 """Where a score's row says from when until when it stands."""
 
@@ -355,16 +357,16 @@ def _rows(question: Question) -> list[ScoreRow]:
 # Agents
 
 
-async def settle_agents(database: Database) -> Settled:
+async def settle_agents(database: Database) -> SettlementResult:
     """
     Make the questions due that a baseline, or one that was, has answered: it is what others are measured against.
 
     Raises:
-        Busy: another process is settling.
+        SettlementLocked: another process is settling.
     """
     async with alone(database) as conn:
         found = await rows(conn, "due_of_kind", {"kind": "Agent", "rows": DUE_ROWS})
-        due = store.due_of(found)
+        due = store.due_rows_of(found)
         if due:
             profiles = await rows(conn, "baseline_profiles", {"agents": sorted(one.key for one in due)})
             agents = sorted({row["agent"] for row in profiles})
@@ -372,24 +374,24 @@ async def settle_agents(database: Database) -> Settled:
                 since = min(one.created_at for one in due)
                 await execute(conn, "due_questions_of_agents", {"agents": agents, "since": since})
             await store.forget(conn, due)
-        return Settled(due=len(due))
+        return SettlementResult(due=len(due))
 
 
 # Track records
 
 
-async def settle_tracks(database: Database, *, halflife_years: float, limit: int = TRACKS) -> Settled:
+async def settle_tracks(database: Database, *, halflife_years: float, limit: int = TRACKS) -> SettlementResult:
     """
     Bring track records up to date that are due: from the first change on, or whole where that is no shorter.
 
     Raises:
-        Busy: another process is settling.
+        SettlementLocked: another process is settling.
     """
     async with alone(database) as conn:
         due = await rows(conn, "claim_tracks", {"limit": limit})
         for row in due:
-            since = {Clock.KNOWN: row["known_from"], Clock.RECORDED: row["recorded_from"]}
-            await retrack(conn, Pair(row["agent"], row["domain"]), halflife_years, since=since)
+            since = {AsOfClock.KNOWN: row["known_from"], AsOfClock.RECORDED: row["recorded_from"]}
+            await recompute_track_record(conn, TrackRecordKey(row["agent"], row["domain"]), halflife_years, since=since)
         if due:
             ordered = sorted(due, key=lambda row: (row["agent"], row["domain"]))
             await execute(
@@ -401,12 +403,12 @@ async def settle_tracks(database: Database, *, halflife_years: float, limit: int
                     "versions": [row["version"] for row in ordered],
                 },
             )
-        return Settled(tracks=len(due))
+        return SettlementResult(tracks=len(due))
 
 
-async def retrack(
-    conn: Connection, pair: Pair, halflife_years: float, *, since: Mapping[Clock, datetime] | None = None
-) -> Differing:
+async def recompute_track_record(
+    conn: Connection, pair: TrackRecordKey, halflife_years: float, *, since: Mapping[AsOfClock, datetime] | None = None
+) -> StepDifference:
     """
     Make one track record what it should be and return how its stored steps differed.
 
@@ -415,9 +417,9 @@ async def retrack(
             None recomputes everything.
     """
     halflife = await store.halflife_of(conn, pair, halflife_years)
-    differing = Differing()
-    scores: list[Scored] | None = None
-    for clock in Clock:
+    differing = StepDifference()
+    scores: list[ScoredClaim] | None = None
+    for clock in AsOfClock:
         first = since[clock] if since is not None else None
         if first == END_OF_TIME:
             continue
@@ -436,12 +438,12 @@ async def retrack(
 # Decisions
 
 
-async def settle_decisions(database: Database, gateway: Gateway, *, limit: int = DECISIONS) -> Settled:
+async def settle_decisions(database: Database, gateway: Gateway, *, limit: int = DECISIONS) -> SettlementResult:
     """
     State the verdicts that are missing on decisions that are due.
 
     Raises:
-        Busy: another process is settling.
+        SettlementLocked: another process is settling.
     """
     try:
         return await _settle_decisions(database, gateway, limit)
@@ -449,19 +451,21 @@ async def settle_decisions(database: Database, gateway: Gateway, *, limit: int =
         if limit > 1:
             return await settle_decisions(database, gateway, limit=limit // 2)
         async with alone(database) as conn:
-            due = store.due_of(await rows(conn, "due_of_kind", {"kind": "Decision", "rows": 1}))
+            due = store.due_rows_of(await rows(conn, "due_of_kind", {"kind": "Decision", "rows": 1}))
             return await _set_aside(conn, due, error)
 
 
-async def _settle_decisions(database: Database, gateway: Gateway, limit: int) -> Settled:
+async def _settle_decisions(database: Database, gateway: Gateway, limit: int) -> SettlementResult:
     async with alone(database) as conn:
-        due = store.due_of(await rows(conn, "due_of_kind", {"kind": "Decision", "rows": limit}))
+        due = store.due_rows_of(await rows(conn, "due_of_kind", {"kind": "Decision", "rows": limit}))
         stated = await judge_decisions(conn, gateway, [one.key for one in due]) if due else {}
         await store.forget(conn, due)
-        return Settled(due=len(due), verdicts=sum(len(found) for found in stated.values()))
+        return SettlementResult(due=len(due), verdicts=sum(len(found) for found in stated.values()))
 
 
-async def judge_decisions(conn: Connection, gateway: Gateway, decisions: Sequence[str]) -> dict[str, list[Verdict]]:
+async def judge_decisions(
+    conn: Connection, gateway: Gateway, decisions: Sequence[str]
+) -> dict[str, list[DecisionVerdict]]:
     """
     State what is missing of the verdicts on *decisions* and return it, by decision.
 
@@ -473,13 +477,13 @@ async def judge_decisions(conn: Connection, gateway: Gateway, decisions: Sequenc
     marks, targets = await store.marks(conn, findings)
     stances = await store.stances(conn, decisions)
     stated = await store.stated_verdicts(conn, decisions)
-    found: dict[str, list[Verdict]] = {}
+    found: dict[str, list[DecisionVerdict]] = {}
     for decision in decisions:
         wanted = verdicts(cited.get(decision, {}), marks, targets, stances.get(decision, []))
-        lacking = missing(wanted, stated.get(decision, []))
-        if lacking:
-            found[decision] = lacking
-    entries = [_entry(decision, verdict) for decision, lacking in found.items() for verdict in lacking]
+        unstated = missing(wanted, stated.get(decision, []))
+        if unstated:
+            found[decision] = unstated
+    entries = [_entry(decision, verdict) for decision, unstated in found.items() for verdict in unstated]
     if entries:
         await gateway.append(
             entries, actor=ACTOR, action=Action.APPEND_CREDIBILITY, deadline=Deadline.after_ms(BATCH_BUDGET_MS)
@@ -487,6 +491,6 @@ async def judge_decisions(conn: Connection, gateway: Gateway, decisions: Sequenc
     return found
 
 
-def _entry(decision: str, verdict: Verdict) -> Entry:
+def _entry(decision: str, verdict: DecisionVerdict) -> JournalEntry:
     outcome = Decision.Outcome(outcome=DecisionOutcome(verdict.outcome))
     return entry_of(groups_of(Decision, decision, {"outcome": outcome}, known_at=verdict.known_at, writer=WRITER))

@@ -25,7 +25,7 @@ LEAST_OBSERVATIONS = 1.5
 """Effective observations below which there is no spread to estimate: one, or one that outweighs all others."""
 
 
-class Comparison(NamedTuple):
+class BrierComparison(NamedTuple):
     """
     Decayed sums over observations; of each, *own* and *other* are the Brier sums of the agent and of the reference.
 
@@ -49,7 +49,7 @@ class Skill(NamedTuple):
     upper: float | None
 
 
-def skill(compared: Comparison) -> Skill | None:
+def skill(compared: BrierComparison) -> Skill | None:
     """Return the skill, or None when the reference made no error at all."""
     own, other = max(compared.own, 0.0), compared.other
     if other <= TOLERANCE or compared.other_squares <= 0.0:

@@ -16,17 +16,26 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from imem.credibility.history import Answer, Content, Key, Question, Said, Score, Span, Statement
-from imem.credibility.settlement import Scope
-from imem.credibility.track_steps import Member, Scored, Start, Step, span_of
-from imem.credibility.verdicts import Citation, movement
+from imem.credibility.history import (
+    DatedStatement,
+    OutcomeValue,
+    Question,
+    QuestionKey,
+    ScoreContent,
+    ScoreVersion,
+    StatedClaim,
+    ValidityInterval,
+)
+from imem.credibility.settlement import QuestionScope
+from imem.credibility.track_steps import ObservationClaim, ScoredClaim, SweepStart, TrackRecordStep, span_of
+from imem.credibility.verdicts import FindingCitation, movement
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import execute, rows
-from imem.kg.asof import Clock
+from imem.kg.asof import AsOfClock
 from imem.kg.kinds.metrics import metric_of
 
 
-class Pair(NamedTuple):
+class TrackRecordKey(NamedTuple):
     """An agent in a domain: whose track record it is."""
 
     agent: str
@@ -34,7 +43,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueRow:
     """
     A row that says that something has to be settled.
 
@@ -53,24 +62,24 @@ class Due:
 # What is due
 
 
-def due_of(found: Iterable[Row]) -> list[Due]:
+def due_rows_of(found: Iterable[Row]) -> list[DueRow]:
     """Return due rows as values."""
-    return [Due(row["kind"], row["key"], row["version"], row["created_at"]) for row in found]
+    return [DueRow(row["kind"], row["key"], row["version"], row["created_at"]) for row in found]
 
 
-async def forget(conn: Connection, due: Collection[Due]) -> None:
+async def forget(conn: Connection, due: Collection[DueRow]) -> None:
     """Delete due rows that were settled, but for those that came anew."""
     if due:
         await execute(conn, "delete_due", _columns(due))
 
 
-async def set_aside(conn: Connection, due: Collection[Due], reason: str) -> None:
+async def set_aside(conn: Connection, due: Collection[DueRow], reason: str) -> None:
     """Mark due rows that cannot be settled, but for those that came anew."""
     if due:
         await execute(conn, "set_aside", {**_columns(due), "reason": reason})
 
 
-def _columns(due: Collection[Due]) -> dict[str, Any]:
+def _columns(due: Collection[DueRow]) -> dict[str, Any]:
     # In one order, so that two transactions cannot wait for one another.
     ordered = sorted(due, key=lambda one: (one.kind, one.key))
     return {
@@ -83,7 +92,7 @@ def _columns(due: Collection[Due]) -> dict[str, Any]:
 # Questions
 
 
-def columns_of(keys: Sequence[Key]) -> dict[str, Any]:
+def columns_of(keys: Sequence[QuestionKey]) -> dict[str, Any]:
     """Return questions as the arrays that statements take."""
     return {
         "subjects": [key.subject_id for key in keys],
@@ -92,7 +101,7 @@ def columns_of(keys: Sequence[Key]) -> dict[str, Any]:
     }
 
 
-async def questions(conn: Connection, keys: Sequence[Key]) -> list[Question]:
+async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Question]:
     """Return what the journal holds about those of the given questions that have an outcome."""
     found: dict[int, Question] = {}
     agents: dict[int, set[str]] = defaultdict(set)
@@ -113,20 +122,20 @@ async def questions(conn: Connection, keys: Sequence[Key]) -> list[Question]:
 def _add(question: Question, row: Row) -> None:
     clocks = row["known_at"], row["recorded_at"], row["order_key"], row["corrects"]
     metric = metric_of(question.key.metric)
-    scope = Scope(row["period_start"], row["unit"] or (metric.unit if metric is not None else None))
+    scope = QuestionScope(row["period_start"], row["unit"] or (metric.unit if metric is not None else None))
     if row["kind"] == "Finding":
-        said = Said(row["agent"], row["domain"], row["probability"], row["direction"], row["value"], scope)
-        question.findings[row["key"]].append(Statement(*clocks, said))
+        said = StatedClaim(row["agent"], row["domain"], row["probability"], row["direction"], row["value"], scope)
+        question.findings[row["key"]].append(DatedStatement(*clocks, said))
     elif row["settles"] and row["actual"] is not None:
-        answer = Answer(row["key"], row["vintage"] or 0, row["actual"], scope)
-        question.outcomes[row["key"]].append(Statement(*clocks, answer))
+        answer = OutcomeValue(row["key"], row["vintage"] or 0, row["actual"], scope)
+        question.outcomes[row["key"]].append(DatedStatement(*clocks, answer))
 
 
-async def _profiles(conn: Connection, agents: Collection[str]) -> dict[str, list[Statement[bool]]]:
-    found: dict[str, list[Statement[bool]]] = defaultdict(list)
+async def _profiles(conn: Connection, agents: Collection[str]) -> dict[str, list[DatedStatement[bool]]]:
+    found: dict[str, list[DatedStatement[bool]]] = defaultdict(list)
     for row in await rows(conn, "baseline_profiles", {"agents": sorted(agents)}) if agents else []:
         found[row["agent"]].append(
-            Statement(row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=row["baseline"])
+            DatedStatement(row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=row["baseline"])
         )
     return found
 
@@ -146,9 +155,9 @@ ScoreId = tuple[str, int, int]
 """Finding, vintage, revision."""
 
 
-def row_of(score: Score, key: Key) -> ScoreRow:
+def row_of(score: ScoreVersion, key: QuestionKey) -> ScoreRow:
     """Return *score* as a row."""
-    content: Content = score.content
+    content: ScoreContent = score.content
     known, recorded = score.known or (None, None), score.recorded or (None, None)
     return (
         score.finding_id, content.vintage, score.revision, content.outcome_id, content.agent, content.domain,
@@ -158,7 +167,7 @@ def row_of(score: Score, key: Key) -> ScoreRow:
     )  # fmt: skip
 
 
-async def stored_scores(conn: Connection, keys: Sequence[Key]) -> dict[ScoreId, ScoreRow]:
+async def stored_scores(conn: Connection, keys: Sequence[QuestionKey]) -> dict[ScoreId, ScoreRow]:
     """Return the scores that are stored for the given questions."""
     found = await rows(conn, "scores_of_questions", columns_of(keys))
     return {
@@ -188,16 +197,16 @@ def _json(names: Sequence[str], values: Sequence[Sequence[Any]]) -> str:
 
 # Track records
 
-STEP_COLUMNS = Step._fields
+STEP_COLUMNS = TrackRecordStep._fields
 
 
-async def scores_of(conn: Connection, pair: Pair) -> list[Scored]:
+async def scores_of(conn: Connection, pair: TrackRecordKey) -> list[ScoredClaim]:
     """Return every score of an agent in a domain."""
     return [_scored(row) for row in await rows(conn, "scores_of_track", pair._asdict())]
 
 
-def _scored(row: Row) -> Scored:
-    return Scored(
+def _scored(row: Row) -> ScoredClaim:
+    return ScoredClaim(
         row["finding_id"], row["target_at"], row["predicted_at"], row["first_known_at"], row["stated"],
         row["happened"], row["y"], row["brier"], row["log_score"], row["reference"],
         _span(row["known_at"], row["superseded_known_at"]),
@@ -210,8 +219,8 @@ MOST_RESUMED = 500
 
 
 async def resumable(
-    conn: Connection, pair: Pair, clock: Clock, since: datetime, halflife_years: float
-) -> tuple[Start, list[Scored]] | None:
+    conn: Connection, pair: TrackRecordKey, clock: AsOfClock, since: datetime, halflife_years: float
+) -> tuple[SweepStart, list[ScoredClaim]] | None:
     """
     Return where a sweep goes on whose first change is at *since*, and the scores that change from then on.
 
@@ -228,43 +237,45 @@ async def resumable(
     observed = await rows(conn, "observations_before", {**where, "targets": targets}) if targets else []
     if any(row["early"] for row in observed):
         return None
-    members: dict[datetime, dict[str, Member]] = defaultdict(dict)
+    members: dict[datetime, dict[str, ObservationClaim]] = defaultdict(dict)
     for row in observed:
-        members[row["target_at"]][row["finding_id"]] = Member(*(row[name] for name in Member._fields))
+        members[row["target_at"]][row["finding_id"]] = ObservationClaim(
+            *(row[name] for name in ObservationClaim._fields)
+        )
     findings = sorted(
         {row["finding_id"] for row in observed if row["brier"] is not None}
         | {score.finding_id for score in changed if score.brier is not None}
     )
     rates = await rows(conn, "base_rates_of", {**where, "findings": findings}) if findings else []
-    start = Start(step_of(found[0]), members, {row["finding_id"]: row["rate"] for row in rates})
+    start = SweepStart(step_of(found[0]), members, {row["finding_id"]: row["rate"] for row in rates})
     return start, [score for score in changed if span_of(score, clock) is not None]
 
 
-def _span(start: datetime | None, end: datetime | None) -> Span | None:
-    return None if start is None else Span(start, end)
+def _span(start: datetime | None, end: datetime | None) -> ValidityInterval | None:
+    return None if start is None else ValidityInterval(start, end)
 
 
-async def halflife_of(conn: Connection, pair: Pair, default: float) -> float:
+async def halflife_of(conn: Connection, pair: TrackRecordKey, default: float) -> float:
     """Return the half-life in the agent's credibility record, in years, else *default*."""
     found = await rows(conn, "halflife_of", pair._asdict())
     return float(found[0]["halflife_years"]) if found and found[0]["halflife_years"] else default
 
 
-def step_of(row: Row) -> Step:
+def step_of(row: Row) -> TrackRecordStep:
     """Return a row of ``track_step`` as a value."""
-    return Step(*(row[name] for name in STEP_COLUMNS))
+    return TrackRecordStep(*(row[name] for name in STEP_COLUMNS))
 
 
 async def stored_steps(
-    conn: Connection, pair: Pair, clock: Clock, since: datetime | None = None
-) -> list[tuple[Step, float]]:
+    conn: Connection, pair: TrackRecordKey, clock: AsOfClock, since: datetime | None = None
+) -> list[tuple[TrackRecordStep, float]]:
     """Return the stored steps, those from *since* on, with the half-life they were made with."""
     where = {**pair._asdict(), "clock": clock.value, "since": since}
     return [(step_of(row), row["halflife_years"]) for row in await rows(conn, "steps_of_track", where)]
 
 
 @dataclass(frozen=True, slots=True)
-class Differing:
+class StepDifference:
     """
     How stored steps differed from what they should be.
 
@@ -276,19 +287,19 @@ class Differing:
     steps: int = 0
     deviation: float = 0.0
 
-    def __add__(self, other: Differing) -> Differing:
-        return Differing(self.steps + other.steps, max(self.deviation, other.deviation))
+    def __add__(self, other: StepDifference) -> StepDifference:
+        return StepDifference(self.steps + other.steps, max(self.deviation, other.deviation))
 
 
 async def write_steps(
     conn: Connection,
-    pair: Pair,
-    clock: Clock,
-    steps: Sequence[Step],
+    pair: TrackRecordKey,
+    clock: AsOfClock,
+    steps: Sequence[TrackRecordStep],
     halflife_years: float,
     *,
     since: datetime | None = None,
-) -> Differing:
+) -> StepDifference:
     """Make the stored steps, from *since* on, equal *steps*, touching only those from the first difference on."""
     stored = await stored_steps(conn, pair, clock, since)
     same = 0
@@ -302,12 +313,12 @@ async def write_steps(
     if len(steps) > same:
         values = [(*where.values(), halflife_years, *step) for step in steps[same:]]
         await execute(conn, "write_steps", {"steps": _json((*where, "halflife_years", *STEP_COLUMNS), values)})
-    return Differing(
+    return StepDifference(
         max(len(stored), len(steps)) - same, _deviation([old for old, _ in stored[same:]], list(steps[same:]))
     )
 
 
-def _deviation(old: Sequence[Step], new: Sequence[Step]) -> float:
+def _deviation(old: Sequence[TrackRecordStep], new: Sequence[TrackRecordStep]) -> float:
     if [step.at for step in old] != [step.at for step in new]:
         return math.inf
     pairs = (zip(one[1:], other[1:], strict=True) for one, other in zip(old, new, strict=True))
@@ -317,21 +328,25 @@ def _deviation(old: Sequence[Step], new: Sequence[Step]) -> float:
 # Decisions
 
 
-async def citations(conn: Connection, decisions: Sequence[str]) -> dict[str, dict[str, list[Statement[Citation]]]]:
+async def citations(
+    conn: Connection, decisions: Sequence[str]
+) -> dict[str, dict[str, list[DatedStatement[FindingCitation]]]]:
     """Return, for each decision, the statements of its citations by the identity of the link."""
-    found: dict[str, dict[str, list[Statement[Citation]]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[str, list[DatedStatement[FindingCitation]]]] = defaultdict(lambda: defaultdict(list))
     for row in await rows(conn, "citations_of", {"decisions": list(decisions)}):
-        citation = Citation(row["finding_id"], row["at"] or datetime.min.replace(tzinfo=UTC), row["rank"])
-        statement = Statement(row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=citation)
+        citation = FindingCitation(row["finding_id"], row["at"] or datetime.min.replace(tzinfo=UTC), row["rank"])
+        statement = DatedStatement(
+            row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=citation
+        )
         found[row["decision"]][row["link"]].append(statement)
     return found
 
 
 async def marks(
     conn: Connection, findings: Collection[str]
-) -> tuple[dict[str, list[tuple[Span, int | None]]], dict[str, datetime]]:
+) -> tuple[dict[str, list[tuple[ValidityInterval, int | None]]], dict[str, datetime]]:
     """Return, for each scored finding, when which movement stands on the known clock, and of which moment it speaks."""
-    found: dict[str, list[tuple[Span, int | None]]] = defaultdict(list)
+    found: dict[str, list[tuple[ValidityInterval, int | None]]] = defaultdict(list)
     targets: dict[str, datetime] = {}
     for row in await rows(conn, "scores_of_findings", {"findings": sorted(findings)}) if findings else []:
         span = _span(row["known_at"], row["superseded_known_at"])
@@ -342,20 +357,20 @@ async def marks(
     return found, targets
 
 
-async def stances(conn: Connection, decisions: Sequence[str]) -> dict[str, list[Statement[str | None]]]:
+async def stances(conn: Connection, decisions: Sequence[str]) -> dict[str, list[DatedStatement[str | None]]]:
     """Return the statements of each decision's stance."""
-    found: dict[str, list[Statement[str | None]]] = defaultdict(list)
+    found: dict[str, list[DatedStatement[str | None]]] = defaultdict(list)
     for row in await rows(conn, "stances_of", {"decisions": list(decisions)}):
         clocks = row["known_at"], row["recorded_at"], row["order_key"], row["corrects"]
-        found[row["decision"]].append(Statement(*clocks, row["stance"]))
+        found[row["decision"]].append(DatedStatement(*clocks, row["stance"]))
     return found
 
 
-async def stated_verdicts(conn: Connection, decisions: Sequence[str]) -> dict[str, list[Statement[str]]]:
+async def stated_verdicts(conn: Connection, decisions: Sequence[str]) -> dict[str, list[DatedStatement[str]]]:
     """Return what the journal already says about the outcome of each decision."""
-    found: dict[str, list[Statement[str]]] = defaultdict(list)
+    found: dict[str, list[DatedStatement[str]]] = defaultdict(list)
     for row in await rows(conn, "verdicts_of", {"decisions": list(decisions)}):
         found[row["decision"]].append(
-            Statement(row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=row["outcome"])
+            DatedStatement(row["known_at"], row["recorded_at"], row["order_key"], corrects=False, value=row["outcome"])
         )
     return found

@@ -18,15 +18,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from imem.credibility import store
-from imem.credibility.posterior import Evidence, Posterior, decay, posteriors, years_between
-from imem.credibility.skill import Comparison, Skill, skill
-from imem.credibility.store import Pair
-from imem.credibility.track_steps import Step, steps_of
+from imem.credibility.posterior import DecayedEvidence, Posterior, decay, posteriors, years_between
+from imem.credibility.skill import BrierComparison, Skill, skill
+from imem.credibility.store import TrackRecordKey
+from imem.credibility.track_steps import TrackRecordStep, steps_of
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import rows
-from imem.kg.asof import AsOf, Clock
+from imem.kg.asof import AsOf, AsOfClock
 
 ENOUGH = 15
 """Observations below which there is little evidence (credibility-and-contradictions, section 2)."""
@@ -35,7 +35,7 @@ BASELINE = "baseline"
 
 Reference = Literal["baselines", "own base rate"]
 
-Level = Literal["none", "little", "enough"]
+EvidenceLevel = Literal["none", "little", "enough"]
 """How much a record rests on: nothing scored, fewer than :data:`ENOUGH` observations, or as many."""
 
 
@@ -90,7 +90,7 @@ class TrackRecord:
         return self.kind == BASELINE
 
     @property
-    def evidence(self) -> Level:
+    def evidence(self) -> EvidenceLevel:
         """How much the record rests on."""
         if self.n == 0:
             return "none"
@@ -251,14 +251,14 @@ async def scores_until(database: Database, as_of: AsOf, *, deadline: Deadline) -
     Raises:
         PostgresUnavailable, BudgetExceeded: it could not be read in time; retryable.
     """
-    if as_of.clock is Clock.KNOWN:
+    if as_of.clock is AsOfClock.KNOWN:
         return min(as_of.known_until, as_of.recorded_until)
     async with database.connection(deadline) as conn:
         return await _scores_until(conn, as_of)
 
 
 async def _scores_until(conn: Connection, as_of: AsOf) -> datetime:
-    if as_of.clock is Clock.KNOWN:
+    if as_of.clock is AsOfClock.KNOWN:
         return min(as_of.known_until, as_of.recorded_until)
     return min(_moments(as_of, (await rows(conn, "settled_horizon"))[0]["waiting_since"]))
 
@@ -266,34 +266,34 @@ async def _scores_until(conn: Connection, as_of: AsOf) -> datetime:
 def _moments(as_of: AsOf, waiting: datetime | None) -> tuple[datetime, datetime]:
     """Return the moments to read at; on the recorded clock before the oldest statement that waits for its scores."""
     known_until, recorded_until = as_of.known_until, as_of.recorded_until
-    if as_of.clock is Clock.RECORDED and waiting is not None:
+    if as_of.clock is AsOfClock.RECORDED and waiting is not None:
         settled = waiting - timedelta(microseconds=1)
         known_until, recorded_until = min(known_until, settled), min(recorded_until, settled)
     return known_until, recorded_until
 
 
 async def _read(
-    conn: Connection, row: Row, clock: Clock, until: datetime, halflife_years: float
-) -> tuple[Step | None, float]:
+    conn: Connection, row: Row, clock: AsOfClock, until: datetime, halflife_years: float
+) -> tuple[TrackRecordStep | None, float]:
     """Return the step that stands, made with the half-life that is wanted."""
     halflife = row["wanted_halflife_years"] or halflife_years
     if row["at"] is None:
         return None, halflife
     if row["halflife_years"] == halflife:
         return store.step_of(row), halflife
-    steps = steps_of(await store.scores_of(conn, Pair(row["agent"], row["domain"])), clock, halflife)
+    steps = steps_of(await store.scores_of(conn, TrackRecordKey(row["agent"], row["domain"])), clock, halflife)
     return next((step for step in reversed(steps) if step.at <= until), None), halflife
 
 
-def _evidence(step: Step | None, halflife_years: float, moment: datetime) -> Evidence:
+def _evidence(step: TrackRecordStep | None, halflife_years: float, moment: datetime) -> DecayedEvidence:
     if step is None:
-        return Evidence(0.0, 0.0)
+        return DecayedEvidence(0.0, 0.0)
     fade = decay(years_between(step.at, moment), halflife_years)
-    return Evidence(step.successes * fade, step.weight * fade)
+    return DecayedEvidence(step.successes * fade, step.weight * fade)
 
 
-def _record(row: Row, step: Step | None, halflife_years: float, body: Posterior) -> TrackRecord:
-    sums = step or Step(datetime.min.replace(tzinfo=UTC))
+def _record(row: Row, step: TrackRecordStep | None, halflife_years: float, body: Posterior) -> TrackRecord:
+    sums = step or TrackRecordStep(datetime.min.replace(tzinfo=UTC))
     brier, log_score = None, None
     gained: tuple[Skill | None, Reference | None, int] = None, None, 0
     if sums.probabilities:
@@ -330,11 +330,13 @@ def _evidence_weight(body: Posterior) -> float:
     return body.alpha + body.beta - 1.0
 
 
-def _skill(sums: Step) -> tuple[Skill | None, Reference, int]:
+def _skill(sums: TrackRecordStep) -> tuple[Skill | None, Reference, int]:
     if sums.common:
-        against_baselines = Comparison(
+        against_baselines = BrierComparison(
             sums.common_sum, sums.reference_sum, sums.common_squares, sums.common_cross, sums.reference_squares
         )
         return skill(against_baselines), "baselines", sums.common
-    against_base_rate = Comparison(sums.own_sum, sums.base_sum, sums.own_squares, sums.own_cross, sums.base_squares)
+    against_base_rate = BrierComparison(
+        sums.own_sum, sums.base_sum, sums.own_squares, sums.own_cross, sums.base_squares
+    )
     return skill(against_base_rate), "own base rate", sums.probabilities

@@ -27,13 +27,13 @@ from math import fsum
 from operator import attrgetter
 from typing import NamedTuple
 
-from imem.credibility.history import Span
+from imem.credibility.history import ValidityInterval
 from imem.credibility.posterior import decay, years_between
 from imem.credibility.settlement import brier
-from imem.kg.asof import Clock
+from imem.kg.asof import AsOfClock
 
 
-class Scored(NamedTuple):
+class ScoredClaim(NamedTuple):
     """
     One score, as a track record counts it.
 
@@ -54,11 +54,11 @@ class Scored(NamedTuple):
     brier: float | None
     log_score: float | None
     reference: float | None
-    known: Span | None
-    recorded: Span | None
+    known: ValidityInterval | None
+    recorded: ValidityInterval | None
 
 
-class Step(NamedTuple):
+class TrackRecordStep(NamedTuple):
     """
     The sums of a track record from one moment on.
 
@@ -102,7 +102,7 @@ class Step(NamedTuple):
     squares: float = 0.0
 
 
-class Member(NamedTuple):
+class ObservationClaim(NamedTuple):
     """
     A scored claim of an observation.
 
@@ -119,7 +119,7 @@ class Member(NamedTuple):
     reference: float | None
 
 
-class Start(NamedTuple):
+class SweepStart(NamedTuple):
     """
     Where a sweep goes on.
 
@@ -130,19 +130,21 @@ class Start(NamedTuple):
         base_rates: of every claim that gave a probability and begins or ends later, or is in *observations*.
     """
 
-    step: Step
-    observations: Mapping[datetime, Mapping[str, Member]]
+    step: TrackRecordStep
+    observations: Mapping[datetime, Mapping[str, ObservationClaim]]
     base_rates: Mapping[str, float]
 
 
-def steps_of(scores: Iterable[Scored], clock: Clock, halflife_years: float) -> list[Step]:
+def steps_of(scores: Iterable[ScoredClaim], clock: AsOfClock, halflife_years: float) -> list[TrackRecordStep]:
     """Return the steps of one agent in one domain on *clock*, by time."""
     changes = _changes(scores, clock)
-    sweep = _Sweep(halflife_years, _Answers(sorted({change[3].first_known_at for change in changes})))
-    return _swept(sweep, changes)
+    sweep = _Sweep(halflife_years, _OutcomeCounts(sorted({change[3].first_known_at for change in changes})))
+    return _run_sweep(sweep, changes)
 
 
-def steps_after(start: Start, scores: Iterable[Scored], clock: Clock, halflife_years: float) -> list[Step]:
+def steps_after(
+    start: SweepStart, scores: Iterable[ScoredClaim], clock: AsOfClock, halflife_years: float
+) -> list[TrackRecordStep]:
     """
     Return the steps behind ``start.step``, the same that :func:`steps_of` would return there.
 
@@ -150,13 +152,13 @@ def steps_after(start: Start, scores: Iterable[Scored], clock: Clock, halflife_y
         scores: those that begin or end behind it; what stood before and still stands need not be given.
     """
     changes = [change for change in _changes(scores, clock) if change[0] > start.step.at]
-    return _swept(_Sweep.resumed(halflife_years, start), changes)
+    return _run_sweep(_Sweep.resumed(halflife_years, start), changes)
 
 
-_Change = tuple[datetime, bool, str, Scored]
+_Change = tuple[datetime, bool, str, ScoredClaim]
 
 
-def _changes(scores: Iterable[Scored], clock: Clock) -> list[_Change]:
+def _changes(scores: Iterable[ScoredClaim], clock: AsOfClock) -> list[_Change]:
     changes: list[_Change] = []
     for score in scores:
         span = span_of(score, clock)
@@ -169,12 +171,12 @@ def _changes(scores: Iterable[Scored], clock: Clock) -> list[_Change]:
     return changes
 
 
-def span_of(score: Scored, clock: Clock) -> Span | None:
+def span_of(score: ScoredClaim, clock: AsOfClock) -> ValidityInterval | None:
     """Return when *score* stands on *clock*."""
-    return score.known if clock is Clock.KNOWN else score.recorded
+    return score.known if clock is AsOfClock.KNOWN else score.recorded
 
 
-def _swept(sweep: _Sweep, changes: Sequence[_Change]) -> list[Step]:
+def _run_sweep(sweep: _Sweep, changes: Sequence[_Change]) -> list[TrackRecordStep]:
     return [
         sweep.step(at, [(begins, score) for _, begins, _, score in group])
         for at, group in groupby(changes, key=lambda change: change[0])
@@ -204,7 +206,7 @@ class _Observation:
     """
 
     anchor: datetime
-    members: dict[str, Member]
+    members: dict[str, ObservationClaim]
     stands: bool = False
     mean: float = 0.0
     common: _Briers = _NONE
@@ -212,7 +214,7 @@ class _Observation:
 
 
 @dataclass(slots=True)
-class _Comparison:
+class _RunningComparison:
     """Decayed Brier sums of the agent and of another over observations, and the sums of their products."""
 
     own: float = 0.0
@@ -238,7 +240,7 @@ class _Comparison:
         self.other_squares += squared * (now.other * now.other - before.other * before.other)
 
 
-class _Answers:
+class _OutcomeCounts:
     """How often it happened, over answers known before a moment; a Fenwick tree over the moments that occur."""
 
     def __init__(self, moments: Sequence[datetime]) -> None:
@@ -264,7 +266,7 @@ class _Answers:
 
 @dataclass(slots=True)
 class _Sums:
-    """What a step holds, while it moves; see :class:`Step`."""
+    """What a step holds, while it moves; see :class:`TrackRecordStep`."""
 
     observations: int = 0
     scored: int = 0
@@ -276,18 +278,18 @@ class _Sums:
     brier_sum: float = 0.0
     log_sum: float = 0.0
     common: int = 0
-    baselines: _Comparison = field(default_factory=_Comparison)
-    base_rate: _Comparison = field(default_factory=_Comparison)
+    baselines: _RunningComparison = field(default_factory=_RunningComparison)
+    base_rate: _RunningComparison = field(default_factory=_RunningComparison)
     squares: float = 0.0
 
     @classmethod
-    def of(cls, step: Step) -> _Sums:
+    def of(cls, step: TrackRecordStep) -> _Sums:
         """Return the sums of a step, to go on from."""
-        return cls(*step[1:11], _Comparison(*step[11:16]), _Comparison(*step[16:21]), step.squares)
+        return cls(*step[1:11], _RunningComparison(*step[11:16]), _RunningComparison(*step[16:21]), step.squares)
 
-    def step(self, at: datetime) -> Step:
+    def step(self, at: datetime) -> TrackRecordStep:
         """Return what stands from *at* on."""
-        return Step._make((
+        return TrackRecordStep._make((
             at, self.observations, self.scored, self.correct, self.abstained, self.weight, self.successes,
             self.probabilities, self.brier_sum, self.log_sum, self.common, *_COMPARED(self.baselines),
             *_COMPARED(self.base_rate), self.squares,
@@ -306,9 +308,9 @@ class _Sums:
         if self.observations == 0:
             self.weight = self.successes = self.squares = self.brier_sum = self.log_sum = 0.0
         if self.common == 0:
-            self.baselines = _Comparison()
+            self.baselines = _RunningComparison()
         if self.probabilities == 0:
-            self.base_rate = _Comparison()
+            self.base_rate = _RunningComparison()
 
 
 _COMPARED = attrgetter("own", "other", "own_squares", "cross", "other_squares")
@@ -317,7 +319,7 @@ _COMPARED = attrgetter("own", "other", "own_squares", "cross", "other_squares")
 class _Sweep:
     """The running sums, and what they are made of."""
 
-    def __init__(self, halflife_years: float, answers: _Answers | None) -> None:
+    def __init__(self, halflife_years: float, answers: _OutcomeCounts | None) -> None:
         self.halflife_years = halflife_years
         self.now: datetime | None = None
         self.sums = _Sums()
@@ -326,7 +328,7 @@ class _Sweep:
         self.base_rates: dict[str, float] = {}
 
     @classmethod
-    def resumed(cls, halflife_years: float, start: Start) -> _Sweep:
+    def resumed(cls, halflife_years: float, start: SweepStart) -> _Sweep:
         """Return the sweep as it stood after ``start.step``."""
         sweep = cls(halflife_years, None)
         sweep.now = start.step.at
@@ -337,7 +339,7 @@ class _Sweep:
             one.mean, one.common, one.base = sweep.counted(one)
         return sweep
 
-    def step(self, at: datetime, changes: Sequence[tuple[bool, Scored]]) -> Step:
+    def step(self, at: datetime, changes: Sequence[tuple[bool, ScoredClaim]]) -> TrackRecordStep:
         """Take in what begins and ends at a moment, and return what stands from it on."""
         if self.now is not None:
             self.sums.age(decay(years_between(self.now, at), self.halflife_years))
@@ -354,7 +356,7 @@ class _Sweep:
         self.sums.tidy()
         return self.sums.step(at)
 
-    def _count(self, at: datetime, score: Scored, *, begins: bool) -> None:
+    def _count(self, at: datetime, score: ScoredClaim, *, begins: bool) -> None:
         """Count a claim, and put it into its observation or take it out."""
         sums, sign = self.sums, 1 if begins else -1
         if score.y is None:
@@ -366,7 +368,7 @@ class _Sweep:
         if one is None:
             one = self.observations[score.target_at] = _Observation(min(score.target_at, at), {})
         if begins:
-            one.members[score.finding_id] = Member(score.y, score.happened, score.brier, score.reference)
+            one.members[score.finding_id] = ObservationClaim(score.y, score.happened, score.brier, score.reference)
         else:
             del one.members[score.finding_id]
         if score.brier is None or score.log_score is None or score.happened is None:
@@ -415,7 +417,7 @@ class _Sweep:
         if not one.stands:
             del self.observations[target_at]
 
-    def _note_base_rate(self, score: Scored) -> None:
+    def _note_base_rate(self, score: ScoredClaim) -> None:
         """Keep the base rate before a claim, the same for as long as the claim lives."""
         if score.finding_id in self.base_rates:
             return

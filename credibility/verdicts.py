@@ -25,14 +25,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from imem.credibility.history import Span, Statement, Steps, latest, standing, unfold
+from imem.credibility.history import (
+    DatedStatement,
+    Timeline,
+    ValidityInterval,
+    effective_statement,
+    fold_statements,
+    latest,
+)
 from imem.credibility.settlement import TOLERANCE
-from imem.kg.asof import Clock
+from imem.kg.asof import AsOfClock
 from imem.kg.kinds.metrics import Metric
 
 SUCCESS, FAILURE, PENDING = "success", "failure", "pending"
 
-BORNE_OUT: Final[Mapping[str, frozenset[int]]] = {
+CLAIM_RIGHT: Final[Mapping[str, frozenset[int]]] = {
     "long": frozenset({1}),
     "short": frozenset({-1}),
     "avoid": frozenset({-1, 0}),
@@ -41,7 +48,7 @@ BORNE_OUT: Final[Mapping[str, frozenset[int]]] = {
 """Stance → the movements that bear it out: 1 up, 0 as it was, -1 down; a stance that is not here expects nothing."""
 
 
-class Citation(NamedTuple):
+class FindingCitation(NamedTuple):
     """
     What one statement of a link says.
 
@@ -56,7 +63,7 @@ class Citation(NamedTuple):
     rank: int | None
 
 
-class Verdict(NamedTuple):
+class DecisionVerdict(NamedTuple):
     """A value of the group ``outcome`` of a decision, from a moment on."""
 
     known_at: datetime
@@ -64,11 +71,11 @@ class Verdict(NamedTuple):
 
 
 def verdicts(
-    citations: Mapping[str, Sequence[Statement[Citation]]],
-    scores: Mapping[str, Sequence[tuple[Span, int | None]]],
+    citations: Mapping[str, Sequence[DatedStatement[FindingCitation]]],
+    scores: Mapping[str, Sequence[tuple[ValidityInterval, int | None]]],
     targets: Mapping[str, datetime],
-    stances: Sequence[Statement[str | None]],
-) -> Steps[str]:
+    stances: Sequence[DatedStatement[str | None]],
+) -> Timeline[str]:
     """
     Return how a decision stands at each moment on the known clock.
 
@@ -79,10 +86,12 @@ def verdicts(
         stances: what was stated of the decision's own, in any order.
     """
     counted = {key: _in_time(statements, targets) for key, statements in citations.items()}
-    links = {key: unfold(statements, Clock.KNOWN, latest) for key, statements in counted.items() if statements}
+    links = {
+        key: fold_statements(statements, AsOfClock.KNOWN, latest) for key, statements in counted.items() if statements
+    }
     since = {key: min(one.known_at for one in statements) for key, statements in counted.items() if statements}
     marks = {
-        finding: Steps(
+        finding: Timeline(
             change
             for span, y in sorted(spans, key=lambda one: one[0].start)
             for change in ((span.start, y), *(((span.end, None),) if span.end is not None else ()))
@@ -104,12 +113,12 @@ def verdicts(
             return None
         target_at = targets.get(first[-1])
         said = [one for one in stances if one.known_at <= moment and (target_at is None or one.known_at < target_at)]
-        right = BORNE_OUT.get(standing(said).value or "") if said else None
+        right = CLAIM_RIGHT.get(effective_statement(said).value or "") if said else None
         return None if right is None else SUCCESS if moved in right else FAILURE
 
     moments = {at for steps in (*links.values(), *marks.values()) for at in steps.times}
     moments |= {one.known_at for one in stances}
-    return Steps((moment, verdict(moment)) for moment in sorted(moments))
+    return Timeline((moment, verdict(moment)) for moment in sorted(moments))
 
 
 def movement(metric: Metric | None, actual: float, *, abstained: bool) -> int | None:
@@ -125,11 +134,13 @@ def movement(metric: Metric | None, actual: float, *, abstained: bool) -> int | 
             return None
 
 
-def _in_time(statements: Sequence[Statement[Citation]], targets: Mapping[str, datetime]) -> list[Statement[Citation]]:
+def _in_time(
+    statements: Sequence[DatedStatement[FindingCitation]], targets: Mapping[str, datetime]
+) -> list[DatedStatement[FindingCitation]]:
     return [one for one in statements if (at := targets.get(one.value.finding_id)) is None or one.known_at < at]
 
 
-def missing(wanted: Steps[str], stated: Sequence[Statement[str]]) -> list[Verdict]:
+def missing(wanted: Timeline[str], stated: Sequence[DatedStatement[str]]) -> list[DecisionVerdict]:
     """
     Return what has to be stated so that at every moment the value *wanted* stands, given what was *stated* before.
 
@@ -138,7 +149,7 @@ def missing(wanted: Steps[str], stated: Sequence[Statement[str]]) -> list[Verdic
     """
     said = {(one.known_at, one.value) for one in stated}
     remaining = deque(sorted((one.known_at, one.order_key, one.value) for one in stated))
-    found: list[Verdict] = []
+    found: list[DecisionVerdict] = []
     current = PENDING
     for moment in sorted({*wanted.times, *(one.known_at for one in stated)}):
         target = wanted.at(moment) or PENDING
@@ -150,6 +161,6 @@ def missing(wanted: Steps[str], stated: Sequence[Statement[str]]) -> list[Verdic
                 break
             known_at += timedelta(microseconds=1)
         if current != target:
-            found.append(Verdict(known_at, target))
+            found.append(DecisionVerdict(known_at, target))
             current = target
     return found

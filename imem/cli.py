@@ -91,7 +91,7 @@ def root(
 def main() -> None:
     """Run the command line; every failure ends as a sentence and an exit code."""
     sys.excepthook = _one_sentence
-    imem.commands.speaking = True
+    imem.commands.is_command = True
     output.guard()
     try:
         # Called without Typer's own wrapper, which would put its printer of tracebacks in place of ours.

@@ -32,7 +32,7 @@ from imem.services.stores import secret
 try:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from imem.checkpoints.langgraph.executors import Tasks, Threads
+    from imem.checkpoints.langgraph.executors import TaskExecutor, ThreadExecutor
     from imem.checkpoints.langgraph.saver import Saver
     from imem.checkpoints.langgraph.serializer import Allow, TypeName, types_of
 except ModuleNotFoundError as error:
@@ -57,12 +57,12 @@ class ImemSaver(Saver):
 
     def __init__(
         self,
-        pool: ConnectionPool[Any] | AsyncConnectionPool[Any] | Threads,
-        async_pool: AsyncConnectionPool[Any] | Tasks | None = None,
+        pool: ConnectionPool[Any] | AsyncConnectionPool[Any] | ThreadExecutor,
+        async_pool: AsyncConnectionPool[Any] | TaskExecutor | None = None,
         *,
         serde: SerializerProtocol | None = None,
         allow: Allow = (),
-        address: Address | None = None,
+        address: SaverDatabase | None = None,
     ) -> None:
         super().__init__(pool, async_pool, serde=serde, allow=allow)
         self._address = address
@@ -74,7 +74,7 @@ class ImemSaver(Saver):
         *,
         serde: SerializerProtocol | None = None,
         allow: Allow = (),
-    ) -> Opening[Self]:
+    ) -> SaverContext[Self]:
         """
         Return what ``with`` and ``async with`` make a saver of, for the Postgres that *settings* name.
 
@@ -92,18 +92,18 @@ class ImemSaver(Saver):
             StackStarting: one runs that has not got so far yet; retryable.
         """
 
-        def found() -> Address:
+        def found() -> SaverDatabase:
             given = Settings.read() if settings is None else settings
             if given.postgres_url is None:
                 given = with_local_endpoints(given)
             admin = given.postgres_admin_url
-            return Address(
+            return SaverDatabase(
                 url=secret(given, "postgres_url"),
                 admin_url=admin.get_secret_value() if admin is not None else None,
                 size=given.postgres_pool_size,
             )
 
-        return Opening(cls, found, Values(serde, types_of(allow)))
+        return SaverContext(cls, found, ValueCodec(serde, types_of(allow)))
 
     @classmethod
     def from_conn_string(
@@ -113,7 +113,7 @@ class ImemSaver(Saver):
         serde: SerializerProtocol | None = None,
         allow: Allow = (),
         pool_size: int = 8,
-    ) -> Opening[Self]:
+    ) -> SaverContext[Self]:
         """
         Return what ``with`` and ``async with`` make a saver of, for any Postgres, named as libpq does.
 
@@ -131,10 +131,10 @@ class ImemSaver(Saver):
             raise BadInput("conn_string", "is no URL or connection string of Postgres.") from None
         if pool_size < 1:
             raise BadInput("pool_size", "must be 1 or more.")
-        address = Address(url=conn_string, admin_url=None, size=pool_size)
-        return Opening(cls, lambda: address, Values(serde, types_of(allow)))
+        address = SaverDatabase(url=conn_string, admin_url=None, size=pool_size)
+        return SaverContext(cls, lambda: address, ValueCodec(serde, types_of(allow)))
 
-    def setup(self) -> Ready:
+    def setup(self) -> SetupDone:
         """
         Make the tables where they are missing; ``await`` it or not.
 
@@ -151,11 +151,11 @@ class ImemSaver(Saver):
                 mend="Run `imem migrate` once, or ImemSaver.from_conn_string with the owner's URL.",
             )
         self._address.setup()
-        return Ready()
+        return SetupDone()
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class SaverDatabase:
     """
     Where a saver's tables are.
 
@@ -178,7 +178,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ValueCodec:
     """
     How a saver stores values.
 
@@ -191,7 +191,7 @@ class Values:
     allow: frozenset[TypeName]
 
 
-class Ready:
+class SetupDone:
     """What is done already, for those who would wait for it."""
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -199,19 +199,19 @@ class Ready:
         yield from ()
 
 
-class Opening(Generic[S]):
+class SaverContext(Generic[S]):
     """A saver to be: ``with`` gives one to threads, ``async with`` one to the tasks of the running loop as well."""
 
-    def __init__(self, kind: type[S], find: Callable[[], Address], values: Values) -> None:
+    def __init__(self, kind: type[S], find: Callable[[], SaverDatabase], values: ValueCodec) -> None:
         self._kind = kind
         self._find = find
         self._values = values
-        self._made: list[tuple[Threads, Tasks | None]] = []
+        self._made: list[tuple[ThreadExecutor, TaskExecutor | None]] = []
 
     def _make(self, *, loop: bool) -> S:
         address = self._find()
-        threads = Threads.to(address.url, address.size)
-        tasks = Tasks.to(address.url, address.size) if loop else None
+        threads = ThreadExecutor.to(address.url, address.size)
+        tasks = TaskExecutor.to(address.url, address.size) if loop else None
         self._made.append((threads, tasks))
         return self._kind(threads, tasks, serde=self._values.serde, allow=self._values.allow, address=address)
 

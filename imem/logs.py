@@ -63,7 +63,7 @@ def by_default(level: str) -> None:
     ours lets its own words speak: what is no error goes nowhere.
     """
     if not structlog.is_configured():
-        least = logging.ERROR if imem.commands.speaking else logging.WARNING
+        least = logging.ERROR if imem.commands.is_command else logging.WARNING
         structlog.configure(
             wrapper_class=structlog.make_filtering_bound_logger(max(least, logging.getLevelNamesMapping()[level])),
             # Looked up for each event: a program may put another stream in its place, and close the first.

@@ -23,37 +23,37 @@ from imem.journal.arguments import checks_arguments, checks_call
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
 from imem.journal.settings import Settings
-from imem.kg.similarity.scoring import SERVED
+from imem.kg.similarity.scoring import MIN_SCORE
 from imem.kg.views import View
 from imem.recall import single_reads, views
 from imem.recall.model import (
     Briefing,
-    DebateOnFile,
-    DebatesArm,
-    HistoryArm,
-    RecordsArm,
+    DebatesSection,
+    HistorySection,
+    LongText,
+    RecordedDebate,
+    RecordsSection,
     Rows,
-    SimilarArm,
-    Text,
-    TrackRecordsArm,
+    SimilarSection,
+    TrackRecordsSection,
     TrackRecordsTable,
 )
 from imem.recall.retrievers import Limits
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms, share
 from imem.services.arguments import parameters as checked
-from imem.services.delegation import lent
-from imem.services.pause_api import PauseOrders
+from imem.services.delegation import delegated_actor
+from imem.services.pause_api import PauseApi
 from imem.services.recall import recall_over, while_warming
-from imem.services.record_writer import Stating
+from imem.services.record_writer import RecordWriter
 from imem.services.stores import Stores
-from imem.services.sync_api import Exchanging
+from imem.services.sync_api import SyncApi
 
 if TYPE_CHECKING:
     from imem.blocking.memory import SyncMemory
     from imem.checkpoints.conversations.store import Conversations
     from imem.checkpoints.session import Session
     from imem.services.conversations import Conversation
-    from imem.services.working import GuardedMemory, Work
+    from imem.services.working import AgentServices, AuthorizedMemory
 
 WARM_MS: Final = 2_000
 """How long loading in advance may take, in milliseconds, where the call does not say."""
@@ -69,21 +69,21 @@ LONGEST_ACTOR: Final = 200
 """Characters of an agent's name at most."""
 
 
-class _Asked(TypedDict):
+class _ReadOptions(TypedDict):
     as_of: datetime | None
     clock: str
     deadline: Deadline
 
 
 @checks_arguments
-class Memory(Stating, PauseOrders, Exchanging):
+class Memory(RecordWriter, PauseApi, SyncApi):
     """
     The memory of one process and one event loop; made by :meth:`open`.
 
     **What every writing method takes** beside its content:
 
-    * ``known_at``: earliest moment at which it could have been known, aware; the present by default. Stating it takes
-      the import right.
+    * ``known_at``: earliest moment at which it could have been known, aware; the present by default. RecordWriter it
+      takes the import right.
     * ``occurred_at``: when it was true in the world, aware; by default what the record itself says, or when it was
       known.
     * ``wait_visible``: make it urgent (tier 1) and wait, at most ``visible_wait_ms`` of the settings, until the graph
@@ -114,7 +114,7 @@ class Memory(Stating, PauseOrders, Exchanging):
     * :class:`~imem.journal.errors.BadInput`: something is wrong with the question; names the argument.
     * :class:`~imem.journal.errors.PermissionDenied`: the actor's role does not allow it; a denial row was written.
     * :class:`~imem.journal.errors.StoreUnavailable`, :class:`~imem.journal.errors.BudgetExceeded`: it could not be
-      asked in time (a briefing says so in its arms instead); retry.
+      asked in time (a briefing says so in its sections instead); retry.
 
     A crash of the caller leaves either the whole write or nothing. A graph that is away delays visibility alone.
 
@@ -124,7 +124,7 @@ class Memory(Stating, PauseOrders, Exchanging):
 
     def __init__(self, stores: Stores) -> None:
         super().__init__(stores)
-        self._work: Work | None = None
+        self._work: AgentServices | None = None
         self._conversations: Conversations | None = None
         self._recall = recall_over(stores)
 
@@ -168,7 +168,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         """
         if not 0 < len(agent) <= LONGEST_ACTOR or ":" in agent or not agent.isprintable():
             raise BadInput("agent", "is no name of an agent: 1 to 200 printable characters without a colon.")
-        actor = await lent(self._stores.gateway, agent, deadline=Deadline.after_ms(LENDING_MS))
+        actor = await delegated_actor(self._stores.gateway, agent, deadline=Deadline.after_ms(LENDING_MS))
         async with self._over(self._stores.acting_as(actor)) as memory:
             yield memory
 
@@ -195,15 +195,15 @@ class Memory(Stating, PauseOrders, Exchanging):
     # Working
 
     @property
-    def work(self) -> Work:
+    def work(self) -> AgentServices:
         """What agents under way need: sessions, working memories, checkpoints; made on first use."""
         if self._work is None:
-            from imem.services.working import Work  # noqa: PLC0415 - who only asks needs none of it
+            from imem.services.working import AgentServices  # noqa: PLC0415 - who only asks needs none of it
 
-            self._work = Work(self._stores)
+            self._work = AgentServices(self._stores)
         return self._work
 
-    def working(self, agent_id: str) -> GuardedMemory:
+    def working(self, agent_id: str) -> AuthorizedMemory:
         """
         Return the working memory of an agent instance: like a dict, of texts, lists, hashes, sets and sorted sets.
 
@@ -305,7 +305,7 @@ class Memory(Stating, PauseOrders, Exchanging):
         """
         Return what the institution knew about *subject*: a subject id, a ticker, or an exact name.
 
-        Each arm of the answer says how good it is; one that fails or comes late leaves the others whole.
+        Each section of the answer says how good it is; one that fails or comes late leaves the others whole.
 
         Args:
             for_agent: who asks; its own track record is shown as well. An agent asks for itself alone.
@@ -315,7 +315,7 @@ class Memory(Stating, PauseOrders, Exchanging):
             UnknownSubject: nothing is known under that name; nearest names are given.
         """
         return await self._recall.brief(
-            subject, for_agent=for_agent, limits=limits, **self._asked(as_of, clock, deadline_ms)
+            subject, for_agent=for_agent, limits=limits, **self._read_options(as_of, clock, deadline_ms)
         )
 
     async def history(
@@ -326,10 +326,15 @@ class Memory(Stating, PauseOrders, Exchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> HistoryArm:
+    ) -> HistorySection:
         """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
         return await single_reads.part(
-            self._recall, HistoryArm, "history", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
+            self._recall,
+            HistorySection,
+            "history",
+            subject,
+            limit=limit,
+            **self._read_options(as_of, clock, deadline_ms),
         )
 
     async def similar(
@@ -337,11 +342,11 @@ class Memory(Stating, PauseOrders, Exchanging):
         what: str,
         *,
         limit: int | None = None,
-        min_score: float = SERVED,
+        min_score: float = MIN_SCORE,
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> SimilarArm:
+    ) -> SimilarSection:
         """
         Return analyses of other subjects that are like *what*, most alike first, with what was decided after them.
 
@@ -356,7 +361,7 @@ class Memory(Stating, PauseOrders, Exchanging):
             UnknownSubject: nothing is known under that name; nearest names are given.
         """
         share("min_score", min_score)
-        asked = self._asked(as_of, clock, deadline_ms)
+        asked = self._read_options(as_of, clock, deadline_ms)
         return await single_reads.similar_to(self._recall, what, limit=limit, min_score=min_score, **asked)
 
     async def debates(
@@ -367,10 +372,15 @@ class Memory(Stating, PauseOrders, Exchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> DebatesArm:
+    ) -> DebatesSection:
         """Return the newest debates on *subject* and how they ended."""
         return await single_reads.part(
-            self._recall, DebatesArm, "debates", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
+            self._recall,
+            DebatesSection,
+            "debates",
+            subject,
+            limit=limit,
+            **self._read_options(as_of, clock, deadline_ms),
         )
 
     async def contradictions(
@@ -381,10 +391,10 @@ class Memory(Stating, PauseOrders, Exchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> RecordsArm:
+    ) -> RecordsSection:
         """Return where sources disagreed about the data of *subject*: open ones first, by priority, then the newest."""
-        asked = self._asked(as_of, clock, deadline_ms)
-        return await single_reads.part(self._recall, RecordsArm, "contradictions", subject, limit=limit, **asked)
+        asked = self._read_options(as_of, clock, deadline_ms)
+        return await single_reads.part(self._recall, RecordsSection, "contradictions", subject, limit=limit, **asked)
 
     async def patterns(
         self,
@@ -394,10 +404,15 @@ class Memory(Stating, PauseOrders, Exchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> RecordsArm:
+    ) -> RecordsSection:
         """Return the patterns that were active then, of the sector of *subject* or of none."""
         return await single_reads.part(
-            self._recall, RecordsArm, "patterns", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
+            self._recall,
+            RecordsSection,
+            "patterns",
+            subject,
+            limit=limit,
+            **self._read_options(as_of, clock, deadline_ms),
         )
 
     async def lessons(
@@ -408,10 +423,15 @@ class Memory(Stating, PauseOrders, Exchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> RecordsArm:
+    ) -> RecordsSection:
         """Return the lessons that bear on *subject*."""
         return await single_reads.part(
-            self._recall, RecordsArm, "lessons", subject, limit=limit, **self._asked(as_of, clock, deadline_ms)
+            self._recall,
+            RecordsSection,
+            "lessons",
+            subject,
+            limit=limit,
+            **self._read_options(as_of, clock, deadline_ms),
         )
 
     async def track_record(
@@ -422,14 +442,16 @@ class Memory(Stating, PauseOrders, Exchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> TrackRecordsArm:
+    ) -> TrackRecordsSection:
         """
         Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored.
 
         Raises:
             PermissionDenied: an agent reads its own record alone; others' stand in briefings, beside what they said.
         """
-        return await single_reads.agent_records(self._recall, agent, domain, **self._asked(as_of, clock, deadline_ms))
+        return await single_reads.agent_records(
+            self._recall, agent, domain, **self._read_options(as_of, clock, deadline_ms)
+        )
 
     async def track_records(
         self,
@@ -472,14 +494,14 @@ class Memory(Stating, PauseOrders, Exchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> DebateOnFile:
+    ) -> RecordedDebate:
         """
         Return a debate with every turn, verbatim.
 
         Raises:
             UnknownDebate: there was no such debate.
         """
-        return await single_reads.debate(self._recall, debate_id, **self._asked(as_of, clock, deadline_ms))
+        return await single_reads.debate(self._recall, debate_id, **self._read_options(as_of, clock, deadline_ms))
 
     async def text(
         self,
@@ -489,13 +511,13 @@ class Memory(Stating, PauseOrders, Exchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> Text | None:
+    ) -> LongText | None:
         """
         Return the long text of a record, or None when there was none.
 
         Of patterns an agent reads those alone that were active; another is as good as none.
         """
-        return await single_reads.text(self._recall, kind, key, **self._asked(as_of, clock, deadline_ms))
+        return await single_reads.text(self._recall, kind, key, **self._read_options(as_of, clock, deadline_ms))
 
     async def view(self, name: str, key: str, *, deadline_ms: float | None = None) -> View | None:
         """
@@ -545,9 +567,9 @@ class Memory(Stating, PauseOrders, Exchanging):
             BadInput: there is no such query, or a parameter is missing, unknown or of another type.
         """
         given = checked(name, parameters or {})
-        return await single_reads.named(self._recall, name, given, **self._asked(as_of, clock, deadline_ms))
+        return await single_reads.named(self._recall, name, given, **self._read_options(as_of, clock, deadline_ms))
 
-    def _asked(self, as_of: datetime | None, clock: str, deadline_ms: float | None) -> _Asked:
+    def _read_options(self, as_of: datetime | None, clock: str, deadline_ms: float | None) -> _ReadOptions:
         return {"as_of": as_of, "clock": clock, "deadline": self._due(deadline_ms)}
 
     def _due(self, deadline_ms: float | None) -> Deadline:

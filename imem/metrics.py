@@ -36,7 +36,7 @@ def folder_of(home: Path) -> Path:
     return home / "metrics"
 
 
-def begin_anew(home: Path) -> None:
+def clear_metrics(home: Path) -> None:
     """Forget what the processes of an earlier stack counted; a file that cannot be removed stays."""
     for file in folder_of(home).glob("*.db"):
         with suppress(OSError):

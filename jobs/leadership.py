@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import structlog
 
-from imem.jobs.lease import Lease
+from imem.jobs.lease import LeaderLease
 from imem.journal.errors import ImemError, LeaseLost
 from imem.journal.postgres.cancellation import heed_cancellation
 
@@ -21,15 +21,15 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 """Between two attempts while a store is away, in seconds."""
 
-AT_WORK_S: Final = 2.0
+STABLE_S: Final = 2.0
 """Work that went on for so long before it failed, in seconds, begins with the first pause again."""
 
-STANDBY_S: Final = 1.0
+STANDBY_POLL_S: Final = 1.0
 """Between two looks whether somebody else's lease has run out, in seconds."""
 
 
-async def lead(
-    lease: Lease, work: Callable[[], Coroutine[Any, Any, None]], *, ended: Callable[[], None] | None = None
+async def run_as_leader(
+    lease: LeaderLease, work: Callable[[], Coroutine[Any, Any, None]], *, ended: Callable[[], None] | None = None
 ) -> None:
     """
     Do *work* while *lease* is ours, until cancelled; the lease is still to be dropped then.
@@ -47,13 +47,13 @@ async def lead(
         begun_s = time.monotonic()
         try:
             if await lease.take():
-                await together(lease.keep(), work())
-            await asyncio.sleep(STANDBY_S)
+                await together(lease.renew_until_cancelled(), work())
+            await asyncio.sleep(STANDBY_POLL_S)
         except LeaseLost as lost:
             log.warning("lease.lost", work=lease.name, reason=str(lost))
-            lease.begin_anew()
+            lease.reset_holder()
         except ImemError as error:
-            if time.monotonic() - begun_s > AT_WORK_S:
+            if time.monotonic() - begun_s > STABLE_S:
                 pause_s = FIRST_PAUSE_S
             log.warning("lease.waiting", work=lease.name, reason=str(error), pause_s=pause_s)
             await asyncio.sleep(pause_s)

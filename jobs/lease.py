@@ -28,7 +28,7 @@ def _holder() -> str:
 
 
 @dataclass(slots=True)
-class Lease:
+class LeaderLease:
     """
     A claim to run the named work alone.
 
@@ -90,7 +90,7 @@ class Lease:
         )
         self.epoch = rows[0]["epoch"]
 
-    def begin_anew(self) -> None:
+    def reset_holder(self) -> None:
         """Be somebody who never held it: what was done under a lease that was lost is none of ours any more."""
         self.holder, self.epoch = _holder(), 0
 
@@ -98,10 +98,10 @@ class Lease:
         """Let it go, so that a standby need not wait; a server that cannot be told lets it lapse."""
         if self.epoch:
             with suppress(ImemError):
-                await self.database.do("drop_lease", self.fence, deadline=Deadline.after_ms(1000))
+                await self.database.execute("drop_lease", self.fence, deadline=Deadline.after_ms(1000))
             self.epoch = 0
 
-    async def keep(self) -> None:
+    async def renew_until_cancelled(self) -> None:
         """
         Renew until cancelled.
 

@@ -87,7 +87,7 @@ def shown(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
-class Searched(StrEnum):
+class NameSearch(StrEnum):
     """Where names like an unknown one were looked for."""
 
     NAMES = "names"
@@ -97,8 +97,8 @@ class Searched(StrEnum):
 
 
 _NONE_NEAR = {
-    Searched.NAMES: "Nothing with a similar name is known either.",
-    Searched.NOTHING: "Similar names could not be searched: no store answered in time.",
+    NameSearch.NAMES: "Nothing with a similar name is known either.",
+    NameSearch.NOTHING: "Similar names could not be searched: no store answered in time.",
 }
 
 
@@ -111,7 +111,7 @@ class UnknownSubject(BadInput):
         searched: where names were looked for; who has not looked cannot say that there is none.
     """
 
-    def __init__(self, subject: str, nearest: Sequence[str] = (), searched: Searched = Searched.NAMES) -> None:
+    def __init__(self, subject: str, nearest: Sequence[str] = (), searched: NameSearch = NameSearch.NAMES) -> None:
         hint = f"Did you mean {', '.join(map(shown, nearest))}?" if nearest else _NONE_NEAR[searched]
         super().__init__("subject", f"nothing is known about {subject!r}.", mend=hint)
         self.subject = subject

@@ -22,9 +22,9 @@ from imem.journal.actors import Action, Actor, Resource, ResourceType, allowed, 
 from imem.journal.audit import context_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError, PostgresUnavailable
-from imem.journal.events.entry import Entry, Receipt, Tier, Verdict
-from imem.journal.events.write_grouping import BATCH_LINES, Grouping, touched
-from imem.journal.notifications.wakeups import cycle_s
+from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt, Tier
+from imem.journal.events.group_commit import BATCH_LINES, GroupCommit, touched
+from imem.journal.notifications.wakeups import applier_interval_s
 from imem.journal.postgres.database import Database
 from imem.journal.statements import sql
 from imem.journal.telemetry.correlation import correlated, correlation
@@ -35,7 +35,7 @@ T = TypeVar("T")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.025
 """Between two looks whether the graph holds a write, in seconds, where nobody tells."""
 
-_LOOK_S: Final = 0.25
+_POLL_S: Final = 0.25
 """Longest wait for a word that the graph holds a write, in seconds: then one looks, since words may be lost."""
 
 _ATTEMPTS = 4
@@ -48,25 +48,25 @@ _AUDITED_ACTIONS = frozenset({Action.DELETE})
 """These the audit holds where they were granted, whatever they were done to: nothing else is left of it."""
 
 
-_RECORDED: Final = frozenset({Verdict.NEW.value, Verdict.CHANGED.value})
+_RECORDED: Final = frozenset({AppendStatus.NEW.value, AppendStatus.CHANGED.value})
 """What the journal did with a line of which there is now an event."""
 
 
-class Ear(Protocol):
+class VisibilitySource(Protocol):
     """
     Hears when the graph holds what somebody waits for.
 
     Attributes:
-        listening: whether anything can be heard now.
+        subscribed: whether anything can be wait_applied now.
     """
 
-    listening: bool
+    subscribed: bool
 
-    async def heard(self, event_ids: Collection[UUID], timeout_s: float) -> bool:
+    async def wait_applied(self, event_ids: Collection[UUID], timeout_s: float) -> bool:
         """
         Wait until the applier has said that the graph holds *event_ids*, at most *timeout_s* seconds.
 
-        False where it has not, or cannot be heard, or there is another reason to look.
+        False where it has not, or cannot be wait_applied, or there is another reason to look.
         """
 
 
@@ -78,11 +78,11 @@ class Gateway:
         database: where the journal is.
         actor: who calls; from settings or a token.
         announce: told of the tiers of what was committed, so that the applier wakes; losing the message loses nothing.
-        ear: hears when the graph holds an event; without one, who waits looks often.
+        visibility: hears when the graph holds an event; without one, who waits looks often.
         waits: whether anybody waits for visibility at all: where tiers do not count, minutes may pass.
 
     Attributes:
-        cycle_s: how long an event may wait for the applier's next look, in seconds.
+        applier_interval_s: how long an event may wait for the applier's next look, in seconds.
     """
 
     def __init__(
@@ -91,20 +91,20 @@ class Gateway:
         actor: Actor,
         announce: Callable[[Sequence[Tier]], Awaitable[None]] | None = None,
         *,
-        ear: Ear | None = None,
+        visibility: VisibilitySource | None = None,
         waits: bool = True,
     ) -> None:
         self.database = database
         self.actor = actor
         self._announce = announce
-        self._ear = ear
+        self._visibility = visibility
         self._waits = waits
-        self.cycle_s = cycle_s(priority=waits)
-        self._grouping = Grouping()
+        self.applier_interval_s = applier_interval_s(priority=waits)
+        self._group_commit = GroupCommit()
 
     def acting_as(self, actor: Actor) -> Gateway:
         """Return the way in for another actor of the same process, over the same connections."""
-        return Gateway(self.database, actor, self._announce, ear=self._ear, waits=self._waits)
+        return Gateway(self.database, actor, self._announce, visibility=self._visibility, waits=self._waits)
 
     async def authorize_and_execute(
         self,
@@ -161,7 +161,7 @@ class Gateway:
 
     async def append(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[JournalEntry],
         *,
         actor: Actor | None = None,
         action: Action = Action.APPEND,
@@ -189,7 +189,7 @@ class Gateway:
         """
         with correlated(), TRACER.start_as_current_span("imem.append", attributes={"imem.entries": len(entries)}):
             return await self._append(
-                _followed(entries),
+                _with_trace(entries),
                 actor=actor or self.actor,
                 action=action,
                 owner=owner,
@@ -200,7 +200,7 @@ class Gateway:
 
     async def _append(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[JournalEntry],
         *,
         actor: Actor,
         action: Action,
@@ -217,40 +217,40 @@ class Gateway:
                     entries[0].key if len(entries) == 1 else None,
                     actor.id if owner is None else owner,
                 ),
-                wanted, _nothing, deadline=deadline, actor=actor,
+                wanted, _no_operation, deadline=deadline, actor=actor,
             )  # fmt: skip
         receipts: list[Receipt] = []
         for batch in batches(entries):
             receipts += await self._append_batch(batch, actor, action, lock_epoch, deadline)
-            await self.ring(sorted({entry.tier for entry in batch}))
+            await self.publish_wakeup(sorted({entry.tier for entry in batch}))
         if wait_visible is None:
             return receipts
         visible = await self._await_visible(receipts, wait_visible)
         return [replace(receipt, visible=visible) if receipt.durable else receipt for receipt in receipts]
 
-    async def ring(self, tiers: Sequence[Tier]) -> None:
+    async def publish_wakeup(self, tiers: Sequence[Tier]) -> None:
         """Say that events of *tiers* are due; losing the message loses nothing."""
         if self._announce is not None:
             with TRACER.start_as_current_span("imem.announce", kind=SpanKind.PRODUCER):
                 await self._announce(tiers)
 
     async def _append_batch(
-        self, batch: Sequence[Entry], actor: Actor, action: Action, lock_epoch: int | None, deadline: Deadline
+        self, batch: Sequence[JournalEntry], actor: Actor, action: Action, lock_epoch: int | None, deadline: Deadline
     ) -> list[Receipt]:
-        async def commit(entries: Sequence[Entry], due: Deadline) -> list[Receipt]:
+        async def commit(entries: Sequence[JournalEntry], due: Deadline) -> list[Receipt]:
             return await self._commit(entries, actor, action, lock_epoch, due)
 
-        return await self._grouping.commit((actor, action, lock_epoch), batch, commit, deadline)
+        return await self._group_commit.commit((actor, action, lock_epoch), batch, commit, deadline)
 
     async def _commit(
-        self, batch: Sequence[Entry], actor: Actor, action: Action, lock_epoch: int | None, deadline: Deadline
+        self, batch: Sequence[JournalEntry], actor: Actor, action: Action, lock_epoch: int | None, deadline: Deadline
     ) -> list[Receipt]:
         parameters = _columns(batch, actor, action)
         for attempt in range(_ATTEMPTS):
             try:
                 async with self.database.transaction(deadline) as conn:
                     if lock_epoch is not None:
-                        await conn.execute(sql("bear_lock"), (str(lock_epoch),))
+                        await conn.execute(sql("set_lock_epoch"), (str(lock_epoch),))
                     rows = await (await conn.execute(sql("append"), parameters)).fetchall()
                     if (context := _context(batch, rows)) is not None:
                         await conn.execute(sql("note_context"), context)
@@ -261,7 +261,7 @@ class Gateway:
                     raise
         return [
             Receipt(
-                (verdict := Verdict(row["status"])),
+                (verdict := AppendStatus(row["status"])),
                 row["event_id"],
                 row["position"],
                 row["recorded_at"],
@@ -274,21 +274,23 @@ class Gateway:
         """Wait for what was recorded just now: until the applier says so, or else as :meth:`wait_visible` does."""
         waiting = [receipt for receipt in receipts if receipt.position is not None and receipt.event_id is not None]
         fresh = {
-            receipt.event_id for receipt in waiting if receipt.verdict is not Verdict.IDENTICAL and receipt.event_id
+            receipt.event_id
+            for receipt in waiting
+            if receipt.verdict is not AppendStatus.IDENTICAL and receipt.event_id
         }
-        if self._ear is not None and self._waits and len(fresh) == len(waiting):
+        if self._visibility is not None and self._waits and len(fresh) == len(waiting):
             while (left_s := deadline.left_s() - _LONGEST_PAUSE_S) > 0:
-                if await self._ear.heard(fresh, min(_LOOK_S, left_s)):
+                if await self._visibility.wait_applied(fresh, min(_POLL_S, left_s)):
                     return True
-                if not self._ear.listening or await self._looked(waiting, deadline):
+                if not self._visibility.subscribed or await self._delivery_known(waiting, deadline):
                     break
         return await self.wait_visible([receipt.position for receipt in waiting if receipt.position], deadline)
 
-    async def _looked(self, receipts: Sequence[Receipt], deadline: Deadline) -> bool:
+    async def _delivery_known(self, receipts: Sequence[Receipt], deadline: Deadline) -> bool:
         """Return whether it is known, one way or the other, what became of *receipts*; words may have been lost."""
         positions = [receipt.position for receipt in receipts]
         try:
-            row = (await self.database.named("undelivered", {"positions": positions}, deadline=deadline))[0]
+            row = (await self.database.named("count_undelivered", {"positions": positions}, deadline=deadline))[0]
         except ImemError as error:
             if not error.retryable:
                 raise
@@ -304,7 +306,9 @@ class Gateway:
         pause_s = _FIRST_PAUSE_S
         while positions:
             try:
-                row = (await self.database.named("undelivered", {"positions": list(positions)}, deadline=deadline))[0]
+                row = (
+                    await self.database.named("count_undelivered", {"positions": list(positions)}, deadline=deadline)
+                )[0]
             except ImemError as error:
                 if not error.retryable:
                     raise
@@ -333,7 +337,7 @@ def _audit_row(actor: Actor, resource: Resource, action: Action, *, authorized: 
     }
 
 
-def _followed(entries: Sequence[Entry]) -> Sequence[Entry]:
+def _with_trace(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
     """Return *entries* with the trace that is under way, and the name that the caller gave its work."""
     trace, now = traceparent(), correlation()
     name = now.id if now is not None and now.given else None
@@ -342,7 +346,7 @@ def _followed(entries: Sequence[Entry]) -> Sequence[Entry]:
     return [replace(entry, traceparent=trace, correlation_id=name) for entry in entries]
 
 
-def _context(batch: Sequence[Entry], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _context(batch: Sequence[JournalEntry], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the context of what was recorded; None where nobody follows any of it."""
     noted = [
         (row["position"], entry.traceparent, entry.correlation_id)
@@ -355,13 +359,13 @@ def _context(batch: Sequence[Entry], rows: Sequence[Mapping[str, Any]]) -> dict[
     return {"positions": positions, "traceparents": traceparents, "correlation_ids": correlation_ids}
 
 
-async def _nothing() -> None:
+async def _no_operation() -> None:
     """Stand for the operation where only the decision is wanted."""
 
 
-def batches(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+def batches(entries: Sequence[JournalEntry]) -> Iterator[Sequence[JournalEntry]]:
     """Cut *entries* so that no group of a record stands twice in one statement, and none grows too large."""
-    batch: list[Entry] = []
+    batch: list[JournalEntry] = []
     seen: set[tuple[str, str, str]] = set()
     for entry in entries:
         # A correction looks at the core that the same file may have stated a line before.
@@ -375,7 +379,7 @@ def batches(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         yield batch
 
 
-def _columns(batch: Sequence[Entry], actor: Actor, action: Action) -> dict[str, Any]:
+def _columns(batch: Sequence[JournalEntry], actor: Actor, action: Action) -> dict[str, Any]:
     """Return the batch as the column arrays that the statement takes."""
     return {
         "actor": actor.id,

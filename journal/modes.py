@@ -41,7 +41,7 @@ class Health:
         graph, working, durable, cache: whether that store did. The cache is missed by nobody but the clock.
         full: which of them refuse writes, because their memory is used up.
         behind_s: how long the oldest event waits for the graph, in seconds; None where nobody could say.
-        cycle_s: how long an event may wait because the applier looks no more often, in seconds.
+        applier_interval_s: how long an event may wait because the applier looks no more often, in seconds.
     """
 
     postgres: bool = True
@@ -51,7 +51,7 @@ class Health:
     cache: bool = True
     full: tuple[str, ...] = ()
     behind_s: float | None = 0.0
-    cycle_s: float = 0.0
+    applier_interval_s: float = 0.0
 
     @property
     def mode(self) -> Mode:
@@ -62,7 +62,7 @@ class Health:
             return Mode.DEGRADED_READ
         if self.full or not (self.working and self.durable):
             return Mode.DEGRADED_WRITE
-        if self.behind_s is not None and self.behind_s > self.cycle_s + BEHIND_S:
+        if self.behind_s is not None and self.behind_s > self.applier_interval_s + BEHIND_S:
             return Mode.RECOVERING
         return Mode.NORMAL
 

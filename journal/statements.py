@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import LiteralString
 
 _HEADING = re.compile(r"^(?:--|//)[ \t]+([a-z][a-z0-9_]*)[ \t]+(?:--|//)[ \t]*$", re.MULTILINE)
-_HOLE = re.compile(r"«([a-z_]+)»")
+_PLACEHOLDER = re.compile(r"«([a-z_]+)»")
 _GIVEN = re.compile(r"\$given\.([a-z_]+)")
 _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 _TERM = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
@@ -47,9 +47,9 @@ class Statement:
         return frozenset(_GIVEN.findall(_COMMENT.sub("", self.text)))
 
     @property
-    def holes(self) -> frozenset[str]:
+    def placeholders(self) -> frozenset[str]:
         """Names of the places that :meth:`bind` fills."""
-        return frozenset(_HOLE.findall(self.text))
+        return frozenset(_PLACEHOLDER.findall(self.text))
 
     def bind(self, allowed: frozenset[str], **terms: str) -> LiteralString:
         """
@@ -62,12 +62,12 @@ class Statement:
         Raises:
             ValueError: a term is not in the list or is no identifier, or a place is left open.
         """
-        if set(terms) != self.holes:
-            raise ValueError(f"{self.name} wants {sorted(self.holes)}, got {sorted(terms)}.")
+        if set(terms) != self.placeholders:
+            raise ValueError(f"{self.name} wants {sorted(self.placeholders)}, got {sorted(terms)}.")
         for term in terms.values():
             if term not in allowed or not _TERM.match(term):
                 raise ValueError(f"{term!r} is not a term that {self.name} may carry.")
-        return _HOLE.sub(lambda hole: terms[hole[1]], self.text)
+        return _PLACEHOLDER.sub(lambda hole: terms[hole[1]], self.text)
 
 
 @cache

@@ -26,7 +26,7 @@ from imem.kg.load_format.entries import BODY, CORRECTION, PROPS, TURNS
 END_OF_TIME: Final = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 
 
-class Clock(StrEnum):
+class AsOfClock(StrEnum):
     """By which clock "at T" is meant."""
 
     KNOWN = "known"
@@ -46,7 +46,7 @@ class AsOf:
     """
 
     at: datetime
-    clock: Clock = Clock.KNOWN
+    clock: AsOfClock = AsOfClock.KNOWN
     asked: datetime | None = None
     complete_until: datetime | None = None
 
@@ -58,7 +58,7 @@ class AsOf:
     @property
     def recorded_until(self) -> datetime:
         """The latest ``recorded_at`` that counts."""
-        return self.at if self.clock is Clock.RECORDED else END_OF_TIME
+        return self.at if self.clock is AsOfClock.RECORDED else END_OF_TIME
 
     @property
     def limits(self) -> dict[str, datetime]:
@@ -66,7 +66,7 @@ class AsOf:
         return {"known_until": self.known_until, "recorded_until": self.recorded_until}
 
 
-def checked(as_of: datetime | None, clock: str) -> tuple[datetime | None, Clock]:
+def parse_as_of(as_of: datetime | None, clock: str) -> tuple[datetime | None, AsOfClock]:
     """
     Return the moment in UTC and the clock.
 
@@ -80,12 +80,12 @@ def checked(as_of: datetime | None, clock: str) -> tuple[datetime | None, Clock]
     except OverflowError:
         raise BadInput("as_of", "lies outside the years 1 to 9999 in UTC.") from None
     try:
-        return at, Clock(clock)
+        return at, AsOfClock(clock)
     except ValueError:
         raise BadInput("clock", f"must be known or recorded, not {clock!r}.") from None
 
 
-def placed(asked: datetime | None, on: Clock, horizon: datetime, now: datetime) -> AsOf:
+def clamp_to_horizon(asked: datetime | None, on: AsOfClock, horizon: datetime, now: datetime) -> AsOf:
     """
     Return the T to use.
 
@@ -94,12 +94,12 @@ def placed(asked: datetime | None, on: Clock, horizon: datetime, now: datetime) 
     to when that is everything.
     """
     if asked is None:
-        return AsOf(horizon if on is Clock.RECORDED else now, on, None, horizon)
+        return AsOf(horizon if on is AsOfClock.RECORDED else now, on, None, horizon)
     return AsOf(min(asked, horizon), on, asked, horizon)
 
 
 @dataclass(frozen=True, slots=True)
-class Dated:
+class RecordAsOf:
     """
     A record as it stood at T.
 
@@ -136,7 +136,7 @@ Ref = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ValuesAsOf:
     """
     What the journal says of the records and links of an answer, as of T; what was not known then is missing.
 
@@ -145,11 +145,11 @@ class Answer:
         links: properties of links, by kind and key.
     """
 
-    records: Mapping[Ref, Dated]
+    records: Mapping[Ref, RecordAsOf]
     links: Mapping[Ref, Mapping[str, Any]]
 
 
-async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: Deadline) -> Answer:
+async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: Deadline) -> ValuesAsOf:
     """
     Return the given records and links as they stood at T, read in one statement.
 
@@ -158,7 +158,7 @@ async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: 
     """
     wanted = sorted(set(refs))
     if not wanted:
-        return Answer({}, {})
+        return ValuesAsOf({}, {})
     rows = await database.named(
         "record_values_at",
         {"kinds": [kind for kind, _ in wanted], "keys": [key for _, key in wanted], **at.limits},
@@ -167,7 +167,7 @@ async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: 
     grouped: dict[Ref, dict[str, Row]] = {}
     for row in rows:
         grouped.setdefault((row["kind"], row["key"]), {})[row["grp"]] = row
-    return Answer(
+    return ValuesAsOf(
         {ref: _dated(ref, groups) for ref, groups in grouped.items() if CORE in groups},
         {ref: _value(groups[PROPS])["props"] for ref, groups in grouped.items() if PROPS in groups},
     )
@@ -195,12 +195,12 @@ def _value(row: Row) -> Any:
     return None if row["value"] is None else orjson.loads(row["value"])
 
 
-def _dated(ref: Ref, groups: Mapping[str, Row]) -> Dated:
+def _dated(ref: Ref, groups: Mapping[str, Row]) -> RecordAsOf:
     core = groups[CORE]
     correction = groups.get(CORRECTION)
     named = {name: row for name, row in groups.items() if name in KINDS[ref[0]].groups}
     turns = groups.get(TURNS)
-    return Dated(
+    return RecordAsOf(
         kind=ref[0],
         key=ref[1],
         core=_value(correction or core),

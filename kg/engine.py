@@ -46,14 +46,14 @@ DATABASE = "neo4j"
 _GRACE_S = 0.05
 """How much longer than the server the client waits, in seconds: the server's own answer is the better one."""
 
-SILENCES: Final = 3
+FAILURE_THRESHOLD: Final = 3
 """Readers in a row who were left without an answer, from when on the server counts as silent."""
 
-LEAST_SILENCE_S: Final = 0.2
+LEAST_FAILURE_S: Final = 0.2
 """How long such a reader has waited at least, in seconds: who gives little time has learnt nothing."""
 
-FIRST_REST_S: Final = 0.25
-LONGEST_REST_S: Final = 2.0
+FIRST_OPEN_S: Final = 0.25
+LONGEST_OPEN_S: Final = 2.0
 """How long a silent server is left alone before one reader tries, in seconds; each that tries in vain doubles it."""
 
 _PLAN_MS: Final = 5_000.0
@@ -89,7 +89,7 @@ _OF_THE_STATEMENT = ("Neo.ClientError.Statement.", "Neo.ClientError.Schema.", "N
 _MEND = "Is it running? `imem doctor` checks every server."
 
 
-def translated(error: Neo4jError | DriverError) -> ImemError:
+def translate_error(error: Neo4jError | DriverError) -> ImemError:
     """Return *error* in our words; the caller raises it ``from`` the original."""
     match error:
         case IncompleteCommit():
@@ -123,7 +123,7 @@ def _slots(url: str, concurrency: int) -> asyncio.Semaphore:
     return of_loop.setdefault((url, concurrency), asyncio.Semaphore(concurrency))
 
 
-class Silence:
+class CircuitBreaker:
     """
     Whether a server has gone silent: who was left without an answer says so, and whoever gets one takes it back.
 
@@ -132,44 +132,44 @@ class Silence:
 
     def __init__(self) -> None:
         self._answered_s = float("-inf")
-        self._times = 0
-        self._rests_until_s = float("-inf")
-        self._rest_s = FIRST_REST_S
-        self._trying = False
+        self._failures = 0
+        self._open_until_s = float("-inf")
+        self._open_s = FIRST_OPEN_S
+        self._probing = False
 
     @property
-    def silent(self) -> bool:
+    def is_open(self) -> bool:
         """Whether readers are told so at once."""
-        return self._times >= SILENCES
+        return self._failures >= FAILURE_THRESHOLD
 
-    def enter(self) -> bool:
+    def admit(self) -> bool:
         """
         Let a reader pass; return whether it is the one that tries.
 
         Raises:
             GraphUnavailable: the server is silent, and somebody else tries whether it still is, or it rests.
         """
-        if not self.silent:
+        if not self.is_open:
             return False
-        if self._trying or time.monotonic() < self._rests_until_s:
+        if self._probing or time.monotonic() < self._open_until_s:
             raise GraphUnavailable("Neo4j has not answered lately; it is asked again in a moment.", mend=_MEND)
-        self._trying = True
+        self._probing = True
         return True
 
-    def leave(self, begun_s: float, *, answered: bool, tries: bool) -> None:
+    def record_result(self, begun_s: float, *, answered: bool, tries: bool) -> None:
         """Take note of how a reader fared who began at *begun_s* of the monotonic clock."""
         now_s = time.monotonic()
         if tries:
-            self._trying = False
+            self._probing = False
         if answered:
-            self._answered_s, self._times, self._rest_s = now_s, 0, FIRST_REST_S
-        elif now_s - begun_s >= LEAST_SILENCE_S and self._answered_s < begun_s:
-            self._times += 1
-            if self.silent:
-                self._rests_until_s = now_s + self._rest_s
-                self._rest_s = min(self._rest_s * 2, LONGEST_REST_S)
+            self._answered_s, self._failures, self._open_s = now_s, 0, FIRST_OPEN_S
+        elif now_s - begun_s >= LEAST_FAILURE_S and self._answered_s < begun_s:
+            self._failures += 1
+            if self.is_open:
+                self._open_until_s = now_s + self._open_s
+                self._open_s = min(self._open_s * 2, LONGEST_OPEN_S)
         elif tries:
-            self._rests_until_s = now_s + self._rest_s
+            self._open_until_s = now_s + self._open_s
 
 
 class Graph:
@@ -202,7 +202,7 @@ class Graph:
         self._pool_size = pool_size
         self._concurrency = concurrency
         self._driver: neo4j.AsyncDriver | None = None
-        self._silence = Silence()
+        self._breaker = CircuitBreaker()
         self.slow = SlowLog("graph", slow_ms)
         self.running = self.most_running = 0
 
@@ -262,9 +262,9 @@ class Graph:
         self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None, deadline: Deadline
     ) -> list[Record]:
         # Who has more time than a silent server is left alone for asks it all the same.
-        in_hurry = deadline.left_s() <= LONGEST_REST_S
+        in_hurry = deadline.left_s() <= LONGEST_OPEN_S
         begun_s, answered, late = time.monotonic(), False, False
-        tries = in_hurry and self._silence.enter()
+        tries = in_hurry and self._breaker.admit()
         try:
             async with self._bounded(deadline):
                 begun_s = time.monotonic()
@@ -276,10 +276,10 @@ class Graph:
             answered = True
             return rows
         finally:
-            self._silence.leave(begun_s, answered=answered, tries=tries)
+            self._breaker.record_result(begun_s, answered=answered, tries=tries)
             if answered or late:
                 self.slow.note(
-                    name, begun_s, lambda: self._explained(text, parameters), deadline=deadline, answered=not late
+                    name, begun_s, lambda: self._explain(text, parameters), deadline=deadline, answered=not late
                 )
 
     async def _read(
@@ -290,7 +290,7 @@ class Graph:
             result = await session.run(query, given(parameters))
             return [_plain(record) async for record in result]
 
-    async def _explained(self, text: LiteralString, parameters: Mapping[str, Any] | None) -> str:
+    async def _explain(self, text: LiteralString, parameters: Mapping[str, Any] | None) -> str:
         """Return how the server would run *text*, without running it."""
         deadline = Deadline.after_ms(_PLAN_MS)
         query = neo4j.Query("EXPLAIN " + text, metadata={"statement": "explain"}, timeout=_timeout_s(deadline))
@@ -358,7 +358,7 @@ class Graph:
             # Leaving the block cancelled the driver's call, which drops that connection.
             raise BudgetExceeded("Neo4j did not answer before the deadline.") from error
         except (Neo4jError, DriverError) as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})

@@ -22,7 +22,7 @@ from neo4j.exceptions import DriverError, Neo4jError, TransientError
 from imem.journal.errors import GraphUnavailable, SchemaError, StatementRejected
 from imem.journal.postgres.migrations import Migration, migrations_in, pending
 from imem.journal.statements import cypher, root_of
-from imem.kg.engine import DATABASE, given, translated
+from imem.kg.engine import DATABASE, given, translate_error
 
 _INDEXES_TIMEOUT_S: Final = 300
 """Longest wait for the indexes to be filled, in seconds: minutes on a graph of millions, instant on an empty one."""
@@ -30,7 +30,7 @@ _INDEXES_TIMEOUT_S: Final = 300
 _STATEMENT_TIMEOUT_S: Final = 300.0
 """Longest time for one statement, in seconds: a constraint reads every node of its label."""
 
-_PATIENCE_S: Final = 30.0
+_SCHEMA_LOCK_TIMEOUT_S: Final = 30.0
 """How long a statement is repeated that another migrating process is in the way of, in seconds."""
 
 _PAUSE_S: Final = 0.05
@@ -38,10 +38,10 @@ _PAUSE_S: Final = 0.05
 _COMMENT = re.compile(r"^\s*//.*\n?", re.MULTILINE)
 _END = re.compile(r";[ \t]*(?:\n|\Z)")
 
-_SCHEMA_TROUBLE: Final = "Neo.DatabaseError.Schema."
+_SCHEMA_ERRORS: Final = "Neo.DatabaseError.Schema."
 """How the codes begin that say that the content breaks a constraint; the server counts them as its own failure."""
 
-_ALREADY_THERE: Final = (
+_ALREADY_EXISTS: Final = (
     "Neo.ClientError.Schema.EquivalentSchemaRuleAlreadyExists",
     "Neo.ClientError.Schema.ConstraintAlreadyExists",
     "Neo.ClientError.Schema.IndexAlreadyExists",
@@ -100,7 +100,7 @@ def _connected(url: str, user: str, password: str) -> Iterator[neo4j.Driver]:
         ) as driver:
             yield driver
     except (Neo4jError, DriverError) as error:
-        raise translated(error) from error
+        raise translate_error(error) from error
 
 
 def _applied(driver: neo4j.Driver) -> dict[int, str]:
@@ -118,8 +118,8 @@ def _apply(driver: neo4j.Driver, one: Migration) -> None:
         try:
             _run(driver, statement)
         except Neo4jError as error:
-            refusal = translated(error)
-            if isinstance(refusal, StatementRejected) or (error.code or "").startswith(_SCHEMA_TROUBLE):
+            refusal = translate_error(error)
+            if isinstance(refusal, StatementRejected) or (error.code or "").startswith(_SCHEMA_ERRORS):
                 raise SchemaError(
                     f"The migration {one.name} cannot be applied ({error.code}).",
                     mend="`imem rebuild graph` makes the graph anew from the journal.",
@@ -140,7 +140,7 @@ def _run(driver: neo4j.Driver, text: LiteralString, **parameters: object) -> lis
 
     Repeats it while another migrating process holds the schema; that one works, so the wait ends.
     """
-    give_up = time.monotonic() + _PATIENCE_S
+    give_up = time.monotonic() + _SCHEMA_LOCK_TIMEOUT_S
     query = neo4j.Query(text, timeout=_STATEMENT_TIMEOUT_S)
     while True:
         try:
@@ -151,6 +151,6 @@ def _run(driver: neo4j.Driver, text: LiteralString, **parameters: object) -> lis
                 raise GraphUnavailable(f"Neo4j was busy with its schema for too long ({error.code}).") from error
             time.sleep(_PAUSE_S)  # The server says that it will pass, and not when.
         except Neo4jError as error:
-            if error.code not in _ALREADY_THERE:
+            if error.code not in _ALREADY_EXISTS:
                 raise
             return []

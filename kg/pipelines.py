@@ -11,7 +11,7 @@ from imem.journal.deadline import Deadline
 from imem.kg import views
 from imem.kg.similarity import index
 from imem.kg.similarity.embedders import Embedder
-from imem.kg.similarity.index import ASKED, PROFILED, REBUILD_REST, Pace
+from imem.kg.similarity.index import PROFILE_EVENT, QUESTION_EVENTS, REBUILD_REST, Throttle
 
 BUDGET_MS: Final = 60_000
 """After that a run ends and asks for another, so that no task outlives the broker's visibility timeout."""
@@ -28,7 +28,7 @@ async def _compare(runtime: SimilarityRuntime, until: Deadline) -> Report:
 
 
 async def _rebuild(runtime: SimilarityRuntime, until: Deadline) -> Report:
-    return asdict(await index.rebuild(runtime.database, runtime.embedder, pace=Pace(until, REBUILD_REST)))
+    return asdict(await index.rebuild(runtime.database, runtime.embedder, throttle=Throttle(until, REBUILD_REST)))
 
 
 async def _views(runtime: Runtime, until: Deadline) -> Report:
@@ -44,7 +44,7 @@ SIMILAR: Final = Pipeline(
     wakes_on=frozenset(
         {
             *("record.Analysis", "correct.Analysis", "record.Finding", "link.IDENTIFIED_PATTERN", "record.Pattern"),
-            *(PROFILED, *ASKED),
+            *(PROFILE_EVENT, *QUESTION_EVENTS),
         }
     ),
 )

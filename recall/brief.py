@@ -1,7 +1,7 @@
 """
-The briefing: all arms at once, under one deadline.
+The briefing: all sections at once, under one deadline.
 
-One arm that fails or comes late never empties the others; each says what it is worth.
+One section that fails or comes late never empties the others; each says what it is worth.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from imem.cache.tiers import tags
-from imem.cache.tiers.cached_result import Entry, State
-from imem.cache.tiers.tag_versions import Standing
+from imem.cache.tiers.cached_result import CacheEntry, Freshness
+from imem.cache.tiers.tag_versions import TagVersions
 from imem.cache.tiers.tiered import Loaded, Query, key_of
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.clock import Clock, SystemClock
@@ -25,23 +25,23 @@ from imem.journal.gateway import Gateway
 from imem.journal.modes import Health, Mode
 from imem.journal.telemetry.correlation import correlated
 from imem.journal.telemetry.tracing import TRACER
-from imem.kg.asof import AsOf, checked
-from imem.kg.asof import Clock as On
+from imem.kg.asof import AsOf, parse_as_of
+from imem.kg.asof import AsOfClock as On
 from imem.kg.engine import Graph
-from imem.recall.model import Arm, Briefing, Quality, Subject, SubjectArm
-from imem.recall.read_horizon import Opening, open_question
-from imem.recall.requests import Inquiry, Sources, unavailable
+from imem.recall.model import Briefing, BriefingSection, Quality, Subject, SubjectSection
+from imem.recall.read_horizon import ReadHorizon, fetch_read_horizon
+from imem.recall.requests import RecallDependencies, RequestContext, unavailable
 from imem.recall.retrievers import Limits
-from imem.recall.section_registry import ARMS, SUBJECT, ArmKind
+from imem.recall.section_registry import BRIEFING_SECTIONS, SUBJECT, SectionSpec
 from imem.recall.subjects import LONGEST_NAME, PREFIXES, PRESENT, SubjectFinder, candidates, checked_candidates
-from imem.recall.timing.lateness import says_if_late
+from imem.recall.timing.lateness import reports_lateness
 
-A = TypeVar("A", bound=Arm)
+A = TypeVar("A", bound=BriefingSection)
 
 WARMING_MS: Final = 2_000.0
 """How long one load may take that nobody waits for, in milliseconds."""
 
-_ALL: Final = (SUBJECT, *ARMS)
+_ALL: Final = (SUBJECT, *BRIEFING_SECTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Recall:
         clock: for the moment of an answer when Postgres cannot tell it.
     """
 
-    sources: Sources
+    sources: RecallDependencies
     clock: Clock = field(default_factory=SystemClock)
 
     @property
@@ -72,7 +72,7 @@ class Recall:
         """Age at which an observation weighs half."""
         return self.sources.halflife_years
 
-    @says_if_late
+    @reports_lateness
     async def brief(
         self,
         subject: str,
@@ -118,16 +118,19 @@ class Recall:
         limits: Limits,
         deadline: Deadline,
     ) -> Briefing:
-        asked, on = checked(as_of, clock)
+        asked, on = parse_as_of(as_of, clock)
         if for_agent is not None:
             await self.gateway.authorize_and_execute(
-                Resource(ResourceType.CREDIBILITY, for_agent, owner=for_agent), Action.READ, _granted, deadline=deadline
+                Resource(ResourceType.CREDIBILITY, for_agent, owner=for_agent),
+                Action.READ,
+                _no_operation,
+                deadline=deadline,
             )
         # Kept back to put the answer together.
         reserve_ms = self.sources.assembly.reserve_ms(deadline.left_ms())
         due = deadline.within_ms(max(1.0, deadline.left_ms() - reserve_ms))
         try:
-            inquiry = await self.inquire(
+            context = await self.open_context(
                 subject,
                 _ALL,
                 asked=asked,
@@ -139,25 +142,25 @@ class Recall:
         except (PostgresUnavailable, BudgetExceeded) as error:
             return self._without_journal(subject, asked, clock, str(error) or "Postgres did not answer in time")
         try:
-            answers = await self._answers(inquiry)
+            answers = await self._answers(context)
             due_s = min(due.at_s, time.monotonic())
-            briefing = await self._assembled(inquiry, answers, reserve_ms)
+            briefing = await self._assembled(context, answers, reserve_ms)
         finally:
-            await inquiry.end()
+            await context.end()
         self.sources.assembly.note(due_s)
         return briefing
 
-    async def inquire(
+    async def open_context(
         self,
         subject: str,
-        kinds: Sequence[ArmKind[Any]],
+        kinds: Sequence[SectionSpec[Any]],
         *,
         asked: datetime | None,
         on: On,
         limits: Limits,
         for_agent: str | None = None,
         deadline: Deadline,
-    ) -> Inquiry:
+    ) -> RequestContext:
         """
         Begin a question about what a person calls *subject*, with a look at what is kept of *kinds*.
 
@@ -170,35 +173,35 @@ class Recall:
         """
         budget_ms = deadline.left_ms()
 
-        def begun(subject_id: str, *more: Query[str]) -> Inquiry:
-            inquiry = Inquiry(self.sources, subject_id, asked, on, limits, for_agent, deadline, budget_ms)
-            inquiry.look(kinds, *more)
-            return inquiry
+        def begun(subject_id: str, *more: Query[str]) -> RequestContext:
+            context = RequestContext(self.sources, subject_id, asked, on, limits, for_agent, deadline, budget_ms)
+            context.look(kinds, *more)
+            return context
 
         tiers, name = self.sources.tiers, _name_query(self.sources, subject, asked, on)
         held = tiers.local.get(name.key) if tiers is not None and name.key is not None else None
         meant = name.decode(held.value) if held is not None else checked_candidates(subject)[0]
-        inquiry = begun(meant, *((name,) if held is not None else ()))
+        context = begun(meant, *((name,) if held is not None else ()))
         found: str | None = None
         try:
             if held is not None:
-                inquiry.grant(kinds)
-                if (await inquiry.found(name)).state is State.FRESH:
+                context.grant(kinds)
+                if (await context.found(name)).state is Freshness.FRESH:
                     found = meant
-            elif (standing := await inquiry.known(kinds)) is not None:
+            elif (tag_versions := await context.known(kinds)) is not None:
                 found = meant
-                self._remember(name, subject, meant, standing)
+                self._cache_name(name, subject, meant, tag_versions)
             if found is None:
-                found = await self._named(name, subject, held, inquiry)
+                found = await self._named(name, subject, held, context)
         finally:
             if found != meant:
-                await inquiry.end()
+                await context.end()
         if found != meant:
-            inquiry = begun(found)
-        inquiry.grant(kinds)
-        return inquiry
+            context = begun(found)
+        context.grant(kinds)
+        return context
 
-    async def _named(self, name: Query[str], subject: str, held: Entry | None, inquiry: Inquiry) -> str:
+    async def _named(self, name: Query[str], subject: str, held: CacheEntry | None, context: RequestContext) -> str:
         """
         Return the subject id of what a person calls *subject*, asked anew; where nobody can say, as it was remembered.
 
@@ -207,11 +210,11 @@ class Recall:
             PostgresUnavailable, BudgetExceeded: nobody can say.
         """
         # What is stated from here on ends what is remembered.
-        standing = await inquiry.standing()
+        tag_versions = await context.tag_versions()
         try:
-            async with asyncio.timeout(inquiry.l3.left_s()):
-                at = await inquiry.moment()
-                found = await self.subjects.find(subject, at, deadline=inquiry.l3)
+            async with asyncio.timeout(context.l3.left_s()):
+                at = await context.moment()
+                found = await self.subjects.find(subject, at, deadline=context.l3)
         except (PostgresUnavailable, BudgetExceeded, TimeoutError) as error:
             # What is kept of it, is kept under that id, and for that moment: nothing later shows.
             if held is not None:
@@ -222,81 +225,85 @@ class Recall:
                 raise BudgetExceeded("Postgres did not answer in time.") from error
             raise
         # What it is called changes without anything being told of the subjects that it could mean.
-        if standing is not None and not found.by_name and inquiry.asked in {None, at.at}:
-            self._remember(name, subject, found.subject_id, standing)
+        if tag_versions is not None and not found.by_name and context.asked in {None, at.at}:
+            self._cache_name(name, subject, found.subject_id, tag_versions)
         return found.subject_id
 
-    def _remember(self, name: Query[str], subject: str, subject_id: str, standing: Standing) -> None:
-        """Keep what a name means, as of when *standing* was asked."""
+    def _cache_name(self, name: Query[str], subject: str, subject_id: str, tag_versions: TagVersions) -> None:
+        """Keep what a name means, as of when *tag_versions* was asked."""
         if self.sources.tiers is not None:
             tags = frozenset(tags.subject(one) for one in candidates(subject))
-            self.sources.tiers.keep_here(name, Loaded(subject_id, self.clock.now(), tags), standing.bookmark)
+            self.sources.tiers.put_local(name, Loaded(subject_id, self.clock.now(), tags), tag_versions.bookmark)
 
-    async def _answers(self, inquiry: Inquiry) -> dict[str, Any]:
-        """Return all arms by name; one that fails or is late empties no other."""
-        shown = await inquiry.at_once(_ALL)
+    async def _answers(self, context: RequestContext) -> dict[str, Any]:
+        """Return all sections by name; one that fails or is late empties no other."""
+        shown = await context.cached_sections(_ALL)
         asked = [kind for kind in _ALL if kind.name not in shown]
         if asked:
-            answers = await asyncio.gather(*(_guarded(inquiry, kind) for kind in asked))
+            answers = await asyncio.gather(*(_guarded(context, kind) for kind in asked))
             shown |= {kind.name: answer for kind, answer in zip(asked, answers, strict=True)}
         return shown
 
-    async def _assembled(self, inquiry: Inquiry, shown: dict[str, Any], reserve_ms: float) -> Briefing:
-        """Return the briefing of the arms *shown*, at most *reserve_ms* after they were due."""
+    async def _assembled(self, context: RequestContext, shown: dict[str, Any], reserve_ms: float) -> Briefing:
+        """Return the briefing of the sections *shown*, at most *reserve_ms* after they were due."""
         about = shown.pop(SUBJECT.name)
-        whole = all(arm.quality is Quality.EXACT for arm in shown.values())
-        opening, mode = await self.stood(inquiry, whole=whole, reserve_ms=reserve_ms / 2.0)
-        at = inquiry.placed(opening)
-        record = about.record if isinstance(about, SubjectArm) else None
+        whole = all(section.quality is Quality.EXACT for section in shown.values())
+        read_horizon, mode = await self.horizon_and_mode(context, whole=whole, reserve_ms=reserve_ms / 2.0)
+        at = context.resolved_as_of(read_horizon)
+        record = about.record if isinstance(about, SubjectSection) else None
         return Briefing(
-            subject=Subject(subject_id=inquiry.subject_id, record=record),
-            as_of=at.at if at is not None else inquiry.asked or self.clock.now(),
-            clock=inquiry.on.value,
-            asked_as_of=inquiry.asked,
+            subject=Subject(subject_id=context.subject_id, record=record),
+            as_of=at.at if at is not None else context.asked or self.clock.now(),
+            clock=context.on.value,
+            asked_as_of=context.asked,
             complete_until=at.complete_until if at is not None else None,
             mode=mode,
             **shown,
         )
 
-    async def stood(self, inquiry: Inquiry, *, whole: bool, reserve_ms: float = 0.0) -> tuple[Opening | None, Mode]:
+    async def horizon_and_mode(
+        self, context: RequestContext, *, whole: bool, reserve_ms: float = 0.0
+    ) -> tuple[ReadHorizon | None, Mode]:
         """
-        Return how things stood when *inquiry* began, and how well it could be answered.
+        Return how things stood when *context* began, and how well it could be answered.
 
         Args:
             whole: whether its answer is exact.
             reserve_ms: how long after its deadline that may still be waited for.
         """
         try:
-            async with asyncio.timeout(inquiry.deadline.left_s() + reserve_ms / 1000.0):
-                opening = await inquiry.opening() if inquiry.loaded or inquiry.before is None else None
+            async with asyncio.timeout(context.deadline.left_s() + reserve_ms / 1000.0):
+                read_horizon = await context.read_horizon() if context.loaded or context.before is None else None
         except (TimeoutError, ImemError):
-            opening = None
+            read_horizon = None
         # Where all is kept, or nobody could say in time, what was last heard of it counts.
-        return opening, self.mode(opening or inquiry.before, whole=whole)
+        return read_horizon, self.mode(read_horizon or context.before, whole=whole)
 
-    def mode(self, opening: Opening | None, *, whole: bool = True) -> Mode:
+    def mode(self, read_horizon: ReadHorizon | None, *, whole: bool = True) -> Mode:
         """
         Return how well the institution could answer; that Postgres is away, by evidence alone.
 
         Args:
-            opening: how things stood, where anybody had to ask.
+            read_horizon: how things stood, where anybody had to ask.
             whole: whether the answer is exact.
         """
         away = self.gateway.database.detector.away
-        behind_s = (opening.now - opening.horizon).total_seconds() if opening is not None else 0.0
-        return Health(postgres=not away, graph=whole, behind_s=behind_s, cycle_s=self.gateway.cycle_s).mode
+        behind_s = (read_horizon.now - read_horizon.horizon).total_seconds() if read_horizon is not None else 0.0
+        return Health(
+            postgres=not away, graph=whole, behind_s=behind_s, applier_interval_s=self.gateway.applier_interval_s
+        ).mode
 
     async def mode_now(self, deadline: Deadline) -> Mode:
         """Return how well the institution can answer now, for an answer that is whole and asked the journal nothing."""
         try:
-            opening = await open_question(self.gateway.database, On.KNOWN, deadline=deadline)
+            read_horizon = await fetch_read_horizon(self.gateway.database, On.KNOWN, deadline=deadline)
         except (PostgresUnavailable, BudgetExceeded):
-            return self.mode(self.sources.seen.opening)
-        return self.mode(opening)
+            return self.mode(self.sources.last_horizon.read_horizon)
+        return self.mode(read_horizon)
 
     async def warm(self, subject: str, *, deadline: Deadline, budget_ms: float = WARMING_MS) -> int:
         """
-        Load what briefings of *subject* will ask for, three arms at a time; return how many were loaded.
+        Load what briefings of *subject* will ask for, three sections at a time; return how many were loaded.
 
         Raises:
             UnknownSubject: nothing is known under that name.
@@ -306,10 +313,12 @@ class Recall:
         if tiers is None:
             return 0
         subject_id = await self.subject(subject, deadline=deadline)
-        inquiry = Inquiry(self.sources, subject_id, None, On.KNOWN, Limits(), None, deadline, deadline.left_ms())
-        return await tiers.warm([(inquiry.query(kind), inquiry.loader(kind)) for kind in ARMS], budget_ms=budget_ms)
+        context = RequestContext(self.sources, subject_id, None, On.KNOWN, Limits(), None, deadline, deadline.left_ms())
+        return await tiers.warm(
+            [(context.query(kind), context.loader(kind)) for kind in BRIEFING_SECTIONS], budget_ms=budget_ms
+        )
 
-    async def begin(self, as_of: datetime | None, clock: str, deadline: Deadline) -> tuple[AsOf, Opening]:
+    async def begin(self, as_of: datetime | None, clock: str, deadline: Deadline) -> tuple[AsOf, ReadHorizon]:
         """
         Return the moment to use, and how things stand; on the recorded clock nothing later than what is scored.
 
@@ -317,9 +326,9 @@ class Recall:
             BadInput: *as_of* or *clock* is none.
             PostgresUnavailable, BudgetExceeded: nobody can say; retryable.
         """
-        asked, on = checked(as_of, clock)
-        opening = await open_question(self.gateway.database, on, deadline=deadline)
-        return opening.at(asked, on), opening
+        asked, on = parse_as_of(as_of, clock)
+        read_horizon = await fetch_read_horizon(self.gateway.database, on, deadline=deadline)
+        return read_horizon.at(asked, on), read_horizon
 
     @property
     def subjects(self) -> SubjectFinder:
@@ -346,15 +355,15 @@ class Recall:
             clock=clock,
             asked_as_of=asked,
             mode=self.mode(None, whole=False),
-            **{kind.name: unavailable(kind.make, error) for kind in ARMS},
+            **{kind.name: unavailable(kind.make, error) for kind in BRIEFING_SECTIONS},
         )
 
 
-async def _granted() -> None:
+async def _no_operation() -> None:
     """Stand for the operation where only the decision is wanted."""
 
 
-def _name_query(sources: Sources, subject: str, asked: datetime | None, on: On) -> Query[str]:
+def _name_query(sources: RecallDependencies, subject: str, asked: datetime | None, on: On) -> Query[str]:
     """
     Return under what the subject is remembered that a name meant; no actor sees another's names differently.
 
@@ -372,10 +381,10 @@ def _sendable(text: str) -> bool:
     return text.isprintable() and len(text) <= LONGEST_NAME
 
 
-async def _guarded(inquiry: Inquiry, kind: ArmKind[A]) -> A:
-    """Return the arm, or one that says why there is none."""
+async def _guarded(context: RequestContext, kind: SectionSpec[A]) -> A:
+    """Return the section, or one that says why there is none."""
     try:
-        return await inquiry.sources.assembly.in_time(inquiry.arm(kind), inquiry.deadline)
+        return await context.sources.assembly.in_time(context.section(kind), context.deadline)
     except PermissionDenied:
         raise
     except TimeoutError:

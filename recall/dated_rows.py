@@ -14,7 +14,7 @@ from typing import Any, Final
 from imem.credibility.track_record import BASELINE
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
-from imem.kg.asof import Answer, AsOf, Ref, dated
+from imem.kg.asof import AsOf, Ref, ValuesAsOf, dated
 
 Row = dict[str, Any]
 
@@ -33,7 +33,7 @@ async def active_patterns(database: Database, subject_id: str, at: AsOf, *, dead
     return [row["key"] for row in await database.named("active_patterns_of_subject", given, deadline=deadline)]
 
 
-def newest(rows: Iterable[Row], answer: Answer, column: str, kind: str, field: str) -> list[Row]:
+def newest(rows: Iterable[Row], answer: ValuesAsOf, column: str, kind: str, field: str) -> list[Row]:
     """Return the rows whose *column* names a *kind* on file, by its time in *field*, newest first, then by key."""
     kept = [row for row in rows if (kind, row[column]) in answer.records]
     kept.sort(key=lambda row: row[column])
@@ -41,7 +41,7 @@ def newest(rows: Iterable[Row], answer: Answer, column: str, kind: str, field: s
     return kept
 
 
-def history(rows: Iterable[Row], answer: Answer, limit: int, findings_limit: int, detailed: int) -> list[Row]:
+def history(rows: Iterable[Row], answer: ValuesAsOf, limit: int, findings_limit: int, detailed: int) -> list[Row]:
     """Return rows of ``company_history``, own ones before those of the series; the first ones name their findings."""
     kept = newest(rows, answer, "analysis", "Analysis", "date")
     kept.sort(key=lambda row: not row["own"])
@@ -53,14 +53,14 @@ def history(rows: Iterable[Row], answer: Answer, limit: int, findings_limit: int
     ]
 
 
-def _detailed(row: Row, answer: Answer, findings_limit: int) -> Row:
+def _detailed(row: Row, answer: ValuesAsOf, findings_limit: int) -> Row:
     """Return a row with its findings in order, and the baselines of that moment among those who made them."""
     baselines = sorted({agent for agent in row["baselines"] if _is_baseline(agent, answer)})
     findings = weightiest({**row, "baselines": baselines}, answer)[:findings_limit]
     return {**row, "makers": sorted(row["makers"]), "baselines": baselines, "findings": findings}
 
 
-def weightiest(row: Row, answer: Answer) -> list[str]:
+def weightiest(row: Row, answer: ValuesAsOf) -> list[str]:
     """
     Return the recorded findings of a row of ``company_history``, in the order in which they are worth reading.
 
@@ -77,7 +77,7 @@ def weightiest(row: Row, answer: Answer) -> list[str]:
     return sorted((key for key in row["findings"] if ("Finding", key) in answer.records), key=rank)
 
 
-def _is_baseline(agent: str, answer: Answer) -> bool:
+def _is_baseline(agent: str, answer: ValuesAsOf) -> bool:
     known = answer.records.get(("Agent", agent))
     return known is not None and known.groups.get("profile", {}).get("kind") == BASELINE
 
@@ -86,7 +86,7 @@ PRIORITIES: Final = ("CRITICAL", "HIGH", "MEDIUM", "LOW")
 """Priorities of contradictions, the greatest first."""
 
 
-def contradictions(rows: Iterable[Row], answer: Answer, limit: int) -> list[Row]:
+def contradictions(rows: Iterable[Row], answer: ValuesAsOf, limit: int) -> list[Row]:
     """Return rows of ``contradictions_of_subject``: open ones before resolved ones, by priority, the newest first."""
     kept = newest(rows, answer, "contradiction", "DataContradiction", "timestamp")
 
@@ -97,7 +97,7 @@ def contradictions(rows: Iterable[Row], answer: Answer, limit: int) -> list[Row]
     return sorted(kept, key=rank)[:limit]
 
 
-def lessons(rows: Sequence[Row], answer: Answer, limit: int) -> list[Row]:
+def lessons(rows: Sequence[Row], answer: ValuesAsOf, limit: int) -> list[Row]:
     """Return rows of ``lessons_of_subject`` that bear on the subject by what they said then, with how many did."""
     if not rows:
         return []
@@ -113,7 +113,7 @@ def lessons(rows: Sequence[Row], answer: Answer, limit: int) -> list[Row]:
     return [{**row, "total": total} for row in kept[:limit]]
 
 
-def _ways(row: Row, answer: Answer) -> list[str]:
+def _ways(row: Row, answer: ValuesAsOf) -> list[str]:
     """Return by which ways a lesson bore on the subject."""
     lesson = answer.records.get(("Lesson", row["lesson"]))
     if lesson is None:
@@ -135,9 +135,9 @@ def _refs(column: str, kind: str) -> Callable[[Iterable[Row]], list[Ref]]:
     return lambda rows: [(kind, row[column]) for row in rows]
 
 
-_Finish = Callable[[Sequence[Row], Answer, Mapping[str, Any]], list[Row]]
+_Finish = Callable[[Sequence[Row], ValuesAsOf, Mapping[str, Any]], list[Row]]
 
-_FINISHED: Final[Mapping[str, tuple[Callable[[Iterable[Row]], list[Ref]], _Finish]]] = {
+_FINISHERS: Final[Mapping[str, tuple[Callable[[Iterable[Row]], list[Ref]], _Finish]]] = {
     "company_history": (
         _history_refs,
         lambda rows, answer, given: history(rows, answer, given["limit"], given["findings_limit"], given["detailed"]),
@@ -161,7 +161,7 @@ _AS_THEY_COME: Final = frozenset({"speakers_of_subject"})
 """Queries that neither choose nor sort by what a correction may change."""
 
 
-async def finished(
+async def finish_rows(
     name: str, rows: Sequence[Row], given: Mapping[str, Any], database: Database, at: AsOf, *, deadline: Deadline
 ) -> list[Row]:
     """
@@ -176,9 +176,9 @@ async def finished(
     """
     if name in _AS_THEY_COME:
         return list(rows)
-    refs, finish = _FINISHED[name]
+    refs, finish = _FINISHERS[name]
     return finish(rows, await dated(database, refs(rows), at, deadline=deadline), given)
 
 
-FINISHED: Final = frozenset(_FINISHED) | _AS_THEY_COME
-"""Queries whose rows :func:`finished` knows."""
+DATED_QUERIES: Final = frozenset(_FINISHERS) | _AS_THEY_COME
+"""Queries whose rows :func:`finish_rows` knows."""

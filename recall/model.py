@@ -19,14 +19,14 @@ from imem.journal.modes import Mode
 from imem.recall.rendering.markdown import render
 
 
-class Value(BaseModel):
+class AnswerModel(BaseModel):
     """A frozen value without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Quality(StrEnum):
-    """How good an arm's answer is."""
+    """How good a section's answer is."""
 
     EXACT = "exact"
     """Everything that was known, as asked."""
@@ -48,13 +48,13 @@ class Completeness(StrEnum):
 
 
 EXHAUSTED: str = "QUERY_TIMEOUT_EXHAUSTED"
-"""The error of an arm that is empty because the time was over, for the answer and for all that could stand in."""
+"""The error of a section that is empty because the time was over, for the answer and for all that could stand in."""
 
 AWAY: str = "STORE_UNAVAILABLE"
-"""The error of an arm that is empty because a store is away, and nothing could stand in."""
+"""The error of a section that is empty because a store is away, and nothing could stand in."""
 
 
-class Record(Value):
+class DatedRecord(AnswerModel):
     """
     A record as it stood.
 
@@ -78,7 +78,7 @@ class Record(Value):
     more: bool = False
 
 
-class Score(Value):
+class FindingScore(AnswerModel):
     """
     How a finding turned out.
 
@@ -97,28 +97,28 @@ class Score(Value):
     brier: float | None = None
 
 
-class SettledFinding(Value):
+class SettledFinding(AnswerModel):
     """A finding and, once an outcome settled it, its score."""
 
-    finding: Record
-    score: Score | None = None
+    finding: DatedRecord
+    score: FindingScore | None = None
 
 
-class TakenDecision(Value):
+class ReviewedDecision(AnswerModel):
     """A decision with the outcomes that reviewed it; its verdict stands in its group ``outcome``."""
 
-    decision: Record
-    outcomes: list[Record] = Field(default_factory=list)
+    decision: DatedRecord
+    outcomes: list[DatedRecord] = Field(default_factory=list)
 
 
-class Performer(Value):
+class Performer(AnswerModel):
     """Who ran an analysis, in which role."""
 
     agent: str
     role: str | None = None
 
 
-class ClaimsSettled(Value):
+class ClaimSummary(AnswerModel):
     """
     How the claims of an analysis turned out.
 
@@ -149,7 +149,7 @@ class ClaimsSettled(Value):
     due_at: datetime | None = None
 
 
-class HistoryItem(Value):
+class HistoryItem(AnswerModel):
     """
     An analysis with what was found, decided and became of it.
 
@@ -161,15 +161,15 @@ class HistoryItem(Value):
     """
 
     subject_id: str
-    analysis: Record
+    analysis: DatedRecord
     performed_by: list[Performer] = Field(default_factory=list)
     findings: list[SettledFinding] = Field(default_factory=list)
     findings_total: int = 0
-    decisions: list[TakenDecision] = Field(default_factory=list)
-    claims: ClaimsSettled | None = None
+    decisions: list[ReviewedDecision] = Field(default_factory=list)
+    claims: ClaimSummary | None = None
 
 
-class SimilarItem(Value):
+class SimilarItem(AnswerModel):
     """
     An analysis of another subject that is like one of the subject's own.
 
@@ -182,14 +182,14 @@ class SimilarItem(Value):
     """
 
     subject_id: str
-    analysis: Record
+    analysis: DatedRecord
     like: str
     score: float
-    decisions: list[TakenDecision] = Field(default_factory=list)
-    claims: ClaimsSettled | None = None
+    decisions: list[ReviewedDecision] = Field(default_factory=list)
+    claims: ClaimSummary | None = None
 
 
-class DebateItem(Value):
+class DebateItem(AnswerModel):
     """
     A debate and how it ended.
 
@@ -198,14 +198,14 @@ class DebateItem(Value):
         speakers: by how many voices.
     """
 
-    debate: Record
-    disputed: Record | None = None
-    resolutions: list[Record] = Field(default_factory=list)
+    debate: DatedRecord
+    disputed: DatedRecord | None = None
+    resolutions: list[DatedRecord] = Field(default_factory=list)
     turns: int = 0
     speakers: int = 0
 
 
-class DebateTurn(Value):
+class DebateTurn(AnswerModel):
     """One turn of a debate, verbatim."""
 
     number: int
@@ -216,7 +216,7 @@ class DebateTurn(Value):
     cites: list[str] = Field(default_factory=list)
 
 
-class DebateOnFile(Value):
+class RecordedDebate(AnswerModel):
     """
     A debate with every turn.
 
@@ -231,7 +231,7 @@ class DebateOnFile(Value):
     late_ms: float | None = None
 
 
-class Text(Value):
+class LongText(AnswerModel):
     """
     The long text of a record.
 
@@ -265,7 +265,7 @@ class Rows(list[dict[str, Any]]):
         self.late_ms = late_ms
 
 
-class TrackRecordItem(Value):
+class TrackRecordItem(AnswerModel):
     """
     What an agent's word in a domain has been worth.
 
@@ -313,7 +313,7 @@ class DatedTrackRecord(TrackRecordItem):
     as_of: datetime
 
 
-class Arm(Value):
+class BriefingSection(AnswerModel):
     """
     One part of a briefing.
 
@@ -325,8 +325,9 @@ class Arm(Value):
         completeness: of a partial one, what it was made of.
         error: of an unavailable one, ``QUERY_TIMEOUT_EXHAUSTED`` or ``STORE_UNAVAILABLE``.
         fallback_exhausted: whether all that could stand in was tried in vain: an empty answer then says nothing.
-        mode: how well the institution could answer, where the arm was asked for alone; a briefing says it for all.
-        late_ms: by how many milliseconds it missed its deadline, where the arm was asked for alone; None if it did not.
+        mode: how well the institution could answer, where the section was asked for alone; a briefing says it for all.
+        late_ms: by how many milliseconds it missed its deadline, where the section was asked for alone; None if it did
+            not.
     """
 
     quality: Quality = Quality.EXACT
@@ -340,13 +341,13 @@ class Arm(Value):
     late_ms: float | None = None
 
 
-class HistoryArm(Arm):
+class HistorySection(BriefingSection):
     """Analyses with findings, decisions and outcomes, newest first."""
 
     items: list[HistoryItem] = Field(default_factory=list)
 
 
-class SimilarArm(Arm):
+class SimilarSection(BriefingSection):
     """
     Analyses of other subjects that are like the newest of this one, most alike first.
 
@@ -358,37 +359,37 @@ class SimilarArm(Arm):
     model_version: str | None = None
 
 
-class DebatesArm(Arm):
+class DebatesSection(BriefingSection):
     """Debates on the subject and how they ended, newest first."""
 
     items: list[DebateItem] = Field(default_factory=list)
 
 
-class TrackRecordsTable(Arm):
+class TrackRecordsTable(BriefingSection):
     """Track records of many agents as of many moments: by moment, domain and name; baselines last in a domain."""
 
     items: list[DatedTrackRecord] = Field(default_factory=list)
 
 
-class TrackRecordsArm(Arm):
+class TrackRecordsSection(BriefingSection):
     """Track records of the agents that spoke about the subject, by domain and name; baselines last."""
 
     items: list[TrackRecordItem] = Field(default_factory=list)
 
 
-class RecordsArm(Arm):
+class RecordsSection(BriefingSection):
     """Records of one kind, newest first."""
 
-    items: list[Record] = Field(default_factory=list)
+    items: list[DatedRecord] = Field(default_factory=list)
 
 
-class SubjectArm(Arm):
+class SubjectSection(BriefingSection):
     """The subject's own record; no part of what is shown apart."""
 
-    record: Record | None = None
+    record: DatedRecord | None = None
 
 
-class Subject(Value):
+class Subject(AnswerModel):
     """
     What the briefing is about.
 
@@ -398,11 +399,11 @@ class Subject(Value):
     """
 
     subject_id: str
-    record: Record | None = None
+    record: DatedRecord | None = None
 
 
 @checks_arguments
-class Briefing(Value):
+class Briefing(AnswerModel):
     """
     What the institution knew about a subject at a moment.
 
@@ -428,22 +429,22 @@ class Briefing(Value):
     for_agent: str | None = None
     took_ms: float = 0.0
     late_ms: float | None = None
-    history: HistoryArm
-    similar_analyses: SimilarArm = Field(default_factory=SimilarArm)
-    debates: DebatesArm
-    track_records: TrackRecordsArm
-    contradictions: RecordsArm
-    patterns: RecordsArm
-    lessons: RecordsArm
+    history: HistorySection
+    similar_analyses: SimilarSection = Field(default_factory=SimilarSection)
+    debates: DebatesSection
+    track_records: TrackRecordsSection
+    contradictions: RecordsSection
+    patterns: RecordsSection
+    lessons: RecordsSection
 
     @property
     def degraded(self) -> bool:
-        """Whether any arm is less than exact."""
-        return any(arm.quality is not Quality.EXACT for arm in self.arms.values())
+        """Whether any section is less than exact."""
+        return any(section.quality is not Quality.EXACT for section in self.sections.values())
 
     @property
-    def arms(self) -> dict[str, Arm]:
-        """The arms by name, in the order in which they are shown."""
+    def sections(self) -> dict[str, BriefingSection]:
+        """The sections by name, in the order in which they are shown."""
         names = ("history", "similar_analyses", "debates", "track_records", "contradictions", "patterns", "lessons")
         return {name: getattr(self, name) for name in names}
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
-from imem.kg.asof import AsOf, Clock, placed
+from imem.kg.asof import AsOf, AsOfClock, clamp_to_horizon
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class ReadHorizon:
     """
     How things stood when a question began.
 
@@ -27,10 +27,10 @@ class Opening:
     epoch: int
     scored: datetime | None = None
 
-    def at(self, asked: datetime | None, on: Clock) -> AsOf:
+    def at(self, asked: datetime | None, on: AsOfClock) -> AsOf:
         """Return the T to use; on the recorded clock also nothing later than what is scored."""
-        found = placed(asked, on, self.horizon, self.now)
-        if self.scored is None or on is not Clock.RECORDED:
+        found = clamp_to_horizon(asked, on, self.horizon, self.now)
+        if self.scored is None or on is not AsOfClock.RECORDED:
             return found
         return AsOf(min(found.at, self.scored), on, asked, found.complete_until)
 
@@ -46,15 +46,15 @@ async def pattern_epoch(database: Database, *, deadline: Deadline) -> int:
     return epoch
 
 
-async def open_question(database: Database, on: Clock, *, deadline: Deadline) -> Opening:
+async def fetch_read_horizon(database: Database, on: AsOfClock, *, deadline: Deadline) -> ReadHorizon:
     """
     Return how things stand.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: nobody can say; retryable.
     """
-    row = (await database.named("opening", deadline=deadline))[0]
+    row = (await database.named("read_horizon", deadline=deadline))[0]
     scored = None
-    if on is Clock.RECORDED:
+    if on is AsOfClock.RECORDED:
         scored = (await database.named("scored_horizon", deadline=deadline))[0]["horizon"].astimezone(UTC)
-    return Opening(row["horizon"].astimezone(UTC), row["now"].astimezone(UTC), row["epoch"], scored)
+    return ReadHorizon(row["horizon"].astimezone(UTC), row["now"].astimezone(UTC), row["epoch"], scored)

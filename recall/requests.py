@@ -3,11 +3,11 @@ A question about a subject, through the tiers and within its budget.
 
 Of the time that a caller gives, the caches have at most 30 ms and L3 four fifths of the whole (400 of 500 ms); what is
 left is for what may stand in, of which at most two things are tried: a stale copy, which was fetched meanwhile, what
-can be made of fewer records, or of every other one. What stands in says what it is. An arm for which nothing does is
+can be made of fewer records, or of every other one. What stands in says what it is. A section for which nothing does is
 empty and says that as well: it does not mean that nothing is known.
 
-The gateway is asked for each arm, each time, before any kept answer is used: for patterns while the tiers are looked
-at, since that leaves a row. What is kept and holds is taken as it is, without a task or a wait of its own.
+The gateway is asked for each section, each time, before any kept answer is used: for patterns while the tiers are
+looked at, since that leaves a row. What is kept and holds is taken as it is, without a task or a wait of its own.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from imem.cache.tiers import tags
-from imem.cache.tiers.cached_result import State
-from imem.cache.tiers.tag_versions import Standing
-from imem.cache.tiers.tiered import ANY_TIME, FRESH_S, JITTER, Found, Load, Loaded, Query, Tiered, key_of
+from imem.cache.tiers.cached_result import Freshness
+from imem.cache.tiers.tag_versions import TagVersions
+from imem.cache.tiers.tiered import ANY_TIME, FRESH_S, JITTER, CacheLookup, Load, Loaded, Query, TieredCache, key_of
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, ImemError, PermissionDenied
 from imem.journal.gateway import Gateway
 from imem.journal.telemetry.tracing import TRACER
-from imem.kg.asof import AsOf, Clock, dated
+from imem.kg.asof import AsOf, AsOfClock, dated
 from imem.kg.engine import Graph
 from imem.kg.kinds.catalog import subject_ref
 from imem.recall.immutable import sealed
-from imem.recall.model import AWAY, EXHAUSTED, Arm, Quality
-from imem.recall.read_horizon import Opening, open_question, pattern_epoch
-from imem.recall.retrievers import Limits, Question
-from imem.recall.section_registry import MOST_STEPS, ArmKind, schema_of
+from imem.recall.model import AWAY, EXHAUSTED, BriefingSection, Quality
+from imem.recall.read_horizon import ReadHorizon, fetch_read_horizon, pattern_epoch
+from imem.recall.retrievers import Limits, RetrievalRequest
+from imem.recall.section_registry import MAX_FALLBACKS, SectionSpec, schema_of
 from imem.recall.subjects import PRESENT
 from imem.recall.timing.assembly import AssemblyTime
-from imem.recall.timing.latency_watch import Outcome, Watch
+from imem.recall.timing.latency_watch import AnswerSource, LatencyWatch
 
-A = TypeVar("A", bound=Arm)
+A = TypeVar("A", bound=BriefingSection)
 T = TypeVar("T")
 
 log = structlog.get_logger()
@@ -50,10 +50,10 @@ log = structlog.get_logger()
 L3_SHARE: Final = 0.8
 """Share of the whole time that L3 may take."""
 
-STEP_SHARE: Final = 0.6
+FIRST_FALLBACK_SHARE: Final = 0.6
 """Share of what is left then that the first of two things that stand in may take."""
 
-SEEN_S: Final = 2.0
+HORIZON_REFRESH_S: Final = 2.0
 """How long ago a process may have asked how things stand, in seconds, before it does so beside what is kept."""
 
 REVALIDATE_S: Final = 600.0
@@ -61,34 +61,34 @@ REVALIDATE_S: Final = 600.0
 
 
 @dataclass(slots=True)
-class Seen:
+class LastReadHorizon:
     """
     What a process remembers of its last question.
 
     Attributes:
-        opening: how things stood then: what holds now is complete until that horizon at least.
+        read_horizon: how things stood then: what holds now is complete until that horizon at least.
         noted_s: when it was last asked, by the monotonic clock.
     """
 
-    opening: Opening | None = None
+    read_horizon: ReadHorizon | None = None
     noted_s: float = float("-inf")
 
-    def note(self, opening: Opening) -> None:
+    def note(self, read_horizon: ReadHorizon) -> None:
         """Remember it, if it is news."""
-        if self.opening is None or opening.now > self.opening.now:
-            self.opening, self.noted_s = opening, time.monotonic()
+        if self.read_horizon is None or read_horizon.now > self.read_horizon.now:
+            self.read_horizon, self.noted_s = read_horizon, time.monotonic()
 
     def due(self) -> bool:
         """Return whether it should be asked again; the first who hears so does."""
         now_s = time.monotonic()
-        due = now_s - self.noted_s > SEEN_S
+        due = now_s - self.noted_s > HORIZON_REFRESH_S
         if due:
             self.noted_s = now_s
         return due
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class RecallDependencies:
     """
     What questions are asked of.
 
@@ -98,23 +98,23 @@ class Sources:
         tiers: kept answers; none asks L3 each time.
         halflife_years: age at which an observation weighs half.
         journal: which journal this is: answers of another are others.
-        seen: what the process remembers.
+        last_horizon: what the process remembers.
         watch: counts what is asked.
         assembly: how long before an answer its sections are due.
     """
 
     gateway: Gateway
     graph: Graph
-    tiers: Tiered | None = None
+    tiers: TieredCache | None = None
     halflife_years: float = 2.0
     journal: str = ""
-    seen: Seen = field(default_factory=Seen)
-    watch: Watch = field(default_factory=Watch)
+    last_horizon: LastReadHorizon = field(default_factory=LastReadHorizon)
+    watch: LatencyWatch = field(default_factory=LatencyWatch)
     assembly: AssemblyTime = field(default_factory=AssemblyTime)
 
 
 @dataclass(slots=True)
-class Inquiry:
+class RequestContext:
     """
     One question about one subject, under way.
 
@@ -128,30 +128,30 @@ class Inquiry:
         budget_ms: the whole time that it had, in milliseconds.
     """
 
-    sources: Sources
+    sources: RecallDependencies
     subject_id: str
     asked: datetime | None
-    on: Clock
+    on: AsOfClock
     limits: Limits
     for_agent: str | None
     deadline: Deadline
     budget_ms: float
     moments: list[datetime] = field(default_factory=list)
     loaded: bool = False
-    before: Opening | None = None
+    before: ReadHorizon | None = None
     _queries: dict[str, Query[Any]] = field(default_factory=dict)
-    _opening: asyncio.Task[Opening] | None = None
-    _opened_s: float = ANY_TIME
-    _later: asyncio.Task[Opening] | None = None
+    _read_horizon: asyncio.Task[ReadHorizon] | None = None
+    _horizon_asked_s: float = ANY_TIME
+    _later: asyncio.Task[ReadHorizon] | None = None
     _later_s: float = ANY_TIME
-    _granted: asyncio.Task[int] | None = None
+    _pattern_grant: asyncio.Task[int] | None = None
     _pattern_epoch: asyncio.Task[int] | None = None
-    _found: asyncio.Task[dict[bytes, Found]] | None = None
-    _series: tuple[Opening, asyncio.Task[frozenset[str]]] | None = None
+    _found: asyncio.Task[dict[bytes, CacheLookup]] | None = None
+    _series: tuple[ReadHorizon, asyncio.Task[frozenset[str]]] | None = None
 
     def __post_init__(self) -> None:
         """Remember how things stood before anything was looked at."""
-        self.before = self.sources.seen.opening
+        self.before = self.sources.last_horizon.read_horizon
 
     @property
     def l3(self) -> Deadline:
@@ -160,17 +160,17 @@ class Inquiry:
 
     # What is kept
 
-    def query(self, kind: ArmKind[A]) -> Query[A]:
-        """Return what is asked for an arm, and under which key its answer is kept."""
+    def query(self, kind: SectionSpec[A]) -> Query[A]:
+        """Return what is asked for a section, and under which key its answer is kept."""
         if kind.name not in self._queries:
             self._queries[kind.name] = self._query(kind)
         return self._queries[kind.name]
 
-    def _query(self, kind: ArmKind[A]) -> Query[A]:
+    def _query(self, kind: SectionSpec[A]) -> Query[A]:
         key = None
         # On the recorded clock "now" is what is complete: its answer grows without anything being told.
-        of_now = self.asked is None and self.on is Clock.KNOWN
-        if self.sources.tiers is not None and (of_now or (self.asked is not None and not kind.of_now_alone)):
+        of_now = self.asked is None and self.on is AsOfClock.KNOWN
+        if self.sources.tiers is not None and (of_now or (self.asked is not None and not kind.current_only)):
             arguments = {
                 "journal": self.sources.journal,
                 "subject": self.subject_id,
@@ -185,67 +185,67 @@ class Inquiry:
         return Query(
             kind.name,
             key,
-            lambda arm: arm.model_dump_json(exclude_defaults=True).encode(),
+            lambda section: section.model_dump_json(exclude_defaults=True).encode(),
             lambda data: sealed(kind.make.model_validate_json(data)),
             kind.shows_patterns,
         )
 
-    def look(self, kinds: Sequence[ArmKind[Any]], *more: Query[Any]) -> None:
+    def look(self, kinds: Sequence[SectionSpec[Any]], *more: Query[Any]) -> None:
         """Begin to look for what is kept of all that will be asked; where it is not everything, at how things stand."""
         tiers = self.sources.tiers
         queries = [*(self.query(kind) for kind in kinds), *more]
 
-        async def found() -> dict[bytes, Found]:
-            here: dict[bytes, Found] = {}
+        async def found() -> dict[bytes, CacheLookup]:
+            here: dict[bytes, CacheLookup] = {}
             if tiers is not None:
-                here = await tiers.look(queries, deadline=self.deadline.within_ms(tiers.caches_ms))
-            kept = {key: one for key, one in here.items() if one.state is not State.ABSENT}
+                here = await tiers.lookup(queries, deadline=self.deadline.within_ms(tiers.cache_timeout_ms))
+            kept = {key: one for key, one in here.items() if one.state is not Freshness.ABSENT}
             if kept and len(kept) == len(here) and self.before is not None:
-                if self.sources.seen.due():
-                    self._begin_opening()
+                if self.sources.last_horizon.due():
+                    self._start_read_horizon()
                 return here
             # Some have to be loaded: what they say must be of no earlier than what is known to have changed. Whether
             # the others hold is asked once it is known up to when all is complete.
-            self._begin_opening()
+            self._start_read_horizon()
             if tiers is None or not kept:
                 return here
             try:
-                await self.opening()
+                await self.read_horizon()
             except ImemError:
                 return here
-            return {**here, **await tiers.again(kept, deadline=self.deadline.within_ms(tiers.caches_ms))}
+            return {**here, **await tiers.recheck(kept, deadline=self.deadline.within_ms(tiers.cache_timeout_ms))}
 
         self._found = asyncio.create_task(found())
 
-    def grant(self, kinds: Sequence[ArmKind[Any]]) -> None:
+    def grant(self, kinds: Sequence[SectionSpec[Any]]) -> None:
         """Begin what patterns need, if any are asked for: the right to them, which leaves a row, and their epoch."""
         if any(kind.resource is ResourceType.PATTERNS for kind in kinds):
-            self._begin_granted()
+            self._start_pattern_grant()
         elif any(kind.shows_patterns for kind in kinds):
             self._begin_epoch()
 
-    async def found(self, query: Query[Any]) -> Found:
+    async def found(self, query: Query[Any]) -> CacheLookup:
         """Return what is kept for a query that was looked for."""
         if query.key is None:
-            return Found()
-        return (await self._all_found()).get(query.key, Found())
+            return CacheLookup()
+        return (await self._all_found()).get(query.key, CacheLookup())
 
-    async def _all_found(self) -> dict[bytes, Found]:
+    async def _all_found(self) -> dict[bytes, CacheLookup]:
         return {} if self._found is None else await asyncio.shield(self._found)
 
-    async def known(self, kinds: Sequence[ArmKind[Any]]) -> Standing | None:
+    async def known(self, kinds: Sequence[SectionSpec[Any]]) -> TagVersions | None:
         """Return by what it is certain that something is known of the subject: answers of *kinds* that hold say so."""
         for kind in kinds:
             found = await self.found(self.query(kind))
             # Patterns there are for subjects of which nothing is known as well.
             says = found.entry is not None and not found.entry.negative and not kind.shows_patterns
-            if says and found.state is State.FRESH:
-                return found.standing
+            if says and found.state is Freshness.FRESH:
+                return found.tag_versions
         return None
 
-    async def standing(self) -> Standing | None:
+    async def tag_versions(self) -> TagVersions | None:
         """Return what had changed when it was looked; None where nobody could say."""
-        return next((one.standing for one in (await self._all_found()).values()), None)
+        return next((one.tag_versions for one in (await self._all_found()).values()), None)
 
     async def moment(self) -> AsOf:
         """
@@ -254,13 +254,13 @@ class Inquiry:
         Raises:
             PostgresUnavailable, BudgetExceeded: nobody can say in time.
         """
-        if self.asked is None and self.on is Clock.KNOWN:
+        if self.asked is None and self.on is AsOfClock.KNOWN:
             return PRESENT
         if self.asked is not None and self._complete():
             return AsOf(self.asked, self.on, self.asked)
-        return (await self.opening()).at(self.asked, self.on)
+        return (await self.read_horizon()).at(self.asked, self.on)
 
-    async def opening(self, since_s: float = ANY_TIME) -> Opening:
+    async def read_horizon(self, since_s: float = ANY_TIME) -> ReadHorizon:
         """
         Return how things stand, asked once for the whole question; and once more where that was too early for a load.
 
@@ -270,25 +270,25 @@ class Inquiry:
         Raises:
             PostgresUnavailable, BudgetExceeded: nobody can say in time.
         """
-        first = self._begin_opening()
-        if self._opened_s >= since_s:
+        first = self._start_read_horizon()
+        if self._horizon_asked_s >= since_s:
             return await asyncio.shield(first)
         if self._later is None or self._later_s < since_s:
-            self._later_s, self._later = time.monotonic(), self._asked_opening()
+            self._later_s, self._later = time.monotonic(), self._fetch_read_horizon()
         return await asyncio.shield(self._later)
 
-    def _begin_opening(self) -> asyncio.Task[Opening]:
-        if self._opening is None:
-            self._opened_s, self._opening = time.monotonic(), self._asked_opening()
-        return self._opening
+    def _start_read_horizon(self) -> asyncio.Task[ReadHorizon]:
+        if self._read_horizon is None:
+            self._horizon_asked_s, self._read_horizon = time.monotonic(), self._fetch_read_horizon()
+        return self._read_horizon
 
-    def _asked_opening(self) -> asyncio.Task[Opening]:
-        async def opened() -> Opening:
-            opening = await open_question(self.sources.gateway.database, self.on, deadline=self.l3)
-            self.sources.seen.note(opening)
-            return opening
+    def _fetch_read_horizon(self) -> asyncio.Task[ReadHorizon]:
+        async def opened() -> ReadHorizon:
+            read_horizon = await fetch_read_horizon(self.sources.gateway.database, self.on, deadline=self.l3)
+            self.sources.last_horizon.note(read_horizon)
+            return read_horizon
 
-        return _unheard(opened())
+        return _background_task(opened())
 
     async def end(self) -> None:
         """End what nobody waits for any more; how things stand may still be asked for somebody who shares a load."""
@@ -298,9 +298,9 @@ class Inquiry:
 
     # Asking
 
-    async def arm(self, kind: ArmKind[A]) -> A:
+    async def section(self, kind: SectionSpec[A]) -> A:
         """
-        Return an arm, or what stands in for it.
+        Return a section, or what stands in for it.
 
         Raises:
             PermissionDenied: the actor may not read it.
@@ -310,15 +310,15 @@ class Inquiry:
         async def through() -> A:
             return await self._through(kind)
 
-        with TRACER.start_as_current_span("imem.arm", attributes={"imem.arm": kind.name}):
+        with TRACER.start_as_current_span("imem.section", attributes={"imem.section": kind.name}):
             if kind.resource is ResourceType.PATTERNS:
-                await asyncio.shield(self._begin_granted())
+                await asyncio.shield(self._start_pattern_grant())
                 return await through()
             return await self.sources.gateway.authorize_and_execute(
                 Resource(kind.resource, self.subject_id), Action.READ, through, deadline=self.deadline
             )
 
-    async def at_once(self, kinds: Sequence[ArmKind[Any]]) -> dict[str, Any]:
+    async def cached_sections(self, kinds: Sequence[SectionSpec[Any]]) -> dict[str, Any]:
         """
         Return by name those of *kinds* of which a kept answer is the answer, and nothing else is to be asked.
 
@@ -328,7 +328,7 @@ class Inquiry:
         gateway, tiers, found = self.sources.gateway, self.sources.tiers, await self._all_found()
         if tiers is None or not self._complete():
             return shown
-        # One decision for all of a sort; who is refused is refused, and recorded, arm by arm.
+        # One decision for all of a sort; who is refused is refused, and recorded, section by section.
         sorts = {kind.resource for kind in kinds} - {ResourceType.PATTERNS}
         if not all(gateway.may(Resource(sort, self.subject_id), Action.READ) for sort in sorts):
             return shown
@@ -337,10 +337,10 @@ class Inquiry:
         await asyncio.sleep(0)
         for kind in plain:
             self._take(kind, found, None, shown)
-        if self._granted is None or len(shown) < len(plain):
+        if self._pattern_grant is None or len(shown) < len(plain):
             return shown
         try:
-            epoch = await asyncio.shield(self._granted)
+            epoch = await asyncio.shield(self._pattern_grant)
         except ImemError:
             return shown
         for kind in kinds:
@@ -348,17 +348,19 @@ class Inquiry:
                 self._take(kind, found, epoch, shown)
         return shown
 
-    def _take(self, kind: ArmKind[Any], found: Mapping[bytes, Found], epoch: int | None, shown: dict[str, Any]) -> None:
-        """Put the kept answer of an arm among what is shown, if it is the answer."""
+    def _take(
+        self, kind: SectionSpec[Any], found: Mapping[bytes, CacheLookup], epoch: int | None, shown: dict[str, Any]
+    ) -> None:
+        """Put the kept answer of a section among what is shown, if it is the answer."""
         query, tiers = self.query(kind), self.sources.tiers
         one = found.get(query.key) if query.key is not None else None
         answer = tiers.fresh(query, one, epoch) if tiers is not None and one is not None else None
         if answer is not None:
             shown[kind.name] = answer.value
             self.moments.append(answer.moment)
-            self.sources.watch.observe(kind.name, Outcome.KEPT)
+            self.sources.watch.observe(kind.name, AnswerSource.CACHED)
 
-    async def _through(self, kind: ArmKind[A]) -> A:
+    async def _through(self, kind: SectionSpec[A]) -> A:
         query, tiers = self.query(kind), self.sources.tiers
         found = await self.found(query)
         epoch = await self._epoch() if kind.shows_patterns else None
@@ -370,20 +372,22 @@ class Inquiry:
                     tiers.revalidate(query, found, self.loader(kind), budget_ms=self.budget_ms)
             if answer is not None:
                 self.moments.append(answer.moment)
-                self.sources.watch.observe(kind.name, Outcome.KEPT if answer.age_s is None else Outcome.STALE)
+                self.sources.watch.observe(
+                    kind.name, AnswerSource.CACHED if answer.age_s is None else AnswerSource.STALE
+                )
                 if answer.age_s is None:
                     return answer.value
-                return _aged(answer.value, answer.age_s, "it is being renewed")
+                return _mark_stale(answer.value, answer.age_s, "it is being renewed")
         try:
-            arm = await self._loaded(query, kind, found, epoch)
+            section = await self._loaded(query, kind, found, epoch)
         except (PermissionDenied, BadInput):
             raise
         except ImemError as error:
-            return await self._instead(query, kind, found, epoch, error)
-        self.sources.watch.observe(kind.name, Outcome.EXACT)
-        return arm
+            return await self._fall_back(query, kind, found, epoch, error)
+        self.sources.watch.observe(kind.name, AnswerSource.EXACT)
+        return section
 
-    async def _loaded(self, query: Query[A], kind: ArmKind[A], found: Found, epoch: int | None) -> A:
+    async def _loaded(self, query: Query[A], kind: SectionSpec[A], found: CacheLookup, epoch: int | None) -> A:
         self.loaded = True
         tiers, load = self.sources.tiers, self.loader(kind)
         if tiers is None:
@@ -400,29 +404,29 @@ class Inquiry:
         self.moments.append(answer.moment)
         return answer.value
 
-    def loader(self, kind: ArmKind[A]) -> Load[A]:
-        """Return what asks L3 for an arm."""
+    def loader(self, kind: SectionSpec[A]) -> Load[A]:
+        """Return what asks L3 for a section."""
 
         async def load(due: Deadline, since_s: float) -> Loaded[A]:
-            opening = await self.opening(since_s)
-            at = opening.at(self.asked, self.on)
-            ask = self.question(at, due)
-            arm, about = await asyncio.gather(kind.exact(ask), self._about(kind, opening))
+            read_horizon = await self.read_horizon(since_s)
+            at = read_horizon.at(self.asked, self.on)
+            ask = self.retrieval_request(at, due)
+            section, about = await asyncio.gather(kind.exact(ask), self._about(kind, read_horizon))
             return Loaded(
-                sealed(arm),
+                sealed(section),
                 at.at,
-                about | kind.tags(arm),
-                keep=arm.quality is Quality.EXACT and (self.asked is None or at.at == self.asked),
-                negative=not arm.total,
-                epoch=opening.epoch,
+                about | kind.tags(section),
+                keep=section.quality is Quality.EXACT and (self.asked is None or at.at == self.asked),
+                negative=not section.total,
+                epoch=read_horizon.epoch,
             )
 
         return load
 
-    def question(self, at: AsOf, due: Deadline) -> Question:
-        """Return what arms are given."""
+    def retrieval_request(self, at: AsOf, due: Deadline) -> RetrievalRequest:
+        """Return what sections are given."""
         sources = self.sources
-        return Question(
+        return RetrievalRequest(
             self.subject_id,
             at,
             sources.gateway,
@@ -433,112 +437,116 @@ class Inquiry:
             self.for_agent,
         )
 
-    async def _about(self, kind: ArmKind[Any], opening: Opening) -> frozenset[str]:
-        """Return the tags of the subject, as far as an arm hangs on them."""
+    async def _about(self, kind: SectionSpec[Any], read_horizon: ReadHorizon) -> frozenset[str]:
+        """Return the tags of the subject, as far as a section hangs on them."""
         if kind.own_record:
             return frozenset({tags.record(*subject_ref(self.subject_id))})
-        return frozenset({tags.subject(self.subject_id)}) | await self._of_series(opening)
+        return frozenset({tags.subject(self.subject_id)}) | await self._of_series(read_horizon)
 
-    async def _of_series(self, opening: Opening) -> frozenset[str]:
+    async def _of_series(self, read_horizon: ReadHorizon) -> frozenset[str]:
         """Return the tag of the series that a question belonged to then: other questions of it join its answers."""
         kind, key = subject_ref(self.subject_id)
         if kind != "Market":
             return frozenset()
-        if self._series is None or self._series[0] is not opening:
+        if self._series is None or self._series[0] is not read_horizon:
 
             async def asked() -> frozenset[str]:
-                answer = await dated(self.sources.gateway.database, [(kind, key)], AsOf(opening.now), deadline=self.l3)
+                answer = await dated(
+                    self.sources.gateway.database, [(kind, key)], AsOf(read_horizon.now), deadline=self.l3
+                )
                 record = answer.records.get((kind, key))
                 found = record.get("series_id") if record is not None else None
                 return frozenset({tags.series(str(found))}) if found else frozenset()
 
-            self._series = opening, _unheard(asked())
+            self._series = read_horizon, _background_task(asked())
         return await asyncio.shield(self._series[1])
 
     async def _epoch(self) -> int | None:
         """Return the epoch of pattern statuses: by the row that is left, or where there is none, by itself."""
-        for begin in (*((self._begin_granted,) if self._granted is not None else ()), self._begin_epoch):
+        for begin in (*((self._start_pattern_grant,) if self._pattern_grant is not None else ()), self._begin_epoch):
             try:
                 return await asyncio.shield(begin())
             except ImemError:
                 continue
         return None
 
-    def _begin_granted(self) -> asyncio.Task[int]:
+    def _start_pattern_grant(self) -> asyncio.Task[int]:
         """Have the read of patterns allowed, once for the whole question."""
-        if self._granted is None:
+        if self._pattern_grant is None:
             resource = Resource(ResourceType.PATTERNS, self.subject_id)
-            self._granted = _unheard(self.sources.gateway.authorize_patterns(resource, deadline=self.l3))
-        return self._granted
+            self._pattern_grant = _background_task(self.sources.gateway.authorize_patterns(resource, deadline=self.l3))
+        return self._pattern_grant
 
     def _begin_epoch(self) -> asyncio.Task[int]:
         if self._pattern_epoch is None:
-            self._pattern_epoch = _unheard(pattern_epoch(self.sources.gateway.database, deadline=self.l3))
+            self._pattern_epoch = _background_task(pattern_epoch(self.sources.gateway.database, deadline=self.l3))
         return self._pattern_epoch
 
     def _complete(self) -> bool:
         """Return whether it is known already that everything until the moment asked for is complete."""
         if self.asked is None:
             return True
-        return self.before is not None and self.on is Clock.KNOWN and self.asked <= self.before.horizon
+        return self.before is not None and self.on is AsOfClock.KNOWN and self.asked <= self.before.horizon
 
     async def _clamped(self) -> bool:
         """Return whether the moment asked for is later than what is complete: then no kept answer is for it."""
         if self.asked is None or self._complete():
             return False
         try:
-            return (await self.opening()).at(self.asked, self.on).at != self.asked
+            return (await self.read_horizon()).at(self.asked, self.on).at != self.asked
         except ImemError:
             return False
 
-    def _still_good(self, found: Found) -> bool:
+    def _still_good(self, found: CacheLookup) -> bool:
         """Return whether a copy past its time is served while another is loaded: it holds, and is not long past it."""
-        if found.entry is None or found.standing is None or self.sources.tiers is None:
+        if found.entry is None or found.tag_versions is None or self.sources.tiers is None:
             return False
         age_s = found.entry.age_s(self.sources.tiers.clock.now())
         return age_s < FRESH_S * (1 + JITTER) + REVALIDATE_S
 
     # What stands in
 
-    async def _instead(self, query: Query[A], kind: ArmKind[A], found: Found, epoch: int | None, error: ImemError) -> A:
+    async def _fall_back(
+        self, query: Query[A], kind: SectionSpec[A], found: CacheLookup, epoch: int | None, error: ImemError
+    ) -> A:
         late = isinstance(error, BudgetExceeded)
         tiers = self.sources.tiers
         if tiers is not None and not await self._clamped():
             kept = tiers.stale(query, found, epoch)
             if kept is not None:
                 self.moments.append(kept.moment)
-                self.sources.watch.observe(kind.name, Outcome.STALE, late=late)
-                return _aged(kept.value, kept.age_s or 0.0, sentence(str(error)))
-        steps = kind.instead[:MOST_STEPS]
+                self.sources.watch.observe(kind.name, AnswerSource.STALE, late=late)
+                return _mark_stale(kept.value, kept.age_s or 0.0, sentence(str(error)))
+        steps = kind.fallbacks[:MAX_FALLBACKS]
         for number, step in enumerate(steps, 1):
-            share = STEP_SHARE if number < len(steps) else 1.0
+            share = FIRST_FALLBACK_SHARE if number < len(steps) else 1.0
             due = self.deadline.within_ms(self.deadline.left_ms() * share)
             try:
                 async with asyncio.timeout(due.left_s()):
-                    at = (await self.opening()).at(self.asked, self.on)
-                    arm = await step(self.question(at, due))
+                    at = (await self.read_horizon()).at(self.asked, self.on)
+                    section = await step(self.retrieval_request(at, due))
             except PermissionDenied:
                 raise
             except (TimeoutError, ImemError):
                 continue
             self.moments.append(at.at)
-            self.sources.watch.observe(kind.name, Outcome.LESS, depth=number, late=late)
-            return arm
-        self.sources.watch.observe(kind.name, Outcome.NONE, depth=len(steps) + 1, late=late)
+            self.sources.watch.observe(kind.name, AnswerSource.REDUCED, depth=number, late=late)
+            return section
+        self.sources.watch.observe(kind.name, AnswerSource.NONE, depth=len(steps) + 1, late=late)
         log.warning("recall.exhausted", query=kind.name, subject=self.subject_id, error=_code(error), reason=str(error))
         raise error
 
     # The moment
 
-    def placed(self, opening: Opening | None) -> AsOf | None:
+    def resolved_as_of(self, read_horizon: ReadHorizon | None) -> AsOf | None:
         """Return the moment for which the answer holds, once all of it is there."""
         if self.asked is not None and not self.loaded and self.moments:
             return AsOf(max(self.moments), self.on, self.asked, self.before.horizon if self.before else None)
-        if opening is None or not self.loaded:
-            opening = self.before or opening
-        if opening is None:
+        if read_horizon is None or not self.loaded:
+            read_horizon = self.before or read_horizon
+        if read_horizon is None:
             return AsOf(max(self.moments), self.on, self.asked) if self.moments else None
-        at = opening.at(self.asked, self.on)
+        at = read_horizon.at(self.asked, self.on)
         return replace(at, at=max([at.at, *self.moments])) if self.asked is None else at
 
 
@@ -547,22 +555,22 @@ def l3_of(deadline: Deadline, budget_ms: float) -> Deadline:
     return Deadline(deadline.at_s - budget_ms / 1000.0 * (1 - L3_SHARE))
 
 
-def _unheard(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def _background_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Return *work* as a task for which perhaps nobody waits."""
     task = asyncio.create_task(work)
-    task.add_done_callback(_heard)
+    task.add_done_callback(_consume_exception)
     return task
 
 
-def _heard(task: asyncio.Task[Any]) -> None:
+def _consume_exception(task: asyncio.Task[Any]) -> None:
     """Take note of how a task ended that perhaps nobody waits for."""
     if not task.cancelled():
         task.exception()
 
 
-def _aged(arm: A, age_s: float, reason: str) -> A:
+def _mark_stale(section: A, age_s: float, reason: str) -> A:
     update = {"quality": Quality.STALE, "age_s": round(age_s, 3), "reason": f"as known {_ago(age_s)}; {reason}"}
-    return arm.model_copy(update=update)
+    return section.model_copy(update=update)
 
 
 def _ago(age_s: float) -> str:
@@ -576,7 +584,7 @@ def _code(error: ImemError) -> str:
 
 
 def unavailable(make: type[A], error: ImemError) -> A:
-    """Return the arm that says that nothing could be asked, and nothing stands in."""
+    """Return the section that says that nothing could be asked, and nothing stands in."""
     return make(quality=Quality.UNAVAILABLE, reason=sentence(str(error)), error=_code(error), fallback_exhausted=True)
 
 

@@ -1,5 +1,5 @@
 """
-The arms of a briefing: each finds keys in the graph, and dates them in the journal.
+The sections of a briefing: each finds keys in the graph, and dates them in the journal.
 
 Where the graph cannot be asked in time, something else stands in and says so: mostly what the journal's heads tell. The
 records are the same then, only what is known through links alone is missing. :mod:`imem.recall.requests` decides what
@@ -18,7 +18,7 @@ from imem.journal.arguments import check_int
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from imem.kg.asof import Answer, AsOf, Clock, Dated, Ref, dated
+from imem.kg.asof import AsOf, AsOfClock, RecordAsOf, Ref, ValuesAsOf, dated
 from imem.kg.engine import Graph
 from imem.kg.kinds.catalog import subject_ref
 from imem.kg.kinds.metrics import unit_of
@@ -26,26 +26,26 @@ from imem.kg.load_format.entries import link_key
 from imem.kg.views import OF_NO_SECTOR, TOP_PATTERNS, view
 from imem.recall import dated_rows as dating
 from imem.recall.model import (
-    Arm,
-    ClaimsSettled,
+    BriefingSection,
+    ClaimSummary,
     Completeness,
+    DatedRecord,
     DebateItem,
-    DebatesArm,
-    HistoryArm,
+    DebatesSection,
+    FindingScore,
     HistoryItem,
+    HistorySection,
     Performer,
     Quality,
-    Record,
-    RecordsArm,
-    Score,
+    RecordsSection,
+    ReviewedDecision,
     SettledFinding,
-    SubjectArm,
-    TakenDecision,
+    SubjectSection,
     TrackRecordItem,
-    TrackRecordsArm,
+    TrackRecordsSection,
 )
 
-A = TypeVar("A", bound=Arm)
+A = TypeVar("A", bound=BriefingSection)
 
 FIRST_PATTERNS: Final = 100
 """How many active patterns are looked at where there is no time for more."""
@@ -86,9 +86,9 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RetrievalRequest:
     """
-    What every arm is given.
+    What every section is given.
 
     Attributes:
         subject_id: what about.
@@ -115,37 +115,37 @@ class Question:
         """The journal."""
         return self.gateway.database
 
-    async def dated(self, refs: Iterable[Ref]) -> Answer:
+    async def dated(self, refs: Iterable[Ref]) -> ValuesAsOf:
         """Return what the journal says of *refs* at the moment."""
         return await dated(self.database, refs, self.at, deadline=self.deadline)
 
 
-async def _found(ask: Question, name: str, limit: int, **more: Any) -> tuple[list[dict[str, Any]], int]:
+async def _found(request: RetrievalRequest, name: str, limit: int, **more: Any) -> tuple[list[dict[str, Any]], int]:
     """Return the rows of a named query, and how many there are."""
-    parameters = {"subject_id": ask.subject_id, "limit": limit, **ask.at.limits, **more}
-    share = ask.deadline.within_ms(ask.deadline.left_ms() * GRAPH_SHARE)
-    rows = await ask.graph.read(name, parameters, deadline=share)
+    parameters = {"subject_id": request.subject_id, "limit": limit, **request.at.limits, **more}
+    share = request.deadline.within_ms(request.deadline.left_ms() * GRAPH_SHARE)
+    rows = await request.graph.read(name, parameters, deadline=share)
     return rows, rows[0].get("total", len(rows)) if rows else 0
 
 
-async def _in_journal(ask: Question, kind: str, limit: int) -> list[str]:
+async def _in_journal(request: RetrievalRequest, kind: str, limit: int) -> list[str]:
     """Return the keys of the newest records of *kind* about the subject, as far as record heads tell."""
-    rows = await ask.database.named(
+    rows = await request.database.named(
         "records_of_subject",
-        {"subject_id": ask.subject_id, "kinds": [kind], "limit": limit, **ask.at.limits},
-        deadline=ask.deadline,
+        {"subject_id": request.subject_id, "kinds": [kind], "limit": limit, **request.at.limits},
+        deadline=request.deadline,
     )
     return [row["key"] for row in rows]
 
 
-def _less(arm: A, completeness: Completeness = Completeness.TOP_N, reason: str = WITHOUT_GRAPH) -> A:
-    """Return *arm* as what stands in for the answer."""
-    return arm.model_copy(update={"quality": Quality.PARTIAL, "reason": reason, "completeness": completeness})
+def _mark_partial(section: A, completeness: Completeness = Completeness.TOP_N, reason: str = WITHOUT_GRAPH) -> A:
+    """Return *section* as what stands in for the answer."""
+    return section.model_copy(update={"quality": Quality.PARTIAL, "reason": reason, "completeness": completeness})
 
 
-def record(one: Dated) -> Record:
+def record(one: RecordAsOf) -> DatedRecord:
     """Return a dated record as an answer shows it."""
-    return Record(
+    return DatedRecord(
         kind=one.kind,
         key=one.key,
         core=dict(one.core),
@@ -160,36 +160,36 @@ def record(one: Dated) -> Record:
 # The subject
 
 
-async def about(ask: Question) -> SubjectArm:
+async def about(request: RetrievalRequest) -> SubjectSection:
     """Return the subject's own record; it is known by what was said about it alone where there is none."""
-    ref = subject_ref(ask.subject_id)
-    found = (await ask.dated([ref])).records.get(ref)
-    return SubjectArm(record=record(found) if found is not None else None, total=int(found is not None))
+    ref = subject_ref(request.subject_id)
+    found = (await request.dated([ref])).records.get(ref)
+    return SubjectSection(record=record(found) if found is not None else None, total=int(found is not None))
 
 
 # History
 
 
-async def history(ask: Question) -> HistoryArm:
+async def history(request: RetrievalRequest) -> HistorySection:
     """Return the newest analyses of the subject, and of its series, with what was found, decided and became of it."""
-    wanted = {"detailed": ask.limits.detailed, "findings_limit": ask.limits.findings}
-    rows, total = await _found(ask, "company_history", ask.limits.analyses, **wanted)
-    return await _history(ask, rows, total)
+    wanted = {"detailed": request.limits.detailed, "findings_limit": request.limits.findings}
+    rows, total = await _found(request, "company_history", request.limits.analyses, **wanted)
+    return await _history(request, rows, total)
 
 
-async def history_in_journal(ask: Question) -> HistoryArm:
+async def history_in_journal(request: RetrievalRequest) -> HistorySection:
     """Return the same without what is known through links alone, and of the subject alone."""
-    keys = await _in_journal(ask, "Analysis", ask.limits.analyses)
-    return _less(await _history(ask, await _history_from_journal(ask, keys), len(keys)))
+    keys = await _in_journal(request, "Analysis", request.limits.analyses)
+    return _mark_partial(await _history(request, await _history_from_journal(request, keys), len(keys)))
 
 
-async def _history(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> HistoryArm:
-    answer = await ask.dated(_history_refs(rows))
-    kept = dating.history(rows, answer, ask.limits.analyses, ask.limits.findings, ask.limits.detailed)
+async def _history(request: RetrievalRequest, rows: Sequence[dict[str, Any]], total: int) -> HistorySection:
+    answer = await request.dated(_history_refs(rows))
+    kept = dating.history(rows, answer, request.limits.analyses, request.limits.findings, request.limits.detailed)
     shown = [finding for row in kept for finding in row["findings"]]
     scores, claims = await asyncio.gather(
-        _scores(ask, shown),
-        claims_settled(ask, [row["analysis"] for row in kept]),
+        _scores(request, shown),
+        claims_settled(request, [row["analysis"] for row in kept]),
     )
     items = [
         HistoryItem(
@@ -206,39 +206,41 @@ async def _history(ask: Question, rows: Sequence[dict[str, Any]], total: int) ->
         )
         for row in kept
     ]
-    return HistoryArm(items=items, total=max(total, len(items)))
+    return HistorySection(items=items, total=max(total, len(items)))
 
 
-async def _scores(ask: Question, findings: Sequence[str]) -> Mapping[str, Any]:
-    return await scores_as_of(ask.database, findings, ask.at, deadline=ask.deadline) if findings else {}
+async def _scores(request: RetrievalRequest, findings: Sequence[str]) -> Mapping[str, Any]:
+    return await scores_as_of(request.database, findings, request.at, deadline=request.deadline) if findings else {}
 
 
-async def claims_settled(ask: Question, analyses: Sequence[str]) -> dict[str, ClaimsSettled]:
+async def claims_settled(request: RetrievalRequest, analyses: Sequence[str]) -> dict[str, ClaimSummary]:
     """Return how the claims of the given analyses turned out, by analysis; those without a claim are left out."""
     if not analyses:
         return {}
-    until = await scores_until(ask.database, ask.at, deadline=ask.deadline)
-    given = {"analyses": list(analyses), "clock": ask.at.clock.value, "until": until, **ask.at.limits}
-    rows = await ask.database.named("claims_of_analyses", given, deadline=ask.deadline)
+    until = await scores_until(request.database, request.at, deadline=request.deadline)
+    given = {"analyses": list(analyses), "clock": request.at.clock.value, "until": until, **request.at.limits}
+    rows = await request.database.named("claims_of_analyses", given, deadline=request.deadline)
     return {row.pop("analysis_id"): _claims(row) for row in rows}
 
 
-def _claims(row: dict[str, Any]) -> ClaimsSettled:
+def _claims(row: dict[str, Any]) -> ClaimSummary:
     """Return how claims turned out; what they are about only where that is one question, and not one in two units."""
     stated, metric = row.pop("units"), row["metric"]
     units = {unit_of(metric, one) for one in stated} if metric is not None else set()
     if len(units) == 1:
-        return ClaimsSettled.model_validate({**row, "unit": units.pop()})
-    return ClaimsSettled.model_validate({**row, **dict.fromkeys(("metric", "period_start", "target_at", "actual"))})
+        return ClaimSummary.model_validate({**row, "unit": units.pop()})
+    return ClaimSummary.model_validate({**row, **dict.fromkeys(("metric", "period_start", "target_at", "actual"))})
 
 
-async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[dict[str, Any]]:
+async def _history_from_journal(request: RetrievalRequest, analyses: Sequence[str]) -> list[dict[str, Any]]:
     """Return rows like those of ``company_history`` for *analyses*, as far as record heads tell."""
-    detailed = set(analyses[: ask.limits.detailed])
+    detailed = set(analyses[: request.limits.detailed])
     rows, told = await asyncio.gather(
-        ask.database.named("parts_of_analyses", {"analyses": list(analyses), **ask.at.limits}, deadline=ask.deadline),
-        ask.database.named(
-            "voices_of_analyses", {"analyses": sorted(detailed), **ask.at.limits}, deadline=ask.deadline
+        request.database.named(
+            "parts_of_analyses", {"analyses": list(analyses), **request.at.limits}, deadline=request.deadline
+        ),
+        request.database.named(
+            "speakers_of_analyses", {"analyses": sorted(detailed), **request.at.limits}, deadline=request.deadline
         ),
     )
     voices = {row["analysis_id"]: row for row in told}
@@ -247,7 +249,7 @@ async def _history_from_journal(ask: Question, analyses: Sequence[str]) -> list[
         parts.setdefault((row["analysis_id"], row["kind"]), []).append(row["key"])
     return [
         {
-            "subject": ask.subject_id,
+            "subject": request.subject_id,
             "own": True,
             "analysis": key,
             "performed_by": [],
@@ -278,26 +280,28 @@ def _performed(agent: str, analysis: str) -> Ref:
     return "link.PERFORMED", link_key("Agent", agent, "Analysis", analysis)
 
 
-def _performers(row: dict[str, Any], answer: Answer) -> list[Performer]:
+def _performers(row: dict[str, Any], answer: ValuesAsOf) -> list[Performer]:
     named = [(agent, _performed(agent, row["analysis"])) for agent in row["performed_by"]]
     return [Performer(agent=agent, role=answer.links[ref].get("role")) for agent, ref in named if ref in answer.links]
 
 
-def _decisions(row: dict[str, Any], answer: Answer) -> list[TakenDecision]:
+def _decisions(row: dict[str, Any], answer: ValuesAsOf) -> list[ReviewedDecision]:
     taken = []
     for one in row["decisions"]:
         decision = answer.records.get(("Decision", one["decision"]))
         if decision is not None:
             outcomes = [answer.records[ref] for key in one["outcomes"] if (ref := ("Outcome", key)) in answer.records]
             outcomes.sort(key=lambda outcome: (str(outcome.core["target_at"]), outcome.known_at, outcome.key))
-            taken.append(TakenDecision(decision=record(decision), outcomes=[record(outcome) for outcome in outcomes]))
+            taken.append(
+                ReviewedDecision(decision=record(decision), outcomes=[record(outcome) for outcome in outcomes])
+            )
     return taken
 
 
-def _score(row: Any) -> Score | None:
+def _score(row: Any) -> FindingScore | None:
     if row is None:
         return None
-    return Score(
+    return FindingScore(
         outcome=row["outcome_id"],
         vintage=row["vintage"],
         actual=row["actual"],
@@ -309,24 +313,26 @@ def _score(row: Any) -> Score | None:
 # Debates
 
 
-async def debates(ask: Question) -> DebatesArm:
+async def debates(request: RetrievalRequest) -> DebatesSection:
     """Return the newest debates on the subject and how they ended."""
-    return await _debates(ask, *await _found(ask, "debates_of_subject", ask.limits.debates))
+    return await _debates(request, *await _found(request, "debates_of_subject", request.limits.debates))
 
 
-async def debates_in_journal(ask: Question) -> DebatesArm:
+async def debates_in_journal(request: RetrievalRequest) -> DebatesSection:
     """Return the same without what was disputed and how they ended."""
-    keys = await _in_journal(ask, "Debate", ask.limits.debates)
-    return _less(await _debates(ask, [{"debate": key, "disputed": None, "resolutions": []} for key in keys], len(keys)))
+    keys = await _in_journal(request, "Debate", request.limits.debates)
+    return _mark_partial(
+        await _debates(request, [{"debate": key, "disputed": None, "resolutions": []} for key in keys], len(keys))
+    )
 
 
-async def _debates(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> DebatesArm:
+async def _debates(request: RetrievalRequest, rows: Sequence[dict[str, Any]], total: int) -> DebatesSection:
     refs: list[Ref] = [("Debate", row["debate"]) for row in rows]
     refs += [("Finding", row["disputed"]) for row in rows if row["disputed"]]
     refs += [("DebateResolution", key) for row in rows for key in row["resolutions"]]
-    answer = await ask.dated(refs)
-    rows = dating.newest(rows, answer, "debate", "Debate", "timestamp")[: ask.limits.debates]
-    counts = await _turn_counts(ask, [answer.records["Debate", row["debate"]] for row in rows])
+    answer = await request.dated(refs)
+    rows = dating.newest(rows, answer, "debate", "Debate", "timestamp")[: request.limits.debates]
+    counts = await _turn_counts(request, [answer.records["Debate", row["debate"]] for row in rows])
     items = []
     for row in rows:
         debate = answer.records["Debate", row["debate"]]
@@ -345,17 +351,17 @@ async def _debates(ask: Question, rows: Sequence[dict[str, Any]], total: int) ->
                 speakers=speakers,
             )
         )
-    return DebatesArm(items=items, total=max(total, len(items)))
+    return DebatesSection(items=items, total=max(total, len(items)))
 
 
-async def _turn_counts(ask: Question, found: Sequence[Dated]) -> dict[str, tuple[int, int]]:
+async def _turn_counts(request: RetrievalRequest, found: Sequence[RecordAsOf]) -> dict[str, tuple[int, int]]:
     stated = [(one.key, one.turns_position) for one in found if one.turns_position is not None]
     if not stated:
         return {}
-    rows = await ask.database.named(
+    rows = await request.database.named(
         "turn_counts",
         {"debates": [key for key, _ in stated], "positions": [position for _, position in stated]},
-        deadline=ask.deadline,
+        deadline=request.deadline,
     )
     return {row["debate_id"]: (row["turns"], row["speakers"]) for row in rows}
 
@@ -363,45 +369,47 @@ async def _turn_counts(ask: Question, found: Sequence[Dated]) -> dict[str, tuple
 # Track records
 
 
-async def speakers(ask: Question) -> TrackRecordsArm:
+async def speakers(request: RetrievalRequest) -> TrackRecordsSection:
     """
     Return the track records of the agents that made claims about the subject, in the domains of those claims.
 
     They belong to what was said (docs/decisions/0012). That of *for_agent*, who may not have spoken, is shown as well:
     whether it may be seen was decided before.
     """
-    (row,), _ = await _found(ask, "speakers_of_subject", ask.limits.speakers)
-    return await _speakers(ask, row["speakers"])
+    (row,), _ = await _found(request, "speakers_of_subject", request.limits.speakers)
+    return await _speakers(request, row["speakers"])
 
 
-async def speakers_in_journal(ask: Question) -> TrackRecordsArm:
+async def speakers_in_journal(request: RetrievalRequest) -> TrackRecordsSection:
     """Return the same for those who spoke about the subject itself, not about its series."""
-    return _less(await _speakers(ask, await _speakers_in_journal(ask, half=False)))
+    return _mark_partial(await _speakers(request, await _speakers_in_journal(request, half=False)))
 
 
-async def speakers_sampled(ask: Question) -> TrackRecordsArm:
+async def speakers_sampled(request: RetrievalRequest) -> TrackRecordsSection:
     """Return the same for those who made every other statement about the subject."""
-    return _less(await _speakers(ask, await _speakers_in_journal(ask, half=True)), Completeness.SAMPLED)
+    return _mark_partial(await _speakers(request, await _speakers_in_journal(request, half=True)), Completeness.SAMPLED)
 
 
-async def _speakers_in_journal(ask: Question, *, half: bool) -> list[dict[str, Any]]:
-    parameters = {"subject_id": ask.subject_id, "limit": ask.limits.speakers, "half": half, **ask.at.limits}
-    return await ask.database.named("speakers_in_journal", parameters, deadline=ask.deadline)
+async def _speakers_in_journal(request: RetrievalRequest, *, half: bool) -> list[dict[str, Any]]:
+    parameters = {"subject_id": request.subject_id, "limit": request.limits.speakers, "half": half, **request.at.limits}
+    return await request.database.named("speakers_in_journal", parameters, deadline=request.deadline)
 
 
-async def _speakers(ask: Question, rows: Sequence[dict[str, Any]]) -> TrackRecordsArm:
+async def _speakers(request: RetrievalRequest, rows: Sequence[dict[str, Any]]) -> TrackRecordsSection:
     pairs = [(row["agent"], row["domain"]) for row in rows if row["claims"]]
-    if ask.for_agent is not None:
-        pairs += [(ask.for_agent, domain) for domain in sorted({domain for _, domain in pairs})]
+    if request.for_agent is not None:
+        pairs += [(request.for_agent, domain) for domain in sorted({domain for _, domain in pairs})]
     if not pairs:
-        return TrackRecordsArm()
-    answer = await track_records(ask.database, pairs, ask.at, halflife_years=ask.halflife_years, deadline=ask.deadline)
+        return TrackRecordsSection()
+    answer = await track_records(
+        request.database, pairs, request.at, halflife_years=request.halflife_years, deadline=request.deadline
+    )
     spoke = set(pairs)
     items = [track_record(one) for one in answer.records if one.n or one.abstained or (one.agent, one.domain) in spoke]
-    arm = TrackRecordsArm(items=items, total=len(items))
-    if answer.waiting_since is not None and answer.waiting_since <= ask.at.recorded_until:
-        return arm.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
-    return arm
+    section = TrackRecordsSection(items=items, total=len(items))
+    if answer.waiting_since is not None and answer.waiting_since <= request.at.recorded_until:
+        return section.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
+    return section
 
 
 def track_record(one: TrackRecord) -> TrackRecordItem:
@@ -432,109 +440,111 @@ def track_record(one: TrackRecord) -> TrackRecordItem:
 # Contradictions, patterns, lessons
 
 
-async def contradictions(ask: Question) -> RecordsArm:
+async def contradictions(request: RetrievalRequest) -> RecordsSection:
     """Return where sources disagreed about the subject's data: open ones first, by priority, then the newest."""
-    rows, total = await _found(ask, "contradictions_of_subject", ask.limits.contradictions)
-    return await _contradictions(ask, rows, total)
+    rows, total = await _found(request, "contradictions_of_subject", request.limits.contradictions)
+    return await _contradictions(request, rows, total)
 
 
-async def contradictions_in_journal(ask: Question) -> RecordsArm:
+async def contradictions_in_journal(request: RetrievalRequest) -> RecordsSection:
     """Return the same as far as record heads tell."""
-    given = {"subject_id": ask.subject_id, "limit": ask.limits.contradictions, **ask.at.limits}
-    rows = await ask.database.named("contradictions_in_journal", given, deadline=ask.deadline)
-    return _less(await _contradictions(ask, rows, rows[0]["total"] if rows else 0))
+    given = {"subject_id": request.subject_id, "limit": request.limits.contradictions, **request.at.limits}
+    rows = await request.database.named("contradictions_in_journal", given, deadline=request.deadline)
+    return _mark_partial(await _contradictions(request, rows, rows[0]["total"] if rows else 0))
 
 
-async def _contradictions(ask: Question, rows: Sequence[dict[str, Any]], total: int) -> RecordsArm:
-    found = await ask.dated(("DataContradiction", row["contradiction"]) for row in rows)
-    rows = dating.contradictions(rows, found, ask.limits.contradictions)
+async def _contradictions(request: RetrievalRequest, rows: Sequence[dict[str, Any]], total: int) -> RecordsSection:
+    found = await request.dated(("DataContradiction", row["contradiction"]) for row in rows)
+    rows = dating.contradictions(rows, found, request.limits.contradictions)
     items = [record(found.records["DataContradiction", row["contradiction"]]) for row in rows]
-    return RecordsArm(items=items, total=max(total, len(items)))
+    return RecordsSection(items=items, total=max(total, len(items)))
 
 
-async def patterns(ask: Question) -> RecordsArm:
+async def patterns(request: RetrievalRequest) -> RecordsSection:
     """Return the patterns that were active at the moment, of the subject's sector or of none, the best first."""
-    return await _patterns(ask, dating.MOST_PATTERNS)
+    return await _patterns(request, dating.MOST_PATTERNS)
 
 
-async def patterns_first(ask: Question) -> RecordsArm:
+async def patterns_first(request: RetrievalRequest) -> RecordsSection:
     """Return those among the first hundred that were active."""
     reason = f"the time was over; these are of the first {FIRST_PATTERNS} active patterns of its sector"
-    return _less(await _patterns(ask, FIRST_PATTERNS), reason=reason)
+    return _mark_partial(await _patterns(request, FIRST_PATTERNS), reason=reason)
 
 
-async def _patterns(ask: Question, among: int) -> RecordsArm:
-    sector = await _sector(ask)
-    given = {"sector": sector, "among": among, "limit": ask.limits.patterns, **ask.at.limits}
-    rows = await ask.database.named("patterns_at", given, deadline=ask.deadline)
-    found = (await ask.dated(("Pattern", row["key"]) for row in rows)).records
+async def _patterns(request: RetrievalRequest, among: int) -> RecordsSection:
+    sector = await _sector(request)
+    given = {"sector": sector, "among": among, "limit": request.limits.patterns, **request.at.limits}
+    rows = await request.database.named("patterns_at", given, deadline=request.deadline)
+    found = (await request.dated(("Pattern", row["key"]) for row in rows)).records
     items = [record(found["Pattern", row["key"]]) for row in rows]
-    return RecordsArm(items=items, total=rows[0]["total"] if rows else 0)
+    return RecordsSection(items=items, total=rows[0]["total"] if rows else 0)
 
 
-async def _sector(ask: Question) -> str | None:
+async def _sector(request: RetrievalRequest) -> str | None:
     """Return the sector of the subject at the moment, as far as one is known."""
-    ref = subject_ref(ask.subject_id)
-    subject = (await ask.dated([ref])).records.get(ref)
+    ref = subject_ref(request.subject_id)
+    subject = (await request.dated([ref])).records.get(ref)
     if subject is None:
         return None
     sector = subject.groups.get("profile", {}).get("sector") or subject.get("sector")
     return str(sector) if sector is not None else None
 
 
-async def lessons(ask: Question) -> RecordsArm:
+async def lessons(request: RetrievalRequest) -> RecordsSection:
     """Return the lessons that bear on the subject, newest first."""
-    active = await dating.active_patterns(ask.database, ask.subject_id, ask.at, deadline=ask.deadline)
-    rows, _ = await _found(ask, "lessons_of_subject", ask.limits.lessons, active=active)
-    found = await ask.dated(("Lesson", row["lesson"]) for row in rows)
-    rows = dating.lessons(rows, found, ask.limits.lessons)
+    active = await dating.active_patterns(request.database, request.subject_id, request.at, deadline=request.deadline)
+    rows, _ = await _found(request, "lessons_of_subject", request.limits.lessons, active=active)
+    found = await request.dated(("Lesson", row["lesson"]) for row in rows)
+    rows = dating.lessons(rows, found, request.limits.lessons)
     return _lessons([found.records["Lesson", row["lesson"]] for row in rows], rows[0]["total"] if rows else 0)
 
 
-async def lessons_in_journal(ask: Question) -> RecordsArm:
+async def lessons_in_journal(request: RetrievalRequest) -> RecordsSection:
     """Return the newest lessons for the domains in which something was stated about the subject."""
-    return _less(await _lessons_in_journal(ask, half=False))
+    return _mark_partial(await _lessons_in_journal(request, half=False))
 
 
-async def lessons_sampled(ask: Question) -> RecordsArm:
+async def lessons_sampled(request: RetrievalRequest) -> RecordsSection:
     """Return the same of every other lesson."""
-    return _less(await _lessons_in_journal(ask, half=True), Completeness.SAMPLED)
+    return _mark_partial(await _lessons_in_journal(request, half=True), Completeness.SAMPLED)
 
 
-async def _lessons_in_journal(ask: Question, *, half: bool) -> RecordsArm:
-    parameters = {"subject_id": ask.subject_id, "limit": ask.limits.lessons, "half": half, **ask.at.limits}
-    rows = await ask.database.named("lessons_in_journal", parameters, deadline=ask.deadline)
-    found = await ask.dated(("Lesson", row["key"]) for row in rows)
+async def _lessons_in_journal(request: RetrievalRequest, *, half: bool) -> RecordsSection:
+    parameters = {"subject_id": request.subject_id, "limit": request.limits.lessons, "half": half, **request.at.limits}
+    rows = await request.database.named("lessons_in_journal", parameters, deadline=request.deadline)
+    found = await request.dated(("Lesson", row["key"]) for row in rows)
     bearing = [found.records["Lesson", row["key"]] for row in rows if ("Lesson", row["key"]) in found.records]
     return _lessons(bearing, rows[0]["total"] if rows else 0)
 
 
-def _lessons(bearing: list[Dated], total: int) -> RecordsArm:
+def _lessons(bearing: list[RecordAsOf], total: int) -> RecordsSection:
     bearing.sort(key=lambda one: one.key)
     bearing.sort(key=lambda one: one.known_at, reverse=True)
-    return RecordsArm(items=[record(one) for one in bearing], total=total)
+    return RecordsSection(items=[record(one) for one in bearing], total=total)
 
 
 # Patterns, of a view
 
 
-async def patterns_of_view(ask: Question) -> RecordsArm:
+async def patterns_of_view(request: RetrievalRequest) -> RecordsSection:
     """
     Return the most successful patterns of the subject's sector and of none, of a hundred of each, that are active now.
 
     The view of them is read by key, whatever they are. As of a day, of which it knows nothing, and before it was ever
     made, see :func:`patterns_first`.
     """
-    if ask.at.asked is not None or ask.at.clock is not Clock.KNOWN:
-        return await patterns_first(ask)
-    sector = await _sector(ask)
+    if request.at.asked is not None or request.at.clock is not AsOfClock.KNOWN:
+        return await patterns_first(request)
+    sector = await _sector(request)
     keys = [OF_NO_SECTOR] if sector is None else [OF_NO_SECTOR, sector]
-    made = [row for key in keys if (row := await view(ask.database, TOP_PATTERNS, key, deadline=ask.deadline))]
+    made = [row for key in keys if (row := await view(request.database, TOP_PATTERNS, key, deadline=request.deadline))]
     if not made:
-        return await patterns_first(ask)
+        return await patterns_first(request)
     best = [pattern for row in made for pattern in row.value or ()]
     best.sort(key=lambda one: (-float(one["success_rate"] or 0.0), one["pattern_id"]))
-    refs = [("Pattern", one["pattern_id"]) for one in best[: ask.limits.patterns]]
-    found = (await ask.dated(refs)).records
-    arm = RecordsArm(items=[record(found[ref]) for ref in refs if ref in found], total=len(best))
-    return _less(arm, reason=f"the time was over; these are of a view that was made {made[0].age_s:,.0f} s ago")
+    refs = [("Pattern", one["pattern_id"]) for one in best[: request.limits.patterns]]
+    found = (await request.dated(refs)).records
+    section = RecordsSection(items=[record(found[ref]) for ref in refs if ref in found], total=len(best))
+    return _mark_partial(
+        section, reason=f"the time was over; these are of a view that was made {made[0].age_s:,.0f} s ago"
+    )

@@ -1,4 +1,4 @@
-"""The arms by name: how each is asked, what stands in for it, and what a kept answer of it hangs on."""
+"""The sections by name: how each is asked, what stands in for it, and what a kept answer of it hangs on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ import orjson
 from imem.cache.tiers import tags
 from imem.journal.actors import ResourceType
 from imem.recall import retrievers, similar_analyses
-from imem.recall.model import Arm, DebatesArm, HistoryArm, RecordsArm, SimilarArm, SubjectArm, TrackRecordsArm
-from imem.recall.retrievers import Limits, Question
+from imem.recall.model import (
+    BriefingSection,
+    DebatesSection,
+    HistorySection,
+    RecordsSection,
+    SimilarSection,
+    SubjectSection,
+    TrackRecordsSection,
+)
+from imem.recall.retrievers import Limits, RetrievalRequest
 
-A = TypeVar("A", bound=Arm)
+A = TypeVar("A", bound=BriefingSection)
 
-MOST_STEPS: Final = 2
+MAX_FALLBACKS: Final = 2
 """Things that are tried at most where an answer does not come in time."""
 
 
@@ -27,93 +35,98 @@ def _no_tags(_: Any) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmKind(Generic[A]):
+class SectionSpec(Generic[A]):
     """
-    One kind of arm.
+    One kind of section.
 
     Attributes:
-        name: of the arm, and the type of its query.
+        name: of the section, and the type of its query.
         make: its model.
         exact: the answer.
-        instead: what may stand in for it, in order.
+        fallbacks: what may stand in for it, in order.
         limits: those of :class:`~imem.recall.retrievers.Limits` that shape it.
         resource: what the gateway is asked for.
         own_record: whether an answer hangs on the subject's own record alone, not on all that is stated about it.
         tags: beside that: what else an answer hangs on.
         shows_patterns: whether it may show patterns.
         for_agent: whether it shows the record of who asks.
-        of_now_alone: whether only answers as of now are kept: one of a day hangs on more than its tags say.
+        current_only: whether only answers as of now are kept: one of a day hangs on more than its tags say.
     """
 
     name: str
     make: type[A]
-    exact: Callable[[Question], Awaitable[A]]
-    instead: tuple[Callable[[Question], Awaitable[A]], ...] = ()
+    exact: Callable[[RetrievalRequest], Awaitable[A]]
+    fallbacks: tuple[Callable[[RetrievalRequest], Awaitable[A]], ...] = ()
     limits: tuple[str, ...] = ()
     resource: ResourceType = ResourceType.GRAPH
     own_record: bool = False
     tags: Callable[[A], frozenset[str]] = field(default=_no_tags)
     shows_patterns: bool = False
     for_agent: bool = False
-    of_now_alone: bool = False
+    current_only: bool = False
 
     def arguments(self, limits: Limits) -> dict[str, int]:
         """Return what of *limits* it is shaped by."""
         return {name: getattr(limits, name) for name in self.limits}
 
 
-def _of_debates(arm: DebatesArm) -> frozenset[str]:
-    shown = [one for item in arm.items for one in (*item.resolutions, *([item.disputed] if item.disputed else ()))]
+def _of_debates(section: DebatesSection) -> frozenset[str]:
+    shown = [one for item in section.items for one in (*item.resolutions, *([item.disputed] if item.disputed else ()))]
     return frozenset(tags.record(one.kind, one.key) for one in shown)
 
 
-def _of_neighbours(arm: SimilarArm) -> frozenset[str]:
-    return frozenset(tags.subject(item.subject_id) for item in arm.items)
+def _of_neighbours(section: SimilarSection) -> frozenset[str]:
+    return frozenset(tags.subject(item.subject_id) for item in section.items)
 
 
-def _of_speakers(arm: TrackRecordsArm) -> frozenset[str]:
-    return frozenset(tags.agent(item.agent) for item in arm.items)
+def _of_speakers(section: TrackRecordsSection) -> frozenset[str]:
+    return frozenset(tags.agent(item.agent) for item in section.items)
 
 
-SUBJECT: Final = ArmKind("subject", SubjectArm, retrievers.about, own_record=True)
-HISTORY: Final = ArmKind(
+SUBJECT: Final = SectionSpec("subject", SubjectSection, retrievers.about, own_record=True)
+HISTORY: Final = SectionSpec(
     "history",
-    HistoryArm,
+    HistorySection,
     retrievers.history,
     (retrievers.history_in_journal,),
     limits=("analyses", "detailed", "findings"),
 )
-SIMILAR: Final = ArmKind(
+SIMILAR: Final = SectionSpec(
     "similar_analyses",
-    SimilarArm,
+    SimilarSection,
     similar_analyses.analyses,
-    (similar_analyses.fewer,),
+    (similar_analyses.similar_to_newest,),
     limits=("similar",),
     tags=_of_neighbours,
-    of_now_alone=True,
+    current_only=True,
 )
-DEBATES: Final = ArmKind(
-    "debates", DebatesArm, retrievers.debates, (retrievers.debates_in_journal,), limits=("debates",), tags=_of_debates
+DEBATES: Final = SectionSpec(
+    "debates",
+    DebatesSection,
+    retrievers.debates,
+    (retrievers.debates_in_journal,),
+    limits=("debates",),
+    tags=_of_debates,
 )
-TRACK_RECORDS: Final = ArmKind(
+TRACK_RECORDS: Final = SectionSpec(
     "track_records",
-    TrackRecordsArm,
+    TrackRecordsSection,
     retrievers.speakers,
     (retrievers.speakers_in_journal, retrievers.speakers_sampled),
     limits=("speakers",),
     tags=_of_speakers,
     for_agent=True,
 )
-CONTRADICTIONS: Final = ArmKind(
+CONTRADICTIONS: Final = SectionSpec(
     "contradictions",
-    RecordsArm,
+    RecordsSection,
     retrievers.contradictions,
     (retrievers.contradictions_in_journal,),
     limits=("contradictions",),
 )
-PATTERNS: Final = ArmKind(
+PATTERNS: Final = SectionSpec(
     "patterns",
-    RecordsArm,
+    RecordsSection,
     retrievers.patterns,
     (retrievers.patterns_of_view,),
     limits=("patterns",),
@@ -122,9 +135,9 @@ PATTERNS: Final = ArmKind(
     tags=lambda _: frozenset({tags.PATTERNS}),
     shows_patterns=True,
 )
-LESSONS: Final = ArmKind(
+LESSONS: Final = SectionSpec(
     "lessons",
-    RecordsArm,
+    RecordsSection,
     retrievers.lessons,
     (retrievers.lessons_in_journal, retrievers.lessons_sampled),
     limits=("lessons",),
@@ -132,13 +145,21 @@ LESSONS: Final = ArmKind(
     shows_patterns=True,
 )
 
-ARMS: Final[tuple[ArmKind[Any], ...]] = (HISTORY, SIMILAR, DEBATES, TRACK_RECORDS, CONTRADICTIONS, PATTERNS, LESSONS)
-"""The arms of a briefing, in the order in which they are shown."""
+BRIEFING_SECTIONS: Final[tuple[SectionSpec[Any], ...]] = (
+    HISTORY,
+    SIMILAR,
+    DEBATES,
+    TRACK_RECORDS,
+    CONTRADICTIONS,
+    PATTERNS,
+    LESSONS,
+)
+"""The sections of a briefing, in the order in which they are shown."""
 
-PARTS: Final[Mapping[str, ArmKind[Any]]] = {kind.name: kind for kind in ARMS}
+SECTIONS_BY_NAME: Final[Mapping[str, SectionSpec[Any]]] = {kind.name: kind for kind in BRIEFING_SECTIONS}
 
 
 @cache
-def schema_of(make: type[Arm]) -> str:
+def schema_of(make: type[BriefingSection]) -> str:
     """Return a name for the form of a model: a program whose models differ keeps its answers apart."""
     return hashlib.blake2b(orjson.dumps(make.model_json_schema()), digest_size=6).hexdigest()

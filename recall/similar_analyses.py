@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from imem.kg.asof import Clock, Dated, active_among
+from imem.kg.asof import AsOfClock, RecordAsOf, active_among
 from imem.kg.kinds.catalog import subject_ref
 from imem.kg.similarity.neighbours import features_of, model_version
-from imem.kg.similarity.scoring import CANDIDATES, NEIGHBOURS, SERVED, TIES, asks, reranked
-from imem.recall.model import Completeness, Quality, SimilarArm, SimilarItem, TakenDecision
-from imem.recall.retrievers import Question, claims_settled, record
+from imem.kg.similarity.scoring import CANDIDATES, MIN_SCORE, NEIGHBOURS, TIES, asks, reranked
+from imem.recall.model import Completeness, Quality, ReviewedDecision, SimilarItem, SimilarSection
+from imem.recall.retrievers import RetrievalRequest, claims_settled, record
 
 NEWEST: Final = 3
 """How many of the subject's own analyses others are compared with: what it is like now, not what it was like once."""
@@ -40,7 +40,7 @@ MOST_EXACT: Final = 40_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _SimilarAnalysis:
     """
     One neighbour.
 
@@ -56,7 +56,7 @@ class _Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _SearchResult:
     """
     What a search found.
 
@@ -68,42 +68,44 @@ class _Looked:
     """
 
     own: Sequence[str]
-    found: Sequence[_Found] = ()
+    found: Sequence[_SimilarAnalysis] = ()
     model_version: str | None = None
     reason: str | None = None
 
 
-async def analyses(ask: Question, *, min_score: float = SERVED) -> SimilarArm:
+async def analyses(request: RetrievalRequest, *, min_score: float = MIN_SCORE) -> SimilarSection:
     """Return analyses of other subjects that are like the newest ones of the subject, most alike first."""
-    return await _like(ask, None, NEWEST, min_score)
+    return await _like(request, None, NEWEST, min_score)
 
 
-async def analyses_like(ask: Question, analysis_id: str, *, min_score: float = SERVED) -> SimilarArm:
+async def analyses_like(request: RetrievalRequest, analysis_id: str, *, min_score: float = MIN_SCORE) -> SimilarSection:
     """Return analyses of other subjects that are like the given one, most alike first."""
-    return await _like(ask, [analysis_id], 1, min_score)
+    return await _like(request, [analysis_id], 1, min_score)
 
 
-async def fewer(ask: Question) -> SimilarArm:
+async def similar_to_newest(request: RetrievalRequest) -> SimilarSection:
     """Return the first of those that are like the newest analysis of the subject alone."""
-    few = replace(ask, limits=replace(ask.limits, similar=min(FEWER, ask.limits.similar)))
-    arm = await _like(few, None, 1, SERVED)
+    few = replace(request, limits=replace(request.limits, similar=min(FEWER, request.limits.similar)))
+    section = await _like(few, None, 1, MIN_SCORE)
     why = {"quality": Quality.PARTIAL, "reason": "only the newest analysis was compared"}
-    return arm.model_copy(update={**why, "completeness": Completeness.TOP_N})
+    return section.model_copy(update={**why, "completeness": Completeness.TOP_N})
 
 
-async def _like(ask: Question, keys: Sequence[str] | None, newest: int, min_score: float) -> SimilarArm:
+async def _like(request: RetrievalRequest, keys: Sequence[str] | None, newest: int, min_score: float) -> SimilarSection:
     """Return what is like the given analyses, or like so many of the subject's newest."""
-    of_now = ask.at.asked is None and ask.at.clock is Clock.KNOWN
-    looked = await (_stored(ask, keys, newest, min_score) if of_now else _searched(ask, keys, newest, min_score))
+    of_now = request.at.asked is None and request.at.clock is AsOfClock.KNOWN
+    looked = await (
+        _stored(request, keys, newest, min_score) if of_now else _searched(request, keys, newest, min_score)
+    )
     if not looked.own:
-        return SimilarArm()
-    best: dict[str, _Found] = {}
+        return SimilarSection()
+    best: dict[str, _SimilarAnalysis] = {}
     for one in sorted(looked.found, key=lambda one: (-one.score, one.key, one.like)):
         best.setdefault(one.key, one)
-    (items, total), behind = await asyncio.gather(_items(ask, list(best.values())), _behind(ask, looked.own))
+    (items, total), behind = await asyncio.gather(_items(request, list(best.values())), _behind(request, looked.own))
     reason = looked.reason or behind
     quality = Quality.EXACT if reason is None else Quality.PARTIAL
-    return SimilarArm(
+    return SimilarSection(
         items=items, total=total, quality=quality, reason=reason, model_version=looked.model_version,
     )  # fmt: skip
 
@@ -111,60 +113,68 @@ async def _like(ask: Question, keys: Sequence[str] | None, newest: int, min_scor
 # Who is near
 
 
-async def _newest(ask: Question, count: int) -> list[str]:
-    given = {"subject_id": ask.subject_id, "kinds": ["Analysis"], "limit": count, **ask.at.limits}
-    return [row["key"] for row in await ask.database.named("records_of_subject", given, deadline=ask.deadline)]
+async def _newest(request: RetrievalRequest, count: int) -> list[str]:
+    given = {"subject_id": request.subject_id, "kinds": ["Analysis"], "limit": count, **request.at.limits}
+    return [row["key"] for row in await request.database.named("records_of_subject", given, deadline=request.deadline)]
 
 
-async def _stored(ask: Question, keys: Sequence[str] | None, newest: int, min_score: float) -> _Looked:
-    own = list(keys) if keys is not None else await _newest(ask, newest)
+async def _stored(
+    request: RetrievalRequest, keys: Sequence[str] | None, newest: int, min_score: float
+) -> _SearchResult:
+    own = list(keys) if keys is not None else await _newest(request, newest)
     if not own:
-        return _Looked(own)
-    rows = await ask.database.named("similar_stored", {"keys": own, "min_score": min_score}, deadline=ask.deadline)
-    found = [_Found(row["analysis_id"], row["neighbour_id"], row["score"]) for row in rows]
-    return _Looked(own, found, rows[0]["model_version"] if rows else None)
+        return _SearchResult(own)
+    rows = await request.database.named(
+        "similar_stored", {"keys": own, "min_score": min_score}, deadline=request.deadline
+    )
+    found = [_SimilarAnalysis(row["analysis_id"], row["neighbour_id"], row["score"]) for row in rows]
+    return _SearchResult(own, found, rows[0]["model_version"] if rows else None)
 
 
-async def _searched(ask: Question, keys: Sequence[str] | None, newest: int, min_score: float) -> _Looked:
+async def _searched(
+    request: RetrievalRequest, keys: Sequence[str] | None, newest: int, min_score: float
+) -> _SearchResult:
     given = {
-        "keys": keys, "subject_id": ask.subject_id, "newest": newest, "most": MOST_EXACT, "limit": CANDIDATES,
-        "ties": TIES, "recorded": ask.at.clock is Clock.RECORDED, **ask.at.limits,
+        "keys": keys, "subject_id": request.subject_id, "newest": newest, "most": MOST_EXACT, "limit": CANDIDATES,
+        "ties": TIES, "recorded": request.at.clock is AsOfClock.RECORDED, **request.at.limits,
     }  # fmt: skip
-    rows = await ask.database.named("similar_as_of", given, deadline=ask.deadline)
+    rows = await request.database.named("similar_as_of", given, deadline=request.deadline)
     own = list(dict.fromkeys(row["key"] for row in rows))
     if not own:
-        return _Looked(own)
+        return _SearchResult(own)
     if rows[0]["model"] is None:
-        return _Looked(own, reason="no analysis was compared yet")
+        return _SearchResult(own, reason="no analysis was compared yet")
     space, reason = rows[0], None
     if space["known"] > MOST_EXACT:
-        near = {"model": space["model"], "keys": own, "limit": CANDIDATES, "ties": TIES, **ask.at.limits}
-        rows = await ask.database.named("nearest", near, deadline=ask.deadline)
+        near = {"model": space["model"], "keys": own, "limit": CANDIDATES, "ties": TIES, **request.at.limits}
+        rows = await request.database.named("nearest", near, deadline=request.deadline)
         reason = f"more than {MOST_EXACT:,} analyses were known: the nearest were looked for by an index"
     candidates: dict[str, list[tuple[str, float]]] = {key: [] for key in own}
     for row in rows:
         if row["candidate"] is not None:
             candidates[row["key"]].append((row["candidate"], row["distance"]))
     wanted = sorted({*own, *(key for close in candidates.values() for key, _ in close)})
-    facts = await ask.database.named("similar_features", {"keys": wanted, **ask.at.limits}, deadline=ask.deadline)
+    facts = await request.database.named(
+        "similar_features", {"keys": wanted, **request.at.limits}, deadline=request.deadline
+    )
     shown = (pattern for row in facts for pattern in row["patterns"])
-    active = await active_among(shown, ask.database, ask.at, deadline=ask.deadline)
+    active = await active_among(shown, request.database, request.at, deadline=request.deadline)
     features = {row["key"]: features_of(row, active) for row in facts}
     found = [
-        _Found(key, one.key, one.score)
+        _SimilarAnalysis(key, one.key, one.score)
         for key, close in candidates.items()
         if key in features
         for one in reranked(features[key], close, features, NEIGHBOURS)
         if one.score >= min_score
     ]
-    return _Looked(own, found, model_version(space["model_id"], space["dimension"]), reason)
+    return _SearchResult(own, found, model_version(space["model_id"], space["dimension"]), reason)
 
 
-async def _behind(ask: Question, own: Sequence[str]) -> str | None:
+async def _behind(request: RetrievalRequest, own: Sequence[str]) -> str | None:
     """Return why something may be missing that was known: it is not compared yet."""
     given = {"keys": list(own), "limit": COUNTED + 1}
-    row = (await ask.database.named("similarity_waiting", given, deadline=ask.deadline))[0]
-    if not row["waiting"] or row["since"] > ask.at.recorded_until:
+    row = (await request.database.named("similarity_waiting", given, deadline=request.deadline))[0]
+    if not row["waiting"] or row["since"] > request.at.recorded_until:
         return None
     if row["own"]:
         return "the subject's newest analyses are not all compared yet"
@@ -175,20 +185,20 @@ async def _behind(ask: Question, own: Sequence[str]) -> str | None:
 # What they say
 
 
-async def _items(ask: Question, found: Sequence[_Found]) -> tuple[list[SimilarItem], int]:
+async def _items(request: RetrievalRequest, found: Sequence[_SimilarAnalysis]) -> tuple[list[SimilarItem], int]:
     """Return the neighbours to be shown that were known, with what came of them, and how many there are in all."""
     if not found:
         return [], 0
-    known = (await ask.dated(("Analysis", one.key) for one in found)).records
+    known = (await request.dated(("Analysis", one.key) for one in found)).records
     alike = [(one, known["Analysis", one.key]) for one in found if ("Analysis", one.key) in known]
-    alike = await _of_other_questions(ask, alike)
+    alike = await _of_other_questions(request, alike)
     # Scores are told to two digits: those of one telling are equals, and the newest of them says most.
     alike.sort(key=lambda pair: pair[0].key)
     alike.sort(key=lambda pair: str(pair[1].core["date"]), reverse=True)
     alike.sort(key=lambda pair: round(pair[0].score, 2), reverse=True)
-    shown = alike[: ask.limits.similar]
+    shown = alike[: request.limits.similar]
     keys = [one.key for one, _ in shown]
-    decided, claims = await asyncio.gather(_decided(ask, keys), claims_settled(ask, keys))
+    decided, claims = await asyncio.gather(_decided(request, keys), claims_settled(request, keys))
     items = [
         SimilarItem(
             subject_id=analysis.core["subject_id"],
@@ -203,49 +213,51 @@ async def _items(ask: Question, found: Sequence[_Found]) -> tuple[list[SimilarIt
     return items, len(alike)
 
 
-async def _of_other_questions(ask: Question, alike: list[tuple[_Found, Dated]]) -> list[tuple[_Found, Dated]]:
+async def _of_other_questions(
+    request: RetrievalRequest, alike: list[tuple[_SimilarAnalysis, RecordAsOf]]
+) -> list[tuple[_SimilarAnalysis, RecordAsOf]]:
     """
     Return those whose question is another one than the subject's, by what it says now or said then.
 
     The index knows what questions said when it last looked (imem.kg.similarity.scoring.comparable); one may have been
     corrected.
     """
-    subjects = {str(analysis.core["subject_id"]) for _, analysis in alike} | {ask.subject_id}
+    subjects = {str(analysis.core["subject_id"]) for _, analysis in alike} | {request.subject_id}
     refs = {subject_id: subject_ref(subject_id) for subject_id in subjects if subject_id.startswith(_MARKET)}
-    if ask.subject_id not in refs:
+    if request.subject_id not in refs:
         return alike
-    known = (await ask.dated(refs.values())).records
+    known = (await request.dated(refs.values())).records
     asked = {subject_id: _asks(known.get(ref)) for subject_id, ref in refs.items()}
-    own = asked[ask.subject_id]
+    own = asked[request.subject_id]
     return [
         pair for pair in alike
         if own.isdisjoint(asked.get(str(pair[1].core["subject_id"]), frozenset()))
     ]  # fmt: skip
 
 
-def _asks(market: Dated | None) -> frozenset[str]:
+def _asks(market: RecordAsOf | None) -> frozenset[str]:
     """Return by what a question is known again."""
     if market is None:
         return frozenset()
     return asks(market.core["question"], market.get("series_id"))
 
 
-async def _decided(ask: Question, analyses: Sequence[str]) -> dict[str, list[TakenDecision]]:
+async def _decided(request: RetrievalRequest, analyses: Sequence[str]) -> dict[str, list[ReviewedDecision]]:
     """Return what was decided after each of the given analyses."""
     if not analyses:
         return {}
-    given = {"analyses": list(analyses), **ask.at.limits}
-    parts = await ask.database.named("parts_of_analyses", given, deadline=ask.deadline)
+    given = {"analyses": list(analyses), **request.at.limits}
+    parts = await request.database.named("parts_of_analyses", given, deadline=request.deadline)
     keys = [(row["analysis_id"], row["key"]) for row in parts if row["kind"] == "Decision"]
-    answer = await ask.dated(("Decision", key) for _, key in keys)
-    found: dict[str, list[TakenDecision]] = {}
+    answer = await request.dated(("Decision", key) for _, key in keys)
+    found: dict[str, list[ReviewedDecision]] = {}
     for analysis, key in keys:
         if (decision := answer.records.get(("Decision", key))) is not None:
-            found.setdefault(analysis, []).append(TakenDecision(decision=record(decision)))
+            found.setdefault(analysis, []).append(ReviewedDecision(decision=record(decision)))
     return found
 
 
-async def subject_of(ask: Question, what: str) -> str | None:
+async def subject_of(request: RetrievalRequest, what: str) -> str | None:
     """Return the subject of the analysis that is called *what*; None when no analysis was known under that name."""
-    found = (await ask.dated([("Analysis", what)])).records.get(("Analysis", what))
+    found = (await request.dated([("Analysis", what)])).records.get(("Analysis", what))
     return None if found is None else str(found.core["subject_id"])

@@ -15,32 +15,32 @@ from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, UnknownDebate
 from imem.journal.gateway import Gateway
-from imem.kg.asof import Answer, AsOf, active_among, checked, dated
+from imem.kg.asof import AsOf, ValuesAsOf, active_among, dated, parse_as_of
 from imem.kg.kinds.catalog import KINDS
 from imem.kg.kinds.enums import PatternStatus
 from imem.kg.queries import arguments, named_queries
 from imem.kg.similarity.scoring import NEIGHBOURS
 from imem.recall import retrievers, similar_analyses
 from imem.recall.brief import Recall
-from imem.recall.dated_rows import active_patterns, finished
+from imem.recall.dated_rows import active_patterns, finish_rows
 from imem.recall.model import (
-    Arm,
+    BriefingSection,
     DatedTrackRecord,
     DebateItem,
-    DebateOnFile,
     DebateTurn,
+    LongText,
     Quality,
+    RecordedDebate,
     Rows,
-    SimilarArm,
-    Text,
-    TrackRecordsArm,
+    SimilarSection,
+    TrackRecordsSection,
     TrackRecordsTable,
 )
-from imem.recall.retrievers import Limits, Question
-from imem.recall.section_registry import PARTS
-from imem.recall.timing.lateness import says_if_late
+from imem.recall.retrievers import Limits, RetrievalRequest
+from imem.recall.section_registry import SECTIONS_BY_NAME
+from imem.recall.timing.lateness import reports_lateness
 
-A = TypeVar("A", bound=Arm)
+A = TypeVar("A", bound=BriefingSection)
 
 ACTIVE: Final = "active"
 """The parameter of queries that need to know which patterns were active."""
@@ -78,7 +78,7 @@ _KINDS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
 _GRAPH: Final = (ResourceType.GRAPH, Action.READ)
 
 
-@says_if_late
+@reports_lateness
 async def part(
     recall: Recall,
     kind: type[A],
@@ -91,33 +91,33 @@ async def part(
     deadline: Deadline,
 ) -> A:
     """
-    Return the arm *name*, of the type *kind*, for *subject*.
+    Return the section *name*, of the type *kind*, for *subject*.
 
     Raises:
         UnknownSubject, BadInput, PermissionDenied: as a briefing.
         PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
     """
     limits = Limits() if limit is None else Limits(*(bounded(limit),) * 9)
-    asked, on = checked(as_of, clock)
-    which = PARTS[name]
-    inquiry = await recall.inquire(subject, (which,), asked=asked, on=on, limits=limits, deadline=deadline)
+    asked, on = parse_as_of(as_of, clock)
+    which = SECTIONS_BY_NAME[name]
+    context = await recall.open_context(subject, (which,), asked=asked, on=on, limits=limits, deadline=deadline)
     try:
         async with asyncio.timeout(deadline.left_s()):
-            shown = await inquiry.at_once((which,))
+            shown = await context.cached_sections((which,))
         if name not in shown:
-            shown[name] = await recall.sources.assembly.in_time(inquiry.arm(which), deadline)
-        arm: Arm = shown[name]
-        _, mode = await recall.stood(inquiry, whole=arm.quality is Quality.EXACT)
+            shown[name] = await recall.sources.assembly.in_time(context.section(which), deadline)
+        section: BriefingSection = shown[name]
+        _, mode = await recall.horizon_and_mode(context, whole=section.quality is Quality.EXACT)
     except TimeoutError as error:
         raise BudgetExceeded("It was not there before the deadline.") from error
     finally:
-        await inquiry.end()
-    if not isinstance(arm, kind):
-        raise TypeError(f"The arm {name} is no {kind.__name__}.")
-    return arm.model_copy(update={"mode": mode})
+        await context.end()
+    if not isinstance(section, kind):
+        raise TypeError(f"The section {name} is no {kind.__name__}.")
+    return section.model_copy(update={"mode": mode})
 
 
-@says_if_late
+@reports_lateness
 async def similar_to(
     recall: Recall,
     what: str,
@@ -127,7 +127,7 @@ async def similar_to(
     limit: int | None,
     min_score: float,
     deadline: Deadline,
-) -> SimilarArm:
+) -> SimilarSection:
     """
     Return analyses of other subjects that are like an analysis, or like the newest ones of a subject.
 
@@ -137,20 +137,20 @@ async def similar_to(
         PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
     """
     limits = Limits(similar=NEIGHBOURS if limit is None else bounded(limit))
-    at, opening = await recall.begin(as_of, clock, deadline)
+    at, read_horizon = await recall.begin(as_of, clock, deadline)
 
-    async def answer() -> SimilarArm:
-        ask = Question("", at, recall.gateway, recall.graph, deadline, limits, recall.halflife_years)
+    async def answer() -> SimilarSection:
+        ask = RetrievalRequest("", at, recall.gateway, recall.graph, deadline, limits, recall.halflife_years)
         subject_id = await similar_analyses.subject_of(ask, what)
         if subject_id is not None:
             return await similar_analyses.analyses_like(replace(ask, subject_id=subject_id), what, min_score=min_score)
         subject_id = await recall.subject(what, at, deadline=deadline)
         return await similar_analyses.analyses(replace(ask, subject_id=subject_id), min_score=min_score)
 
-    arm = await recall.gateway.authorize_and_execute(
+    section = await recall.gateway.authorize_and_execute(
         Resource(ResourceType.GRAPH, what), Action.READ, answer, deadline=deadline
     )
-    return arm.model_copy(update={"mode": recall.mode(opening, whole=arm.quality is Quality.EXACT)})
+    return section.model_copy(update={"mode": recall.mode(read_horizon, whole=section.quality is Quality.EXACT)})
 
 
 def bounded(limit: int) -> int:
@@ -165,27 +165,27 @@ def bounded(limit: int) -> int:
     return limit
 
 
-@says_if_late
+@reports_lateness
 async def agent_records(
     recall: Recall, agent: str, domain: str | None, *, as_of: datetime | None, clock: str, deadline: Deadline
-) -> TrackRecordsArm:
+) -> TrackRecordsSection:
     """
     Return the track records of one agent, in one domain or in each in which it was scored.
 
     Raises:
         PermissionDenied: an agent reads its own alone.
     """
-    at, opening = await recall.begin(as_of, clock, deadline)
+    at, read_horizon = await recall.begin(as_of, clock, deadline)
 
-    async def ask() -> TrackRecordsArm:
+    async def ask() -> TrackRecordsSection:
         database = recall.gateway.database
         pairs = [(agent, domain)] if domain else await track_pairs(database, [agent], deadline=deadline)
         if not pairs:
-            return TrackRecordsArm(mode=recall.mode(opening))
+            return TrackRecordsSection(mode=recall.mode(read_horizon))
         answer = await track_records(database, pairs, at, halflife_years=recall.halflife_years, deadline=deadline)
         # The pairs are those of now: what had no record then is left out, unless it was asked for by name.
         items = [retrievers.track_record(one) for one in answer.records if domain or one.n or one.abstained]
-        return TrackRecordsArm(items=items, total=len(items), mode=recall.mode(opening))
+        return TrackRecordsSection(items=items, total=len(items), mode=recall.mode(read_horizon))
 
     return await recall.gateway.authorize_and_execute(
         Resource(ResourceType.CREDIBILITY, agent, owner=agent), Action.READ, ask, deadline=deadline
@@ -196,7 +196,7 @@ MOST_RECORDS: Final = 10_000
 """Track records of one statement, and of one call that names agents and domains, or several moments."""
 
 
-@says_if_late
+@reports_lateness
 async def many_records(
     recall: Recall,
     agents: Sequence[str] | None,
@@ -218,10 +218,10 @@ async def many_records(
             does not count.
         PermissionDenied: an agent reads its own record alone.
     """
-    _, on = checked(None, clock)
-    asked = [None] if as_of is None else [checked(one, clock)[0] for one in as_of]
-    _, opening = await recall.begin(None, clock, deadline)
-    moments = [opening.at(one, on) for one in asked]
+    _, on = parse_as_of(None, clock)
+    asked = [None] if as_of is None else [parse_as_of(one, clock)[0] for one in as_of]
+    _, read_horizon = await recall.begin(None, clock, deadline)
+    moments = [read_horizon.at(one, on) for one in asked]
     gateway = recall.gateway
     named = None if agents is None else list(dict.fromkeys(agents))
 
@@ -259,7 +259,7 @@ async def many_records(
         items = [
             DatedTrackRecord(as_of=moment.at, **retrievers.track_record(one).model_dump()) for moment, one in shown
         ]
-        table = TrackRecordsTable(items=items, total=len(items), mode=recall.mode(opening))
+        table = TrackRecordsTable(items=items, total=len(items), mode=recall.mode(read_horizon))
         if waits and any(min(waits) <= moment.recorded_until for moment in moments):
             return table.model_copy(update={"quality": Quality.PARTIAL, "reason": "some outcomes are not scored yet"})
         return table
@@ -275,23 +275,23 @@ def _records_resource(gateway: Gateway, agents: Sequence[str] | None) -> Resourc
     return next((one for one in resources if not gateway.may(one, Action.READ)), resources[0])
 
 
-@says_if_late
+@reports_lateness
 async def debate(
     recall: Recall, debate_id: str, *, as_of: datetime | None, clock: str, deadline: Deadline
-) -> DebateOnFile:
+) -> RecordedDebate:
     """
     Return a debate with every turn.
 
     Raises:
         UnknownDebate: there was no such debate.
     """
-    at, opening = await recall.begin(as_of, clock, deadline)
+    at, read_horizon = await recall.begin(as_of, clock, deadline)
 
-    async def ask() -> DebateOnFile:
+    async def ask() -> RecordedDebate:
         database = recall.gateway.database
         ended = await database.named("resolutions_of_debate", {"debate_id": debate_id, **at.limits}, deadline=deadline)
         refs = [("Debate", debate_id), *(("DebateResolution", row["key"]) for row in ended)]
-        answer: Answer = await dated(database, refs, at, deadline=deadline)
+        answer: ValuesAsOf = await dated(database, refs, at, deadline=deadline)
         found = answer.records.get(("Debate", debate_id))
         if found is None:
             raise UnknownDebate(debate_id)
@@ -301,7 +301,7 @@ async def debate(
             deadline=deadline,
         )
         resolutions = [one for ref, one in sorted(answer.records.items()) if ref[0] == "DebateResolution"]
-        return DebateOnFile(
+        return RecordedDebate(
             debate=DebateItem(
                 debate=retrievers.record(found),
                 resolutions=[retrievers.record(one) for one in resolutions],
@@ -309,7 +309,7 @@ async def debate(
                 speakers=len({row["speaker"] for row in rows}),
             ),
             turns=[DebateTurn(**row) for row in rows],
-            mode=recall.mode(opening),
+            mode=recall.mode(read_horizon),
         )
 
     return await recall.gateway.authorize_and_execute(
@@ -317,10 +317,10 @@ async def debate(
     )
 
 
-@says_if_late
+@reports_lateness
 async def text(
     recall: Recall, kind: str, key: str, *, as_of: datetime | None, clock: str, deadline: Deadline
-) -> Text | None:
+) -> LongText | None:
     """
     Return the long text of a record as it stood, or none when there was none.
 
@@ -332,7 +332,7 @@ async def text(
     """
     if kind not in KINDS:
         raise BadInput("kind", f"{kind!r} is no kind of record.")
-    at, opening = await recall.begin(as_of, clock, deadline)
+    at, read_horizon = await recall.begin(as_of, clock, deadline)
     database = recall.gateway.database
     type_, action = _KINDS.get(kind, _GRAPH)
     found = None
@@ -340,19 +340,21 @@ async def text(
         found = (await dated(database, [(kind, key)], at, deadline=deadline)).records.get((kind, key))
     resource = Resource(type_, key, owner=found.get("agent_id") if found is not None else None)
 
-    async def ask() -> Text | None:
+    async def ask() -> LongText | None:
         active = found is not None and found.groups.get("status", {}).get("status") == PatternStatus.ACTIVE
         if kind == _PATTERN and not active and not recall.gateway.may(resource, Action.VALIDATE):
             return None
         rows = await database.named("body_of", {"kind": kind, "key": key, **at.limits}, deadline=deadline)
         if not rows:
             return None
-        return Text(kind=kind, key=key, body=rows[0]["body"], known_at=rows[0]["known_at"], mode=recall.mode(opening))
+        return LongText(
+            kind=kind, key=key, body=rows[0]["body"], known_at=rows[0]["known_at"], mode=recall.mode(read_horizon)
+        )
 
     return await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
 
 
-@says_if_late
+@reports_lateness
 async def named(
     recall: Recall,
     name: str,
@@ -382,7 +384,7 @@ async def named(
         raise BadInput("as_of", f"{name} does not answer as of an earlier day.")
     values = {"limit": 20, **parameters}
     bounded(values["limit"])
-    at, opening = await recall.begin(as_of, clock, deadline) if query.as_of else (None, None)
+    at, read_horizon = await recall.begin(as_of, clock, deadline) if query.as_of else (None, None)
     if at is not None:
         values |= at.limits
         if ACTIVE in query.parameters:
@@ -400,12 +402,14 @@ async def named(
             shown = (row[_SHOWN]["pattern_id"] for row in rows)
             active = await active_among(shown, recall.gateway.database, deadline=deadline)
             rows = [row for row in rows if row[_SHOWN]["pattern_id"] in active]
-        return rows if at is None else await finished(name, rows, bound, recall.gateway.database, at, deadline=deadline)
+        return (
+            rows if at is None else await finish_rows(name, rows, bound, recall.gateway.database, at, deadline=deadline)
+        )
 
     kind, action = _QUERIES.get(name) or _AREAS.get(query.area, _GRAPH)
     resource = Resource(kind, name, owner=bound["agent"] if kind is ResourceType.CREDIBILITY else None)
     rows = await recall.gateway.authorize_and_execute(resource, action, ask, deadline=deadline)
-    mode = await recall.mode_now(deadline) if opening is None else recall.mode(opening)
+    mode = await recall.mode_now(deadline) if read_horizon is None else recall.mode(read_horizon)
     return Rows(({column: _plain(value) for column, value in row.items()} for row in rows), mode=mode)
 
 

@@ -14,9 +14,9 @@ from typing import Final
 
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.deadline import Deadline
-from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, PermissionDenied, Searched, UnknownSubject
+from imem.journal.errors import AmbiguousSubject, BadInput, ImemError, NameSearch, PermissionDenied, UnknownSubject
 from imem.journal.gateway import Gateway
-from imem.kg.asof import END_OF_TIME, AsOf, Clock
+from imem.kg.asof import END_OF_TIME, AsOf, AsOfClock
 from imem.kg.engine import Graph
 from imem.kg.kinds.catalog import subject_ref
 from imem.kg.queries import names_search
@@ -94,7 +94,7 @@ class SubjectFinder:
             raise UnknownSubject(subject, *await self._nearest(subject, at, deadline))
         return found[0]
 
-    async def _nearest(self, subject: str, at: AsOf, deadline: Deadline) -> tuple[list[str], Searched]:
+    async def _nearest(self, subject: str, at: AsOf, deadline: Deadline) -> tuple[list[str], NameSearch]:
         """Return ids of subjects that look like *subject*, and whether anybody could look for them."""
 
         async def ask() -> list[str]:
@@ -108,7 +108,7 @@ class SubjectFinder:
             return await self._nearest_in_journal(subject, at, deadline)
 
         # The graph's index knows the newest names alone, and its order changes with every subject that is added.
-        of_now = at.asked is None and at.clock is Clock.KNOWN
+        of_now = at.asked is None and at.clock is AsOfClock.KNOWN
         for operation in (ask, ask_journal) if of_now else (ask_journal,):
             try:
                 names = await self.gateway.authorize_and_execute(
@@ -118,8 +118,8 @@ class SubjectFinder:
                 raise
             except ImemError:
                 continue
-            return names, Searched.NAMES
-        return [], Searched.NOTHING
+            return names, NameSearch.NAMES
+        return [], NameSearch.NOTHING
 
     async def _nearest_in_journal(self, subject: str, at: AsOf, deadline: Deadline) -> list[str]:
         """Return subjects whose key or name at the moment is like *subject*; of those whose own record was known."""

@@ -14,7 +14,7 @@ from imem.journal.gateway import Gateway
 from imem.kg import views
 from imem.kg.views import BUILDS, View
 from imem.recall.brief import Recall
-from imem.recall.timing.lateness import says_if_late
+from imem.recall.timing.lateness import reports_lateness
 
 _OPENS: Final[Mapping[str, ResourceType]] = MappingProxyType(
     {
@@ -30,7 +30,7 @@ _OF_SUBJECTS: Final = "company_summaries"
 """The view whose keys are subjects."""
 
 
-@says_if_late
+@reports_lateness
 async def row_of(recall: Recall, name: str, key: str, *, deadline: Deadline) -> View | None:
     """
     Return a row of a view as :func:`view`; a subject may be named as a person calls it.

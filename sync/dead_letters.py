@@ -23,7 +23,7 @@ from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import id_of, new_id, rows
-from imem.kg.projection.applier import Death
+from imem.kg.projection.applier import DeadEvent
 from imem.sync.metrics import DELIVERY, DROPPED
 
 RETRIES_EXHAUSTED: Final = "DELIVERY_RETRIES_EXHAUSTED"
@@ -41,7 +41,7 @@ def severity_of(tier: Tier) -> Severity:
     return Severity.MEDIUM if tier is Tier.NORMAL else Severity.HIGH
 
 
-class DeadAlerts:
+class DeadLetterAlerts:
     """
     Raises an alert for a dead event, in the transaction that declares it dead.
 
@@ -49,7 +49,7 @@ class DeadAlerts:
     until a person acknowledges it.
     """
 
-    async def __call__(self, conn: Connection, death: Death) -> None:
+    async def __call__(self, conn: Connection, death: DeadEvent) -> None:
         """
         Raise it, as the last thing that the transaction does.
 
@@ -59,7 +59,7 @@ class DeadAlerts:
         event, severity = death.event, severity_of(death.tier)
         DROPPED.labels(DELIVERY, death.tier.name.lower()).inc()
         about = id_of("dead events", severity.value, event.actor)
-        if await rows(conn, "alert_open", {"about": about}):
+        if await rows(conn, "open_alert_about", {"about": about}):
             return
         reason = f"The graph refused {event.kind} {event.key} of {event.actor} {death.attempts} times: {death.reason}"
         payload = {
@@ -199,7 +199,7 @@ async def _replay(gateway: Gateway, which: Sequence[int | UUID], deadline: Deadl
         if row["replayed"] != len(wanted):
             # Somebody else was quicker: leaving the block by an error takes back what was done.
             raise TransitionRefused("Somebody replayed some of these events meanwhile; nothing was changed.")
-    await gateway.ring(sorted({Tier(row["tier"]) for row in found}))
+    await gateway.publish_wakeup(sorted({Tier(row["tier"]) for row in found}))
     return wanted
 
 

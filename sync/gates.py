@@ -24,8 +24,8 @@ from imem.journal.errors import BadInput, ImemError
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import new_id
-from imem.sync.members import Member, checked_ms, gate_name, gate_of, members_of, owners_of
-from imem.sync.synchronizer import FORCE_MS, Synchronized, Synchronizer, SyncState
+from imem.sync.members import SyncMember, checked_ms, gate_name, gate_of, members_of, owners_of
+from imem.sync.synchronizer import FORCE_MS, Synchronizer, SyncResult, SyncState
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ _ASK_MS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class AgentLag:
     """
     How far one agent's word is behind.
 
@@ -114,7 +114,7 @@ class GateReport:
     phase: str
     opens_at: datetime | None
     made_at: datetime
-    lags: tuple[Lag, ...]
+    lags: tuple[AgentLag, ...]
     delta: Mapping[str, Any]
 
     @property
@@ -179,7 +179,7 @@ class GateSync:
         found = await self._database.named("gate_report_latest", asked, deadline=deadline)
         return _report_of(found[0]) if found else None
 
-    async def attend(self, *, deadline: Deadline) -> int:
+    async def run_due(self, *, deadline: Deadline) -> int:
         """
         Synchronise for gates that open within half an hour, and for those that open now; return for how many.
 
@@ -205,7 +205,9 @@ class GateSync:
             log.info("gate.synchronised", gate=gate, phase=row["phase"], agents=len(report.lags), behind=behind)
         return done
 
-    async def _lags(self, analysis_id: str, found: Sequence[Member], done: Mapping[str, Synchronized]) -> list[Lag]:
+    async def _lags(
+        self, analysis_id: str, found: Sequence[SyncMember], done: Mapping[str, SyncResult]
+    ) -> list[AgentLag]:
         if not found:
             return []
         rows = await self._database.named("writers_lag", {"actors": owners_of(found)}, deadline=_asking())
@@ -216,7 +218,7 @@ class GateSync:
         for one in found:
             result, row = done[one.agent_id], by_owner[one.owner]
             lags.append(
-                Lag(
+                AgentLag(
                     one.agent_id,
                     one.owner,
                     one.agent_type,
@@ -233,7 +235,7 @@ class GateSync:
             )
         return lags
 
-    async def _unpushed(self, member: Member) -> int | None:
+    async def _unpushed(self, member: SyncMember) -> int | None:
         try:
             return await self._sync.publishing.count(member.agent_id, deadline=_asking())
         except ImemError:
@@ -271,8 +273,9 @@ def _named(row: Row) -> dict[str, Any]:
 
 def _report_of(row: Row) -> GateReport:
     lags = tuple(
-        Lag(
-            **{name: value for name, value in lag.items() if name in Lag.__slots__} | {"state": SyncState(lag["state"])}
+        AgentLag(
+            **{name: value for name, value in lag.items() if name in AgentLag.__slots__}
+            | {"state": SyncState(lag["state"])}
         )
         for lag in row["body"]["lags"]
     )

@@ -1,10 +1,10 @@
 """
 Locks on the writes of actors, for the moment in which a snapshot of what they said is taken.
 
-A lock lasts :data:`LASTS` and is given up as soon as the snapshot stands; a process that dies in between holds nobody
-up for longer. All participants are locked by one statement, in one order, or none is: no two debates ever wait for one
-another. Each lock has a new epoch, which the journal compares with every append (``imem_event_added``): whoever holds
-the lock bears it, everybody else is refused, retryably, and so is a holder that was taken for dead.
+A lock lasts :data:`LOCK_TTL` and is given up as soon as the snapshot stands; a process that dies in between holds
+nobody up for longer. All participants are locked by one statement, in one order, or none is: no two debates ever wait
+for one another. Each lock has a new epoch, which the journal compares with every append (``imem_event_added``): whoever
+holds the lock bears it, everybody else is refused, retryably, and so is a holder that was taken for dead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 from imem.journal.statements import sql
 
-LASTS: Final = timedelta(seconds=5)
+LOCK_TTL: Final = timedelta(seconds=5)
 """How long a lock lasts: longer than everything that is done under it."""
 
 _RELEASE_MS: Final = 1_000
@@ -35,7 +35,7 @@ _LONGEST_PAUSE_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
+class HeldLocks:
     """
     Locks that are held.
 
@@ -62,11 +62,11 @@ class WriteLocks:
         lasts: how long a lock lasts.
     """
 
-    def __init__(self, database: Database, lasts: timedelta = LASTS) -> None:
+    def __init__(self, database: Database, lasts: timedelta = LOCK_TTL) -> None:
         self._database = database
         self._lasts = lasts
 
-    async def acquire(self, actors: Collection[str], *, deadline: Deadline) -> Locked:
+    async def acquire(self, actors: Collection[str], *, deadline: Deadline) -> HeldLocks:
         """
         Lock the writes of all *actors*; what they began to append before is committed then.
 
@@ -79,7 +79,7 @@ class WriteLocks:
             rows = await self._locked(actors, holder, deadline)
             held = [row for row in rows if row["held_by"] is not None]
             if not held:
-                return Locked(holder, {row["actor"]: row["epoch"] for row in rows})
+                return HeldLocks(holder, {row["actor"]: row["epoch"] for row in rows})
             if deadline.left_s() <= pause_s:
                 raise LeaseHeld(
                     f"The writes of {held[0]['actor']} are locked by another snapshot.",
@@ -93,17 +93,17 @@ class WriteLocks:
         try:
             return await self._database.commit("lock_writers", asked, deadline=deadline)
         except OutcomeUnknown:
-            # Locked or not: the same holder may lock again.
+            # Whether or not the locks were taken: the same holder may lock again.
             return await self._database.commit("lock_writers", asked, deadline=deadline)
 
-    async def release(self, locked: Locked) -> None:
+    async def release(self, locked: HeldLocks) -> None:
         """Let go; a server that cannot be told lets the lock run out."""
         with suppress(ImemError):
             asked = {"actors": locked.actors, "holder": locked.holder}
             await self._database.commit("unlock_writers", asked, deadline=Deadline.after_ms(_RELEASE_MS))
 
     @asynccontextmanager
-    async def held(self, actors: Collection[str], *, deadline: Deadline) -> AsyncIterator[Locked]:
+    async def held(self, actors: Collection[str], *, deadline: Deadline) -> AsyncIterator[HeldLocks]:
         """Lock while the block runs; raises as :meth:`acquire`."""
         locked = await self.acquire(actors, deadline=deadline)
         try:
@@ -112,7 +112,7 @@ class WriteLocks:
             await self.release(locked)
 
 
-async def check(conn: Connection, locked: Locked) -> None:
+async def check(conn: Connection, locked: HeldLocks) -> None:
     """
     Refuse to go on without the locks, in the transaction of *conn*.
 

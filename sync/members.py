@@ -26,7 +26,7 @@ MOST_AGENTS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SyncMember:
     """
     An agent instance.
 
@@ -44,7 +44,7 @@ class Member:
 
 async def members(
     database: Database, agent_ids: Collection[str], *, field: str = "agents", deadline: Deadline
-) -> list[Member]:
+) -> list[SyncMember]:
     """
     Return the instances of those ids, in the order of the ids, each once.
 
@@ -53,17 +53,17 @@ async def members(
     """
     wanted = sorted({checked_agent_id(one) for one in _listed(agent_ids, field)})
     rows = await database.named("members", {"agent_ids": wanted}, deadline=deadline)
-    found = {row["agent_id"]: Member(**row) for row in rows}
+    found = {row["agent_id"]: SyncMember(**row) for row in rows}
     for agent_id in wanted:
         if agent_id not in found:
             raise BadInput(field, f"no agent was ever begun as {agent_id!r}.", mend="A session begins one.")
     return [found[agent_id] for agent_id in wanted]
 
 
-async def members_of(database: Database, analysis_id: str, *, deadline: Deadline) -> list[Member]:
+async def members_of(database: Database, analysis_id: str, *, deadline: Deadline) -> list[SyncMember]:
     """Return the instances of an analysis, by id."""
     rows = await database.named("members_of", {"analysis_id": analysis_id}, deadline=deadline)
-    return [Member(**row) for row in rows]
+    return [SyncMember(**row) for row in rows]
 
 
 def _listed(agent_ids: Any, field: str) -> Collection[str]:
@@ -104,7 +104,7 @@ def checked_ms(given: Any, field: str = "deadline_ms") -> float:
     return float(number)
 
 
-def owners_of(found: Sequence[Member]) -> list[str]:
+def owners_of(found: Sequence[SyncMember]) -> list[str]:
     """Return the actors of *found*, each once, in one order."""
     return sorted({one.owner for one in found})
 

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from imem.jobs.pipeline import REPORT_OF_NOTHING, Every, Pipeline, Report
 from imem.jobs.runtime import Runtime
 from imem.journal.deadline import Deadline
-from imem.journal.notifications.wakeups import CYCLE_S
+from imem.journal.notifications.wakeups import APPLIER_INTERVAL_S
 from imem.journal.settings import Settings
 from imem.sync.gates import GateSync
 from imem.sync.synchronizer import Synchronizer
@@ -24,7 +24,9 @@ class SyncRuntime(Runtime, Protocol):
 
 
 async def _attend(runtime: SyncRuntime, until: Deadline) -> Report:
-    return REPORT_OF_NOTHING if runtime.gate_sync is None else {"gates": await runtime.gate_sync.attend(deadline=until)}
+    return (
+        REPORT_OF_NOTHING if runtime.gate_sync is None else {"gates": await runtime.gate_sync.run_due(deadline=until)}
+    )
 
 
 async def _flush(runtime: SyncRuntime, until: Deadline) -> Report:
@@ -35,7 +37,7 @@ async def _flush(runtime: SyncRuntime, until: Deadline) -> Report:
 
 def _flush_cadence(settings: Settings) -> Every:
     """Where tiers do not count, what is published waits for the cycle as well."""
-    return Every(FLUSH_EVERY_S if settings.sync_priority else CYCLE_S)
+    return Every(FLUSH_EVERY_S if settings.sync_priority else APPLIER_INTERVAL_S)
 
 
 # A gate's agents are synchronised half an hour before, to the minute.

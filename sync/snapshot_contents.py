@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from imem.journal.events.canonical import canonical_json
-from imem.sync.members import Member, lag_of
+from imem.sync.members import SyncMember, lag_of
 
 VERSION: Final = 1
 """Of the form of a snapshot's body."""
@@ -29,7 +29,7 @@ _TEXTS: Final = frozenset({"core", "body", "turns"})
 
 
 @dataclass(frozen=True, slots=True)
-class Excluded:
+class ExcludedParticipant:
     """
     A participant that could not be synchronised, so that the debate goes on without.
 
@@ -47,7 +47,7 @@ class Excluded:
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
+class FrozenSnapshot:
     """
     A snapshot that is ready to be kept.
 
@@ -69,15 +69,15 @@ class Frozen:
 def freeze(
     snapshot_id: UUID,
     debate: Mapping[str, Any],
-    participants: Sequence[Member],
-    excluded: Sequence[Excluded],
+    participants: Sequence[SyncMember],
+    excluded: Sequence[ExcludedParticipant],
     *,
     at: datetime,
     upto: int,
     rows: Sequence[Mapping[str, Any]],
     citations: Sequence[Mapping[str, Any]],
     lags: Sequence[Mapping[str, Any]],
-) -> Frozen:
+) -> FrozenSnapshot:
     """
     Return the snapshot that rows of one moment make.
 
@@ -111,7 +111,7 @@ def freeze(
     }
     body = canonical_json(content)
     manifest = [{name: one[name] for name in ("node", "version", "hash")} for one in records]
-    return Frozen(body, hashlib.sha256(body).hexdigest(), manifest, seqs, bool(overlay))
+    return FrozenSnapshot(body, hashlib.sha256(body).hexdigest(), manifest, seqs, bool(overlay))
 
 
 def _record(kind: str, key: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -42,10 +42,10 @@ from imem.journal.errors import (
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, new_id, rows
-from imem.sync.locks import LASTS, Locked, WriteLocks, check
-from imem.sync.members import Member, checked_ms, members, owners_of
-from imem.sync.snapshot_contents import KINDS, Excluded, Frozen, freeze
-from imem.sync.synchronizer import FORCE_MS, Synchronized, Synchronizer, SyncState
+from imem.sync.locks import LOCK_TTL, HeldLocks, WriteLocks, check
+from imem.sync.members import SyncMember, checked_ms, members, owners_of
+from imem.sync.snapshot_contents import KINDS, ExcludedParticipant, FrozenSnapshot, freeze
+from imem.sync.synchronizer import FORCE_MS, Synchronizer, SyncResult, SyncState
 
 log = structlog.get_logger()
 
@@ -83,10 +83,10 @@ _TRIES: Final = 3
 """How often a snapshot is read where Postgres asks for another attempt."""
 
 _MS: Final = timedelta(milliseconds=1)
-assert FORCE_MS + RETRY_MS + VISIBLE_MS + FREEZE_MS <= LASTS / _MS  # noqa: S101 - what is done under the locks fits into them
+assert FORCE_MS + RETRY_MS + VISIBLE_MS + FREEZE_MS <= LOCK_TTL / _MS  # noqa: S101 - what is done under the locks fits into them
 
 
-class Opening(StrEnum):
+class SnapshotOutcome(StrEnum):
     """How an attempt to snapshot a debate ended."""
 
     TAKEN = "taken"
@@ -97,13 +97,13 @@ class Opening(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SnapshotResult:
     """
     How an attempt to snapshot a debate ended.
 
     Attributes:
         debate_id: which.
-        opening: how.
+        outcome: how.
         snapshot_id, sha256: the snapshot, where there is one.
         degraded: whether the graph did not hold all of it.
         excluded: participants that the debate goes on without.
@@ -112,11 +112,11 @@ class Taken:
     """
 
     debate_id: str
-    opening: Opening
+    outcome: SnapshotOutcome
     snapshot_id: UUID | None = None
     sha256: str | None = None
     degraded: bool = False
-    excluded: tuple[Excluded, ...] = ()
+    excluded: tuple[ExcludedParticipant, ...] = ()
     deferrals: int = 0
     deferred_until: datetime | None = None
     reason: str | None = None
@@ -145,7 +145,7 @@ class MemorySnapshot:
     analysis_id: str
     topic: str
     participants: tuple[str, ...]
-    excluded: tuple[Excluded, ...]
+    excluded: tuple[ExcludedParticipant, ...]
     seqs: Mapping[str, Mapping[str, Any]]
     body: Mapping[str, Any]
     sha256: str
@@ -195,7 +195,7 @@ class Snapshots:
         topic: str | None = None,
         *,
         deadline_ms: float = FORCE_MS,
-    ) -> Taken:
+    ) -> SnapshotResult:
         """
         Snapshot a debate: everything that its analysis has published, at one moment.
 
@@ -217,7 +217,7 @@ class Snapshots:
         """
         budget_ms = checked_ms(deadline_ms)
         debate = await self._debate(debate_id, Deadline.after_ms(budget_ms))
-        standing = _standing(debate)
+        standing = _existing_result(debate)
         if standing is not None:
             return standing
         debate = {**debate, "topic": topic if topic is not None else debate["topic"]}
@@ -233,12 +233,18 @@ class Snapshots:
             failed = {one: result for one, result in flushed.items() if result.state is SyncState.FAILED}
             if not sides.isdisjoint(failed):
                 return await self._put_off(debate, [failed[one] for one in sorted(sides & failed.keys())])
-            excluded = [Excluded(one, result.reason or "") for one, result in sorted(failed.items())]
+            excluded = [ExcludedParticipant(one, result.reason or "") for one, result in sorted(failed.items())]
             await self._sync.visible(found, deadline=Deadline.after_ms(VISIBLE_MS))
             snapshot_id, frozen = await self._freeze(debate, found, excluded, locked)
         await self._copy(snapshot_id, frozen.sha256, frozen.body)
-        return Taken(
-            debate_id, Opening.TAKEN, snapshot_id, frozen.sha256, frozen.degraded, tuple(excluded), debate["deferrals"]
+        return SnapshotResult(
+            debate_id,
+            SnapshotOutcome.TAKEN,
+            snapshot_id,
+            frozen.sha256,
+            frozen.degraded,
+            tuple(excluded),
+            debate["deferrals"],
         )
 
     async def _debate(self, debate_id: str, deadline: Deadline) -> Row:
@@ -249,8 +255,8 @@ class Snapshots:
         return found[0]
 
     async def _flush(
-        self, found: Sequence[Member], sides: Collection[str], locked: Locked, budget_ms: float
-    ) -> dict[str, Synchronized]:
+        self, found: Sequence[SyncMember], sides: Collection[str], locked: HeldLocks, budget_ms: float
+    ) -> dict[str, SyncResult]:
         """Flush all participants, and a side that fails once more."""
         flushed = await self._sync.flush(found, epochs=locked.epochs, deadline=Deadline.after_ms(budget_ms))
         again = [one for one in found if one.agent_id in sides and flushed[one.agent_id].state is SyncState.FAILED]
@@ -259,7 +265,7 @@ class Snapshots:
             flushed |= await self._sync.flush(again, epochs=locked.epochs, deadline=due)
         return flushed
 
-    async def _put_off(self, debate: Row, failed: Sequence[Synchronized]) -> Taken:
+    async def _put_off(self, debate: Row, failed: Sequence[SyncResult]) -> SnapshotResult:
         """Put the debate off, or hand it to people."""
         reason = "; ".join(f"{one.agent_id}: {one.reason}" for one in failed)
         asked = {"debate_id": debate["debate_id"], "by": DEFER_BY, "most": MOST_DEFERRALS}
@@ -268,9 +274,9 @@ class Snapshots:
         if put_off:
             row = put_off[0]
             log.warning("debate.deferred", debate_id=debate["debate_id"], times=row["deferrals"], reason=reason)
-            return Taken(
+            return SnapshotResult(
                 debate["debate_id"],
-                Opening.DEFERRED,
+                SnapshotOutcome.DEFERRED,
                 deferrals=row["deferrals"],
                 deferred_until=row["deferred_until"],
                 reason=reason,
@@ -280,11 +286,11 @@ class Snapshots:
             return _deferred(now)
         await self._database.commit("debate_escalated", {"debate_id": debate["debate_id"]}, deadline=due)
         log.warning("debate.escalated", debate_id=debate["debate_id"], reason=reason)
-        return Taken(debate["debate_id"], Opening.LEVEL3, deferrals=debate["deferrals"], reason=reason)
+        return SnapshotResult(debate["debate_id"], SnapshotOutcome.LEVEL3, deferrals=debate["deferrals"], reason=reason)
 
     async def _freeze(
-        self, debate: Row, found: Sequence[Member], excluded: Sequence[Excluded], locked: Locked
-    ) -> tuple[UUID, Frozen]:
+        self, debate: Row, found: Sequence[SyncMember], excluded: Sequence[ExcludedParticipant], locked: HeldLocks
+    ) -> tuple[UUID, FrozenSnapshot]:
         due = Deadline.after_ms(FREEZE_MS)
         for attempt in range(_TRIES):
             try:
@@ -296,8 +302,13 @@ class Snapshots:
         raise AssertionError("the last attempt returned or raised")
 
     async def _frozen(
-        self, debate: Row, found: Sequence[Member], excluded: Sequence[Excluded], locked: Locked, due: Deadline
-    ) -> tuple[UUID, Frozen]:
+        self,
+        debate: Row,
+        found: Sequence[SyncMember],
+        excluded: Sequence[ExcludedParticipant],
+        locked: HeldLocks,
+        due: Deadline,
+    ) -> tuple[UUID, FrozenSnapshot]:
         snapshot_id, debate_id = new_id(), debate["debate_id"]
         left_out = {one.agent_id for one in excluded}
         async with self._database.transaction(due) as conn:
@@ -438,30 +449,30 @@ def _named(participants: Any) -> Collection[str]:
     return participants
 
 
-def _standing(debate: Row) -> Taken | None:
+def _existing_result(debate: Row) -> SnapshotResult | None:
     """Return how the debate stands where there is nothing to take."""
     if debate["state"] == "closed":
         raise TransitionRefused(f"The debate {debate['debate_id']} is closed.", mend="Open another one.")
     anew = debate["stale"] is not None and debate["state"] in _ARGUED and debate["snapshots"] <= MOST_RESTARTS
     if debate["snapshot_id"] is not None and not anew:
-        return Taken(
+        return SnapshotResult(
             debate["debate_id"],
-            Opening.TAKEN,
+            SnapshotOutcome.TAKEN,
             debate["snapshot_id"],
             debate["sha256"],
             debate["degraded"],
-            tuple(Excluded(**one) for one in debate["excluded"]),
+            tuple(ExcludedParticipant(**one) for one in debate["excluded"]),
             debate["deferrals"],
         )
     if debate["state"].startswith("level3"):
-        return Taken(debate["debate_id"], Opening.LEVEL3, deferrals=debate["deferrals"])
+        return SnapshotResult(debate["debate_id"], SnapshotOutcome.LEVEL3, deferrals=debate["deferrals"])
     return _deferred(debate) if debate["deferred"] else None
 
 
-def _deferred(debate: Row) -> Taken:
-    return Taken(
+def _deferred(debate: Row) -> SnapshotResult:
+    return SnapshotResult(
         debate["debate_id"],
-        Opening.DEFERRED,
+        SnapshotOutcome.DEFERRED,
         deferrals=debate["deferrals"],
         deferred_until=debate["deferred_until"],
         reason="It is put off.",
@@ -475,7 +486,7 @@ def _snapshot(head: Row, body: bytes) -> MemorySnapshot:
         **{name: head[name] for name in names},
         topic=content["topic"],
         participants=tuple(head["participants"]),
-        excluded=tuple(Excluded(**one) for one in head["excluded"]),
+        excluded=tuple(ExcludedParticipant(**one) for one in head["excluded"]),
         body=content,
         stale_reason=head["stale_reason"],
     )
@@ -489,7 +500,7 @@ def _unconfirmed(snapshot_id: UUID, sha256: str, body: bytes) -> MemorySnapshot:
         content["analysis_id"],
         content["topic"],
         tuple(content["participants"]),
-        tuple(Excluded(**one) for one in content["excluded"]),
+        tuple(ExcludedParticipant(**one) for one in content["excluded"]),
         content["seqs"],
         content,
         sha256,

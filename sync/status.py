@@ -17,10 +17,10 @@ from imem.kg.projection.verification import compare
 from imem.sync.delivery.metrics import DEEPEST
 from imem.sync.metrics import BACKPRESSURE_ACTIVE, DELIVERY, QUEUE_DEPTH
 
-AT_WORK_S: Final = 10.0
+ACTIVE_WITHIN_S: Final = 10.0
 """An applier that marked something so short a time ago, in seconds, is catching up."""
 
-LOOK_EVERY_S: Final = 5.0
+POLL_INTERVAL_S: Final = 5.0
 """How often the depth is looked at for the metrics, in seconds."""
 
 BUDGET_MS: Final = 5_000
@@ -28,7 +28,7 @@ BUDGET_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
+class TierDepth:
     """
     What stands in one tier.
 
@@ -46,7 +46,7 @@ class Depth:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class DeliveryStatus:
     """
     How the way into the graph stands.
 
@@ -56,7 +56,7 @@ class Status:
         applied_s: seconds since an event was last marked applied; none where none ever was.
         newest: the newest position, 0 in an empty journal.
         tiers: what stands where, all four of them.
-        cycle_s: how long an event may wait because the applier looks no more often, in seconds.
+        applier_interval_s: how long an event may wait because the applier looks no more often, in seconds.
         mismatch: why the graph is no projection of this journal, as a sentence; none where it is.
         compared: whether the graph could be asked.
     """
@@ -65,16 +65,16 @@ class Status:
     lag_s: float
     applied_s: float | None
     newest: int
-    tiers: tuple[Depth, ...]
-    cycle_s: float = 0.0
+    tiers: tuple[TierDepth, ...]
+    applier_interval_s: float = 0.0
     mismatch: str | None = None
     compared: bool = False
 
     @property
     def stuck(self) -> bool:
         """Whether events wait, and nobody applies any: the graph is away, or the applier is."""
-        in_time = self.lag_s <= self.cycle_s + BEHIND_S
-        at_work = in_time or (self.applied_s is not None and self.applied_s < AT_WORK_S)
+        in_time = self.lag_s <= self.applier_interval_s + BEHIND_S
+        at_work = in_time or (self.applied_s is not None and self.applied_s < ACTIVE_WITHIN_S)
         return self.lag_s > BEHIND_S and not (self.leads and at_work)
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Status:
         }  # fmt: skip
 
 
-async def depths(database: Database, *, deadline: Deadline) -> tuple[Depth, ...]:
+async def depths(database: Database, *, deadline: Deadline) -> tuple[TierDepth, ...]:
     """
     Return what stands in each tier.
 
@@ -108,16 +108,18 @@ async def depths(database: Database, *, deadline: Deadline) -> tuple[Depth, ...]
         found[row["state"]] = row["events"]
         if row["state"] != "dead":
             found["oldest_s"] = max(found.get("oldest_s", 0.0), row["oldest_s"], 0.0)
-    return tuple(Depth(tier, **found) for tier, found in counted.items())
+    return tuple(TierDepth(tier, **found) for tier, found in counted.items())
 
 
-async def status(database: Database, graph: Graph | None = None, *, cycle_s: float = 0.0, deadline: Deadline) -> Status:
+async def status(
+    database: Database, graph: Graph | None = None, *, applier_interval_s: float = 0.0, deadline: Deadline
+) -> DeliveryStatus:
     """
     Return how the way into the graph stands.
 
     Args:
         graph: compared with the journal where it can be asked.
-        cycle_s: how long an event may wait because the applier looks no more often, in seconds.
+        applier_interval_s: how long an event may wait because the applier looks no more often, in seconds.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
@@ -126,7 +128,9 @@ async def status(database: Database, graph: Graph | None = None, *, cycle_s: flo
     [row] = await database.named("delivery_progress", deadline=deadline)
     lag_s = max((one.oldest_s for one in tiers if one.oldest_s is not None), default=0.0)
     mismatch, compared = await _compared(database, graph, deadline)
-    return Status(row["leads"], lag_s, row["applied_s"], row["newest"] or 0, tiers, cycle_s, mismatch, compared)
+    return DeliveryStatus(
+        row["leads"], lag_s, row["applied_s"], row["newest"] or 0, tiers, applier_interval_s, mismatch, compared
+    )
 
 
 async def _compared(database: Database, graph: Graph | None, deadline: Deadline) -> tuple[str | None, bool]:
@@ -162,4 +166,4 @@ async def watch_queue(
         except ImemError as error:
             if not error.retryable:
                 raise
-        await sleep(LOOK_EVERY_S)
+        await sleep(POLL_INTERVAL_S)

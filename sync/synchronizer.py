@@ -23,11 +23,11 @@ from imem.journal.errors import BadInput, ImemError
 from imem.journal.events.entry import Tier
 from imem.journal.postgres.database import Database
 from imem.sync.delivery.notices import Notice, Notices
-from imem.sync.delivery.publishing import DENIED, Publishing, Pushed, PushState, Record
-from imem.sync.delivery.pulling import URGENT, Filter, Pull, Pulling
-from imem.sync.delivery.relevance import Why
+from imem.sync.delivery.puller import URGENT, Puller, PullFilter, PullResult
+from imem.sync.delivery.pusher import DENIED, PushedItem, Pusher, PushState, RecordAppender
+from imem.sync.delivery.relevance import NotifyReason
 from imem.sync.delivery.routing import Router
-from imem.sync.members import Member, checked_ms, is_whole, members, owners_of
+from imem.sync.members import SyncMember, checked_ms, is_whole, members, owners_of
 
 log = structlog.get_logger()
 
@@ -51,7 +51,7 @@ class SyncState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Synchronized:
+class SyncResult:
     """
     How the synchronisation of one agent went.
 
@@ -68,14 +68,14 @@ class Synchronized:
     agent_id: str
     state: SyncState
     pushed: int = 0
-    rejected: tuple[Pushed, ...] = ()
+    rejected: tuple[PushedItem, ...] = ()
     pulled: int = 0
     reason: str | None = None
     retryable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class RoutingDecision:
     """
     Whether an agent is told of an event.
 
@@ -91,7 +91,7 @@ class Routed:
     tier: Tier
     score: float
     parts: tuple[float, ...]
-    why: Why
+    why: NotifyReason
 
 
 class Visibility(Protocol):
@@ -126,15 +126,15 @@ class Synchronizer:
         self,
         database: Database,
         memories: WorkingStore,
-        record: Record,
+        record: RecordAppender,
         visibility: Visibility,
         *,
         notices: Notices | None = None,
         announce: Announce | None = None,
     ) -> None:
         self.database = database
-        self.publishing = Publishing(database, memories, record)
-        self.pulling = Pulling(database, memories, notices)
+        self.publishing = Pusher(database, memories, record)
+        self.pulling = Puller(database, memories, notices)
         self.router = Router(database, notices)
         self._visibility = visibility
         self._notices = notices
@@ -142,22 +142,22 @@ class Synchronizer:
 
     async def push(
         self,
-        member: Member,
+        member: SyncMember,
         *,
         holder: WorkingMemory | None = None,
         tier: Tier | None = None,
         deadline: Deadline,
-    ) -> list[Pushed]:
-        """Make durable what an agent published; see :meth:`imem.sync.delivery.publishing.Publishing.push`."""
+    ) -> list[PushedItem]:
+        """Make durable what an agent published; see :meth:`imem.sync.delivery.pusher.Pusher.push`."""
         return await self.publishing.push(member, holder=holder, tier=tier, deadline=deadline)
 
     async def pull(
-        self, member: Member, since: int | None = None, wanted: Filter | None = None, *, deadline: Deadline
-    ) -> Pull:
-        """Bring an agent what it is told; see :meth:`imem.sync.delivery.pulling.Pulling.pull`."""
+        self, member: SyncMember, since: int | None = None, wanted: PullFilter | None = None, *, deadline: Deadline
+    ) -> PullResult:
+        """Bring an agent what it is told; see :meth:`imem.sync.delivery.puller.Puller.pull`."""
         return await self.pulling.pull(member, since, wanted, deadline=deadline)
 
-    async def route(self, position: int, *, deadline: Deadline) -> list[Routed]:
+    async def route(self, position: int, *, deadline: Deadline) -> list[RoutingDecision]:
         """
         Return which agents are told of the event at *position*, and why; those with too low a score as well.
 
@@ -168,15 +168,17 @@ class Synchronizer:
         await self.router.route_all(deadline=deadline)
         rows = await self.database.named("recipients_of", {"position": position}, deadline=deadline)
         return [
-            Routed(row["agent_id"], Tier(row["tier"]), row["score"], tuple(row["parts"]), Why(row["why"]))
+            RoutingDecision(
+                row["agent_id"], Tier(row["tier"]), row["score"], tuple(row["parts"]), NotifyReason(row["why"])
+            )
             for row in rows
         ]
 
-    async def notices(self, member: Member, *, deadline: Deadline) -> list[Notice]:
+    async def notices(self, member: SyncMember, *, deadline: Deadline) -> list[Notice]:
         """Return the notices that wait for an agent, the most urgent first; none where their server is not named."""
         return [] if self._notices is None else await self._notices.waiting(member.agent_id, deadline=deadline)
 
-    async def force_sync(self, agent_ids: Collection[str], *, deadline_ms: float = FORCE_MS) -> dict[str, Synchronized]:
+    async def force_sync(self, agent_ids: Collection[str], *, deadline_ms: float = FORCE_MS) -> dict[str, SyncResult]:
         """
         Flush, apply and pull, for several agents at a time; return how each ended. It ends by the deadline.
 
@@ -188,7 +190,7 @@ class Synchronizer:
         found = await members(self.database, agent_ids, deadline=deadline)
         return await self.synchronize(found, deadline=deadline)
 
-    async def synchronize(self, found: Sequence[Member], *, deadline: Deadline) -> dict[str, Synchronized]:
+    async def synchronize(self, found: Sequence[SyncMember], *, deadline: Deadline) -> dict[str, SyncResult]:
         """Flush, apply and pull for instances that were looked up; see :meth:`force_sync`."""
         inner = deadline.within_ms(max(1.0, deadline.left_ms() - min(_SPARE_MS, deadline.left_ms() / 2)))
         flushed = await self.flush(found, deadline=inner)
@@ -207,8 +209,8 @@ class Synchronizer:
             log.warning("sync.not_routed", reason=str(error))
 
     async def flush(
-        self, found: Sequence[Member], *, epochs: Mapping[str, int] | None = None, deadline: Deadline
-    ) -> dict[str, Synchronized]:
+        self, found: Sequence[SyncMember], *, epochs: Mapping[str, int] | None = None, deadline: Deadline
+    ) -> dict[str, SyncResult]:
         """
         Make everything durable that agents published, at the same time; SYNCHRONIZED means no more than that here.
 
@@ -218,18 +220,18 @@ class Synchronizer:
         done = await asyncio.gather(*(self._flushed(one, (epochs or {}).get(one.owner), deadline) for one in found))
         return {one.agent_id: one for one in done}
 
-    async def _flushed(self, member: Member, lock_epoch: int | None, deadline: Deadline) -> Synchronized:
+    async def _flushed(self, member: SyncMember, lock_epoch: int | None, deadline: Deadline) -> SyncResult:
         try:
             done = await self.publishing.push(member, tier=Tier.CRITICAL, lock_epoch=lock_epoch, deadline=deadline)
         except ImemError as error:
-            return _failed(Synchronized(member.agent_id, SyncState.FAILED), "pushing", error)
+            return _failed(SyncResult(member.agent_id, SyncState.FAILED), "pushing", error)
         rejected = tuple(one for one in done if one.state is PushState.REJECTED)
         held_back = [one for one in rejected if one.field == DENIED]
         pushed = len(done) - len(rejected)
         if held_back:
             reason = f"{len(held_back)} items are its owner's to push alone: {held_back[0].reason}"
-            return Synchronized(member.agent_id, SyncState.FAILED, pushed, rejected, reason=reason)
-        return Synchronized(member.agent_id, SyncState.SYNCHRONIZED, pushed, rejected)
+            return SyncResult(member.agent_id, SyncState.FAILED, pushed, rejected, reason=reason)
+        return SyncResult(member.agent_id, SyncState.SYNCHRONIZED, pushed, rejected)
 
     async def flush_all(self, *, deadline: Deadline) -> int:
         """
@@ -243,12 +245,12 @@ class Synchronizer:
         rows = await self.database.named("members_at_work", deadline=deadline)
         done = 0
         for first in range(0, len(rows), AT_A_TIME):
-            page = [Member(**row) for row in rows[first : first + AT_A_TIME]]
+            page = [SyncMember(**row) for row in rows[first : first + AT_A_TIME]]
             counts = await asyncio.gather(*(self._caught_up(member, deadline) for member in page))
             done += sum(counts)
         return done
 
-    async def _caught_up(self, member: Member, deadline: Deadline) -> int:
+    async def _caught_up(self, member: SyncMember, deadline: Deadline) -> int:
         try:
             done = await self.publishing.push(member, deadline=deadline)
         except ImemError as error:
@@ -257,7 +259,7 @@ class Synchronizer:
             return 0
         return sum(one.state is PushState.DURABLE for one in done)
 
-    async def visible(self, found: Sequence[Member], *, deadline: Deadline) -> dict[str, bool]:
+    async def visible(self, found: Sequence[SyncMember], *, deadline: Deadline) -> dict[str, bool]:
         """Hasten everything that waits of the agents' owners, and wait for it; return by owner whether it is there."""
         owners = owners_of(found)
         try:
@@ -273,11 +275,11 @@ class Synchronizer:
 
     async def _finished(
         self,
-        member: Member,
-        flushed: Synchronized,
+        member: SyncMember,
+        flushed: SyncResult,
         state: SyncState,
         deadline: Deadline,
-    ) -> Synchronized:
+    ) -> SyncResult:
         if flushed.state is SyncState.FAILED:
             return flushed
         pulled = 0
@@ -291,10 +293,10 @@ class Synchronizer:
         return replace(flushed, state=state, pulled=pulled)
 
 
-def _state(visible: Mapping[str, bool], member: Member) -> SyncState:
+def _state(visible: Mapping[str, bool], member: SyncMember) -> SyncState:
     return SyncState.SYNCHRONIZED if visible[member.owner] else SyncState.DURABLE_NOT_VISIBLE
 
 
-def _failed(so_far: Synchronized, what: str, error: ImemError) -> Synchronized:
+def _failed(so_far: SyncResult, what: str, error: ImemError) -> SyncResult:
     reason = f"{what}: {error.message}"
     return replace(so_far, state=SyncState.FAILED, reason=reason, retryable=error.retryable)

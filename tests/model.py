@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from imem.journal.events.entry import Entry, Verdict
+from imem.journal.events.entry import AppendStatus, JournalEntry
 from imem.kg.kinds.catalog import CORE, KINDS, LINKS, implied_links, link_props
 
 Value = Any
@@ -52,29 +52,29 @@ class Model:
 
     # Writing
 
-    def verdict(self, actor: str, entry: Entry, now: datetime) -> Verdict:
+    def verdict(self, actor: str, entry: JournalEntry, now: datetime) -> AppendStatus:
         """What the journal ought to answer."""
         if entry.known_at is not None and entry.known_at > now:
-            return Verdict.FUTURE
+            return AppendStatus.FUTURE
         if entry.kind.startswith("correct."):
             cores = self.of(entry.head_kind, entry.key, CORE)
             if not cores:
-                return Verdict.NOTHING_TO_CORRECT
+                return AppendStatus.NOTHING_TO_CORRECT
             if cores[0].ref_hash != entry.ref_hash:
-                return Verdict.REFERENCE_CHANGED
+                return AppendStatus.REFERENCE_CHANGED
         before = {group.name: self.of(entry.head_kind, entry.key, group.name) for group in entry.groups}
         if any(group.name == CORE and one.hash != group.hash for group in entry.groups for one in before[group.name]):
-            return Verdict.CORE_CONFLICT
+            return AppendStatus.CORE_CONFLICT
         if all(self._repeats(actor, entry, before[group.name], group.hash) for group in entry.groups):
-            return Verdict.IDENTICAL
-        return Verdict.CHANGED if any(before.values()) else Verdict.NEW
+            return AppendStatus.IDENTICAL
+        return AppendStatus.CHANGED if any(before.values()) else AppendStatus.NEW
 
-    def _repeats(self, actor: str, entry: Entry, before: list[Statement], digest: bytes) -> bool:
+    def _repeats(self, actor: str, entry: JournalEntry, before: list[Statement], digest: bytes) -> bool:
         if entry.known_at is None:
             return bool(before) and max(before, key=lambda one: one.order).hash == digest
         return any((one.actor, one.known_at, one.hash) == (actor, entry.known_at, digest) for one in before)
 
-    def accept(self, actor: str, entry: Entry, now: datetime) -> None:
+    def accept(self, actor: str, entry: JournalEntry, now: datetime) -> None:
         """Take in a line that was found new or changed."""
         number = self.numbers[actor] = self.numbers.get(actor, 0) + 1
         known_at = entry.known_at or now

@@ -15,15 +15,15 @@ from typing import Any
 from imem.alerts.notifiers import verify
 from imem.blocking.memory import SyncMemory
 from imem.checkpoints.orchestration.programs import program
-from imem.checkpoints.versions import Migrations
+from imem.checkpoints.versions import CheckpointMigrations
 from imem.journal.settings import Settings
 from imem.journal.telemetry.correlation import correlated
 from imem.kg.kinds.metrics import Metric, register
 from imem.langgraph import ImemSaver
 from imem.memory import Memory
 
-ROOTS = (Memory, SyncMemory, Settings, ImemSaver, Migrations)
-CONSTRUCTED = (ImemSaver, Migrations, Metric)
+ROOTS = (Memory, SyncMemory, Settings, ImemSaver, CheckpointMigrations)
+CONSTRUCTED = (ImemSaver, CheckpointMigrations, Metric)
 """Classes that programs make objects of by themselves, beside the models."""
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (correlated, program, register, verify)

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from imem.cache.tiers.invalidation import Teller
+from imem.cache.tiers.invalidation import InvalidationPublisher
 
 
 @asynccontextmanager
-async def giving_word(teller: Teller) -> AsyncIterator[None]:
-    """Have *teller* give its word while the block runs."""
-    await teller._beat()
-    word = asyncio.create_task(teller.run())
+async def publishing_heartbeat(publisher: InvalidationPublisher) -> AsyncIterator[None]:
+    """Have *publisher* give its word while the block runs."""
+    await publisher._send_heartbeat()
+    word = asyncio.create_task(publisher.run())
     try:
         yield
     finally:

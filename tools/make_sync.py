@@ -74,9 +74,12 @@ class Source:
 # The memory itself
 
 PARTS: Final = {
-    "imem/blocking/record_writer.py": ("SyncStating", Source("imem/services/record_writer.py", "Stating")),
-    "imem/blocking/pause_api.py": ("SyncPauseOrders", Source("imem/services/pause_api.py", "PauseOrders")),
-    "imem/blocking/sync_api.py": ("SyncExchanging", Source("imem/services/sync_api.py", "Exchanging")),
+    "imem/blocking/record_writer.py": (
+        "BlockingRecordWriter",
+        Source("imem/services/record_writer.py", "RecordWriter"),
+    ),
+    "imem/blocking/pause_api.py": ("BlockingPauseApi", Source("imem/services/pause_api.py", "PauseApi")),
+    "imem/blocking/sync_api.py": ("BlockingSyncApi", Source("imem/services/sync_api.py", "SyncApi")),
 }
 """The classes of which the memory is made: generated file → twin, original."""
 
@@ -130,13 +133,13 @@ class SyncMemory({bases}):
     @contextmanager
     def open(cls, settings: Settings | None = None) -> Iterator[Self]:
         """Open the memory that *settings* name, the environment's by default; see :meth:`imem.memory.Memory.open`."""
-        with Portal() as portal, portal.holding(lambda: Memory.open(settings)) as held:
+        with Portal() as portal, portal.hold_context(lambda: Memory.open(settings)) as held:
             yield cls(portal, held.value)
 
     @contextmanager
     def acting_as(self, agent: str) -> Iterator[Self]:
         """Lend the memory to one of several agents of this process; see :meth:`imem.memory.Memory.acting_as`."""
-        with self._portal.holding(lambda: self._memory.acting_as(agent)) as held:
+        with self._portal.hold_context(lambda: self._memory.acting_as(agent)) as held:
             yield type(self)(self._portal, held.value)
 '''
 
@@ -150,8 +153,8 @@ MEMORY_IMPORTS: Final = {
 }
 """What the generated module needs besides what the signatures name."""
 
-LENT: Final = {
-    "GuardedMemory": ("SyncWorkingMemory", "SyncWorkingMemory"),
+WRAPPED_RESULTS: Final = {
+    "AuthorizedMemory": ("SyncWorkingMemory", "SyncWorkingMemory"),
     "Conversation": ("SyncConversation", "SyncConversation"),
     "AbstractAsyncContextManager[Session]": ("SyncSession", "AbstractContextManager[SyncSession]"),
 }
@@ -170,7 +173,7 @@ CALLS: Final = {
     "HashCalls": Source("cache/working/handles.py", "HashHandle"),
     "MembersCalls": Source("cache/working/handles.py", "MembersHandle"),
     "SortedCalls": Source("cache/working/handles.py", "SortedHandle"),
-    "SessionCalls": Source("checkpoints/session.py", "Session", frozenset({"again", "once"})),
+    "SessionCalls": Source("checkpoints/session.py", "Session", frozenset({"rollback_to_checkpoint", "memoize"})),
     "ConversationCalls": Source("imem/services/conversations.py", "Conversation"),
 }
 """The generated classes."""
@@ -191,7 +194,7 @@ if TYPE_CHECKING:
 {imports}
 '''
 
-CALLS_IMPORTS: Final = {"imem.blocking.portal": {"Caller"}}
+CALLS_IMPORTS: Final = {"imem.blocking.portal": {"CoroutineRunner"}}
 
 CALLS_CLASS: Final = '''
 
@@ -202,7 +205,7 @@ class {name}{base}:
 '''
 
 CALLS_INIT: Final = """
-    def __init__(self, caller: Caller, inner: {source}) -> None:
+    def __init__(self, caller: CoroutineRunner, inner: {source}) -> None:
         self._caller = caller
         self._inner = inner
 """
@@ -212,7 +215,7 @@ def sync_memory() -> str:
     """Return the text of ``imem/blocking/memory.py``."""
     methods = MEMORY.methods()
     text = "".join(f"\n{_memory_method(MEMORY, method)}" for method in methods)
-    twins = {LENT[lent][0] for method in methods if (lent := _lent(method)) is not None}
+    twins = {WRAPPED_RESULTS[lent][0] for method in methods if (lent := _wrapped_result(method)) is not None}
     names = _names(methods) | {"AbstractContextManager"}
     annotations = _for_annotations(MEMORY)
     own = MEMORY_IMPORTS | {_module(target): {name} for target, (name, _) in PARTS.items()}
@@ -276,11 +279,11 @@ def generated(target: str) -> str:
 def _memory_method(source: Source, method: Method) -> str:
     if isinstance(method, ast.AsyncFunctionDef):
         return _method(source, method, "_portal", "_memory")
-    lent = _lent(method)
+    lent = _wrapped_result(method)
     if lent is None:
         raise ValueError(f"Memory.{method.name} is no coroutine, and nothing says what its twin gives.")
-    twin, annotation = LENT[lent]
-    opening = [line.replace(f"-> {lent}:", f"-> {annotation}:") for line in _opening(source, method)]
+    twin, annotation = WRAPPED_RESULTS[lent]
+    opening = [line.replace(f"-> {lent}:", f"-> {annotation}:") for line in _signature_lines(source, method)]
     call = f"self._memory.{method.name}({_arguments(method.args)})"
     return "\n".join(
         [
@@ -293,21 +296,21 @@ def _memory_method(source: Source, method: Method) -> str:
     )
 
 
-def _lent(method: Method) -> str | None:
+def _wrapped_result(method: Method) -> str | None:
     """Return what a method that is no coroutine lends, as its annotation has it."""
     if isinstance(method, ast.AsyncFunctionDef) or method.returns is None:
         return None
     annotation = ast.unparse(method.returns)
-    return annotation if annotation in LENT else None
+    return annotation if annotation in WRAPPED_RESULTS else None
 
 
 def _method(source: Source, method: Method, caller: str, inner: str) -> str:
     """Return the definition of one method, its signature and docstring those of the original."""
     call = f"self.{inner}.{method.name}({_arguments(method.args)})"
-    return "\n".join([*_opening(source, method), f"        return self.{caller}.call({call})", ""])
+    return "\n".join([*_signature_lines(source, method), f"        return self.{caller}.call({call})", ""])
 
 
-def _opening(source: Source, method: Method) -> list[str]:
+def _signature_lines(source: Source, method: Method) -> list[str]:
     """Return the lines of a method up to the end of its docstring, with nothing in them that waits."""
     lines, docstring = source.text.splitlines(), method.body[0]
     opening = lines[method.lineno - 1 : docstring.end_lineno]
@@ -330,7 +333,7 @@ def _names(methods: Iterable[Method]) -> set[str]:
     parts: list[ast.AST] = []
     for method in methods:
         parts.append(method.args)
-        if method.returns is not None and _lent(method) is None:
+        if method.returns is not None and _wrapped_result(method) is None:
             parts.append(method.returns)
     return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
 

@@ -115,7 +115,7 @@ def _failures(tree: Path, tests: Collection[str]) -> set[str] | None:
     return {test for test in tests if test.partition("[")[0] in failed}
 
 
-def _tried(mutation: Mutation) -> str:
+def _try_mutation(mutation: Mutation) -> str:
     """Return ``noticed``, or what speaks against *mutation*, whose tests pass without it."""
     with _copy() as tree:
         trouble = mutation.apply(tree)
@@ -140,7 +140,7 @@ def main() -> int:
         if given.list:
             said = f"{mutation.breaks} {' '.join(mutation.statements)}".strip()
         else:
-            said = mutation.problem() or ("applies" if given.check else _tried(mutation))
+            said = mutation.problem() or ("applies" if given.check else _try_mutation(mutation))
             wrong += said not in {"applies", "noticed"}
         print(f"{mutation.path.stem}: {said}", flush=True)
     return 1 if wrong else 0

@@ -3,28 +3,28 @@
 --   answer:{kind}:{schema}:{scope}:{digest}:loading   string: the token of the process that loads it
 -- Expiry: of an entry, milliseconds from the caller (until it is too old even as a stale one); of a lease, 600 ms.
 
--- take_answers --
+-- get_entries --
 #!lua flags=no-writes
 -- Entries; false for each that is not there.
---   take_answers(entry, …) → {entry, …}
+--   get_entries(entry, …) → {entry, …}
 return redis.call('MGET', unpack(KEYS))
 
--- begin_loading --
+-- acquire_load_lease --
 #!lua
 -- Takes the lease to load an entry, where nobody holds it; and what is there, which may have been loaded meanwhile.
---   begin_loading(entry, lease; token, expiry in ms) → {1 if it was taken, entry or false}
+--   acquire_load_lease(entry, lease; token, expiry in ms) → {1 if it was taken, entry or false}
 return {redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) and 1 or 0, redis.call('GET', KEYS[1])}
 
--- look_for_loaded --
+-- poll_entry --
 #!lua flags=no-writes
 -- What whoever loads an entry has left so far, and whether he still loads.
---   look_for_loaded(entry, lease) → {entry or false, 1 while the lease is held}
+--   poll_entry(entry, lease) → {entry or false, 1 while the lease is held}
 return {redis.call('GET', KEYS[1]), redis.call('EXISTS', KEYS[2])}
 
--- end_loading --
+-- release_load_lease --
 #!lua
 -- Gives a lease back if it is still ours, and keeps what was loaded, if that is worth it, whoever loads now.
---   end_loading(entry, lease; token, entry or '', expiry in ms) → 1
+--   release_load_lease(entry, lease; token, entry or '', expiry in ms) → 1
 if redis.call('GET', KEYS[2]) == ARGV[1] then
   redis.call('DEL', KEYS[2])
 end
@@ -33,8 +33,8 @@ if ARGV[2] ~= '' then
 end
 return 1
 
--- drop_answers --
+-- drop_entries --
 #!lua
 -- Drops entries.
---   drop_answers(entry, …) → how many there were
+--   drop_entries(entry, …) → how many there were
 return redis.call('UNLINK', unpack(KEYS))

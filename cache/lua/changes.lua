@@ -6,7 +6,7 @@
 -- Changes are numbered from the microsecond at which counting began, so that a server that was emptied never counts
 -- anew what an entry has seen. What was counted before "since" is not known: such entries are of no use.
 
--- changes_begun --
+-- changes_stream --
 -- Begins to count where there is no count.
 local function begun(changes)
   if redis.call('HEXISTS', changes, 'since') == 0 then
@@ -16,11 +16,11 @@ local function begun(changes)
   end
 end
 
--- changes_tell --
+-- changes_publish --
 #!lua
--- with: changes_begun
+-- with: changes_stream
 -- Tells of one change.
---   changes_tell(changes, told; kept, tags in clear, number of a tag, …) → 1
+--   changes_publish(changes, told; kept, tags in clear, number of a tag, …) → 1
 begun(KEYS[1])
 local n = redis.call('HINCRBY', KEYS[1], 'n', 1)
 for i = 3, #ARGV do
@@ -29,22 +29,22 @@ end
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[1], string.format('%.0f-0', n), 'tags', ARGV[2])
 return 1
 
--- changes_forget --
+-- changes_invalidate_all --
 #!lua
--- with: changes_begun
+-- with: changes_stream
 -- Makes everything that was kept so far useless: nobody can say what has changed.
---   changes_forget(changes, told) → 1
+--   changes_invalidate_all(changes, told) → 1
 begun(KEYS[1])
 local n = redis.call('HINCRBY', KEYS[1], 'n', 1)
 redis.call('DEL', KEYS[1], KEYS[2])
 redis.call('HSET', KEYS[1], 'since', n, 'n', n)
 return 1
 
--- changes_beat --
+-- changes_heartbeat --
 #!lua
--- with: changes_begun
+-- with: changes_stream
 -- Says that everything was told so far, until a moment of this server's clock; one that has passed says nothing.
---   changes_beat(changes, alive; until in ms, 0 only asks for the time) → the time in ms
+--   changes_heartbeat(changes, alive; until in ms, 0 only asks for the time) → the time in ms
 begun(KEYS[1])
 local now = redis.call('TIME')
 local ms = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -53,12 +53,12 @@ if tonumber(ARGV[1]) > ms then
 end
 return ms
 
--- changes_look --
+-- changes_versions --
 #!lua flags=no-writes
 -- How things stand: which server process this is, since when it counts, the newest change, and of each tag its last one.
 -- Nothing where nobody tells of changes, so that nobody knows. A server that was started again is another one: it may
 -- have lost the last second of what it was told.
---   changes_look(changes, alive; number of a tag, …) → {server, since, newest, change or false, …} or nil
+--   changes_versions(changes, alive; number of a tag, …) → {server, since, newest, change or false, …} or nil
 if redis.call('EXISTS', KEYS[2]) == 0 then
   return false
 end
@@ -69,8 +69,8 @@ end
 table.insert(found, 1, string.match(redis.call('INFO', 'server'), 'run_id:(%x+)'))
 return found
 
--- changes_told_after --
+-- changes_after --
 #!lua flags=no-writes
 -- The changes after one, oldest first; how they are numbered shows whether one is missing.
---   changes_told_after(told; number, how many) → {{number-0, {'tags', tags}}, …}
+--   changes_after(told; number, how many) → {{number-0, {'tags', tags}}, …}
 return redis.call('XRANGE', KEYS[1], '(' .. ARGV[1] .. '-0', '+', 'COUNT', ARGV[2])

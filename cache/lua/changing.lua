@@ -42,7 +42,7 @@ end
 -- Whole numbers in texts.
 local MOST = 9007199254740992 -- 2^53: a whole number that every client reads alike
 
-local function summed(old, by)
+local function checked_sum(old, by)
   if old and not string.match(old, '^-?%d+$') then
     return nil
   end
@@ -59,7 +59,7 @@ end
 
 local function check_string(operation, key, suffix, kind, first)
   local old = redis.call('GET', key)
-  local sum = summed(old, ARGV[first])
+  local sum = checked_sum(old, ARGV[first])
   if not sum then
     return nil, {'integer', suffix}
   end
@@ -67,7 +67,7 @@ local function check_string(operation, key, suffix, kind, first)
 end
 
 local function effect_string(operation, key, suffix, kind, first)
-  local sum = summed(redis.call('GET', key), ARGV[first])
+  local sum = checked_sum(redis.call('GET', key), ARGV[first])
   redis.call('SET', key, sum)
   return sum
 end
@@ -97,7 +97,7 @@ end
 -- Lists: list_append item…, list_prepend item… (each before the one that was given before it), list_pop, list_pop_first,
 -- list_set index item, list_trim first last, list_remove count item.
 
-local function trimmed(key, suffix, kind, from, to)
+local function trim_size(key, suffix, kind, from, to)
   local length, removed = redis.call('LLEN', key), 0
   from = math.max(from < 0 and length + from or from, 0)
   to = math.min(to < 0 and length + to or to, length - 1)
@@ -132,7 +132,7 @@ local function check_list(operation, key, suffix, kind, first, last)
     end
     return #ARGV[first + 1] - #old
   elseif operation == 'list_trim' then
-    return trimmed(key, suffix, kind, tonumber(ARGV[first]), tonumber(ARGV[first + 1]))
+    return trim_size(key, suffix, kind, tonumber(ARGV[first]), tonumber(ARGV[first + 1]))
   end
   local count, item = math.abs(tonumber(ARGV[first])), ARGV[first + 1]
   local matches = kind ~= 'none' and #redis.call('LPOS', key, item, 'COUNT', 0) or 0
@@ -175,7 +175,7 @@ local function check_hash(operation, key, suffix, kind, first, last)
     return total
   elseif operation == 'hash_add' then
     local old = kind ~= 'none' and redis.call('HGET', key, ARGV[first])
-    local sum = summed(old, ARGV[first + 1])
+    local sum = checked_sum(old, ARGV[first + 1])
     if not sum then
       return nil, {'integer', suffix}
     end
@@ -195,7 +195,7 @@ local function effect_hash(operation, key, suffix, kind, first, last)
   if operation == 'hash_put' then
     return in_pieces('HSET', key, first, last)
   elseif operation == 'hash_add' then
-    local sum = summed(redis.call('HGET', key, ARGV[first]), ARGV[first + 1])
+    local sum = checked_sum(redis.call('HGET', key, ARGV[first]), ARGV[first + 1])
     redis.call('HSET', key, ARGV[first], sum)
     return sum
   end

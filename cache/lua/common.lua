@@ -40,7 +40,7 @@ local DAY_MS, HOUR_MS = 86400000, 3600000
 local CHUNK = 4000 -- arguments of one command: unpack takes fewer than 8,000
 
 -- Returns meta as a table; nil where there is none, or something that no script wrote: that is nobody's.
-local function held_by(meta)
+local function memory_state(meta)
   local f = redis.pcall('HMGET', meta, 'epoch', 'rev', 'state', 'mode', 'expires_at', 'renewed_at', 'size')
   local epoch, rev, expires_at = tonumber(f[1]), tonumber(f[2]), tonumber(f[5])
   local renewed_at, size = tonumber(f[6]), tonumber(f[7])

@@ -11,7 +11,7 @@
 local meta, index = KEYS[1], KEYS[2]
 local prefix, analysis, kind, epoch, now, replace =
   ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
-local held = held_by(meta)
+local held = memory_state(meta)
 if held then
   local owner = redis.call('HMGET', meta, 'analysis', 'type')
   local own = owner[1] == analysis and owner[2] == kind
@@ -59,7 +59,7 @@ return {'ok', standing(KEYS[1], KEYS[2])}
 -- Raises the epoch: whoever holds an earlier one is refused from now on. Twice is once.
 --   fence(meta; epoch) → {'ok'}
 -- Overwrites one field of meta; the expiry stays.
-local held, epoch = held_by(KEYS[1]), tonumber(ARGV[1])
+local held, epoch = memory_state(KEYS[1]), tonumber(ARGV[1])
 if not held then
   return {'absent'}
 end
@@ -75,7 +75,7 @@ return {'ok'}
 -- Remembers which checkpoint the content of *rev* is in; an older one than the one remembered is passed over.
 --   mark(meta; epoch, seq, digest, rev) → {'ok', 1 if it was remembered}
 -- Overwrites three fields of meta; the expiry stays.
-local held, epoch, seq = held_by(KEYS[1]), tonumber(ARGV[1]), tonumber(ARGV[2])
+local held, epoch, seq = memory_state(KEYS[1]), tonumber(ARGV[1]), tonumber(ARGV[2])
 local refused = refusal(held, epoch, tonumber(ARGV[4]))
 if refused then
   return refused
@@ -94,7 +94,7 @@ return {'ok', 1}
 --   expire(meta, index, scratch key; prefix, epoch or '', mode, at, now) → {'ok'}
 local meta, index, scratch = KEYS[1], KEYS[2], KEYS[3]
 local prefix, epoch, mode, at, now = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local held = held_by(meta)
+local held = memory_state(meta)
 if not held then
   return {'absent'}
 end
@@ -118,7 +118,7 @@ return {'ok'}
 --   heartbeat(meta, index; prefix, epoch, now) → {'ok', at}
 local meta, index = KEYS[1], KEYS[2]
 local prefix, epoch, now = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local held = held_by(meta)
+local held = memory_state(meta)
 local refused = refusal(held, epoch, 0)
 if refused then
   return refused
@@ -133,7 +133,7 @@ return {'ok', at}
 -- with: common, wiping
 -- Removes the memory: it succeeded, or its time is over. A restore that was not ended is removed as well.
 --   clear(meta, index; prefix, epoch) → {'ok', count of keys}
-local held = held_by(KEYS[1])
+local held = memory_state(KEYS[1])
 if held and tonumber(ARGV[2]) < held.epoch then
   return {'stale', held.epoch}
 end

@@ -7,11 +7,11 @@
 -- published --
 #!lua flags=no-writes
 -- with: common
--- The items that the agent has published, and the fates that its holder has not taken note of.
+-- The items that the agent has published, and the push_results that its holder has not taken note of.
 --   published(meta, items, pushed) → {'ok', {id, item, …}, {id, fate, …}}
 -- *items* is the working key that they stand under. Refused with {'absent'} and {'restoring'}, and with {'kind', type}
 -- where the key holds something else.
-local held = held_by(KEYS[1])
+local held = memory_state(KEYS[1])
 if not held then
   return {'absent'}
 end
@@ -27,9 +27,9 @@ return {'ok', redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[3])}
 -- note_pushed --
 #!lua
 -- with: common
--- Notes the fates of items, for the holder to see.
+-- Notes the push_results of items, for the holder to see.
 --   note_pushed(meta, pushed; {id, fate}…) → {'ok'}
-local held = held_by(KEYS[1])
+local held = memory_state(KEYS[1])
 if not held then
   return {'absent'}
 end
@@ -39,7 +39,7 @@ return {'ok'}
 
 -- forget_pushed --
 #!lua flags=allow-oom
--- Forgets fates: the items are published no longer.
+-- Forgets push_results: the items are published no longer.
 --   forget_pushed(pushed; id…) → count
 return redis.call('HDEL', KEYS[1], unpack(ARGV))
 
@@ -48,7 +48,7 @@ return redis.call('HDEL', KEYS[1], unpack(ARGV))
 -- with: common
 -- Adds what was pulled; the oldest goes where it would be too much.
 --   learn(meta, knowledge; most updates, most bytes, {number, update}…) → {'ok', count, how many went}
-local held = held_by(KEYS[1])
+local held = memory_state(KEYS[1])
 if not held then
   return {'absent'}
 end

@@ -73,10 +73,10 @@ return depth
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 return {run, redis.call('GET', KEYS[1])}
 
--- set_told --
+-- set_server_run --
 #!lua
 -- Says that everything that waits was queued in this run of the server.
---   set_told(notices-told; run) → 1
+--   set_server_run(notices-told; run) → 1
 redis.call('SET', KEYS[1], ARGV[1])
 return 1
 

@@ -14,7 +14,7 @@
 --   ranked_down first last   the same, the highest first
 -- Refused as well with {'kind', type found, type wanted}.
 local meta, key = KEYS[1], KEYS[2]
-local refused = refusal(held_by(meta), tonumber(ARGV[1]), tonumber(ARGV[2]))
+local refused = refusal(memory_state(meta), tonumber(ARGV[1]), tonumber(ARGV[2]))
 if refused then
   return refused
 end
@@ -50,7 +50,7 @@ return {'ok', kind, found}
 -- with: common
 -- The suffixes of all keys.
 --   names(meta, index; epoch, least rev) → {'ok', {suffix, …}}
-local refused = refusal(held_by(KEYS[1]), tonumber(ARGV[1]), tonumber(ARGV[2]))
+local refused = refusal(memory_state(KEYS[1]), tonumber(ARGV[1]), tonumber(ARGV[2]))
 if refused then
   return refused
 end

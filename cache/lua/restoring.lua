@@ -12,7 +12,7 @@
 -- key of the index that is gone has the type none. With an epoch, only for its holder.
 --   read(meta, index; prefix, epoch or '', least rev) → {'ok', {field, value, …}, count, {suffix, type, expiry, {leaf, …}, …}}
 local meta, index, prefix, epoch = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
-local held = held_by(meta)
+local held = memory_state(meta)
 if not held then
   return {'absent'}
 end
@@ -47,7 +47,7 @@ return {'ok', redis.call('HGETALL', meta), #suffixes, found}
 -- Refused as well with {'differs'}: what arrived is not what was sent, or what is stored is not what arrived.
 local meta, index = KEYS[1], KEYS[2]
 local prefix, analysis, owner_type, epoch, now = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local held, rev, own = held_by(meta), 1, false
+local held, rev, own = memory_state(meta), 1, false
 if held then
   local owner = redis.call('HMGET', meta, 'analysis', 'type')
   if owner[1] == analysis and owner[2] == owner_type then
@@ -125,7 +125,7 @@ return {'ok', rev}
 -- Ends a restore: opens what it wrote. Only what bears its epoch and its mark; a later restore is another's.
 --   settle(meta, index; epoch, mark) → {'ok', {field, value, …}, count of keys}
 local meta, index, epoch = KEYS[1], KEYS[2], tonumber(ARGV[1])
-local held = held_by(meta)
+local held = memory_state(meta)
 if not held then
   return {'absent'}
 end

@@ -56,7 +56,7 @@ end
 -- A write of a single change, by the functions of its type; *works_on* is nil for whole values.
 local function one(works_on, check, effect)
   local meta, index, prefix, now = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[5])
-  local held = held_by(meta)
+  local held = memory_state(meta)
   local refused = refusal(held, tonumber(ARGV[3]), tonumber(ARGV[4]))
   if refused then
     return refused
@@ -107,7 +107,7 @@ local function write()
   local meta, index = KEYS[1], KEYS[2]
   local prefix, scratch, epoch, least_rev = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
   local now, cap = tonumber(ARGV[5]), tonumber(ARGV[6])
-  local held = held_by(meta)
+  local held = memory_state(meta)
   local refused = refusal(held, epoch, least_rev)
   if refused then
     return refused

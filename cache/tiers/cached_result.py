@@ -16,17 +16,17 @@ from typing import Any, Final
 
 import orjson
 
-FORM: Final = b"1"
+FORMAT_VERSION: Final = b"1"
 """The form of an encoded entry; one of another form is none."""
 
-AS_THINGS: Final = 6
+DECODED_SIZE_FACTOR: Final = 6
 """How many times larger an answer is in memory than written down, with both kept."""
 
 _SMALL: Final = 512
 """Bytes below which packing gains nothing."""
 
 
-class State(StrEnum):
+class Freshness(StrEnum):
     """What an entry is good for."""
 
     FRESH = "fresh"
@@ -52,7 +52,7 @@ class Bookmark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CacheEntry:
     """
     One kept answer.
 
@@ -65,7 +65,7 @@ class Entry:
         tags: what a change of invalidates it.
         epoch: of the patterns that it shows; none where it shows none.
         negative: whether it says that nothing was found.
-        thing: the answer itself, once it was decoded in this process, which nobody can change; none before.
+        decoded_value: the answer itself, once it was decoded in this process, which nobody can change; none before.
     """
 
     value: bytes
@@ -77,18 +77,18 @@ class Entry:
     tags: tuple[str, ...]
     epoch: int | None = None
     negative: bool = False
-    thing: Any = None
+    decoded_value: Any = None
 
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory: the answer itself takes several times what it takes written down."""
-        return len(self.value) * AS_THINGS + sum(map(len, self.tags)) + 1_000
+        return len(self.value) * DECODED_SIZE_FACTOR + sum(map(len, self.tags)) + 1_000
 
-    def state(self, now: datetime) -> State:
+    def state(self, now: datetime) -> Freshness:
         """Return what it is good for by its age."""
         if now < self.fresh_until:
-            return State.FRESH
-        return State.STALE if now < self.stale_until else State.ABSENT
+            return Freshness.FRESH
+        return Freshness.STALE if now < self.stale_until else Freshness.ABSENT
 
     def age_s(self, now: datetime) -> float:
         """Return its age in seconds, never below zero."""
@@ -109,14 +109,14 @@ class Entry:
             "z": packed,
         }
         body = zlib.compress(self.value, 1) if packed else self.value
-        return b"\n".join((FORM, orjson.dumps(head), body))
+        return b"\n".join((FORMAT_VERSION, orjson.dumps(head), body))
 
     @classmethod
-    def decoded(cls, data: bytes) -> Entry | None:
+    def decoded(cls, data: bytes) -> CacheEntry | None:
         """Return the entry, or None where *data* is none that this program understands: that counts as a miss."""
         try:
             form, head, body = data.split(b"\n", 2)
-            if form != FORM:
+            if form != FORMAT_VERSION:
                 return None
             fields = orjson.loads(head)
             return cls(

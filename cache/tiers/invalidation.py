@@ -2,10 +2,10 @@
 Telling of changes, and hearing of them.
 
 Whoever writes the graph tells of each batch once it is there and before anybody may know that it is. While something is
-owed that could not be told, it also ceases to say that everything is: after :data:`LIFE_S` seconds nobody takes a kept
-answer for the truth any more. So a batch waits for a server that is away for that long at most, once, and no answer
-from before it is served after it. A crash between commit and telling leaves the batch unacknowledged: whoever repeats
-it tells of it, and until then the silence lapses likewise.
+owed that could not be told, it also ceases to say that everything is: after :data:`HEARTBEAT_TTL_S` seconds nobody
+takes a kept answer for the truth any more. So a batch waits for a server that is away for that long at most, once, and
+no answer from before it is served after it. A crash between commit and telling leaves the batch unacknowledged: whoever
+repeats it tells of it, and until then the silence lapses likewise.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Final
 import structlog
 
 from imem.cache.client import Client
-from imem.cache.keys import ALIVE, CHANGES, TOLD, number_of_tag
+from imem.cache.keys import APPLIER_HEARTBEAT, CHANGE_STREAM, CHANGES, tag_number
 from imem.cache.scripts import script
-from imem.cache.tiers.local import Local
-from imem.cache.tiers.tag_versions import TOLD_AT_ONCE, Changes
+from imem.cache.tiers.local import LocalCache
+from imem.cache.tiers.tag_versions import CHANGES_PER_READ, TagVersionReader
 from imem.cache.tiers.tags import tags_of_derived, tags_of_events
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
@@ -32,162 +32,169 @@ from imem.kg.projection.rows import Event
 
 log = structlog.get_logger()
 
-LIFE_S: Final = 1.5
+HEARTBEAT_TTL_S: Final = 1.5
 """How long the word holds that everything was told, in seconds."""
 
-BEAT_S: Final = 0.5
+HEARTBEAT_INTERVAL_S: Final = 0.5
 """How often it is given, in seconds."""
 
 BUDGET_MS: Final = 250.0
 """How long one telling may take, in milliseconds."""
 
-LOOK_UP_MS: Final = 2_000.0
+TAG_LOOKUP_MS: Final = 2_000.0
 """How long it may take to find out what a batch is about, in milliseconds; then it is about everything."""
 
-AGAIN_S: Final = 0.05
-"""Between two attempts to tell, in seconds."""
+RETRY_DELAY_S: Final = 0.05
+"""Between two attempts to publish, in seconds."""
 
-KEPT: Final = 4096
-"""Changes that are kept for those who listen."""
+STREAM_LENGTH: Final = 4096
+"""Changes kept in the stream for subscribers."""
 
-MOST_OWED: Final = 20_000
+MAX_PENDING_TAGS: Final = 20_000
 """Tags owed at most; beyond that everything that was kept is made useless, which is as good."""
 
-MOST_TAGS: Final = 2_000
+MAX_TAGS_PER_CHANGE: Final = 2_000
 """Tags told of in one change; listeners of more drop everything."""
 
-LISTEN_S: Final = 0.5
+POLL_INTERVAL_S: Final = 0.5
 """How often listeners look, in seconds."""
 
 
 @dataclass(slots=True)
-class Teller:
+class InvalidationPublisher:
     """
     Tells of changes, for the one process that writes the graph.
 
     Attributes:
         client: of the durable server.
         leads: whether this process is the one that writes; another must not speak for it.
-        life_s: how long its word holds, in seconds.
+        heartbeat_ttl_s: how long its word holds, in seconds.
     """
 
     client: Client
     leads: Callable[[], bool]
-    life_s: float = LIFE_S
-    _owed: set[str] = field(default_factory=set)
-    _everything: bool = False
-    _holds_until_s: float = 0.0
+    heartbeat_ttl_s: float = HEARTBEAT_TTL_S
+    _pending_tags: set[str] = field(default_factory=set)
+    _all_pending: bool = False
+    _heartbeat_expires_s: float = 0.0
     _server_ms: tuple[int, float] | None = None
-    _speaking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _publish_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def tell(self, tags: Iterable[str], *, everything: bool = False) -> None:
+    async def publish(self, tags: Iterable[str], *, everything: bool = False) -> None:
         """
         Return when no kept answer that bears one of *tags* is served any more: they were told of, or the word lapsed.
 
         Args:
             everything: all answers; somebody cannot say which.
         """
-        self._owed.update(tags)
-        self._everything = self._everything or everything or len(self._owed) > MOST_OWED
-        while self._owes:
-            async with self._speaking:
-                if await self._pay():
+        self._pending_tags.update(tags)
+        self._all_pending = self._all_pending or everything or len(self._pending_tags) > MAX_PENDING_TAGS
+        while self._has_pending:
+            async with self._publish_lock:
+                if await self._publish_pending():
                     return
-            if time.monotonic() >= self._holds_until_s:
-                log.warning("changes.not_told", tags=len(self._owed))
+            if time.monotonic() >= self._heartbeat_expires_s:
+                log.warning("changes.not_published", tags=len(self._pending_tags))
                 return
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_DELAY_S)
 
     async def run(self) -> None:
         """Give the word until cancelled, while nothing is owed; pay what is."""
         while True:
             heed_cancellation()
             if self.leads():
-                async with self._speaking:
-                    if await self._pay():
-                        await self._beat()
-            await asyncio.sleep(BEAT_S)
+                async with self._publish_lock:
+                    if await self._publish_pending():
+                        await self._send_heartbeat()
+            await asyncio.sleep(HEARTBEAT_INTERVAL_S)
 
     @property
-    def _owes(self) -> bool:
-        return self._everything or bool(self._owed)
+    def _has_pending(self) -> bool:
+        return self._all_pending or bool(self._pending_tags)
 
-    async def _pay(self) -> bool:
+    async def _publish_pending(self) -> bool:
         """Tell what is owed; return whether all of it was."""
-        while self._owes:
-            everything, tags = self._everything, sorted(self._owed)[:MOST_TAGS]
+        while self._has_pending:
+            everything, tags = self._all_pending, sorted(self._pending_tags)[:MAX_TAGS_PER_CHANGE]
             deadline = Deadline.after_ms(BUDGET_MS)
             try:
                 if everything:
-                    await self.client.run(script("changes_forget"), (CHANGES, TOLD), (), deadline=deadline)
+                    await self.client.run(
+                        script("changes_invalidate_all"), (CHANGES, CHANGE_STREAM), (), deadline=deadline
+                    )
                 else:
-                    numbers = sorted({number_of_tag(tag) for tag in tags})
+                    numbers = sorted({tag_number(tag) for tag in tags})
                     text = "\n".join(tags).encode("utf-8", "surrogatepass")
                     await self.client.run(
-                        script("changes_tell"), (CHANGES, TOLD), (KEPT, text, *numbers), deadline=deadline
+                        script("changes_publish"),
+                        (CHANGES, CHANGE_STREAM),
+                        (STREAM_LENGTH, text, *numbers),
+                        deadline=deadline,
                     )
             except ImemError:
-                # Told perhaps; telling twice costs a load.
+                # It may have been published; publishing twice costs one load.
                 return False
             if everything:
-                self._everything = False
+                self._all_pending = False
             else:
-                self._owed.difference_update(tags)
+                self._pending_tags.difference_update(tags)
         return True
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         """Say that everything was told, until a moment of the server's own clock: one that is late says nothing."""
         deadline = Deadline.after_ms(BUDGET_MS)
         begun_s = time.monotonic()
         until_ms = 0
         if self._server_ms is not None:
-            told_ms, heard_s = self._server_ms
-            until_ms = told_ms + int((begun_s - heard_s + self.life_s) * 1000)
+            told_ms, read_at_s = self._server_ms
+            until_ms = told_ms + int((begun_s - read_at_s + self.heartbeat_ttl_s) * 1000)
             # Whether it arrives or not.
-            self._holds_until_s = max(self._holds_until_s, begun_s + self.life_s)
+            self._heartbeat_expires_s = max(self._heartbeat_expires_s, begun_s + self.heartbeat_ttl_s)
         try:
             now_ms = int(
-                await self.client.run(script("changes_beat"), (CHANGES, ALIVE), (until_ms,), deadline=deadline)
+                await self.client.run(
+                    script("changes_heartbeat"), (CHANGES, APPLIER_HEARTBEAT), (until_ms,), deadline=deadline
+                )
             )
         except ImemError:
             return
         first, self._server_ms = self._server_ms is None, (now_ms, time.monotonic())
         if first:
-            await self._beat()
+            await self._send_heartbeat()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ProjectionInvalidator:
     """
     Tells of what the applier writes: its ``written`` and ``derived``.
 
     Attributes:
         database: which knows what records are about.
-        teller: who tells.
+        publisher: who tells.
     """
 
     database: Database
-    teller: Teller
+    publisher: InvalidationPublisher
 
     async def written(self, events: Sequence[Event]) -> None:
         """Tell of a batch that is in the graph."""
-        await self._tell(tags_of_events(events, self.database, deadline=Deadline.after_ms(LOOK_UP_MS)))
+        await self._publish_tags(tags_of_events(events, self.database, deadline=Deadline.after_ms(TAG_LOOKUP_MS)))
 
     async def derived(self, sort: str, keys: Sequence[str]) -> None:
         """Tell of derived values that are in the graph."""
-        await self._tell(tags_of_derived(sort, keys, self.database, deadline=Deadline.after_ms(LOOK_UP_MS)))
+        await self._publish_tags(tags_of_derived(sort, keys, self.database, deadline=Deadline.after_ms(TAG_LOOKUP_MS)))
 
-    async def _tell(self, found: Awaitable[set[str]]) -> None:
+    async def _publish_tags(self, found: Awaitable[set[str]]) -> None:
         try:
             tags, everything = await found, False
         except ImemError as error:
-            log.warning("changes.of_everything", reason=str(error))
+            log.warning("changes.all_invalidated", reason=str(error))
             tags, everything = set(), True
-        await self.teller.tell(tags, everything=everything)
+        await self.publisher.publish(tags, everything=everything)
 
 
 @dataclass(slots=True)
-class Listener:
+class InvalidationSubscriber:
     """
     Drops from a process's own answers what it hears has changed; one that missed something drops everything.
 
@@ -199,8 +206,8 @@ class Listener:
         sleep: waits, in seconds.
     """
 
-    changes: Changes
-    local: Local
+    changes: TagVersionReader
+    local: LocalCache
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _server: str = ""
     _last: int = -1
@@ -210,33 +217,37 @@ class Listener:
         while True:
             heed_cancellation()
             await self.listen()
-            await self.sleep(LISTEN_S)
+            await self.sleep(POLL_INTERVAL_S)
 
     async def listen(self) -> None:
         """Take in what was told since the last time."""
         if not len(self.local):
             self._last = -1
             return
-        standing = await self.changes.standing(deadline=Deadline.after_ms(BUDGET_MS))
-        if standing is None:
+        tag_versions = await self.changes.tag_versions(deadline=Deadline.after_ms(BUDGET_MS))
+        if tag_versions is None:
             return
-        here = standing.bookmark
-        if here.server != self._server or self._last < standing.since or here.number < self._last:
+        here = tag_versions.bookmark
+        if here.server != self._server or self._last < tag_versions.since or here.number < self._last:
             if self._last >= 0:
                 self.local.clear()
             self._server, self._last = here.server, here.number
             return
         if self._last < here.number:
-            await self._hear(here.number)
+            await self._drop_changed(here.number)
 
-    async def _hear(self, newest: int) -> None:
+    async def _drop_changed(self, newest: int) -> None:
         """Drop what was told of; where that is more than is read at once, or one is missing, everything."""
         try:
-            told = await self.changes.told_after(self._last, deadline=Deadline.after_ms(BUDGET_MS))
+            told = await self.changes.changes_after(self._last, deadline=Deadline.after_ms(BUDGET_MS))
         except ImemError:
             return
         numbers = [number for number, _ in told]
-        if len(told) == TOLD_AT_ONCE or numbers != list(range(self._last + 1, self._last + 1 + len(told))) or not told:
+        if (
+            len(told) == CHANGES_PER_READ
+            or numbers != list(range(self._last + 1, self._last + 1 + len(told)))
+            or not told
+        ):
             self.local.clear()
             self._last = newest
         else:

@@ -9,11 +9,11 @@ from typing import Final
 from cachetools import TLRUCache
 
 from imem.cache.metrics import BYTES, ENTRIES, EVICTIONS, INVALIDATIONS
-from imem.cache.tiers.cached_result import Entry
+from imem.cache.tiers.cached_result import CacheEntry
 from imem.journal.clock import Clock
 
-MOST_ENTRIES: Final = 10_000
-MOST_BYTES: Final = 64 * 1024 * 1024
+MAX_ENTRIES: Final = 10_000
+MAX_BYTES: Final = 64 * 1024 * 1024
 """What one process keeps at most; whichever bound is met first."""
 
 _SPARE: Final = 100
@@ -28,7 +28,7 @@ _EVICTIONS: Final = EVICTIONS.labels(TIER)
 _INVALIDATIONS: Final = INVALIDATIONS.labels(TIER)
 
 
-class Local:
+class LocalCache:
     """
     Entries of one process.
 
@@ -37,11 +37,11 @@ class Local:
         most_entries, most_bytes: its bounds.
     """
 
-    def __init__(self, clock: Clock, *, most_entries: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, clock: Clock, *, most_entries: int = MAX_ENTRIES, most_bytes: int = MAX_BYTES) -> None:
         self._clock = clock
         self._most_entries = most_entries
         self._most_bytes = most_bytes
-        self._entries: TLRUCache[bytes, Entry, datetime] = TLRUCache(
+        self._entries: TLRUCache[bytes, CacheEntry, datetime] = TLRUCache(
             most_bytes, ttu=lambda _, entry, __: entry.stale_until, timer=clock.now, getsizeof=_size
         )
         # Beside the entries: to look at one would be to use it, and those used least are the first to go. Some of these
@@ -56,12 +56,12 @@ class Local:
         """What its entries take, about."""
         return int(self._entries.currsize)
 
-    def get(self, key: bytes) -> Entry | None:
+    def get(self, key: bytes) -> CacheEntry | None:
         """Return the entry, or None where there is none or it is too old for anything."""
-        found: Entry | None = self._entries.get(key)
+        found: CacheEntry | None = self._entries.get(key)
         return found
 
-    def put(self, key: bytes, entry: Entry) -> None:
+    def put(self, key: bytes, entry: CacheEntry) -> None:
         """Keep an entry; what was used least recently makes room for it. One larger than everything is not kept."""
         if entry.size_bytes > self._most_bytes or self._clock.now() >= entry.stale_until:
             return
@@ -107,5 +107,5 @@ class Local:
         _BYTES.set(self._entries.currsize)
 
 
-def _size(entry: Entry) -> int:
+def _size(entry: CacheEntry) -> int:
     return entry.size_bytes

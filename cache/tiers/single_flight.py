@@ -26,7 +26,7 @@ class _Flight(Generic[T]):
     left: bool = False
 
 
-class Flights(Generic[T]):
+class SingleFlight(Generic[T]):
     """The loads under way in one event loop, by key."""
 
     def __init__(self) -> None:

@@ -18,19 +18,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from imem.cache.client import Client
-from imem.cache.keys import ALIVE, CHANGES, TOLD, number_of_tag
+from imem.cache.keys import APPLIER_HEARTBEAT, CHANGE_STREAM, CHANGES, tag_number
 from imem.cache.metrics import UNREADABLE
 from imem.cache.scripts import script
-from imem.cache.tiers.cached_result import Bookmark, Entry
+from imem.cache.tiers.cached_result import Bookmark, CacheEntry
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 
-TOLD_AT_ONCE: Final = 500
-"""Changes that are read in one go."""
+CHANGES_PER_READ: Final = 500
+"""Changes read by one call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TagVersions:
     """
     What had changed when it was asked.
 
@@ -38,15 +38,15 @@ class Standing:
         bookmark: the newest change: what a load that begins now has seen.
         since: changes before that one are not known.
         changed: number of a tag → the change that last had it; of those that were asked about.
-        heard_s: when the answer came, by the monotonic clock: what was told of before is committed and in the graph.
+        read_at_s: when the answer came, by the monotonic clock: what was told of before is committed and in the graph.
     """
 
     bookmark: Bookmark
     since: int
     changed: Mapping[int, int]
-    heard_s: float
+    read_at_s: float
 
-    def holds(self, entry: Entry) -> bool:
+    def holds(self, entry: CacheEntry) -> bool:
         """Return whether nothing that *entry* hangs on has changed since it was loaded; see :meth:`unchanged`."""
         return self.unchanged(entry.bookmark, entry.tags)
 
@@ -59,11 +59,11 @@ class Standing:
         """
         if seen.server != self.bookmark.server or not self.since <= seen.number <= self.bookmark.number:
             return False
-        return all(self.changed[number_of_tag(tag)] <= seen.number for tag in tags)
+        return all(self.changed[tag_number(tag)] <= seen.number for tag in tags)
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class TagVersionReader:
     """
     Reads what has changed.
 
@@ -73,32 +73,36 @@ class Changes:
 
     client: Client
 
-    async def standing(self, tags: Iterable[str] = (), *, deadline: Deadline) -> Standing | None:
+    async def tag_versions(self, tags: Iterable[str] = (), *, deadline: Deadline) -> TagVersions | None:
         """Return how things stand, for *tags*; None where nobody can say."""
-        numbers = sorted({number_of_tag(tag) for tag in tags})
+        numbers = sorted({tag_number(tag) for tag in tags})
         try:
-            found = await self.client.run(script("changes_look"), (CHANGES, ALIVE), numbers, deadline=deadline)
+            found = await self.client.run(
+                script("changes_versions"), (CHANGES, APPLIER_HEARTBEAT), numbers, deadline=deadline
+            )
         except ImemError:
             found = None
         if not found:
             UNREADABLE.inc()
             return None
         server, since, newest, *changed = found
-        return Standing(
+        return TagVersions(
             Bookmark(server.decode("ascii"), int(newest)),
             int(since),
             dict(zip(numbers, (int(change or 0) for change in changed), strict=True)),
             time.monotonic(),
         )
 
-    async def told_after(self, number: int, *, deadline: Deadline) -> list[tuple[int, frozenset[str]]]:
+    async def changes_after(self, number: int, *, deadline: Deadline) -> list[tuple[int, frozenset[str]]]:
         """
-        Return the changes after *number* with their tags, oldest first, at most :data:`TOLD_AT_ONCE`.
+        Return the changes after *number* with their tags, oldest first, at most :data:`CHANGES_PER_READ`.
 
         Raises:
             ValkeyUnavailable, BudgetExceeded: nobody can say.
         """
-        found = await self.client.run(script("changes_told_after"), (TOLD,), (number, TOLD_AT_ONCE), deadline=deadline)
+        found = await self.client.run(
+            script("changes_after"), (CHANGE_STREAM,), (number, CHANGES_PER_READ), deadline=deadline
+        )
         return [
             (int(name.partition(b"-")[0]), frozenset(fields[1].decode("utf-8", "surrogatepass").split("\n")))
             for name, fields in found

@@ -31,10 +31,10 @@ SIMILAR: Final = "similar_to"
 """The derived values that answers show: scores of findings, and neighbours of analyses. Counters are shown by none."""
 
 _LESSON_LINKS: Final = frozenset({"HAS_POSTMORTEM", "GENERATED_LESSON", "AFFECTS_PATTERN"})
-_OF_AGENTS: Final = frozenset({"AgentCredibility"})
+_AGENT_KINDS: Final = frozenset({"AgentCredibility"})
 """Kinds of records that say something of the agent whom they name; a finding does once it is scored."""
 
-_NOBODY: Final = frozenset({"Agent", "Domain", "Human"})
+_UNTAGGED_KINDS: Final = frozenset({"Agent", "Domain", "Human"})
 """Ends of links that say who, not about what."""
 
 
@@ -68,10 +68,10 @@ async def tags_of_events(events: Sequence[Event], database: Database, *, deadlin
     tags: set[str] = set()
     refs: set[Ref] = set()
     for event in events:
-        own, ends = _touched(event)
+        own, ends = _tags_of_event(event)
         tags |= own
         refs |= ends
-    return tags | await _whereabouts(refs, _OF_AGENTS, database, deadline)
+    return tags | await _related_tags(refs, _AGENT_KINDS, database, deadline)
 
 
 async def tags_of_derived(sort: str, keys: Iterable[str], database: Database, *, deadline: Deadline) -> set[str]:
@@ -82,20 +82,20 @@ async def tags_of_derived(sort: str, keys: Iterable[str], database: Database, *,
         PostgresUnavailable, BudgetExceeded: nobody can say what they are about.
     """
     if sort == SIMILAR:
-        return await _whereabouts({("Analysis", key) for key in keys}, frozenset(), database, deadline)
+        return await _related_tags({("Analysis", key) for key in keys}, frozenset(), database, deadline)
     if sort != SETTLED:
         return set()
-    return await _whereabouts({("Finding", key) for key in keys}, _OF_AGENTS | {"Finding"}, database, deadline)
+    return await _related_tags({("Finding", key) for key in keys}, _AGENT_KINDS | {"Finding"}, database, deadline)
 
 
-def _touched(event: Event) -> tuple[set[str], set[Ref]]:
-    """Return the tags that an event bears by itself, and the records whose whereabouts say more."""
+def _tags_of_event(event: Event) -> tuple[set[str], set[Ref]]:
+    """Return the tags that an event bears by itself, and the records whose related_subjects say more."""
     sort, _, name = event.kind.partition(".")
     if sort == "link":
         payload = event.payload
         ends = {(payload["from_label"], payload["from_key"]), (payload["to_label"], payload["to_key"])}
         tags = {LESSONS} if name in _LESSON_LINKS or "Lesson" in {label for label, _ in ends} else set()
-        return tags, {ref for ref in ends if ref[0] not in _NOBODY}
+        return tags, {ref for ref in ends if ref[0] not in _UNTAGGED_KINDS}
     tags, refs = {record(name, event.key)}, {(name, event.key)}
     if name == "Pattern":
         tags.add(PATTERNS)
@@ -112,11 +112,11 @@ def _touched(event: Event) -> tuple[set[str], set[Ref]]:
         if name == "AgentCredibility":
             tags.add(agent(core["agent_id"]))
         for _, from_label, from_key, to_label, to_key, *_ in implied_links(name, core):
-            refs |= {ref for ref in ((from_label, from_key), (to_label, to_key)) if ref[0] not in _NOBODY}
+            refs |= {ref for ref in ((from_label, from_key), (to_label, to_key)) if ref[0] not in _UNTAGGED_KINDS}
     return tags, refs
 
 
-async def _whereabouts(
+async def _related_tags(
     refs: Iterable[Ref], of_agents: frozenset[str], database: Database, deadline: Deadline
 ) -> set[str]:
     wanted = sorted(refs)
@@ -124,7 +124,7 @@ async def _whereabouts(
         return set()
     subjects = {found for kind, key in wanted if kind in KINDS and (found := subject_id_of(kind, key)) is not None}
     rows = await database.named(
-        "whereabouts",
+        "related_subjects",
         {
             "kinds": [kind for kind, _ in wanted],
             "keys": [key for _, key in wanted],

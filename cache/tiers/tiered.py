@@ -20,11 +20,11 @@ import orjson
 
 from imem.cache import keys as names
 from imem.cache.metrics import INVALIDATIONS, LOADS, SHARED_LOADS, requests
-from imem.cache.tiers.cached_result import Bookmark, Entry, State
-from imem.cache.tiers.local import Local
-from imem.cache.tiers.shared import Shared
-from imem.cache.tiers.single_flight import Flights
-from imem.cache.tiers.tag_versions import Changes, Standing
+from imem.cache.tiers.cached_result import Bookmark, CacheEntry, Freshness
+from imem.cache.tiers.local import LocalCache
+from imem.cache.tiers.shared import SharedCache
+from imem.cache.tiers.single_flight import SingleFlight
+from imem.cache.tiers.tag_versions import TagVersionReader, TagVersions
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
@@ -39,11 +39,11 @@ STALE_S: Final = 24 * 3600.0
 
 JITTER: Final = 0.1
 
-CACHES_MS: Final = 30.0
+CACHE_TIMEOUT_MS: Final = 30.0
 """How long the caches may take, in milliseconds."""
 
-AHEAD_BYTES: Final = 200_000
-"""How much of C1 is decoded while it is asked whether it holds, in bytes; some 6 ms of :data:`CACHES_MS`."""
+EAGER_DECODE_BYTES: Final = 200_000
+"""How much of C1 is decoded while it is asked whether it holds, in bytes; some 6 ms of :data:`CACHE_TIMEOUT_MS`."""
 
 AWAIT_SHARE: Final = 0.5
 """Share of a load's time that is spent waiting for another process's load; then this one loads as well."""
@@ -111,7 +111,7 @@ ANY_TIME: Final = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CacheLookup:
     """
     What the caches hold for one query.
 
@@ -119,17 +119,17 @@ class Found:
         entry: what was found, if it may be used for anything.
         state: for what.
         tier: where.
-        standing: what had changed when it was looked for; none where nobody could say.
+        tag_versions: what had changed when it was looked for; none where nobody could say.
     """
 
-    entry: Entry | None = None
-    state: State = State.ABSENT
+    entry: CacheEntry | None = None
+    state: Freshness = Freshness.ABSENT
     tier: str = ""
-    standing: Standing | None = None
+    tag_versions: TagVersions | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class QueryResult(Generic[T]):
     """
     An answer.
 
@@ -147,7 +147,7 @@ class Answer(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Landed(Generic[T]):
+class _LoadResult(Generic[T]):
     """
     What a load has brought.
 
@@ -161,7 +161,7 @@ class _Landed(Generic[T]):
 
 
 @dataclass(slots=True)
-class Tiered:
+class TieredCache:
     """
     The tiers, for one process and one event loop.
 
@@ -171,25 +171,25 @@ class Tiered:
         changes: who knows what has changed.
         clock: by which entries age.
         random: for jitter, 0 to 1.
-        caches_ms: how long the caches may take, in milliseconds.
+        cache_timeout_ms: how long the caches may take, in milliseconds.
         listen: what runs beside, from the first look until it is closed.
     """
 
-    local: Local
-    shared: Shared | None
-    changes: Changes
+    local: LocalCache
+    shared: SharedCache | None
+    changes: TagVersionReader
     clock: Clock
     random: Callable[[], float] = random.random
-    caches_ms: float = CACHES_MS
+    cache_timeout_ms: float = CACHE_TIMEOUT_MS
     listen: Callable[[], Coroutine[Any, Any, None]] | None = None
-    _flights: Flights[_Landed[Any]] = field(default_factory=Flights)
+    _flights: SingleFlight[_LoadResult[Any]] = field(default_factory=SingleFlight)
     _warming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_WARMING))
-    _beside: set[asyncio.Task[Any]] = field(default_factory=set)
+    _background: set[asyncio.Task[Any]] = field(default_factory=set)
     _ending: set[asyncio.Task[Any]] = field(default_factory=set)
 
     # Looking
 
-    async def look(self, queries: Iterable[Query[Any]], *, deadline: Deadline) -> dict[bytes, Found]:
+    async def lookup(self, queries: Iterable[Query[Any]], *, deadline: Deadline) -> dict[bytes, CacheLookup]:
         """
         Return what C2 and C1 hold for each query that may be kept; what cannot be asked in time is not there.
 
@@ -199,7 +199,7 @@ class Tiered:
             listen, self.listen = self.listen, None
             self._later(listen())
         wanted = {query.key: query for query in queries if query.key is not None}
-        entries: dict[bytes, tuple[Entry, str]] = {}
+        entries: dict[bytes, tuple[CacheEntry, str]] = {}
         for key in wanted:
             entry = self.local.get(key)
             if entry is not None:
@@ -210,54 +210,56 @@ class Tiered:
                 if entry is not None:
                     entries[key] = (entry, "C1")
         tags = {tag for entry, _ in entries.values() for tag in entry.tags}
-        asked = asyncio.create_task(self.changes.standing(tags, deadline=deadline.within_ms(self.caches_ms)))
+        asked = asyncio.create_task(self.changes.tag_versions(tags, deadline=deadline.within_ms(self.cache_timeout_ms)))
         try:
             # Once that is on its way, what came from C1 is decoded: nearly all of it still holds.
             await asyncio.sleep(0)
-            left = AHEAD_BYTES
+            left = EAGER_DECODE_BYTES
             for key, (entry, tier) in entries.items():
-                if entry.thing is None and len(entry.value) <= left:
+                if entry.decoded_value is None and len(entry.value) <= left:
                     left -= len(entry.value)
-                    entries[key] = (self._ahead(wanted[key], key, entry), tier)
-            standing = await asked
+                    entries[key] = (self._decode_eagerly(wanted[key], key, entry), tier)
+            tag_versions = await asked
         finally:
             asked.cancel()
         now = self.clock.now()
-        return {key: self._found(key, entries.get(key), standing, now) for key in wanted}
+        return {key: self._found(key, entries.get(key), tag_versions, now) for key in wanted}
 
-    def _ahead(self, query: Query[Any], key: bytes, entry: Entry) -> Entry:
+    def _decode_eagerly(self, query: Query[Any], key: bytes, entry: CacheEntry) -> CacheEntry:
         """Return *entry* decoded, if it can be."""
         try:
-            return self._opened(query, key, entry)
+            return self._with_decoded_value(query, key, entry)
         except ValueError:
             # Whoever takes it as the answer finds that out as well, and drops it.
             return entry
 
-    async def again(self, found: Mapping[bytes, Found], *, deadline: Deadline) -> dict[bytes, Found]:
+    async def recheck(self, found: Mapping[bytes, CacheLookup], *, deadline: Deadline) -> dict[bytes, CacheLookup]:
         """Return *found* by what has changed now: what is a moment old may hold no longer."""
         tags = {tag for one in found.values() if one.entry is not None for tag in one.entry.tags}
-        standing = await self.changes.standing(tags, deadline=deadline.within_ms(self.caches_ms))
+        tag_versions = await self.changes.tag_versions(tags, deadline=deadline.within_ms(self.cache_timeout_ms))
         now = self.clock.now()
         return {
-            key: self._found(key, (one.entry, one.tier) if one.entry is not None else None, standing, now)
+            key: self._found(key, (one.entry, one.tier) if one.entry is not None else None, tag_versions, now)
             for key, one in found.items()
         }
 
-    def _found(self, key: bytes, kept: tuple[Entry, str] | None, standing: Standing | None, now: datetime) -> Found:
+    def _found(
+        self, key: bytes, kept: tuple[CacheEntry, str] | None, tag_versions: TagVersions | None, now: datetime
+    ) -> CacheLookup:
         if kept is None:
-            return Found(standing=standing)
+            return CacheLookup(tag_versions=tag_versions)
         entry, tier = kept
         state = entry.state(now)
-        if standing is None:
+        if tag_versions is None:
             # Nobody can say whether it holds: it may only stand in.
-            return Found(entry, State.STALE, tier) if state is not State.ABSENT else Found()
-        if not standing.holds(entry):
+            return CacheLookup(entry, Freshness.STALE, tier) if state is not Freshness.ABSENT else CacheLookup()
+        if not tag_versions.holds(entry):
             self.local.drop(key)
             INVALIDATIONS.labels(tier).inc()
-            return Found(standing=standing)
-        if state is State.ABSENT:
-            return Found(standing=standing)
-        return Found(entry, state, tier, standing)
+            return CacheLookup(tag_versions=tag_versions)
+        if state is Freshness.ABSENT:
+            return CacheLookup(tag_versions=tag_versions)
+        return CacheLookup(entry, state, tier, tag_versions)
 
     # Answering
 
@@ -268,7 +270,7 @@ class Tiered:
         *,
         deadline: Deadline,
         epoch: int | None = None,
-    ) -> Answer[T]:
+    ) -> QueryResult[T]:
         """
         Return the answer: from C2, from C1, or loaded once for all who ask.
 
@@ -279,8 +281,8 @@ class Tiered:
         Raises:
             ImemError: whatever *load* failed with; a stale answer, where there is one, was served instead.
         """
-        found = await self.look([query], deadline=deadline)
-        one = found.get(query.key, Found()) if query.key is not None else Found()
+        found = await self.lookup([query], deadline=deadline)
+        one = found.get(query.key, CacheLookup()) if query.key is not None else CacheLookup()
         answer = self.fresh(query, one, epoch)
         if answer is not None:
             return answer
@@ -292,18 +294,18 @@ class Tiered:
                 raise
             return stale
 
-    def fresh(self, query: Query[T], found: Found, epoch: int | None) -> Answer[T] | None:
+    def fresh(self, query: Query[T], found: CacheLookup, epoch: int | None) -> QueryResult[T] | None:
         """Return the kept answer, if it is the answer."""
-        if found.entry is None or found.state is not State.FRESH or not _shows(query, found.entry, epoch):
+        if found.entry is None or found.state is not Freshness.FRESH or not _shows(query, found.entry, epoch):
             return None
         answer = self._decoded(query, found)
         if answer is not None:
             requests(found.tier, query.kind, "negative" if found.entry.negative else "hit").inc()
         return answer
 
-    def stale(self, query: Query[T], found: Found, epoch: int | None) -> Answer[T] | None:
+    def stale(self, query: Query[T], found: CacheLookup, epoch: int | None) -> QueryResult[T] | None:
         """Return what may stand in for the answer, with its age."""
-        if found.entry is None or found.state is State.ABSENT or not _shows(query, found.entry, epoch):
+        if found.entry is None or found.state is Freshness.ABSENT or not _shows(query, found.entry, epoch):
             return None
         answer = self._decoded(query, found)
         if answer is None:
@@ -311,39 +313,39 @@ class Tiered:
         requests(found.tier, query.kind, "stale").inc()
         return replace(answer, age_s=found.entry.age_s(self.clock.now()))
 
-    def _decoded(self, query: Query[T], found: Found) -> Answer[T] | None:
+    def _decoded(self, query: Query[T], found: CacheLookup) -> QueryResult[T] | None:
         if found.entry is None or query.key is None:
             return None
         try:
-            value: T = self._opened(query, query.key, found.entry).thing
+            value: T = self._with_decoded_value(query, query.key, found.entry).decoded_value
         except ValueError:
             # Written by a program whose values look otherwise.
             self.local.drop(query.key)
             return None
-        return Answer(value, found.entry.moment, found.tier)
+        return QueryResult(value, found.entry.moment, found.tier)
 
-    def _opened(self, query: Query[Any], key: bytes, entry: Entry) -> Entry:
+    def _with_decoded_value(self, query: Query[Any], key: bytes, entry: CacheEntry) -> CacheEntry:
         """
         Return *entry* with the answer that it holds, decoded once in this process, where it is kept from then on.
 
         Raises:
             ValueError: it cannot be decoded.
         """
-        if entry.thing is None:
-            entry = replace(entry, thing=query.decode(entry.value))
+        if entry.decoded_value is None:
+            entry = replace(entry, decoded_value=query.decode(entry.value))
             self.local.put(key, entry)
         return entry
 
     async def load(
         self,
         query: Query[T],
-        found: Found,
+        found: CacheLookup,
         load: Load[T],
         *,
         deadline: Deadline,
         epoch: int | None = None,
         why: str = "asked",
-    ) -> Answer[T]:
+    ) -> QueryResult[T]:
         """
         Return what L3 says, asked once for all who ask at once, and keep it.
 
@@ -358,16 +360,16 @@ class Tiered:
         if query.key is None:
             loaded = await load(deadline, ANY_TIME)
             LOADS.labels(query.kind, why).inc()
-            return Answer(loaded.value, loaded.moment, "L3")
-        key, standing = query.key, found.standing
+            return QueryResult(loaded.value, loaded.moment, "L3")
+        key, tag_versions = query.key, found.tag_versions
         while True:
             entry = self.local.get(key)
-            if entry is not None and entry is not found.entry and await self._good(query, entry, epoch, deadline):
+            if entry is not None and entry is not found.entry and await self._is_usable(query, entry, epoch, deadline):
                 # Loaded since this caller looked.
-                value: T = self._opened(query, key, entry).thing
-                return Answer(value, entry.moment, "C2")
+                value: T = self._with_decoded_value(query, key, entry).decoded_value
+                return QueryResult(value, entry.moment, "C2")
             one_load = partial(
-                self._one_load, query, key, load, standing=standing, epoch=epoch, deadline=deadline, why=why
+                self._one_load, query, key, load, tag_versions=tag_versions, epoch=epoch, deadline=deadline, why=why
             )
             landed, joined = await self._flights.join(key, one_load, deadline=deadline)
             if not joined:
@@ -376,8 +378,8 @@ class Tiered:
             older = query.shows_patterns and (epoch is None or (landed.loaded.epoch or 0) < epoch)
             if not older and (landed.seen is None or await self._unchanged(landed.seen, landed.loaded.tags, deadline)):
                 break
-            standing = await self.changes.standing(deadline=deadline.within_ms(self.caches_ms))
-        return Answer(landed.loaded.value, landed.loaded.moment, "L3")
+            tag_versions = await self.changes.tag_versions(deadline=deadline.within_ms(self.cache_timeout_ms))
+        return QueryResult(landed.loaded.value, landed.loaded.moment, "L3")
 
     async def _one_load(
         self,
@@ -385,40 +387,40 @@ class Tiered:
         key: bytes,
         load: Load[T],
         *,
-        standing: Standing | None,
+        tag_versions: TagVersions | None,
         epoch: int | None,
         deadline: Deadline,
         why: str,
-    ) -> _Landed[T]:
+    ) -> _LoadResult[T]:
         """Load, unless another process does, and keep what is whole."""
         token: bytes | None = None
-        if self.shared is not None and standing is not None:
-            token, entry = await self._from_another(self.shared, query, key, epoch, deadline)
-            answer = self._decoded(query, Found(entry, State.FRESH, "C1"))
+        if self.shared is not None and tag_versions is not None:
+            token, entry = await self._await_other_load(self.shared, query, key, epoch, deadline)
+            answer = self._decoded(query, CacheLookup(entry, Freshness.FRESH, "C1"))
             if entry is not None and answer is not None:
                 SHARED_LOADS.labels(query.kind).inc()
                 loaded = Loaded(answer.value, entry.moment, frozenset(entry.tags), epoch=entry.epoch)
-                return _Landed(loaded, entry.bookmark)
-        bookmark = standing.bookmark if standing is not None else None
-        kept: Entry | None = None
+                return _LoadResult(loaded, entry.bookmark)
+        bookmark = tag_versions.bookmark if tag_versions is not None else None
+        kept: CacheEntry | None = None
         try:
-            loaded = await load(deadline, standing.heard_s if standing is not None else ANY_TIME)
+            loaded = await load(deadline, tag_versions.read_at_s if tag_versions is not None else ANY_TIME)
             LOADS.labels(query.kind, why).inc()
             kept = self._entry(query, loaded, bookmark)
             if kept is not None:
-                self.local.put(key, replace(kept, thing=loaded.value))
+                self.local.put(key, replace(kept, decoded_value=loaded.value))
         finally:
             if self.shared is not None and token is not None:
                 self._later(self.shared.end(key, token, kept, now=self.clock.now()), brief=True)
-        return _Landed(loaded, bookmark)
+        return _LoadResult(loaded, bookmark)
 
-    async def _from_another(
-        self, shared: Shared, query: Query[T], key: bytes, epoch: int | None, deadline: Deadline
-    ) -> tuple[bytes | None, Entry | None]:
+    async def _await_other_load(
+        self, shared: SharedCache, query: Query[T], key: bytes, epoch: int | None, deadline: Deadline
+    ) -> tuple[bytes | None, CacheEntry | None]:
         """Return the token under which to load, or what another process has loaded; neither where it takes too long."""
 
-        async def good(entry: Entry) -> bool:
-            return await self._good(query, entry, epoch, deadline)
+        async def good(entry: CacheEntry) -> bool:
+            return await self._is_usable(query, entry, epoch, deadline)
 
         token, entry = await shared.begin(key, deadline=deadline)
         if entry is not None and await good(entry):
@@ -427,23 +429,25 @@ class Tiered:
             return None, entry
         if token is not None:
             return token, None
-        return None, await shared.awaited(key, good, deadline=deadline.within_ms(deadline.left_ms() * AWAIT_SHARE))
+        return None, await shared.wait_for_entry(
+            key, good, deadline=deadline.within_ms(deadline.left_ms() * AWAIT_SHARE)
+        )
 
-    async def _good(self, query: Query[Any], entry: Entry, epoch: int | None, deadline: Deadline) -> bool:
-        if entry.state(self.clock.now()) is not State.FRESH or not _shows(query, entry, epoch):
+    async def _is_usable(self, query: Query[Any], entry: CacheEntry, epoch: int | None, deadline: Deadline) -> bool:
+        if entry.state(self.clock.now()) is not Freshness.FRESH or not _shows(query, entry, epoch):
             return False
         return await self._unchanged(entry.bookmark, entry.tags, deadline)
 
     async def _unchanged(self, seen: Bookmark, tags: Collection[str], deadline: Deadline) -> bool:
-        standing = await self.changes.standing(tags, deadline=deadline.within_ms(self.caches_ms))
-        return standing is not None and standing.unchanged(seen, tags)
+        tag_versions = await self.changes.tag_versions(tags, deadline=deadline.within_ms(self.cache_timeout_ms))
+        return tag_versions is not None and tag_versions.unchanged(seen, tags)
 
-    def _entry(self, query: Query[T], loaded: Loaded[T], bookmark: Bookmark | None) -> Entry | None:
+    def _entry(self, query: Query[T], loaded: Loaded[T], bookmark: Bookmark | None) -> CacheEntry | None:
         if not loaded.keep or bookmark is None or (query.shows_patterns and loaded.epoch is None):
             return None
         now = self.clock.now()
         fresh_s = FRESH_S * (1 + JITTER * (2 * self.random() - 1))
-        return Entry(
+        return CacheEntry(
             value=query.encode(loaded.value),
             moment=loaded.moment,
             created_at=now,
@@ -457,7 +461,7 @@ class Tiered:
 
     # Keeping, dropping, warming
 
-    def keep_here(self, query: Query[T], loaded: Loaded[T], bookmark: Bookmark) -> None:
+    def put_local(self, query: Query[T], loaded: Loaded[T], bookmark: Bookmark) -> None:
         """Keep an answer that was loaded elsewhere, in this process alone; *bookmark* as of before it was."""
         entry = self._entry(query, loaded, bookmark)
         if entry is not None and query.key is not None:
@@ -469,13 +473,13 @@ class Tiered:
 
         Trouble is nobody's: who asks later loads it then.
         """
-        found = await self.look([query for query, _ in works], deadline=Deadline.after_ms(self.caches_ms))
+        found = await self.lookup([query for query, _ in works], deadline=Deadline.after_ms(self.cache_timeout_ms))
 
         async def one(query: Query[Any], load: Load[Any]) -> int:
-            held = found.get(query.key, Found()) if query.key is not None else Found()
+            held = found.get(query.key, CacheLookup()) if query.key is not None else CacheLookup()
             if query.key is None:
                 return 0
-            if held.state is State.FRESH and held.entry is not None and not query.shows_patterns:
+            if held.state is Freshness.FRESH and held.entry is not None and not query.shows_patterns:
                 if held.tier == "C1":
                     self.local.put(query.key, held.entry)
                 return 0
@@ -488,7 +492,7 @@ class Tiered:
 
         return sum(await asyncio.gather(*(one(query, load) for query, load in works)))
 
-    def revalidate(self, query: Query[T], found: Found, load: Load[T], *, budget_ms: float) -> None:
+    def revalidate(self, query: Query[T], found: CacheLookup, load: Load[T], *, budget_ms: float) -> None:
         """Load in the background what somebody was just served a stale copy of, unless that is under way."""
 
         async def work() -> None:
@@ -502,18 +506,18 @@ class Tiered:
     def _later(self, work: Coroutine[Any, Any, Any], *, brief: bool = False) -> None:
         """Have *work* done in the background; what is *brief* is finished even when everything is closed."""
         task = asyncio.get_running_loop().create_task(work)
-        of = self._ending if brief else self._beside
+        of = self._ending if brief else self._background
         of.add(task)
         task.add_done_callback(of.discard)
 
     async def close(self) -> None:
         """End what runs in the background; what was loaded last is still put where others find it."""
         await self._flights.close()
-        for task in list(self._beside):
+        for task in list(self._background):
             task.cancel()
-        await asyncio.gather(*self._beside, *self._ending, return_exceptions=True)
+        await asyncio.gather(*self._background, *self._ending, return_exceptions=True)
 
 
-def _shows(query: Query[Any], entry: Entry, epoch: int | None) -> bool:
+def _shows(query: Query[Any], entry: CacheEntry, epoch: int | None) -> bool:
     """Return whether the patterns that *entry* shows have the status that they had; unreadable is no."""
     return not query.shows_patterns or (epoch is not None and entry.epoch == epoch)

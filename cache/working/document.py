@@ -67,7 +67,7 @@ _KINDS: Final = {kind: _LENGTH.pack(len(kind.value)) + kind.value.encode("ascii"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MemoryEntry:
     """
     What one key holds.
 
@@ -109,10 +109,10 @@ class Entry:
             return fixed + sum(len(member) + SCORE_BYTES for member, _ in cast("Scored", self.leaves))
         return fixed + sum(map(len, cast("tuple[bytes, ...]", self.leaves)))
 
-    def same(self, other: Entry) -> bool:
+    def same(self, other: MemoryEntry) -> bool:
         """Return whether *other* holds the same: what the digest says, without hashing anything."""
-        if not isinstance(other, Entry):
-            raise BadInput("other", f"must be an Entry, not {type(other).__name__}.")
+        if not isinstance(other, MemoryEntry):
+            raise BadInput("other", f"must be a MemoryEntry, not {type(other).__name__}.")
         if self.type is not other.type or len(self.leaves) != len(other.leaves):
             return False
         if self.type is Type.STRING or self.type is Type.LIST:
@@ -120,7 +120,7 @@ class Entry:
         return set(self.leaves) == set(other.leaves)
 
 
-Contents = Mapping[bytes, Entry]
+Contents = Mapping[bytes, MemoryEntry]
 """Suffix of a key, in bytes, → what it holds."""
 
 
@@ -179,7 +179,7 @@ def document_of(contents: Contents) -> dict[str, Any]:
     return {name_of(suffix): _stated(contents[suffix]) for suffix in sorted(contents)}
 
 
-def _stated(entry: Entry) -> dict[str, Any]:
+def _stated(entry: MemoryEntry) -> dict[str, Any]:
     leaves, kind = entry.sorted_leaves(), entry.type
     if kind is Type.HASH:
         plain, texts = _texts(list(chain.from_iterable(leaves)))
@@ -206,7 +206,7 @@ def _texts(leaves: Sequence[bytes]) -> tuple[bool, list[str]]:
     return False, [base64.b64encode(leaf).decode("ascii") for leaf in leaves]
 
 
-def contents_of(document: object) -> dict[bytes, Entry]:
+def contents_of(document: object) -> dict[bytes, MemoryEntry]:
     """
     Return what *document* states.
 
@@ -215,7 +215,7 @@ def contents_of(document: object) -> dict[bytes, Entry]:
     """
     if not isinstance(document, Mapping):
         raise ConsistencyError("A snapshot's document is no object.")
-    contents: dict[bytes, Entry] = {}
+    contents: dict[bytes, MemoryEntry] = {}
     for key, stated in document.items():
         try:
             contents[suffix_of(key)] = _entry_of(stated)
@@ -224,7 +224,7 @@ def contents_of(document: object) -> dict[bytes, Entry]:
     return contents
 
 
-def _entry_of(stated: Any) -> Entry:
+def _entry_of(stated: Any) -> MemoryEntry:
     """Return the entry; a ValueError, TypeError or KeyError says that it is none."""
     if not isinstance(stated, Mapping) or stated.keys() != _FIELDS:
         raise ValueError("an entry has type, enc, value and ttl")
@@ -233,20 +233,20 @@ def _entry_of(stated: Any) -> Entry:
         raise TypeError("ttl is a whole number")
     read = _READERS[stated["enc"]]
     if kind is Type.STRING:
-        return Entry(kind, read([value]), ttl)
+        return MemoryEntry(kind, read([value]), ttl)
     if not isinstance(value, list) or not value:
         raise ValueError("a collection is an array, and never empty")
     if kind is Type.LIST or kind is Type.SET:
         leaves = read(value)
         _distinct(leaves if kind is Type.SET else ())
-        return Entry(kind, leaves, ttl)
+        return MemoryEntry(kind, leaves, ttl)
     if any(type(pair) is not list or len(pair) != 2 for pair in value):
         raise ValueError("a pair is an array of two")
     firsts = read([first for first, _ in value])
     _distinct(firsts)
     seconds: Any = [second for _, second in value]
     seconds = read(seconds) if kind is Type.HASH else map(_score, seconds)
-    return Entry(kind, tuple(zip(firsts, seconds, strict=True)), ttl)
+    return MemoryEntry(kind, tuple(zip(firsts, seconds, strict=True)), ttl)
 
 
 def _distinct(leaves: Sequence[bytes]) -> None:

@@ -25,9 +25,9 @@ from imem.cache.keys import name_of
 from imem.cache.working import changes
 from imem.cache.working.changes import Change
 from imem.cache.working.handles import HashHandle, ListHandle, MembersHandle, SortedHandle
-from imem.cache.working.published import Item, item_of, publication
-from imem.cache.working.state import Identity, Meta
-from imem.cache.working.store import Found, WorkingStore, Written
+from imem.cache.working.published import PublishedItem, item_of, publication
+from imem.cache.working.state import MemoryIdentity, Meta
+from imem.cache.working.store import KeyContent, WorkingStore, WriteResult
 from imem.cache.working.values import Value, entry_from, entry_of, value_of
 from imem.journal.arguments import LongText, checks_arguments
 from imem.journal.deadline import Deadline
@@ -41,7 +41,7 @@ BUDGET_MS: Final = 500
 
 Names = list[str]
 Suffixes = list[bytes]
-Items = list[Item]
+Items = list[PublishedItem]
 Updates = list[dict[str, Any]]
 
 
@@ -80,7 +80,7 @@ class WorkingMemory:
 
     def __init__(self, store: WorkingStore, meta: Meta) -> None:
         self._store = store
-        self.identity: Identity = meta.identity
+        self.identity: MemoryIdentity = meta.identity
         self.epoch = meta.epoch
         self.rev = meta.rev
 
@@ -218,7 +218,7 @@ class WorkingMemory:
 
     # What the above is made of
 
-    async def write(self, *batch: Change, deadline: Deadline | None = None) -> Written:
+    async def write(self, *batch: Change, deadline: Deadline | None = None) -> WriteResult:
         """
         Make all changes of :mod:`imem.cache.working.changes`, in their order, or none.
 
@@ -233,7 +233,7 @@ class WorkingMemory:
 
     async def look(
         self, key: str, part: str, *arguments: Argument, kind: str = "", deadline: Deadline | None = None
-    ) -> Found:
+    ) -> KeyContent:
         """Read a part of *key*; see :meth:`imem.cache.working.store.WorkingStore.look`."""
         whose = self.identity.agent_id, self.epoch
         by = _by(deadline)
@@ -247,6 +247,6 @@ def _by(deadline: Deadline | None) -> Deadline:
     return deadline if deadline is not None else Deadline.after_ms(BUDGET_MS)
 
 
-def _held(key: str, written: Written, otherwise: Any, *, raw: bool) -> Any:
+def _held(key: str, written: WriteResult, otherwise: Any, *, raw: bool) -> Any:
     found = written.results[0]
     return otherwise if found is None else value_of(key, entry_from(found[0], found[1]), raw=raw)

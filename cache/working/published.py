@@ -23,12 +23,12 @@ from imem.journal.events.entry import Tier
 from imem.kg.load_format.lines import LINE_BYTES, Line, LinkLine, RecordLine, parse_line, record_of
 from imem.kg.model import Kind, Turn
 
-LONGEST_FATE: Final = 1_500
+LONGEST_PUSH_RESULT: Final = 1_500
 """Characters of the reason for which an item was refused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PublishedItem:
     """
     Something published.
 
@@ -44,7 +44,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class PushResult:
     """
     What became of an item.
 
@@ -60,7 +60,7 @@ class Fate:
 
 def item_of(
     stated: Kind | Line, *, body: str | None = None, turns: Sequence[Turn] = (), tier: Tier | None = None
-) -> Item:
+) -> PublishedItem:
     """
     Return *stated* as an item to be published.
 
@@ -76,17 +76,17 @@ def item_of(
         raise BadInput("item", "must be a record or a link; a correction is written by whoever may correct.")
     if line.known_at is not None:
         raise BadInput("known_at", "what is published is known when it is pushed.")
-    item = Item(uuid7(), line, tier)
+    item = PublishedItem(uuid7(), line, tier)
     encoded(item)
     return item
 
 
-def publication(item: Item) -> Change:
+def publication(item: PublishedItem) -> Change:
     """Return the change that publishes *item*, to be made alone or together with others."""
     return changes.publish(item.id, encoded(item))
 
 
-def encoded(item: Item) -> bytes:
+def encoded(item: PublishedItem) -> bytes:
     """
     Return *item* as it is kept.
 
@@ -99,7 +99,7 @@ def encoded(item: Item) -> bytes:
     return text
 
 
-def decoded(item_id: bytes, text: bytes) -> Item:
+def decoded(item_id: bytes, text: bytes) -> PublishedItem:
     """
     Return the item that is kept under *item_id*.
 
@@ -115,24 +115,24 @@ def decoded(item_id: bytes, text: bytes) -> Item:
         raise ConsistencyError(f"A published item is damaged: {item_id[:40]!r}.") from error
     if not isinstance(line, RecordLine | LinkLine) or line.known_at is not None:
         raise ConsistencyError(f"A published item states what none may: {item_id[:40]!r}.")
-    return Item(name, line, tier)
+    return PublishedItem(name, line, tier)
 
 
-def fate_text(fate: Fate) -> bytes:
+def encode_push_result(fate: PushResult) -> bytes:
     """Return a fate as it is kept."""
-    reason = fate.reason[:LONGEST_FATE] if fate.reason is not None else None
+    reason = fate.reason[:LONGEST_PUSH_RESULT] if fate.reason is not None else None
     return orjson.dumps({"position": fate.position, "field": fate.field, "reason": reason})
 
 
-def fate_of(text: bytes) -> Fate:
+def decode_push_result(text: bytes) -> PushResult:
     """
     Return the fate that *text* says.
 
     Raises:
-        ConsistencyError: something else than :func:`fate_text` wrote it.
+        ConsistencyError: something else than :func:`encode_push_result` wrote it.
     """
     try:
-        return Fate(**orjson.loads(text))
+        return PushResult(**orjson.loads(text))
     except (ValueError, TypeError) as error:
         raise ConsistencyError("What is on file about a published item is damaged.") from error
 

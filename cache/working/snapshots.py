@@ -18,7 +18,7 @@ import orjson
 from imem.cache import keys
 from imem.cache.client import Argument, Client
 from imem.cache.scripts import script
-from imem.cache.working.state import Identity, moment_of, ms_of, refusal
+from imem.cache.working.state import MemoryIdentity, moment_of, ms_of, refusal
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ConsistencyError
@@ -46,7 +46,7 @@ class SnapshotMeta:
         protects_until: when the memory that it protects ends, where that is known.
     """
 
-    identity: Identity
+    identity: MemoryIdentity
     epoch: int
     seq: int
     checkpoint_id: str
@@ -57,7 +57,7 @@ class SnapshotMeta:
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class SnapshotWrite:
     """
     What became of a snapshot.
 
@@ -102,7 +102,7 @@ class SnapshotStore:
 
     async def put(
         self, meta: SnapshotMeta, document: dict[str, Any], *, flush: bool = False, deadline: Deadline
-    ) -> Put:
+    ) -> SnapshotWrite:
         """
         Keep *document*, but never over a snapshot with a higher (epoch, seq). Twice is once.
 
@@ -134,7 +134,7 @@ class SnapshotStore:
             )
         if answer[0] != b"ok":
             raise refusal(identity.agent_id, answer, epoch=meta.epoch)
-        return Put(bool(answer[1]), flushed)
+        return SnapshotWrite(bool(answer[1]), flushed)
 
     async def get(self, agent_id: str, *, deadline: Deadline) -> tuple[SnapshotMeta, dict[str, Any]] | None:
         """
@@ -154,7 +154,7 @@ class SnapshotStore:
         found = dict(zip(fields[::2], fields[1::2], strict=True))
         try:
             meta = SnapshotMeta(
-                Identity(agent_id, found[b"analysis_id"].decode(), found[b"agent_type"].decode()),
+                MemoryIdentity(agent_id, found[b"analysis_id"].decode(), found[b"agent_type"].decode()),
                 epoch=int(found[b"epoch"]),
                 seq=int(found[b"seq"]),
                 checkpoint_id=found[b"checkpoint_id"].decode(),

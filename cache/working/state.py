@@ -24,7 +24,7 @@ LONGEST_TTL: Final = timedelta(days=30)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class State(StrEnum):
+class MemoryState(StrEnum):
     """Whether a memory may be used."""
 
     OPEN = "OPEN"
@@ -32,7 +32,7 @@ class State(StrEnum):
     """A restore was begun, and has not been compared with its digest: what is there must not be used."""
 
 
-class Mode(StrEnum):
+class ExpiryMode(StrEnum):
     """How the expiry of a memory is kept."""
 
     ACTIVE = "active"
@@ -48,7 +48,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class MemoryIdentity:
     """
     Whose a memory is.
 
@@ -89,11 +89,11 @@ class Meta:
         clean_rev: the rev whose content that checkpoint holds.
     """
 
-    identity: Identity
+    identity: MemoryIdentity
     epoch: int
     rev: int
-    state: State
-    mode: Mode
+    state: MemoryState
+    mode: ExpiryMode
     expires_at: datetime
     size_bytes: int
     keys: int
@@ -117,11 +117,11 @@ class Meta:
         try:
             found = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
             return cls(
-                Identity(agent_id, found["analysis"], found["type"]),
+                MemoryIdentity(agent_id, found["analysis"], found["type"]),
                 epoch=int(found["epoch"]),
                 rev=int(found["rev"]),
-                state=State(found["state"]),
-                mode=Mode(found["mode"]),
+                state=MemoryState(found["state"]),
+                mode=ExpiryMode(found["mode"]),
                 expires_at=moment_of(int(found["expires_at"])),
                 size_bytes=int(found["size"]),
                 keys=keys,

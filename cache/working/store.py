@@ -27,15 +27,15 @@ from imem.cache import keys
 from imem.cache.client import Argument, Client
 from imem.cache.scripts import script
 from imem.cache.working.changes import LARGEST_WRITE_BYTES, PUBLISHED, Change
-from imem.cache.working.document import CAP_BYTES, Contents, Entry, digest, size_of
-from imem.cache.working.published import Fate, Item, decoded, fate_of, fate_text
+from imem.cache.working.document import CAP_BYTES, Contents, MemoryEntry, digest, size_of
+from imem.cache.working.published import PublishedItem, PushResult, decode_push_result, decoded, encode_push_result
 from imem.cache.working.state import (
     ACTIVE_TTL,
     LONGEST_TTL,
     PAUSED_TTL,
-    Identity,
+    ExpiryMode,
+    MemoryIdentity,
     Meta,
-    Mode,
     moment_of,
     ms_of,
     refusal,
@@ -85,7 +85,7 @@ _TYPES: Final = frozenset({b"string", b"list", b"hash", b"set", b"zset"})
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """
     A write that was acknowledged.
 
@@ -102,7 +102,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KeyContent:
     """
     One key, or a part of it.
 
@@ -116,17 +116,17 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedItems:
     """
     What an agent has published.
 
     Attributes:
         items: in the order of publishing, those with a fate included.
-        fates: what became of items, where the holder has not taken note of it yet.
+        push_results: what became of items, where the holder has not taken note of it yet.
     """
 
-    items: list[Item]
-    fates: dict[UUID, Fate]
+    items: list[PublishedItem]
+    push_results: dict[UUID, PushResult]
 
 
 class WorkingStore:
@@ -143,7 +143,7 @@ class WorkingStore:
 
     # Who holds it
 
-    async def open(self, identity: Identity, epoch: int, *, replace: bool = False, deadline: Deadline) -> Meta:
+    async def open(self, identity: MemoryIdentity, epoch: int, *, replace: bool = False, deadline: Deadline) -> Meta:
         """
         Take the memory of *identity* for the holder of *epoch*: a new one, or its own, whose expiry is renewed.
 
@@ -198,7 +198,13 @@ class WorkingStore:
     # How long it lives
 
     async def expire(
-        self, agent_id: str, mode: Mode, at: datetime | None = None, *, epoch: int | None = None, deadline: Deadline
+        self,
+        agent_id: str,
+        mode: ExpiryMode,
+        at: datetime | None = None,
+        *,
+        epoch: int | None = None,
+        deadline: Deadline,
     ) -> datetime | None:
         """
         Move the expiry of everything together, and keep it by *mode* from now on.
@@ -215,15 +221,15 @@ class WorkingStore:
             BadInput: *at* is missing, is over, or is more than 30 days off.
             NotOpen: the memory has not seen *epoch*.
         """
-        now, active = self._clock.now(), mode in {Mode.ACTIVE, Mode.RESUMED}
+        now, active = self._clock.now(), mode in {ExpiryMode.ACTIVE, ExpiryMode.RESUMED}
         if at is None:
-            if mode is Mode.EXTENDED:
+            if mode is ExpiryMode.EXTENDED:
                 raise BadInput("at", "an extension states until when.")
             at = now + (ACTIVE_TTL if active else PAUSED_TTL)
         if not ms_of(now) < ms_of(at) <= ms_of(now + LONGEST_TTL):
             raise BadInput("at", f"{at.isoformat()} is not within the {LONGEST_TTL.days} days to come.")
         its = keys.working(agent_id)
-        kept = Mode.ACTIVE if active else mode
+        kept = ExpiryMode.ACTIVE if active else mode
         arguments = (its.prefix, "" if epoch is None else epoch, kept.value, ms_of(at), ms_of(now))
         there = await self._run_if_there(
             agent_id, "expire", (its.meta, its.index, its.scratch), arguments, epoch=epoch or 0, deadline=deadline
@@ -258,7 +264,7 @@ class WorkingStore:
 
     async def write(
         self, agent_id: str, epoch: int, changes: Sequence[Change], *, least_rev: int = 0, deadline: Deadline
-    ) -> Written:
+    ) -> WriteResult:
         """
         Make all *changes*, in their order, or none.
 
@@ -293,7 +299,7 @@ class WorkingStore:
             raise NotRepeatable(error.message, mend="Look what stands there before making the change again.") from error
         if answer[0] != b"ok":
             raise refusal(agent_id, answer, epoch=epoch, names={change.suffix: change.key for change in changes})
-        return Written(answer[1], answer[2], tuple(answer[3]))
+        return WriteResult(answer[1], answer[2], tuple(answer[3]))
 
     async def look(
         self,
@@ -305,7 +311,7 @@ class WorkingStore:
         kind: str = "",
         least_rev: int = 0,
         deadline: Deadline,
-    ) -> Found:
+    ) -> KeyContent:
         """
         Read one key, or a *part* of it; the parts are listed in ``cache/lua/reading.lua``.
 
@@ -327,7 +333,7 @@ class WorkingStore:
             answer = [b"kind", suffix, *answer[1:]]
         if answer[0] != b"ok":
             raise refusal(agent_id, answer, epoch=epoch, names={suffix: key})
-        return Found(answer[1], answer[2])
+        return KeyContent(answer[1], answer[2])
 
     async def names(self, agent_id: str, epoch: int, *, least_rev: int = 0, deadline: Deadline) -> list[bytes]:
         """
@@ -344,7 +350,7 @@ class WorkingStore:
 
     async def read(
         self, agent_id: str, *, epoch: int | None = None, least_rev: int = 0, deadline: Deadline
-    ) -> tuple[Meta, dict[bytes, Entry]]:
+    ) -> tuple[Meta, dict[bytes, MemoryEntry]]:
         """
         Return everything as it stands at one moment.
 
@@ -362,7 +368,7 @@ class WorkingStore:
             agent_id, "read", (its.meta, its.index), arguments, epoch=epoch or 0, deadline=deadline
         )
         meta, now_ms = Meta.of(agent_id, fields, count), self._now_ms()
-        contents: dict[bytes, Entry] = {}
+        contents: dict[bytes, MemoryEntry] = {}
         for suffix, kind, at_ms, leaves in zip(found[::4], found[1::4], found[2::4], found[3::4], strict=True):
             if kind not in _TYPES:
                 what = "is gone" if kind == _NONE else f"holds a {kind.decode()}"
@@ -373,7 +379,7 @@ class WorkingStore:
 
     # What lies beside
 
-    async def published(self, agent_id: str, *, deadline: Deadline) -> Published:
+    async def published(self, agent_id: str, *, deadline: Deadline) -> PublishedItems:
         """
         Return what the agent has published, whoever asks.
 
@@ -390,22 +396,23 @@ class WorkingStore:
         if answer[0] != b"ok":
             raise refusal(agent_id, answer)
         items = [decoded(name, text) for name, text in zip(answer[1][::2], answer[1][1::2], strict=True)]
-        fates = zip(answer[2][::2], answer[2][1::2], strict=True)
-        return Published(
-            sorted(items, key=lambda item: item.id), {UUID(name.decode()): fate_of(text) for name, text in fates}
+        push_results = zip(answer[2][::2], answer[2][1::2], strict=True)
+        return PublishedItems(
+            sorted(items, key=lambda item: item.id),
+            {UUID(name.decode()): decode_push_result(text) for name, text in push_results},
         )
 
-    async def note_pushed(self, agent_id: str, fates: Mapping[UUID, Fate], *, deadline: Deadline) -> None:
+    async def note_pushed(self, agent_id: str, push_results: Mapping[UUID, PushResult], *, deadline: Deadline) -> None:
         """
         Note what became of published items, for the holder; who notes it need not be the holder.
 
         Raises:
             NotOpen: the memory is gone, and the items with it.
         """
-        its, noted = keys.working(agent_id), list(fates.items())
+        its, noted = keys.working(agent_id), list(push_results.items())
         for first in range(0, len(noted), _NOTED):
             page = noted[first : first + _NOTED]
-            arguments = [word for item, fate in page for word in (str(item), fate_text(fate))]
+            arguments = [word for item, fate in page for word in (str(item), encode_push_result(fate))]
             await self._run(agent_id, "note_pushed", (its.meta, its.pushed), arguments, epoch=0, deadline=deadline)
 
     async def forget_pushed(self, agent_id: str, items: Sequence[UUID], *, deadline: Deadline) -> None:
@@ -440,7 +447,7 @@ class WorkingStore:
 
     async def restore(
         self,
-        identity: Identity,
+        identity: MemoryIdentity,
         contents: Contents,
         digest: str,
         epoch: int,

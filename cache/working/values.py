@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, cast
 
-from imem.cache.working.document import Entry, Pairs, Scored, Type
+from imem.cache.working.document import MemoryEntry, Pairs, Scored, Type
 from imem.journal.arguments import CHECKED_INSIDE
 from imem.journal.errors import UnsupportedType
 
@@ -41,7 +41,7 @@ Value = Annotated[
 """What a key may be set to."""
 
 
-def entry_of(key: str, value: object) -> Entry:
+def entry_of(key: str, value: object) -> MemoryEntry:
     """
     Return what the key named *key* holds when it is set to *value*.
 
@@ -51,15 +51,15 @@ def entry_of(key: str, value: object) -> Entry:
     """
     match value:
         case str() | bytes():
-            return Entry(Type.STRING, (leaf_of(key, value),))
+            return MemoryEntry(Type.STRING, (leaf_of(key, value),))
         case list() | tuple():
-            return Entry(Type.LIST, _some(key, tuple(leaf_of(key, leaf) for leaf in value)))
+            return MemoryEntry(Type.LIST, _some(key, tuple(leaf_of(key, leaf) for leaf in value)))
         case SortedSet():
-            return Entry(Type.ZSET, _some(key, scored_of(key, value)))
+            return MemoryEntry(Type.ZSET, _some(key, scored_of(key, value)))
         case dict():
-            return Entry(Type.HASH, _some(key, pairs_of(key, value)))
+            return MemoryEntry(Type.HASH, _some(key, pairs_of(key, value)))
         case set() | frozenset():
-            return Entry(Type.SET, _some(key, members_of(key, value)))
+            return MemoryEntry(Type.SET, _some(key, members_of(key, value)))
         case _:
             raise UnsupportedType(
                 key,
@@ -68,7 +68,7 @@ def entry_of(key: str, value: object) -> Entry:
             )
 
 
-def value_of(key: str, entry: Entry, *, raw: bool) -> Any:
+def value_of(key: str, entry: MemoryEntry, *, raw: bool) -> Any:
     """
     Return the value that *entry* of *key* stands for: texts, or with *raw* bytes.
 
@@ -89,7 +89,7 @@ def value_of(key: str, entry: Entry, *, raw: bool) -> Any:
             return SortedSet({text_of(key, member, raw=raw): score for member, score in leaves})
 
 
-def entry_from(kind: bytes, flat: list[bytes], ttl_ms: int | None = None) -> Entry:
+def entry_from(kind: bytes, flat: list[bytes], ttl_ms: int | None = None) -> MemoryEntry:
     """
     Return the entry that a server's answer states, flat as its commands give it.
 
@@ -98,10 +98,10 @@ def entry_from(kind: bytes, flat: list[bytes], ttl_ms: int | None = None) -> Ent
     """
     of_kind = Type(kind.decode("ascii"))
     if of_kind is Type.HASH:
-        return Entry(of_kind, tuple(zip(flat[::2], flat[1::2], strict=True)), ttl_ms)
+        return MemoryEntry(of_kind, tuple(zip(flat[::2], flat[1::2], strict=True)), ttl_ms)
     if of_kind is Type.ZSET:
-        return Entry(of_kind, scored_from(flat), ttl_ms)
-    return Entry(of_kind, tuple(flat), ttl_ms)
+        return MemoryEntry(of_kind, scored_from(flat), ttl_ms)
+    return MemoryEntry(of_kind, tuple(flat), ttl_ms)
 
 
 def scored_from(flat: list[bytes]) -> Scored:

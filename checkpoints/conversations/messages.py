@@ -52,7 +52,7 @@ _CALL_CHARS: Final = 255
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class Turn(Protocol):
+class ConversationTurn(Protocol):
     """What decides where a conversation may be cut."""
 
     @property
@@ -121,7 +121,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredMessage:
     """
     A message as it is stored; see :class:`Message`.
 
@@ -171,7 +171,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class MessageOutline:
     """A message without its text."""
 
     id: str
@@ -194,7 +194,7 @@ def calls_of(role: str, tool_call_id: str | None, tool_calls: Any) -> frozenset[
     return frozenset(found | ({tool_call_id} if tool_call_id else set()))
 
 
-def answered(turns: Sequence[Turn]) -> list[int | None]:
+def answered(turns: Sequence[ConversationTurn]) -> list[int | None]:
     """Return, for each turn, the index of the call that it answers: of a tool's whose call is there; otherwise None."""
     latest: dict[str, int] = {}
     found: list[int | None] = []
@@ -205,7 +205,7 @@ def answered(turns: Sequence[Turn]) -> list[int | None]:
     return found
 
 
-def cut(turns: Sequence[Turn], wanted: int = OLDEST) -> int:
+def cut(turns: Sequence[ConversationTurn], wanted: int = OLDEST) -> int:
     """
     Return how many of the oldest turns may become one summary: about *wanted*, 0 if none may.
 
@@ -227,7 +227,7 @@ def cut(turns: Sequence[Turn], wanted: int = OLDEST) -> int:
     return 0
 
 
-def _ends(turns: Sequence[Turn], found: Sequence[int | None], *, wait_for_results: bool) -> list[int]:
+def _ends(turns: Sequence[ConversationTurn], found: Sequence[int | None], *, wait_for_results: bool) -> list[int]:
     """Return, for each turn, the index of the last turn that must not be cut off from it."""
     ends = list(range(len(turns)))
     open_calls = {index: set(turn.calls) for index, turn in enumerate(turns) if turn.calls}
@@ -242,7 +242,7 @@ def _ends(turns: Sequence[Turn], found: Sequence[int | None], *, wait_for_result
     return ends
 
 
-def without_orphans(messages: Sequence[Stored]) -> list[Stored]:
+def without_orphans(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
     """Return *messages* but for tools' results whose call is not among them: no model takes such."""
     calls = answered(messages)
     return [

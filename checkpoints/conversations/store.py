@@ -30,13 +30,13 @@ from imem.checkpoints.conversations.messages import (
     SUMMARY,
     WINDOW,
     Message,
-    Outline,
-    Stored,
+    MessageOutline,
+    StoredMessage,
     check_text,
     cut,
     without_orphans,
 )
-from imem.checkpoints.conversations.summaries import Extractive, Summariser, cleaned
+from imem.checkpoints.conversations.summaries import ExtractiveSummariser, Summariser, cleaned
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError
 from imem.journal.postgres.database import Database
@@ -66,7 +66,7 @@ _NAMES: Final = UUID("0d6f3a53-6f0c-5b0e-9a0e-6a3c1b7f2d11")
 """Namespace of the ids of summaries: one set of messages has one."""
 
 
-class Summarised(StrEnum):
+class SummaryOutcome(StrEnum):
     """What became of the older part of a thread."""
 
     NOTHING = "nothing"
@@ -79,7 +79,7 @@ class Summarised(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedMessage:
     """
     What became of a message.
 
@@ -96,11 +96,11 @@ class Added:
     new: bool
     pinned: bool
     created_at: datetime
-    summarised: Summarised
+    summarised: SummaryOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class ThreadOwner:
     """
     Whose a thread is.
 
@@ -111,7 +111,7 @@ class Owned:
     owner: str | None
 
 
-class Foreign(Owned):
+class ForeignThread(ThreadOwner):
     """Says that a thread is not that actor's on whose behalf something was to be done: nothing was."""
 
 
@@ -126,11 +126,11 @@ class Conversations:
 
     def __init__(self, database: Database, summariser: Summariser | None = None) -> None:
         self._database = database
-        self._summariser = summariser or Extractive()
+        self._summariser = summariser or ExtractiveSummariser()
 
     async def add(
         self, workflow_id: str, thread_id: str, message: Message, *, deadline: Deadline, summarise: bool = True
-    ) -> Added:
+    ) -> AddedMessage:
         """
         Store *message* at the end of a thread, and see to a summary where one is due.
 
@@ -147,7 +147,7 @@ class Conversations:
             OutcomeUnknown: the connection broke while committing; repeating the call is harmless.
         """
         added = await self.add_of(None, workflow_id, thread_id, message, deadline=deadline, summarise=summarise)
-        assert not isinstance(added, Foreign)  # noqa: S101 - on nobody's behalf
+        assert not isinstance(added, ForeignThread)  # noqa: S101 - on nobody's behalf
         return added
 
     async def add_of(
@@ -159,7 +159,7 @@ class Conversations:
         *,
         deadline: Deadline,
         summarise: bool = True,
-    ) -> Added | Foreign:
+    ) -> AddedMessage | ForeignThread:
         """
         Store *message* as :meth:`add`, on behalf of *owner*: a new thread becomes its own, another's is left alone.
 
@@ -185,21 +185,21 @@ class Conversations:
             row = await (await conn.execute(sql("add_message"), {**thread, **given})).fetchone()
         assert row is not None  # noqa: S101 - the function returns one
         if row["status"] == "foreign":
-            return Foreign(row["owner"])
+            return ForeignThread(row["owner"])
         if row["status"] == "conflict":
             raise BadInput(
                 "id", f"{message.id!r} names another message of this thread.", mend="Give it an id of its own."
             )
         if row["status"] == "full":
             raise BadInput("pinned", f"{MOST_PINNED} messages of this thread are pinned already.")
-        done = Summarised.NOTHING
+        done = SummaryOutcome.NOTHING
         if row["over"] and summarise:
             done = await self._summarise_claimed(thread, deadline)
-        return Added(message.id, row["seq"], row["status"] == "new", row["pinned"], row["created_at"], done)
+        return AddedMessage(message.id, row["seq"], row["status"] == "new", row["pinned"], row["created_at"], done)
 
     async def window(
         self, workflow_id: str, thread_id: str, *, owner: str | None = None, deadline: Deadline
-    ) -> tuple[Stored, ...]:
+    ) -> tuple[StoredMessage, ...]:
         """
         Return what a model has to see of a thread, in order: nothing of a thread that does not exist.
 
@@ -215,7 +215,7 @@ class Conversations:
         """
         given = {**checked_thread(workflow_id, thread_id), "owner": owner, "limit": WINDOW}
         rows = await self._database.named("window_messages", given, deadline=deadline)
-        found = [Stored.from_row(row) for row in rows]
+        found = [StoredMessage.from_row(row) for row in rows]
         others = [message for message in found if not message.pinned]
         summaries = [message for message in others if message.is_summary]
         said = [message for message in others if not message.is_summary]
@@ -233,7 +233,7 @@ class Conversations:
         after: int = 0,
         limit: int = 100,
         deadline: Deadline,
-    ) -> tuple[Stored, ...]:
+    ) -> tuple[StoredMessage, ...]:
         """
         Return what was said in a thread, verbatim, a page after the *seq* that was read last; summaries are not shown.
 
@@ -252,9 +252,9 @@ class Conversations:
             raise BadInput("after", "is the seq of a message, or 0.")
         given = {**checked_thread(workflow_id, thread_id), "owner": owner, "after": after, "limit": limit}
         rows = await self._database.named("messages_after", given, deadline=deadline)
-        return tuple(Stored.from_row(row) for row in rows)
+        return tuple(StoredMessage.from_row(row) for row in rows)
 
-    async def summarise(self, workflow_id: str, thread_id: str, *, deadline: Deadline) -> Summarised:
+    async def summarise(self, workflow_id: str, thread_id: str, *, deadline: Deadline) -> SummaryOutcome:
         """
         Summarise the oldest of a thread now, if more stand there than a window holds; earlier failures do not count.
 
@@ -264,11 +264,11 @@ class Conversations:
         """
         thread = checked_thread(workflow_id, thread_id)
         done = await self._attempt(thread, deadline)
-        if done is Summarised.DONE:
-            await self._database.do("summary_ended", thread, deadline=deadline)
+        if done is SummaryOutcome.DONE:
+            await self._database.execute("summary_ended", thread, deadline=deadline)
         return done
 
-    async def owner(self, workflow_id: str, thread_id: str, *, deadline: Deadline) -> Owned | None:
+    async def owner(self, workflow_id: str, thread_id: str, *, deadline: Deadline) -> ThreadOwner | None:
         """
         Return whose a thread is; None where there is no such thread.
 
@@ -277,11 +277,11 @@ class Conversations:
             PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
         """
         rows = await self._database.named("thread_owner", checked_thread(workflow_id, thread_id), deadline=deadline)
-        return Owned(rows[0]["owner"]) if rows else None
+        return ThreadOwner(rows[0]["owner"]) if rows else None
 
     async def delete_of(
         self, owner: str | None, workflow_id: str, thread_id: str, *, deadline: Deadline
-    ) -> int | Foreign:
+    ) -> int | ForeignThread:
         """
         Delete a thread of *owner* with everything that was said in it; return how many messages that were.
 
@@ -297,29 +297,29 @@ class Conversations:
         """
         given = {**checked_thread(workflow_id, thread_id), "owner": owner}
         (row,) = await self._database.commit("delete_thread", given, deadline=deadline)
-        return Foreign(row["owner"]) if row["status"] == "foreign" else int(row["messages"])
+        return ForeignThread(row["owner"]) if row["status"] == "foreign" else int(row["messages"])
 
-    async def _summarise_claimed(self, thread: dict[str, str], deadline: Deadline) -> Summarised:
+    async def _summarise_claimed(self, thread: dict[str, str], deadline: Deadline) -> SummaryOutcome:
         """Summarise unless somebody else does, and again while too much is left."""
-        done = Summarised.NOTHING
+        done = SummaryOutcome.NOTHING
         try:
             if not await self._database.named("claim_summary", {**thread, "seconds": _CLAIM_S}, deadline=deadline):
                 return done
             for _ in range(_ROUNDS):
                 latest = await self._attempt(thread, deadline)
-                if latest is Summarised.NOTHING:
+                if latest is SummaryOutcome.NOTHING:
                     break
                 done = latest
-                if done is not Summarised.DONE:
+                if done is not SummaryOutcome.DONE:
                     break
-            if done is not Summarised.FAILED:
-                await self._database.do("summary_ended", thread, deadline=deadline)
+            if done is not SummaryOutcome.FAILED:
+                await self._database.execute("summary_ended", thread, deadline=deadline)
         except ImemError as error:
             # The claim runs out by itself.
             log.warning("conversation.claim_kept", reason=str(error), **thread)
         return done
 
-    async def _attempt(self, thread: dict[str, str], deadline: Deadline) -> Summarised:
+    async def _attempt(self, thread: dict[str, str], deadline: Deadline) -> SummaryOutcome:
         """Make one summary; what goes wrong is noted, and costs nothing but the summary."""
         try:
             return await self._make(thread, deadline.within_ms(SUMMARY_BUDGET_MS))
@@ -330,23 +330,24 @@ class Conversations:
                 **thread,
             )
         try:
-            await self._database.do("summary_failed", thread, deadline=Deadline.after_ms(_NOTE_MS))
+            await self._database.execute("summary_failed", thread, deadline=Deadline.after_ms(_NOTE_MS))
         except ImemError as error:
             log.warning("conversation.failure_not_noted", reason=str(error), **thread)
-        return Summarised.FAILED
+        return SummaryOutcome.FAILED
 
-    async def _make(self, thread: dict[str, str], deadline: Deadline) -> Summarised:
+    async def _make(self, thread: dict[str, str], deadline: Deadline) -> SummaryOutcome:
         turns = [
-            Outline.from_row(row) for row in await self._database.named("standing_turns", thread, deadline=deadline)
+            MessageOutline.from_row(row)
+            for row in await self._database.named("active_turns", thread, deadline=deadline)
         ]
         if len(turns) <= WINDOW:
-            return Summarised.NOTHING
+            return SummaryOutcome.NOTHING
         ids = [turn.id for turn in turns[: cut(turns)]]
         if not ids:
-            return Summarised.NOTHING
+            return SummaryOutcome.NOTHING
         rows = await self._database.named("messages_by_id", {**thread, "ids": ids}, deadline=deadline)
         # No transaction and no connection is held meanwhile: a model may take its time.
-        text = await self._summariser.summarise([Stored.from_row(row) for row in rows], deadline=deadline)
+        text = await self._summariser.summarise([StoredMessage.from_row(row) for row in rows], deadline=deadline)
         placed = {
             **thread,
             "ids": ids,
@@ -356,7 +357,7 @@ class Conversations:
         }
         async with self._database.transaction(deadline) as conn:
             row = await (await conn.execute(sql("supersede_messages"), placed)).fetchone()
-        return Summarised.OUTRUN if row is None or row["seq"] is None else Summarised.DONE
+        return SummaryOutcome.OUTRUN if row is None or row["seq"] is None else SummaryOutcome.DONE
 
 
 def checked_thread(workflow_id: str, thread_id: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ import orjson
 from numpy.typing import NDArray
 from scipy import sparse
 
-from imem.checkpoints.conversations.messages import PREFIX, Stored
+from imem.checkpoints.conversations.messages import PREFIX, StoredMessage
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.models import ModelEndpoint
 from imem.journal.errors import SettingsError, StatementRejected, StoreUnavailable
@@ -34,7 +34,7 @@ SUMMARY_CHARS: Final = 4000
 class Summariser(Protocol):
     """Makes one text of many messages."""
 
-    async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+    async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         """
         Return what the messages say, in at most :data:`SUMMARY_CHARS` characters: longer texts are cut.
 
@@ -118,7 +118,7 @@ class _Sentence:
         return len(self.speaker) + len(self.text) + len(": “”\n")
 
 
-class Extractive:
+class ExtractiveSummariser:
     """
     Takes the sentences that say most of what the others say, without a model and always the same.
 
@@ -129,7 +129,7 @@ class Extractive:
     another, up to :data:`EXTRACT_CHARS`, and stand in the order in which they were said.
     """
 
-    async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+    async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         """
         Return the extract; see :class:`Summariser`.
 
@@ -141,7 +141,7 @@ class Extractive:
         return await asyncio.to_thread(extract, messages)
 
 
-def extract(messages: Sequence[Stored], limit: int = EXTRACT_CHARS) -> str:
+def extract(messages: Sequence[StoredMessage], limit: int = EXTRACT_CHARS) -> str:
     """Return the weightiest sentences of *messages*, each with its speaker, in at most *limit* characters."""
     sentences = [sentence for sentence in _sentences(messages) if sentence.size <= limit]
     if not sentences:
@@ -159,7 +159,7 @@ def extract(messages: Sequence[Stored], limit: int = EXTRACT_CHARS) -> str:
     return "\n".join(f"{line}”" for line in lines)
 
 
-def _sentences(messages: Sequence[Stored]) -> Iterator[_Sentence]:
+def _sentences(messages: Sequence[StoredMessage]) -> Iterator[_Sentence]:
     paragraph = 0
     for message in messages:
         for speaker, text in _said(message):
@@ -170,7 +170,7 @@ def _sentences(messages: Sequence[Stored]) -> Iterator[_Sentence]:
                 yield _Sentence(paragraph, speaker, shortened(one, _SENTENCE_CHARS))
 
 
-def _said(message: Stored) -> Iterator[tuple[str, str]]:
+def _said(message: StoredMessage) -> Iterator[tuple[str, str]]:
     """Yield (speaker, text): of an earlier extract those that it quotes, so that quotations do not pile up."""
     if not message.is_summary:
         yield f"{message.role} {message.agent_id}" if message.agent_id else message.role, message.content
@@ -272,7 +272,7 @@ _INSTRUCTION: Final = (
 )
 
 
-class Endpoint:
+class EndpointSummariser:
     """
     Asks a model behind any endpoint that speaks OpenAI's chat completions.
 
@@ -288,9 +288,9 @@ class Endpoint:
         self._model = model
 
     def __repr__(self) -> str:
-        return f"Endpoint(model={self._model!r})"
+        return f"EndpointSummariser(model={self._model!r})"
 
-    async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+    async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         """
         Return what the model makes of *messages*; see :class:`Summariser`.
 
@@ -313,7 +313,7 @@ class Endpoint:
         return _text_of(await self._endpoint.ask(body, most_bytes=REPLY_BYTES, deadline=deadline))
 
 
-def transcript(messages: Sequence[Stored]) -> str:
+def transcript(messages: Sequence[StoredMessage]) -> str:
     """Return *messages* as JSON, each on its line: whatever they hold, they end where JSON says."""
     lines = []
     for message in messages:
@@ -354,16 +354,16 @@ def _text_of(answer: bytes) -> str:
 
 def summariser_of(settings: Settings) -> Summariser:
     """
-    Return the summariser that *settings* name: a model where there is a URL, otherwise :class:`Extractive`.
+    Return the summariser that *settings* name: a model where there is a URL, otherwise :class:`ExtractiveSummariser`.
 
     Raises:
         SettingsError: a URL is set, and no model.
     """
     if settings.summary_url is None:
-        return Extractive()
+        return ExtractiveSummariser()
     if settings.summary_model is None:
         raise SettingsError(
             f"{VARIABLES}SUMMARY_URL is set, and {VARIABLES}SUMMARY_MODEL is not.", mend="Name the model to ask there."
         )
     key = settings.summary_key.get_secret_value() if settings.summary_key is not None else None
-    return Endpoint(settings.summary_url.get_secret_value(), settings.summary_model, key)
+    return EndpointSummariser(settings.summary_url.get_secret_value(), settings.summary_model, key)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from imem.checkpoints.incidents.failures import EXTERNAL, Failure
+from imem.checkpoints.incidents.failures import EXTERNAL, AgentFailure
 
 LEAST: Final = 3
 """Analyses that make failures one."""
@@ -58,17 +58,17 @@ class Signature:
     external: bool
 
 
-def signature_of(failure: Failure, agent_type: str) -> Signature:
+def signature_of(failure: AgentFailure, agent_type: str) -> Signature:
     """Return the signature of a failure of an agent of that type."""
     external = failure.kind in EXTERNAL
     # With an endpoint, who was asked is the pattern; how each client words it is not.
-    words = failure.endpoint.lower() if external and failure.endpoint else _worn(failure.message)
+    words = failure.endpoint.lower() if external and failure.endpoint else _normalize(failure.message)
     parts = [failure.kind.value, words] if external else [failure.kind.value, agent_type, words]
     pattern = " | ".join(parts)
     return Signature(pattern, hashlib.sha256(pattern.encode()).hexdigest(), external)
 
 
-def _worn(text: str) -> str:
+def _normalize(text: str) -> str:
     """Return *text* without what differs from one occurrence to the next."""
     text = text[: 4 * LONGEST_PATTERN]
     for expression, name in _VARIABLE:

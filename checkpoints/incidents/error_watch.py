@@ -45,7 +45,7 @@ LONGEST_REASON: Final = 500
 
 
 @dataclass(slots=True)
-class _Risen:
+class _ErrorCount:
     count: int
     reason: str
 
@@ -62,24 +62,24 @@ class ErrorWatch:
     def __init__(self, database: Database, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._database = database
         self._sleep = sleep
-        self._risen: dict[tuple[str, str], _Risen] = {}
+        self._risen: dict[tuple[str, str], _ErrorCount] = {}
         self._task: asyncio.Task[None] | None = None
 
     def count(self, counter: Counter, error: ImemError, *, store: str) -> None:
         """Count one error of *store*, and have it told."""
         counter.labels(store=store).inc()
-        risen = self._risen.setdefault((name_of(counter), store), _Risen(0, ""))
+        risen = self._risen.setdefault((name_of(counter), store), _ErrorCount(0, ""))
         risen.count += 1
         risen.reason = storable(f"{type(error).__name__}: {error.message}")[:LONGEST_REASON]
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._tell())
+            self._task = asyncio.get_running_loop().create_task(self._raise_alerts())
 
-    async def told(self) -> None:
+    async def flush(self) -> None:
         """Wait until everything that was counted is told."""
         if self._task is not None:
             await self._task
 
-    async def _tell(self) -> None:
+    async def _raise_alerts(self) -> None:
         wait = REST_S
         while self._risen and not self._database.closed:
             name, store = cause = next(iter(self._risen))
@@ -89,20 +89,22 @@ class ErrorWatch:
                 wait = REST_S
             except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
                 later = self._risen.pop(cause, None)
-                self._risen[cause] = _Risen(risen.count + later.count, later.reason) if later is not None else risen
+                self._risen[cause] = (
+                    _ErrorCount(risen.count + later.count, later.reason) if later is not None else risen
+                )
                 wait = min(2.0 * wait, LONGEST_WAIT_S)
             except ImemError:
-                log.exception("errors_not_told", counter=name, store=store)
+                log.exception("error_alert_failed", counter=name, store=store)
             if self._risen:
                 await self._sleep(wait)
 
-    async def _one(self, name: str, store: str, risen: _Risen) -> None:
+    async def _one(self, name: str, store: str, risen: _ErrorCount) -> None:
         about = id_of("errors", name, store)
         values = {"name": name, "store": store, "count": risen.count, "reason": risen.reason}
         async with self._database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
             # Whoever counts the same cause waits here, and then sees the alert.
-            await execute(conn, "error_counted", values)
-            if await rows(conn, "alert_open", {"about": about}):
+            await execute(conn, "count_errors", values)
+            if await rows(conn, "open_alert_about", {"about": about}):
                 return
             await raise_alert(
                 conn,
@@ -114,4 +116,4 @@ class ErrorWatch:
                     payload={"metric": name, "store": store, "count": risen.count, "reason": risen.reason},
                 ),
             )
-        log.warning("errors_told", counter=name, store=store, count=risen.count, reason=risen.reason)
+        log.warning("error_alert_raised", counter=name, store=store, count=risen.count, reason=risen.reason)

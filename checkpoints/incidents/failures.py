@@ -50,7 +50,7 @@ LONGEST_MESSAGE: Final = 2_000
 _SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """What went wrong."""
 
     TIMEOUT = "timeout"
@@ -74,7 +74,16 @@ class Kind(StrEnum):
     DELISTED = "delisted"
 
 
-EXTERNAL: Final = frozenset({Kind.TIMEOUT, Kind.NETWORK, Kind.QUOTA, Kind.OVERLOADED, Kind.UPSTREAM, Kind.STORE})
+EXTERNAL: Final = frozenset(
+    {
+        FailureKind.TIMEOUT,
+        FailureKind.NETWORK,
+        FailureKind.QUOTA,
+        FailureKind.OVERLOADED,
+        FailureKind.UPSTREAM,
+        FailureKind.STORE,
+    }
+)
 """
 Causes that lie outside the analysis.
 
@@ -82,12 +91,14 @@ Once they are over, the analysis may be resumed without a person; and they hit a
 one it was says nothing about what failed.
 """
 
-_FAILING: Final = frozenset({Kind.CHECKPOINT, Kind.SECURITY, Kind.CONFIGURATION, Kind.DELISTED})
-_REPEATABLE: Final = frozenset({Kind.NETWORK, Kind.QUOTA, Kind.OVERLOADED, Kind.STORE})
+_FAILING: Final = frozenset(
+    {FailureKind.CHECKPOINT, FailureKind.SECURITY, FailureKind.CONFIGURATION, FailureKind.DELISTED}
+)
+_REPEATABLE: Final = frozenset({FailureKind.NETWORK, FailureKind.QUOTA, FailureKind.OVERLOADED, FailureKind.STORE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class AgentFailure:
     """
     One failure of an agent.
 
@@ -100,7 +111,7 @@ class Failure:
         retry_after_s: when the upstream wants to be asked again, in seconds.
     """
 
-    kind: Kind
+    kind: FailureKind
     message: str
     endpoint: str | None = None
     attempt: int = 1
@@ -108,18 +119,18 @@ class Failure:
     retry_after_s: float | None = None
 
 
-def class_of(failure: Failure) -> FailureClass:
+def class_of(failure: AgentFailure) -> FailureClass:
     """Return what the failure does to its analysis."""
     if failure.kind in _FAILING:
         return FailureClass.FAIL
     if failure.attempt >= ATTEMPTS or (failure.retry_after_s or 0.0) > LONGEST_WAIT_S:
         return FailureClass.PAUSE
-    if failure.kind is Kind.TIMEOUT:
+    if failure.kind is FailureKind.TIMEOUT:
         return FailureClass.RETRY if failure.timeouts < TIMEOUTS else FailureClass.PAUSE
     return FailureClass.RETRY if failure.kind in _REPEATABLE else FailureClass.PAUSE
 
 
-def wait_s(failure: Failure, chance: float = 0.0) -> float:
+def wait_s(failure: AgentFailure, chance: float = 0.0) -> float:
     """
     Return how long to wait before the next attempt, in seconds: exponential, never less than was asked for.
 
@@ -130,7 +141,7 @@ def wait_s(failure: Failure, chance: float = 0.0) -> float:
     return max(wait, failure.retry_after_s or 0.0) + wait * chance / 2.0
 
 
-def failure_of(error: BaseException, *, attempt: int = ATTEMPTS, timeouts: int = 1) -> Failure:
+def failure_of(error: BaseException, *, attempt: int = ATTEMPTS, timeouts: int = 1) -> AgentFailure:
     """
     Return *error* as a failure.
 
@@ -139,9 +150,9 @@ def failure_of(error: BaseException, *, attempt: int = ATTEMPTS, timeouts: int =
         timeouts: consecutive timeouts of the endpoint.
     """
     causes = list(_causes(error))
-    kind = next((kind for kind in map(_kind_of, causes) if kind is not None), Kind.CRASH)
+    kind = next((kind for kind in map(_kind_of, causes) if kind is not None), FailureKind.CRASH)
     answer = next((cause.response for cause in causes if isinstance(cause, httpx.HTTPStatusError)), None)
-    return Failure(
+    return AgentFailure(
         kind=kind,
         message=f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE],
         endpoint=next((host for host in map(_host_of, causes) if host is not None), None),
@@ -160,34 +171,34 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-_KINDS: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Kind], ...]] = (
-    ((ConsistencyError, NotResumable), Kind.CHECKPOINT),
-    (PermissionDenied, Kind.SECURITY),
-    (SettingsError, Kind.CONFIGURATION),
-    ((ServerFull, MemoryError), Kind.OUT_OF_MEMORY),
+_KINDS: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], FailureKind], ...]] = (
+    ((ConsistencyError, NotResumable), FailureKind.CHECKPOINT),
+    (PermissionDenied, FailureKind.SECURITY),
+    (SettingsError, FailureKind.CONFIGURATION),
+    ((ServerFull, MemoryError), FailureKind.OUT_OF_MEMORY),
     # A memory that lost writes, and a commit whose answer was lost: what stands is found out before the next attempt.
-    ((StoreUnavailable, NotOpen, OutcomeUnknown), Kind.STORE),
-    ((httpx.TimeoutException, TimeoutError, BudgetExceeded), Kind.TIMEOUT),
-    ((httpx.TransportError, ConnectionError), Kind.NETWORK),
-    (BadInput, Kind.DATA_QUALITY),
+    ((StoreUnavailable, NotOpen, OutcomeUnknown), FailureKind.STORE),
+    ((httpx.TimeoutException, TimeoutError, BudgetExceeded), FailureKind.TIMEOUT),
+    ((httpx.TransportError, ConnectionError), FailureKind.NETWORK),
+    (BadInput, FailureKind.DATA_QUALITY),
 )
 """The first that fits counts: narrow classes stand before wide ones."""
 
 
-def _kind_of(error: BaseException) -> Kind | None:
+def _kind_of(error: BaseException) -> FailureKind | None:
     if isinstance(error, httpx.HTTPStatusError):
         return _kind_of_status(error.response)
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return Kind.DISK_FULL
+        return FailureKind.DISK_FULL
     return next((kind for classes, kind in _KINDS if isinstance(error, classes)), None)
 
 
-def _kind_of_status(response: httpx.Response) -> Kind:
+def _kind_of_status(response: httpx.Response) -> FailureKind:
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-        return Kind.QUOTA
+        return FailureKind.QUOTA
     if response.is_server_error and _retry_after_s(response) is not None:
-        return Kind.OVERLOADED
-    return Kind.UPSTREAM
+        return FailureKind.OVERLOADED
+    return FailureKind.UPSTREAM
 
 
 def _host_of(error: BaseException) -> str | None:

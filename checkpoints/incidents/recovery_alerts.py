@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID, uuid5
 
-from imem.alerts.store import AGENT_FAILURE, NewAlert, Severity, Situation, raise_alert
+from imem.alerts.store import AGENT_FAILURE, AlertContext, NewAlert, Severity, raise_alert
 from imem.checkpoints.model import Checkpoint
-from imem.checkpoints.recovery import Tier
+from imem.checkpoints.recovery import RecoveryTier
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
@@ -19,7 +19,7 @@ _UNRECOVERABLE: Final = UUID("6f1c9a52-58f3-5f0c-9c1f-2f4f4e4cb0a1")
 
 
 @dataclass(frozen=True, slots=True)
-class AlertAlarm:
+class RecoveryAlerts:
     """Raises the alert, in a transaction of its own or in the caller's."""
 
     database: Database
@@ -27,7 +27,7 @@ class AlertAlarm:
     async def unrecoverable(
         self,
         checkpoint: Checkpoint,
-        reasons: Mapping[Tier, str],
+        reasons: Mapping[RecoveryTier, str],
         *,
         deadline: Deadline,
         conn: Connection | None = None,
@@ -39,7 +39,7 @@ class AlertAlarm:
             PostgresUnavailable, BudgetExceeded: nobody was told; nothing was started either.
         """
         why = "; ".join(f"{tier.value}: {reason}" for tier, reason in reasons.items())
-        situation = Situation(
+        situation = AlertContext(
             checkpoint_id=checkpoint.id,
             progress_pct=float(checkpoint.progress_pct),
             completed=checkpoint.completed_subtasks,

@@ -17,13 +17,22 @@ from uuid import UUID
 
 from imem.alerts.store import close_alerts, storable
 from imem.checkpoints.incidents.correlation import LEAST, WINDOW, Occurrence, correlated
-from imem.checkpoints.incidents.failures import ATTEMPTS, LONGEST_MESSAGE, Failure, Kind, class_of, wait_s
+from imem.checkpoints.incidents.failures import ATTEMPTS, LONGEST_MESSAGE, AgentFailure, FailureKind, class_of, wait_s
 from imem.checkpoints.json_text import object_text
 from imem.checkpoints.pauses import transitions
-from imem.checkpoints.pauses.batches import Member
+from imem.checkpoints.pauses.batches import BatchMemberState
 from imem.checkpoints.pauses.lifecycle import FailureClass, Trigger
-from imem.checkpoints.pauses.rows import SYSTEM, Analysis, alert, audit, checked_id, failure_values, hold, who
-from imem.checkpoints.pauses.transitions import Cause, said, stand
+from imem.checkpoints.pauses.rows import (
+    SYSTEM,
+    LockedAnalysis,
+    alert,
+    audit,
+    checked_id,
+    failure_values,
+    lock_analysis,
+    who,
+)
+from imem.checkpoints.pauses.transitions import PauseCause, checkpoint_details, failure_details
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -39,7 +48,7 @@ JOINS_FOR: Final = timedelta(days=14)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FailureReport:
     """
     What became of a failure.
 
@@ -61,10 +70,10 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class FailedAttempt:
     """An attempt that failed: what went wrong, and what was being asked, if anything."""
 
-    kind: Kind
+    kind: FailureKind
     endpoint: str | None
 
 
@@ -78,13 +87,13 @@ class Incidents:
         self,
         analysis_id: str,
         agent_type: str,
-        failure: Failure,
+        failure: AgentFailure,
         *,
         failure_id: UUID | None = None,
         details: Mapping[str, Any] | None = None,
         announce: bool = True,
         deadline: Deadline,
-    ) -> Report:
+    ) -> FailureReport:
         """
         Record a failure of an agent and let it have its effect.
 
@@ -101,16 +110,16 @@ class Incidents:
         does = class_of(failure)
         failure_id = failure_id or new_id()
         async with self._database.transaction(deadline) as conn:
-            analysis = await hold(conn, checked_id("analysis_id", analysis_id))
+            analysis = await lock_analysis(conn, checked_id("analysis_id", analysis_id))
             row = await _recorded(conn, analysis, agent_type, failure, failure_id=failure_id, details=details or {})
             await _effect(conn, analysis, row, announce=announce)
         batch_id = None
         if does is not FailureClass.FAIL:
             batch_id = await self.compare(row["signature"], deadline=deadline)
         now = (await self._database.named("failure_by_id", {"id": failure_id}, deadline=deadline))[0]
-        return Report(failure_id, does, wait_s(failure), row["signature"], now["pause_id"], batch_id)
+        return FailureReport(failure_id, does, wait_s(failure), row["signature"], now["pause_id"], batch_id)
 
-    async def earlier(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> list[Earlier]:
+    async def earlier(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> list[FailedAttempt]:
         """
         Return the attempts of the subtask under way that failed and were to be tried again, newest first.
 
@@ -118,12 +127,12 @@ class Incidents:
         """
         values = {"analysis_id": analysis_id, "agent_type": agent_type, "limit": ATTEMPTS}
         found = await self._database.named("failures_retried", values, deadline=deadline)
-        return [Earlier(Kind(row["kind"]), row["endpoint"]) for row in found]
+        return [FailedAttempt(FailureKind(row["kind"]), row["endpoint"]) for row in found]
 
     async def settle(self, failure_id: UUID, analysis_id: str, *, deadline: Deadline) -> bool:
         """Give a failure its effect that it could not have when it was reported; return whether it has it now."""
         async with self._database.transaction(deadline) as conn:
-            analysis = await hold(conn, analysis_id)
+            analysis = await lock_analysis(conn, analysis_id)
             found = await rows(conn, "failure_unsettled", {"id": failure_id})
             if not found:
                 return False
@@ -155,7 +164,7 @@ class Incidents:
 
     async def cause_resolved(self, signature: str, *, by: Actor, deadline: Deadline) -> str:
         """
-        Say that a cause outside is over: failures before now no longer hold their analyses back. Return its pattern.
+        Say that a cause outside is over: failures before now no longer keep their analyses paused. Return its pattern.
 
         The manager resumes what waits for nothing else, at most three times a pause, and tells people each time.
 
@@ -187,9 +196,9 @@ class Incidents:
 
 async def _recorded(
     conn: Connection,
-    analysis: Analysis,
+    analysis: LockedAnalysis,
     agent_type: str,
-    failure: Failure,
+    failure: AgentFailure,
     *,
     failure_id: UUID,
     details: Mapping[str, Any],
@@ -211,7 +220,7 @@ async def _recorded(
     return found[0] if found else (await rows(conn, "failure_by_id", {"id": failure_id}))[0]
 
 
-async def _effect(conn: Connection, analysis: Analysis, failure: Row, *, announce: bool = True) -> None:
+async def _effect(conn: Connection, analysis: LockedAnalysis, failure: Row, *, announce: bool = True) -> None:
     """Give a recorded failure its effect, if it has none yet; one that has to wait for a gate is announced."""
     if failure["settled_at"] is not None:
         return
@@ -235,11 +244,12 @@ async def _effect(conn: Connection, analysis: Analysis, failure: Row, *, announc
         await alert(
             conn, id_of("failure", failure["id"]), "AGENT_FAILURE", "HIGH", pause=None, analysis=analysis,
             about=_pause_of(failure), waits_for="gate",
-            **{**stand(shown[0] if shown else None), **said(failure), "reason": reason, "day": 0},
+            **{**checkpoint_details(shown[0] if shown else None), **failure_details(failure), "reason": reason, "day":
+            0},
         )  # fmt: skip
         return
     correlation = await rows(conn, "correlation_open", {"signature": failure["signature"]})
-    cause = Cause(
+    cause = PauseCause(
         trigger=Trigger.AUTO_TIER2,
         reason=reason,
         failure=failure,
@@ -301,7 +311,7 @@ async def _correlate(conn: Connection, found: Sequence[Row]) -> UUID:
     await execute(conn, "correlation_insert", {"id": correlation_id, "batch_id": batch_id, **values})
     await execute(conn, "correlation_joined", {"id": correlation_id, "failures": [row["id"] for row in found]})
     await _adopt(conn, batch_id, found)
-    analysis = Analysis(first["analysis_id"], first["stock_id"], None)
+    analysis = LockedAnalysis(first["analysis_id"], first["stock_id"], None)
     await alert(
         conn, id_of("correlated", correlation_id), "FAILURES_CORRELATED", "HIGH", pause=None, analysis=analysis,
         about=correlation_id, batch_id=str(batch_id), analyses=sorted(newest), **values,
@@ -332,8 +342,8 @@ async def _adopt(conn: Connection, batch_id: UUID, found: Sequence[Row]) -> None
         await execute(conn, "pause_adopt", {"batch_id": batch_id, "ids": ids})
 
 
-def member_of(status: str | None) -> Member:
+def member_of(status: str | None) -> BatchMemberState:
     """Return where an analysis stands in a batch that pauses, by the state of its pause."""
     if status is None:
-        return Member.QUEUED
-    return Member.DONE if status in {"PAUSED", "STALE"} else Member.RUNNING
+        return BatchMemberState.QUEUED
+    return BatchMemberState.DONE if status in {"PAUSED", "STALE"} else BatchMemberState.RUNNING

@@ -15,10 +15,10 @@ from datetime import timedelta
 from typing import Final
 
 from imem.alerts.store import close_alerts
-from imem.checkpoints.cleanup import Missing
-from imem.checkpoints.incidents.failures import ATTEMPTS, Failure, Kind
+from imem.checkpoints.cleanup import MissingResult
+from imem.checkpoints.incidents.failures import ATTEMPTS, AgentFailure, FailureKind
 from imem.checkpoints.incidents.reports import Incidents
-from imem.checkpoints.pauses.rows import alert, claim, lacking
+from imem.checkpoints.pauses.rows import alert, missing_results_id, try_lock_analysis
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, id_of, rows
@@ -45,27 +45,27 @@ class Reruns:
         self._database = database
         self._incidents = incidents
 
-    async def after(self, analysis_id: str, missing: Sequence[Missing], *, deadline: Deadline) -> None:
+    async def after(self, analysis_id: str, missing: Sequence[MissingResult], *, deadline: Deadline) -> None:
         """Do what follows a clean-up that found so much missing; twice is once."""
         if not missing:
             async with self._database.transaction(deadline) as conn:
-                await close_alerts(conn, lacking(analysis_id))
+                await close_alerts(conn, missing_results_id(analysis_id))
             return
         worn = None
         async with self._database.transaction(deadline) as conn:
-            analysis = await claim(conn, analysis_id)
+            analysis = await try_lock_analysis(conn, analysis_id)
             if analysis is None or analysis.outcome is not None:
                 return
             whose = {"analysis_id": analysis_id, "agent_types": sorted({one.agent_type for one in missing})}
-            found = await rows(conn, "tasks_worn", {**whose, "most": MOST})
+            found = await rows(conn, "tasks_exhausted", {**whose, "most": MOST})
             if found:
                 worn = found[0]
             else:
                 await execute(conn, "tasks_checked", whose)
                 await execute(conn, "tasks_rerun", whose)
             await alert(
-                conn, lacking(analysis_id), "RESULTS_MISSING", "HIGH", pause=None, analysis=analysis,
-                about=lacking(analysis_id), missing=[_named(one) for one in missing[:SHOWN]],
+                conn, missing_results_id(analysis_id), "RESULTS_MISSING", "HIGH", pause=None, analysis=analysis,
+                about=missing_results_id(analysis_id), missing=[_named(one) for one in missing[:SHOWN]],
             )  # fmt: skip
         if worn is not None:
             lost = ", ".join(_named(one) for one in missing if one.agent_type == worn["agent_type"])
@@ -73,13 +73,13 @@ class Reruns:
             await self._incidents.report(
                 analysis_id,
                 worn["agent_type"],
-                Failure(kind=Kind.DATA_QUALITY, message=message, attempt=ATTEMPTS),
+                AgentFailure(kind=FailureKind.DATA_QUALITY, message=message, attempt=ATTEMPTS),
                 failure_id=id_of("results missing", analysis_id, worn["agent_type"], worn["dispatch"]),
                 deadline=deadline,
             )
 
 
-def _named(one: Missing) -> str:
+def _named(one: MissingResult) -> str:
     """Return what is missing, in words."""
     where = f"not in {one.location.value}" if one.location is not None else "not completed"
     return f"{one.agent_type}.{one.subtask} ({where})"

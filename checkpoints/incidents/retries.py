@@ -13,9 +13,9 @@ from typing import Final
 
 import structlog
 
-from imem.checkpoints.incidents.failures import Failure, Kind, class_of, failure_of
-from imem.checkpoints.incidents.reports import Earlier, Incidents
-from imem.checkpoints.orchestration.orchestrator import Started
+from imem.checkpoints.incidents.failures import AgentFailure, FailureKind, class_of, failure_of
+from imem.checkpoints.incidents.reports import FailedAttempt, Incidents
+from imem.checkpoints.orchestration.orchestrator import StartedAgent
 from imem.checkpoints.pauses.lifecycle import FailureClass
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, OutcomeUnknown, StoreUnavailable
@@ -26,10 +26,10 @@ log = structlog.get_logger()
 CALL_BUDGET_MS: Final = 10_000
 """How long reading and writing what failed may take each, in milliseconds."""
 
-_UNANSWERED: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
+_UNAVAILABLE: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
 
 
-def numbered(failure: Failure, earlier: Sequence[Earlier]) -> Failure:
+def numbered(failure: AgentFailure, earlier: Sequence[FailedAttempt]) -> AgentFailure:
     """
     Return *failure* with its number among the attempts, and how many timeouts in a row its endpoint has had.
 
@@ -40,14 +40,14 @@ def numbered(failure: Failure, earlier: Sequence[Earlier]) -> Failure:
     for one in earlier:
         if one.endpoint != failure.endpoint:
             continue
-        if one.kind is not Kind.TIMEOUT:
+        if one.kind is not FailureKind.TIMEOUT:
             break
         timeouts += 1
-    return replace(failure, attempt=len(earlier) + 1, timeouts=timeouts if failure.kind is Kind.TIMEOUT else 1)
+    return replace(failure, attempt=len(earlier) + 1, timeouts=timeouts if failure.kind is FailureKind.TIMEOUT else 1)
 
 
 @dataclass(slots=True)
-class Attempts:
+class AttemptTracker:
     """
     The attempts of one run of an agent.
 
@@ -58,12 +58,12 @@ class Attempts:
     """
 
     incidents: Incidents
-    started: Started
+    started: StartedAgent
     count: int = 0
     _seq: int | None = None
-    _seen: list[Earlier] = field(default_factory=list)
+    _seen: list[FailedAttempt] = field(default_factory=list)
 
-    async def failed(self, error: BaseException, seq: int | None) -> Failure:
+    async def failed(self, error: BaseException, seq: int | None) -> AgentFailure:
         """
         Return what an attempt failed with; where it is to be tried again, that is on file.
 
@@ -75,22 +75,22 @@ class Attempts:
         if seq != self._seq:
             self._seq, self._seen = seq, []
         failure = numbered(failure_of(error), await self._earlier())
-        self._seen.insert(0, Earlier(failure.kind, failure.endpoint))
+        self._seen.insert(0, FailedAttempt(failure.kind, failure.endpoint))
         self.count = failure.attempt
         if class_of(failure) is FailureClass.RETRY:
             await self._note(error, failure)
         return failure
 
-    async def _earlier(self) -> Sequence[Earlier]:
+    async def _earlier(self) -> Sequence[FailedAttempt]:
         try:
             found = await self.incidents.earlier(
                 self.started.analysis_id, self.started.agent_type, deadline=Deadline.after_ms(CALL_BUDGET_MS)
             )
-        except _UNANSWERED:
+        except _UNAVAILABLE:
             return self._seen
         return max(found, self._seen, key=len)
 
-    async def _note(self, error: BaseException, failure: Failure) -> None:
+    async def _note(self, error: BaseException, failure: AgentFailure) -> None:
         started, name = self.started, type(error).__name__
         try:
             await self.incidents.report(
@@ -100,8 +100,8 @@ class Attempts:
                 ),
                 details={"error": name, "dispatch": started.dispatch}, deadline=Deadline.after_ms(CALL_BUDGET_MS),
             )  # fmt: skip
-        except _UNANSWERED as trouble:
-            log.warning("attempt_not_on_file", analysis_id=started.analysis_id, error=trouble.message)
+        except _UNAVAILABLE as trouble:
+            log.warning("attempt_not_recorded", analysis_id=started.analysis_id, error=trouble.message)
         log.warning(
             "agent_tried_again", analysis_id=started.analysis_id, agent=started.agent_type, error=name,
             attempt=failure.attempt,

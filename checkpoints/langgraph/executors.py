@@ -23,12 +23,12 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
-from imem.checkpoints.langgraph.operations import Call
+from imem.checkpoints.langgraph.operations import StatementCall
 from imem.journal.deadline import Deadline
 from imem.journal.errors import OutcomeUnknown, SchemaError
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.connection import BACKGROUND_TIMEOUT_S, GRACE_S, Connection, Parameters, Row, SilentServer
-from imem.journal.postgres.database import translated
+from imem.journal.postgres.database import translate_error
 from imem.journal.postgres.pool import IDLE_LIMIT
 from imem.journal.statements import sql
 
@@ -55,7 +55,7 @@ DOWN_S: Final = 3.0
 ASKING_S: Final = 0.25
 """How often one asks for a connection anew, in seconds: the pool tells nobody that it gave up making one."""
 
-_UNMADE: Final = (
+_SCHEMA_MISSING: Final = (
     psycopg.errors.InvalidSchemaName,
     psycopg.errors.UndefinedTable,
     psycopg.errors.UndefinedFunction,
@@ -65,7 +65,7 @@ CLOSING_S: Final = 1.0
 """How long the end waits for a connection that is just being made, in seconds."""
 
 
-class Kept(psycopg.Cursor[Row]):
+class PreparedCursor(psycopg.Cursor[Row]):
     """A cursor for one statement; see :class:`imem.journal.postgres.connection.Cursor`."""
 
     def rest(self) -> None:
@@ -73,7 +73,7 @@ class Kept(psycopg.Cursor[Row]):
         self._reset()
 
 
-class Patient(psycopg.Connection[Any]):
+class ThreadConnection(psycopg.Connection[Any]):
     """
     A connection of threads, whose every wait ends; see :class:`imem.journal.postgres.connection.Connection`.
 
@@ -87,13 +87,13 @@ class Patient(psycopg.Connection[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._kept: dict[LiteralString, Kept] = {}
+        self._kept: dict[LiteralString, PreparedCursor] = {}
 
     def answer(self, statement: LiteralString, parameters: Parameters) -> list[Row]:
         """Run a statement that has a small answer; see :meth:`imem.journal.postgres.connection.Connection.answer`."""
         cursor = self._kept.get(statement)
         if cursor is None:
-            cursor = self._kept[statement] = Kept(self, row_factory=dict_row)
+            cursor = self._kept[statement] = PreparedCursor(self, row_factory=dict_row)
         try:
             return cursor.execute(statement, parameters).fetchall()
         finally:
@@ -115,7 +115,7 @@ class Patient(psycopg.Connection[Any]):
             raise
 
 
-class Timed(Connection):
+class TaskConnection(Connection):
     """
     A connection of tasks that knows when it was last used.
 
@@ -154,7 +154,7 @@ def next_of(gen: Generator[Any, Any, Any], *sent: Any) -> Any:
         return _Done(done.value)
 
 
-def _doubtful(conn: Patient | Timed) -> bool:
+def _needs_check(conn: ThreadConnection | TaskConnection) -> bool:
     """Whether the server should be asked: long unused, or it has said something unasked, such as that it closes."""
     if time.monotonic() - conn.used_at_s > TRUSTED_S:
         return True
@@ -163,15 +163,15 @@ def _doubtful(conn: Patient | Timed) -> bool:
     return bool(poll.poll(0))
 
 
-def _check(conn: Patient) -> None:
+def _check(conn: ThreadConnection) -> None:
     conn.limit = Deadline.after_ms(CHECK_MS)
-    if _doubtful(conn):
+    if _needs_check(conn):
         ConnectionPool.check_connection(conn)
     conn.limit = Deadline.never()
 
 
-async def _acheck(conn: Timed) -> None:
-    if _doubtful(conn):
+async def _acheck(conn: TaskConnection) -> None:
+    if _needs_check(conn):
         conn.limit = Deadline.after_ms(CHECK_MS)
         await AsyncConnectionPool.check_connection(conn)
     conn.limit = Deadline.never()
@@ -200,7 +200,7 @@ def _options(url: str) -> dict[str, Any]:
     }
 
 
-class _Patience:
+class _PoolTimeout:
     """
     How long to go on asking a pool for a connection.
 
@@ -221,26 +221,26 @@ class _Patience:
         return waited_s > POOL_TIMEOUT_S or (waited_s > DOWN_S and self.failed_at_s > since_s)
 
 
-class Threads:
+class ThreadExecutor:
     """Runs statements for whichever thread calls, each on a connection of its own."""
 
-    def __init__(self, pool: ConnectionPool[Any], patience: _Patience | None = None) -> None:
+    def __init__(self, pool: ConnectionPool[Any], pool_timeout: _PoolTimeout | None = None) -> None:
         self._pool = pool
-        self._patience = patience
+        self._patience = pool_timeout
         self._opening = threading.Lock()
-        self._opened = patience is None
+        self._opened = pool_timeout is None
 
     @classmethod
-    def to(cls, url: str, size: int) -> Threads:
+    def to(cls, url: str, size: int) -> ThreadExecutor:
         """Return runners on a pool of at most *size* connections to *url*; nothing is opened before it is needed."""
-        patience = _Patience()
+        pool_timeout = _PoolTimeout()
         pool = ConnectionPool(
-            url, connection_class=Patient, kwargs=_options(url), min_size=0, max_size=size, open=False, check=_check,
-            reconnect_timeout=0.0, reconnect_failed=patience.failed, name="imem-langgraph",
+            url, connection_class=ThreadConnection, kwargs=_options(url), min_size=0, max_size=size, open=False,
+            check=_check, reconnect_timeout=0.0, reconnect_failed=pool_timeout.failed, name="imem-langgraph",
         )  # fmt: skip
-        return cls(pool, patience)
+        return cls(pool, pool_timeout)
 
-    def run(self, call: Call) -> list[Row]:
+    def run(self, call: StatementCall) -> list[Row]:
         """
         Run *call* and return its rows.
 
@@ -252,11 +252,11 @@ class Threads:
             with self._opening:
                 self._pool.open(wait=False)
                 self._opened = True
-        with judged(call) as lent:
-            conn = self._lent()
+        with translate_errors(call) as lent:
+            conn = self._connection()
             lent.append(conn)
             try:
-                if not isinstance(conn, Patient):
+                if not isinstance(conn, ThreadConnection):
                     # One of the caller's, which may have begun a transaction by itself.
                     with conn:
                         return _rows(conn, call)
@@ -266,7 +266,7 @@ class Threads:
             finally:
                 self._pool.putconn(conn)
 
-    def _lent(self) -> psycopg.Connection[Any]:
+    def _connection(self) -> psycopg.Connection[Any]:
         if self._patience is None:
             found: psycopg.Connection[Any] = self._pool.getconn()
             return found
@@ -286,25 +286,25 @@ class Threads:
             self._pool.close(timeout=CLOSING_S)
 
 
-class Tasks:
+class TaskExecutor:
     """Runs statements for the tasks of one event loop."""
 
-    def __init__(self, pool: AsyncConnectionPool[Any], patience: _Patience | None = None) -> None:
+    def __init__(self, pool: AsyncConnectionPool[Any], pool_timeout: _PoolTimeout | None = None) -> None:
         self._pool = pool
-        self._patience = patience
+        self._patience = pool_timeout
         self._opening = asyncio.Lock()
-        self._opened = patience is None
+        self._opened = pool_timeout is None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
-    def to(cls, url: str, size: int) -> Tasks:
+    def to(cls, url: str, size: int) -> TaskExecutor:
         """Return runners on a pool of at most *size* connections to *url*; nothing is opened before it is needed."""
-        patience = _Patience()
+        pool_timeout = _PoolTimeout()
         pool = AsyncConnectionPool(
-            url, connection_class=Timed, kwargs=_options(url), min_size=0, max_size=size, open=False, check=_acheck,
-            reconnect_timeout=0.0, reconnect_failed=patience.failed, name="imem-langgraph",
+            url, connection_class=TaskConnection, kwargs=_options(url), min_size=0, max_size=size, open=False,
+            check=_acheck, reconnect_timeout=0.0, reconnect_failed=pool_timeout.failed, name="imem-langgraph",
         )  # fmt: skip
-        return cls(pool, patience)
+        return cls(pool, pool_timeout)
 
     @property
     def here(self) -> bool:
@@ -314,18 +314,18 @@ class Tasks:
             self._loop = loop
         return self._loop is loop
 
-    async def run(self, call: Call) -> list[Row]:
-        """Run *call* and return its rows; see :meth:`Threads.run`."""
+    async def run(self, call: StatementCall) -> list[Row]:
+        """Run *call* and return its rows; see :meth:`ThreadExecutor.run`."""
         if not self._opened:
             async with self._opening:
                 if not self._opened:
                     await self._pool.open(wait=False)
                     self._opened = True
-        with judged(call) as lent:
-            conn = await self._lent()
+        with translate_errors(call) as lent:
+            conn = await self._connection()
             lent.append(conn)
             try:
-                if not isinstance(conn, Timed):
+                if not isinstance(conn, TaskConnection):
                     async with conn:
                         return await _arows(conn, call)
                 if call.writes:
@@ -337,7 +337,7 @@ class Tasks:
             finally:
                 await self._pool.putconn(conn)
 
-    async def _lent(self) -> psycopg.AsyncConnection[Any]:
+    async def _connection(self) -> psycopg.AsyncConnection[Any]:
         if self._patience is None:
             found: psycopg.AsyncConnection[Any] = await self._pool.getconn()
             return found
@@ -361,19 +361,19 @@ class Tasks:
 # What is read may be large: in binary, and no cursor keeps it.
 
 
-def _rows(conn: psycopg.Connection[Any], call: Call) -> list[Row]:
+def _rows(conn: psycopg.Connection[Any], call: StatementCall) -> list[Row]:
     with conn.cursor(binary=True, row_factory=dict_row) as cursor:
         return cursor.execute(_text(call.statement), call.parameters).fetchall()
 
 
-async def _arows(conn: psycopg.AsyncConnection[Any], call: Call) -> list[Row]:
+async def _arows(conn: psycopg.AsyncConnection[Any], call: StatementCall) -> list[Row]:
     async with conn.cursor(binary=True, row_factory=dict_row) as cursor:
         await cursor.execute(_text(call.statement), call.parameters)
         return await cursor.fetchall()
 
 
 @contextmanager
-def judged(call: Call) -> Iterator[list[psycopg.Connection[Any] | psycopg.AsyncConnection[Any]]]:
+def translate_errors(call: StatementCall) -> Iterator[list[psycopg.Connection[Any] | psycopg.AsyncConnection[Any]]]:
     """
     Say in our words what became of *call*; whoever runs it puts the connection into the list that it is given.
 
@@ -387,9 +387,9 @@ def judged(call: Call) -> Iterator[list[psycopg.Connection[Any] | psycopg.AsyncC
             raise OutcomeUnknown(
                 "Postgres did not confirm that it stored this.", mend="Repeating the very same call is safe."
             ) from error
-        if isinstance(error, _UNMADE):
+        if isinstance(error, _SCHEMA_MISSING):
             raise SchemaError(
                 "This database has no tables for LangGraph's threads.",
                 mend="Run `imem migrate`, or call the saver's setup() once as the database's owner.",
             ) from error
-        raise translated(error) from error
+        raise translate_error(error) from error

@@ -14,16 +14,16 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from imem.checkpoints.langgraph.checkpoint_refs import CheckpointRef
 from imem.checkpoints.langgraph.names import read as read_name
 from imem.checkpoints.langgraph.names import written
-from imem.checkpoints.langgraph.operations import Call, Rows, Work
-from imem.checkpoints.langgraph.places import Place
+from imem.checkpoints.langgraph.operations import Operation, Rows, StatementCall
 from imem.journal.postgres.connection import Row
 
 
 def read(
     serde: SerializerProtocol, config: RunnableConfig, channels: Sequence[str]
-) -> Work[Mapping[str, DeltaChannelHistory]]:
+) -> Operation[Mapping[str, DeltaChannelHistory]]:
     """
     Return, of each channel, the value of the nearest ancestor that holds one, and its writes since, oldest first.
 
@@ -32,8 +32,8 @@ def read(
     """
     if not channels:
         return {}
-    place = Place.of(config)
-    rows = yield Call(
+    place = CheckpointRef.of(config)
+    rows = yield StatementCall(
         "langgraph_ancestors",
         {
             "thread_id": place.thread_id,

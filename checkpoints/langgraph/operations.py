@@ -22,8 +22,8 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from imem.checkpoints.langgraph.checkpoint_refs import LEASE, CheckpointRef, config_of, metadata_of
 from imem.checkpoints.langgraph.names import packed, read, searchable, version, written
-from imem.checkpoints.langgraph.places import LEASE, Place, config_of, metadata_of
 from imem.journal.errors import BadInput, ConsistencyError, StaleEpoch, shown
 from imem.journal.postgres.connection import Row
 
@@ -44,7 +44,7 @@ THREADS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StatementCall:
     """
     One statement to run.
 
@@ -61,7 +61,7 @@ class Call:
 
 Rows: TypeAlias = list[Row]
 
-Work: TypeAlias = Generator[Call, Rows, T]
+Operation: TypeAlias = Generator[StatementCall, Rows, T]
 
 
 # Putting
@@ -73,22 +73,26 @@ def put(
     checkpoint: Checkpoint,
     metadata: CheckpointMetadata,
     new_versions: Mapping[str, Any],
-) -> Work[RunnableConfig]:
+) -> Operation[RunnableConfig]:
     """
     Store *checkpoint*; its parent is the one that *config* names.
 
     A checkpoint is never stored without its values: where one that should be a blob already is none (threads may come
     from elsewhere), it is put with the others.
     """
-    place = Place.of(config)
+    place = CheckpointRef.of(config)
     parameters = {
         **_checkpoint_parameters(serde, place, checkpoint, metadata_of(config, metadata)),
         **place.fence(),
     }
-    [row] = yield Call("langgraph_put", {**parameters, **_values(serde, checkpoint, new_versions)}, writes=True)
+    [row] = yield StatementCall(
+        "langgraph_put", {**parameters, **_values(serde, checkpoint, new_versions)}, writes=True
+    )
     if row["outcome"] == "missing":
         everything = {**new_versions, **dict.fromkeys(map(read, row["missing"]), 0)}
-        [row] = yield Call("langgraph_put", {**parameters, **_values(serde, checkpoint, everything)}, writes=True)
+        [row] = yield StatementCall(
+            "langgraph_put", {**parameters, **_values(serde, checkpoint, everything)}, writes=True
+        )
     _refuse_if_fenced(row["outcome"], place)
     configurable = config["configurable"]
     return {
@@ -101,7 +105,7 @@ def put(
 
 
 def _checkpoint_parameters(
-    serde: SerializerProtocol, place: Place, checkpoint: Checkpoint, metadata: Mapping[str, Any]
+    serde: SerializerProtocol, place: CheckpointRef, checkpoint: Checkpoint, metadata: Mapping[str, Any]
 ) -> dict[str, Any]:
     versions = checkpoint["channel_versions"]
     small = {name: value for name, value in checkpoint["channel_values"].items() if _inline(name, value, versions)}
@@ -166,9 +170,9 @@ def put_writes(
     writes: Sequence[tuple[str, Any]],
     task_id: str,
     task_path: str,
-) -> Work[None]:
+) -> Operation[None]:
     """Store what a task wrote after the checkpoint that *config* names; see ``langgraph.put_writes_v1``."""
-    place = Place.of(config)
+    place = CheckpointRef.of(config)
     if place.checkpoint_id is None:
         raise BadInput("configurable.checkpoint_id", "is missing: writes belong to a checkpoint")
     # Two errors of one task have one place, where the last counts; a statement cannot change one row twice.
@@ -178,7 +182,7 @@ def put_writes(
     }
     if not rows:
         return
-    [row] = yield Call(
+    [row] = yield StatementCall(
         "langgraph_put_writes",
         {
             "thread_id": place.thread_id,
@@ -205,7 +209,7 @@ def _pair(write: object) -> tuple[str, Any]:
             raise BadInput("writes", f"must be pairs of a channel and a value, not {type(write).__name__}.")
 
 
-def _refuse_if_fenced(outcome: str, place: Place) -> None:
+def _refuse_if_fenced(outcome: str, place: CheckpointRef) -> None:
     if outcome == "stale":
         raise StaleEpoch(
             f"Somebody has taken over this thread since epoch {place.epoch}; nothing was written.",
@@ -218,14 +222,14 @@ def _refuse_if_fenced(outcome: str, place: Place) -> None:
 # Getting
 
 
-def get_tuple(serde: SerializerProtocol, config: RunnableConfig) -> Work[CheckpointTuple | None]:
+def get_tuple(serde: SerializerProtocol, config: RunnableConfig) -> Operation[CheckpointTuple | None]:
     """Return the checkpoint that *config* names, or its namespace's newest, or None."""
-    place = Place.of(config)
+    place = CheckpointRef.of(config)
     key = {"thread_id": place.thread_id, "checkpoint_ns": place.checkpoint_ns}
     if place.checkpoint_id is None:
-        rows = yield Call("langgraph_newest", key)
+        rows = yield StatementCall("langgraph_newest", key)
     else:
-        rows = yield Call("langgraph_get", {**key, "checkpoint_id": place.checkpoint_id})
+        rows = yield StatementCall("langgraph_get", {**key, "checkpoint_id": place.checkpoint_id})
     return decoded(serde, rows[0]) if rows else None
 
 
@@ -295,7 +299,7 @@ class Listing:
         }
         if config is not None:
             self._statement = "langgraph_keys_of_thread"
-            place = Place.of(config)
+            place = CheckpointRef.of(config)
             # Without a namespace, a listing shows them all.
             named = config["configurable"].get("checkpoint_ns") is not None
             self._asked |= {
@@ -305,7 +309,7 @@ class Listing:
             }
         self._after: Row = {}
 
-    def keys(self) -> Work[Keys]:
+    def keys(self) -> Operation[Keys]:
         """Return the keys of the next page: thread, namespace and id as stored; none where there is no more."""
         if self._left <= 0:
             return []
@@ -317,7 +321,7 @@ class Listing:
             "after_thread": self._after.get("thread_id"),
             "after_ns": self._after.get("checkpoint_ns"),
         }
-        rows = yield Call(self._statement, {**self._asked, **after, "limit": limit})
+        rows = yield StatementCall(self._statement, {**self._asked, **after, "limit": limit})
         self._left = self._left - limit if len(rows) == limit else 0
         if rows:
             self._after = rows[-1]
@@ -329,9 +333,9 @@ def _id_of(config: RunnableConfig | None) -> str | None:
     return written("checkpoint_id", checkpoint_id) if checkpoint_id else None
 
 
-def page(serde: SerializerProtocol, found: Keys) -> Work[list[CheckpointTuple]]:
+def page(serde: SerializerProtocol, found: Keys) -> Operation[list[CheckpointTuple]]:
     """Return the checkpoints of one page, those that were removed meanwhile left out."""
-    rows = yield Call(
+    rows = yield StatementCall(
         "langgraph_page",
         {
             "thread_ids": [one[0] for one in found],
@@ -345,13 +349,13 @@ def page(serde: SerializerProtocol, found: Keys) -> Work[list[CheckpointTuple]]:
 # Removing and copying
 
 
-def delete_thread(thread_id: str) -> Work[None]:
+def delete_thread(thread_id: str) -> Operation[None]:
     """Remove all that is stored of a thread."""
     threads = [written("thread_id", thread_id)]
-    yield Call("langgraph_delete_threads", {"thread_ids": threads, "before": None}, writes=True)
+    yield StatementCall("langgraph_delete_threads", {"thread_ids": threads, "before": None}, writes=True)
 
 
-def prune(thread_ids: Sequence[str], strategy: str) -> Work[None]:
+def prune(thread_ids: Sequence[str], strategy: str) -> Operation[None]:
     """
     Remove checkpoints of threads: all but each namespace's newest (``keep_latest``), or all (``delete``).
 
@@ -363,10 +367,12 @@ def prune(thread_ids: Sequence[str], strategy: str) -> Work[None]:
         raise BadInput("strategy", f"{strategy!r} is none of {', '.join(statements)}")
     threads = [written("thread_id", one) for one in thread_ids]
     for at in range(0, len(threads), THREADS):
-        yield Call(statements[strategy], {"thread_ids": threads[at : at + THREADS], "before": None}, writes=True)
+        yield StatementCall(
+            statements[strategy], {"thread_ids": threads[at : at + THREADS], "before": None}, writes=True
+        )
 
 
-def prune_older(age: timedelta, *, keep_latest: bool) -> Work[int]:
+def prune_older(age: timedelta, *, keep_latest: bool) -> Operation[int]:
     """
     Remove what was put longer than *age* ago, of any thread, a page of threads at a time; return how many checkpoints.
 
@@ -378,21 +384,21 @@ def prune_older(age: timedelta, *, keep_latest: bool) -> Work[int]:
     """
     if age < timedelta(0):
         raise BadInput("age", "must not be negative")
-    [row] = yield Call("langgraph_cut_off", {"age_s": age.total_seconds()})
+    [row] = yield StatementCall("langgraph_cut_off", {"age_s": age.total_seconds()})
     before, removed = row["before"], 0
     after: str | None = None
     statement = "langgraph_prune" if keep_latest else "langgraph_delete_threads"
     while True:
-        rows = yield Call("langgraph_old_threads", {"after": after, "before": before, "limit": THREADS})
+        rows = yield StatementCall("langgraph_old_threads", {"after": after, "before": before, "limit": THREADS})
         if not rows:
             return removed
         threads = [row["thread_id"] for row in rows]
-        [row] = yield Call(statement, {"thread_ids": threads, "before": before}, writes=True)
+        [row] = yield StatementCall(statement, {"thread_ids": threads, "before": before}, writes=True)
         after = threads[-1]
         removed += int(row["removed"])
 
 
-def delete_for_runs(run_ids: Sequence[str]) -> Work[None]:
+def delete_for_runs(run_ids: Sequence[str]) -> Operation[None]:
     """
     Remove what runs put.
 
@@ -401,7 +407,9 @@ def delete_for_runs(run_ids: Sequence[str]) -> Work[None]:
     """
     if not run_ids:
         return
-    [row] = yield Call("langgraph_delete_runs", {"run_ids": [written("run_id", one) for one in run_ids]}, writes=True)
+    [row] = yield StatementCall(
+        "langgraph_delete_runs", {"run_ids": [written("run_id", one) for one in run_ids]}, writes=True
+    )
     if row["torn"]:
         raise BadInput(
             "run_ids",
@@ -411,7 +419,7 @@ def delete_for_runs(run_ids: Sequence[str]) -> Work[None]:
         )
 
 
-def copy_thread(source: str, target: str) -> Work[None]:
+def copy_thread(source: str, target: str) -> Operation[None]:
     """
     Copy all that is stored of a thread into another; what that has already stays, so that a repeat is harmless.
 
@@ -421,7 +429,7 @@ def copy_thread(source: str, target: str) -> Work[None]:
     names = written("thread_id", source), written("thread_id", target)
     if names[0] == names[1]:
         raise BadInput("target_thread_id", "is the source's own")
-    yield Call("langgraph_copy_thread", {"source": names[0], "target": names[1]}, writes=True)
+    yield StatementCall("langgraph_copy_thread", {"source": names[0], "target": names[1]}, writes=True)
 
 
 # Delta channels

@@ -20,9 +20,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from imem.checkpoints.langgraph import history, operations
-from imem.checkpoints.langgraph.executors import Tasks, Threads
+from imem.checkpoints.langgraph.executors import TaskExecutor, ThreadExecutor
 from imem.checkpoints.langgraph.names import Name
-from imem.checkpoints.langgraph.operations import Call, Rows, Work
+from imem.checkpoints.langgraph.operations import Operation, Rows, StatementCall
 from imem.checkpoints.langgraph.serializer import Allow, Serializer, types_of
 from imem.journal.arguments import CHECKED_INSIDE, checks_arguments
 from imem.journal.errors import BadInput
@@ -59,8 +59,8 @@ class Saver(BaseCheckpointSaver[str]):
 
     def __init__(
         self,
-        pool: ConnectionPool[Any] | AsyncConnectionPool[Any] | Threads,
-        async_pool: AsyncConnectionPool[Any] | Tasks | None = None,
+        pool: ConnectionPool[Any] | AsyncConnectionPool[Any] | ThreadExecutor,
+        async_pool: AsyncConnectionPool[Any] | TaskExecutor | None = None,
         *,
         serde: SerializerProtocol | None = None,
         allow: Allow = (),
@@ -71,12 +71,12 @@ class Saver(BaseCheckpointSaver[str]):
         if serde is not None and allowed:
             raise BadInput("allow", "is for the saver's own serializer; one of your own knows what it builds.")
         super().__init__(serde=Serializer(allowed) if serde is None else serde)
-        self._threads: Threads | None = None
+        self._threads: ThreadExecutor | None = None
         match pool:
-            case Threads():
+            case ThreadExecutor():
                 self._threads = pool
             case ConnectionPool():
-                self._threads = Threads(pool)
+                self._threads = ThreadExecutor(pool)
             case AsyncConnectionPool() if async_pool is None:
                 async_pool = pool
             case AsyncConnectionPool():
@@ -85,15 +85,15 @@ class Saver(BaseCheckpointSaver[str]):
                 raise BadInput("pool", f"must be a ConnectionPool or an AsyncConnectionPool, not {_kind_of(pool)}.")
         match async_pool:
             case AsyncConnectionPool():
-                self._tasks: Tasks | None = Tasks(async_pool)
-            case Tasks() | None:
+                self._tasks: TaskExecutor | None = TaskExecutor(async_pool)
+            case TaskExecutor() | None:
                 self._tasks = async_pool
             case _:
                 raise BadInput("async_pool", f"must be an AsyncConnectionPool, not {_kind_of(async_pool)}.")
 
     # Who waits
 
-    def _run(self, call: Call) -> Rows:
+    def _run(self, call: StatementCall) -> Rows:
         if self._threads is None:
             raise BadInput(
                 "pool",
@@ -102,12 +102,12 @@ class Saver(BaseCheckpointSaver[str]):
             )
         return self._threads.run(call)
 
-    async def _arun(self, call: Call) -> Rows:
+    async def _arun(self, call: StatementCall) -> Rows:
         if self._tasks is not None and self._tasks.here:
             return await self._tasks.run(call)
         return await asyncio.to_thread(self._run, call)
 
-    def _do(self, todo: Work[T]) -> T:
+    def _do(self, todo: Operation[T]) -> T:
         try:
             call = next(todo)
             while True:
@@ -116,7 +116,7 @@ class Saver(BaseCheckpointSaver[str]):
             result: T = done.value
             return result
 
-    async def _ado(self, todo: Work[T]) -> T:
+    async def _ado(self, todo: Operation[T]) -> T:
         try:
             call = next(todo)
             while True:

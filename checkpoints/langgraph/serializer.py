@@ -91,7 +91,7 @@ class Serializer(JsonPlusSerializer):
         """Return a serializer that builds *extra_allowlist* as well; LangGraph asks for it where it is strict."""
         names = {_name_of(one) for one in extra_allowlist}
         # LangGraph finds them in a graph, and may so find classes that no module has, which are never built.
-        return self if names <= self._names else Serializer(Names(self._names | names))
+        return self if names <= self._names else Serializer(TypeNames(self._names | names))
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """
@@ -157,13 +157,13 @@ def _name_of(kind: type | TypeName) -> TypeName:
     return (kind.__module__, kind.__name__) if isinstance(kind, type) else kind
 
 
-class Names(frozenset[TypeName]):
+class TypeNames(frozenset[TypeName]):
     """Modules and names of types that were looked at already."""
 
     __slots__ = ()
 
 
-def types_of(allow: object) -> Names:
+def types_of(allow: object) -> TypeNames:
     """
     Return the modules and names of the types that *allow* names.
 
@@ -173,12 +173,12 @@ def types_of(allow: object) -> Names:
     Raises:
         BadInput: it is no list of these, or an entry is no class that can be imported by its name; names the entry.
     """
-    if isinstance(allow, Names):
+    if isinstance(allow, TypeNames):
         return allow
     if isinstance(allow, str | bytes | bytearray | Mapping | type) or not isinstance(allow, Iterable):
         given = "None" if allow is None else "a class" if isinstance(allow, type) else type(allow).__name__
         raise BadInput("allow", f"must be a list of classes, not {given}.", mend="One looks so: allow=[Plan, Verdict].")
-    return Names(name for nth, one in enumerate(allow) for name in _importable(f"allow.{nth}", one))
+    return TypeNames(name for nth, one in enumerate(allow) for name in _importable(f"allow.{nth}", one))
 
 
 def _importable(field: str, entry: object) -> tuple[TypeName, ...]:

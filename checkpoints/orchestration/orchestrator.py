@@ -22,7 +22,7 @@ import structlog
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.pauses.batches import startable
 from imem.checkpoints.pauses.plan import Begin, Graph, Plan, ready, restricted
-from imem.checkpoints.pauses.rows import audit, checked_id, hold
+from imem.checkpoints.pauses.rows import audit, checked_id, lock_analysis
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, StoreUnavailable, TransitionRefused
@@ -80,7 +80,7 @@ class Orchestrator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class DispatchMessage:
     """
     What is sent to start an agent: names only, for the row says the rest.
 
@@ -93,12 +93,12 @@ class Message:
     dispatch: int
 
 
-Send = Callable[[Message], Awaitable[None]]
+Send = Callable[[DispatchMessage], Awaitable[None]]
 """Puts a message on its way; it may raise :class:`~imem.journal.errors.ValkeyUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedAgent:
     """
     An agent that may run now.
 
@@ -195,7 +195,7 @@ class CeleryOrchestrator:
         if conn is not None:
             await execute(conn, name, values)
         else:
-            await self._database.do(name, values, deadline=deadline)
+            await self._database.execute(name, values, deadline=deadline)
 
     async def get_workflow_state(self, analysis_id: str, *, deadline: Deadline) -> WorkflowState:
         """
@@ -221,7 +221,7 @@ class CeleryOrchestrator:
             TransitionRefused: its analysis is paused or over, a parent has not completed, or it has started.
         """
         async with self._database.transaction(deadline) as conn:
-            await hold(conn, analysis_id)
+            await lock_analysis(conn, analysis_id)
             tasks = await rows(conn, "dispatch_tasks", {"analyses": [analysis_id], "lost_after": LOST_AFTER})
             if not any(task["agent_type"] == agent_type for task in tasks):
                 raise BadInput("agent_type", f"{agent_type!r} takes no part in {analysis_id!r}, or it is not running.")
@@ -287,7 +287,7 @@ class CeleryOrchestrator:
         completed = [task["agent_type"] for task in tasks if task["state"] == "COMPLETED"]
         return ready(around, completed, [task["agent_type"] for task in tasks if task["state"] == "WAITING"])
 
-    async def _put(self, message: Message) -> bool:
+    async def _put(self, message: DispatchMessage) -> bool:
         """Put a message on its way; whether the broker has it."""
         try:
             await self._send(message)
@@ -301,7 +301,7 @@ class CeleryOrchestrator:
 
     # What the process that gets a message does
 
-    async def begin(self, message: Message, *, deadline: Deadline) -> Started | None:
+    async def begin(self, message: DispatchMessage, *, deadline: Deadline) -> StartedAgent | None:
         """
         Take the agent that a message names, if the message counts, no pause is open and its parents have completed.
 
@@ -309,7 +309,7 @@ class CeleryOrchestrator:
         """
         async with self._database.transaction(deadline) as conn:
             # Held, so that a pause is either seen here or sees that the agent runs.
-            await hold(conn, message.analysis_id)
+            await lock_analysis(conn, message.analysis_id)
             tasks = await rows(conn, "tasks_of", {"analysis_id": message.analysis_id})
             names = [task["agent_type"] for task in tasks]
             if message.agent_type not in names:
@@ -320,7 +320,7 @@ class CeleryOrchestrator:
                 return None
             gates = await rows(conn, "gates_passed", {"analysis_id": message.analysis_id})
         task = found[0]
-        return Started(
+        return StartedAgent(
             message.analysis_id,
             task["subject_id"],
             message.agent_type,
@@ -330,15 +330,15 @@ class CeleryOrchestrator:
             tuple(row["gate"] for row in gates),
         )
 
-    async def end(self, started: Started, state: str, *, deadline: Deadline) -> None:
+    async def end(self, started: StartedAgent, state: str, *, deadline: Deadline) -> None:
         """Say how a run ended: COMPLETED, STOPPED or FAILED; and start who waited for it. Twice is once."""
-        message = Message(started.analysis_id, started.agent_type, started.dispatch)
-        await self._database.do("task_end", {**_of(message), "state": state}, deadline=deadline)
+        message = DispatchMessage(started.analysis_id, started.agent_type, started.dispatch)
+        await self._database.execute("task_end", {**_of(message), "state": state}, deadline=deadline)
         if state == "COMPLETED":
             await self.start_ready(deadline=deadline)
 
 
-def _of(message: Message) -> dict[str, Any]:
+def _of(message: DispatchMessage) -> dict[str, Any]:
     return {
         "analysis_id": message.analysis_id,
         "agent_type": message.agent_type,
@@ -346,8 +346,8 @@ def _of(message: Message) -> dict[str, Any]:
     }
 
 
-async def _sent(conn: Connection, task: Row) -> Message | None:
+async def _sent(conn: Connection, task: Row) -> DispatchMessage | None:
     """Say that an agent is being sent, and return its message; None where it is not as it was when it was chosen."""
     values = {name: task[name] for name in ("analysis_id", "agent_type", "dispatch")}
     found = await rows(conn, "dispatch_sent", values)
-    return Message(task["analysis_id"], task["agent_type"], found[0]["dispatch"]) if found else None
+    return DispatchMessage(task["analysis_id"], task["agent_type"], found[0]["dispatch"]) if found else None

@@ -3,14 +3,14 @@ The programs of agents: a Python callable for each agent type, registered by a m
 
 ``IMEM_AGENT_PROGRAMS`` names the module; every worker that runs agents imports it. Example::
 
-    from imem.checkpoints.orchestration.programs import NOTHING, AgentRun, program
+    from imem.checkpoints.orchestration.programs import NO_RESULT, AgentRun, program
 
     @program("business_research")
     async def research(run: AgentRun) -> None:
         for subtask in run.session.pending:
             await run.session.memory.set("stage", subtask)
             ...
-            await run.session.deliver(subtask, postgres={"rows": 17}, graph=NOTHING)
+            await run.session.deliver(subtask, postgres={"rows": 17}, graph=NO_RESULT)
             await run.session.complete(subtask)
             await run.safe_point()
 
@@ -26,16 +26,16 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
-from imem.checkpoints.delivery import NOTHING
-from imem.checkpoints.orchestration.orchestrator import Started
+from imem.checkpoints.orchestration.orchestrator import StartedAgent
+from imem.checkpoints.result_delivery import NO_RESULT
 from imem.checkpoints.session import Session
 from imem.journal.arguments import checks_call
 from imem.journal.errors import BadInput, ImemError, SettingsError
 
-__all__ = ["NOTHING", "AgentRun", "Program", "Stopped", "load", "program", "program_of", "registered"]
+__all__ = ["NO_RESULT", "AgentRun", "AgentStopped", "Program", "load", "program", "program_of", "registered"]
 
 
-class Stopped(ImemError):
+class AgentStopped(ImemError):
     """The analysis is being paused or is over: the agent ends here, at a safe point."""
 
 
@@ -47,14 +47,14 @@ class AgentRun:
     Attributes:
         started: which agent of which analysis; the gates that it passes.
         session: its working memory, proven, and its checkpoints.
-        wanted: says why the agent shall stop, or None.
+        stop_requested: says why the agent shall stop, or None.
         tools: whatever the worker lends to programs beside.
         attempt: the number of this attempt at the subtask under way, from 1.
     """
 
-    started: Started
+    started: StartedAgent
     session: Session
-    wanted: Callable[[], Awaitable[str | None]]
+    stop_requested: Callable[[], Awaitable[str | None]]
     tools: Any = field(default=None, repr=False)
     attempt: int = 1
 
@@ -63,11 +63,11 @@ class AgentRun:
         Stop here if the analysis is being paused; to be called between subtasks, after the checkpoint.
 
         Raises:
-            Stopped: it is; the program lets this pass.
+            AgentStopped: it is; the program lets this pass.
         """
-        why = await self.wanted()
+        why = await self.stop_requested()
         if why is not None:
-            raise Stopped(f"{self.started.analysis_id} is {why}.")
+            raise AgentStopped(f"{self.started.analysis_id} is {why}.")
 
 
 Program = Callable[[AgentRun], Awaitable[None]]

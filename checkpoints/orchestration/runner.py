@@ -20,15 +20,15 @@ from typing import Any, Final
 
 import structlog
 
-from imem.checkpoints.incidents.failures import Failure, class_of, failure_of, wait_s
+from imem.checkpoints.incidents.failures import AgentFailure, class_of, failure_of, wait_s
 from imem.checkpoints.incidents.reports import Incidents
-from imem.checkpoints.incidents.retries import Attempts
-from imem.checkpoints.model import Lease
-from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, Message, Started
-from imem.checkpoints.orchestration.programs import AgentRun, Stopped, program_of
+from imem.checkpoints.incidents.retries import AttemptTracker
+from imem.checkpoints.model import AgentLease
+from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, DispatchMessage, StartedAgent
+from imem.checkpoints.orchestration.programs import AgentRun, AgentStopped, program_of
 from imem.checkpoints.pauses.lifecycle import FailureClass
-from imem.checkpoints.pauses.orders import Pauses
-from imem.checkpoints.session import Desk, Session
+from imem.checkpoints.pauses.pause_service import PauseService
+from imem.checkpoints.session import Session, SessionFactory
 from imem.journal.deadline import Deadline
 from imem.journal.errors import (
     BudgetExceeded,
@@ -46,18 +46,18 @@ log = structlog.get_logger()
 CALL_BUDGET_MS: Final = 10_000
 """How long one call of a run to a store may take, in milliseconds; programs have budgets of their own."""
 
-LOOK_EVERY_S: Final = 2.0
+POLL_INTERVAL_S: Final = 2.0
 """Between two looks whether to stop, while an agent waits for its next attempt, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Runner:
+class AgentRunner:
     """
     Runs agents in this process.
 
     Attributes:
         orchestrator: says which may run, and is told how they ended.
-        desk: gives sessions.
+        session_factory: gives sessions.
         pauses: says whether to stop.
         incidents: is told of failures.
         tools: lent to programs.
@@ -66,14 +66,14 @@ class Runner:
     """
 
     orchestrator: CeleryOrchestrator
-    desk: Desk
-    pauses: Pauses
+    session_factory: SessionFactory
+    pauses: PauseService
     incidents: Incidents
     tools: Any = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     chance: Callable[[], float] = random.random
 
-    async def run(self, message: Message) -> str:
+    async def run(self, message: DispatchMessage) -> str:
         """
         Run the agent that a message names, to its end, and return how that was: dropped, or the state of its row.
 
@@ -84,7 +84,7 @@ class Runner:
         if started is None:
             return "dropped"
         try:
-            async with self.desk.leased(
+            async with self.session_factory.leased(
                 analysis_id=started.analysis_id,
                 agent_type=started.agent_type,
                 agent_id=started.agent_id,
@@ -105,22 +105,22 @@ class Runner:
         except ImemError as error:
             return await self._failed(started, None, error, failure_of(error))
 
-    async def _worked(self, started: Started, lease: Lease) -> str:
+    async def _worked(self, started: StartedAgent, lease: AgentLease) -> str:
         """Run the program, again after what passes by itself, and return how it ended."""
-        attempts = Attempts(self.incidents, started)
+        attempts = AttemptTracker(self.incidents, started)
         session: Session | None = None
         while True:
             at_work: Session | None = None
             try:
                 if session is None:
-                    session = await self.desk.resumed(lease)
+                    session = await self.session_factory.resumed(lease)
                 else:
-                    await session.again()
+                    await session.rollback_to_checkpoint()
                 at_work = session
                 async with session.renewed():
                     await self._called(started, session, attempts.count + 1)
                 await self._refuse_unfinished(started, session)
-            except Stopped:
+            except AgentStopped:
                 return await self._ended(started, "STOPPED")
             except LeaseLost:
                 return "superseded"
@@ -133,37 +133,39 @@ class Runner:
             else:
                 return await self._ended(started, "COMPLETED")
 
-    async def _called(self, started: Started, session: Session, attempt: int) -> None:
-        async def wanted() -> str | None:
-            return await self.pauses.stop_wanted(started.analysis_id, deadline=_soon())
+    async def _called(self, started: StartedAgent, session: Session, attempt: int) -> None:
+        async def stop_requested() -> str | None:
+            return await self.pauses.stop_reason(started.analysis_id, deadline=_soon())
 
-        await program_of(started.agent_type)(AgentRun(started, session, wanted, self.tools, attempt))
+        await program_of(started.agent_type)(AgentRun(started, session, stop_requested, self.tools, attempt))
 
-    async def _stopped_while_waiting(self, started: Started, wait: float) -> bool:
+    async def _stopped_while_waiting(self, started: StartedAgent, wait: float) -> bool:
         """Wait before another attempt, in seconds; return whether the agent is told to stop, which ends the wait."""
         while True:
             # A Postgres that is away says nothing; who would stop the agent needs it as well.
             with suppress(StoreUnavailable, BudgetExceeded):
-                if await self.pauses.stop_wanted(started.analysis_id, deadline=_soon()) is not None:
+                if await self.pauses.stop_reason(started.analysis_id, deadline=_soon()) is not None:
                     return True
             if wait <= 0:
                 return False
-            step = min(wait, LOOK_EVERY_S)
+            step = min(wait, POLL_INTERVAL_S)
             await self.sleep(step)
             wait -= step
 
-    async def _refuse_unfinished(self, started: Started, session: Session) -> None:
-        latest = await self.desk.checkpoints.load(started.analysis_id, started.agent_type, deadline=_soon())
+    async def _refuse_unfinished(self, started: StartedAgent, session: Session) -> None:
+        latest = await self.session_factory.checkpoints.load(started.analysis_id, started.agent_type, deadline=_soon())
         if latest is None or latest.pending_subtasks or session.lost:
             left = ", ".join((*session.lost, *latest.pending_subtasks)) if latest is not None else "everything"
             raise RuntimeError(f"The program of {started.agent_type} ended with subtasks left: {left}.")
 
-    async def _ended(self, started: Started, state: str) -> str:
+    async def _ended(self, started: StartedAgent, state: str) -> str:
         await self.orchestrator.end(started, state, deadline=_soon())
         log.info("agent_ended", analysis_id=started.analysis_id, agent=started.agent_type, state=state)
         return state
 
-    async def _failed(self, started: Started, session: Session | None, error: Exception, failure: Failure) -> str:
+    async def _failed(
+        self, started: StartedAgent, session: Session | None, error: Exception, failure: AgentFailure
+    ) -> str:
         """Save where the agent stands, report why it failed, and tell its row."""
         name = type(error).__name__
         log.warning("agent_failed", analysis_id=started.analysis_id, agent=started.agent_type, error=name)

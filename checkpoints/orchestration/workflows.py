@@ -17,7 +17,14 @@ from typing import Any, Final
 from uuid_utils.compat import uuid7
 
 from imem.checkpoints.json_text import json_text, value_of
-from imem.checkpoints.model import LONGEST_ID, LONGEST_NAME, LONGEST_THREAD, Step, WorkflowCheckpoint, checked_text
+from imem.checkpoints.model import (
+    LONGEST_ID,
+    LONGEST_NAME,
+    LONGEST_THREAD,
+    WorkflowCheckpoint,
+    WorkflowStep,
+    checked_text,
+)
 from imem.checkpoints.statements import call
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, NotResumable, StaleEpoch
@@ -139,10 +146,10 @@ class Workflows:
 
     async def steps(
         self, workflow_id: str, thread_id: str, *, limit: int = LONGEST_LIST, deadline: Deadline
-    ) -> list[Step]:
+    ) -> list[WorkflowStep]:
         """Return the steps of a thread in the order in which they were last saved, without their states."""
         parameters = {**_thread(workflow_id, thread_id), "limit": max(1, min(limit, LONGEST_LIST))}
-        return [Step(**row) for row in await self._database.named("steps_of", parameters, deadline=deadline)]
+        return [WorkflowStep(**row) for row in await self._database.named("steps_of", parameters, deadline=deadline)]
 
     async def complete(self, workflow_id: str, thread_id: str | None = None, *, deadline: Deadline) -> int:
         """Forget a workflow that is done with, or one thread of it; return how many threads that were."""

@@ -1,4 +1,4 @@
-"""Pauses put together: one set of parts over a process's connections, for a worker, the command line, or a program."""
+"""The parts of pausing over one process's connections, for a worker, the command line, or a program."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.incidents.reports import Incidents
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, Orchestrator, Send
-from imem.checkpoints.orchestration.runner import Runner
-from imem.checkpoints.pauses.batch_runs import Batches, Capacity
-from imem.checkpoints.pauses.gate_memory import Gates
-from imem.checkpoints.pauses.manager import Manager
-from imem.checkpoints.pauses.orders import Pauses
-from imem.checkpoints.pauses.saga import Saga, Stores
+from imem.checkpoints.orchestration.runner import AgentRunner
+from imem.checkpoints.pauses.batch_runs import BatchRuns, Capacity
+from imem.checkpoints.pauses.gate_memory import GateMemories
+from imem.checkpoints.pauses.manager import PauseManager
+from imem.checkpoints.pauses.pause_service import PauseService
+from imem.checkpoints.pauses.saga import Saga, SagaStores
 from imem.checkpoints.recovery import Recovery
-from imem.checkpoints.session import Desk
+from imem.checkpoints.session import SessionFactory
 from imem.journal.clock import Clock, SystemClock
 from imem.journal.postgres.database import Database
 
 
 @dataclass(frozen=True, slots=True)
-class Pausing:
+class PauseServices:
     """
     Everything that pauses are made of.
 
@@ -35,14 +35,14 @@ class Pausing:
         stores: what all of it works on.
     """
 
-    pauses: Pauses
-    batches: Batches
+    pauses: PauseService
+    batches: BatchRuns
     incidents: Incidents
     saga: Saga
-    manager: Manager
+    manager: PauseManager
     orchestrator: CeleryOrchestrator
-    runner: Runner
-    stores: Stores
+    runner: AgentRunner
+    stores: SagaStores
 
 
 def assemble(
@@ -59,7 +59,7 @@ def assemble(
     capacity: Capacity | None = None,
     clock: Clock | None = None,
     tools: Any = None,
-) -> Pausing:
+) -> PauseServices:
     """
     Put the parts together.
 
@@ -74,32 +74,34 @@ def assemble(
         tools: lent to the programs of agents.
     """
     clock = clock or SystemClock()
-    desk = Desk.over(database, working, durable, definitions, clock, cache=cache, recovery=recovery)
+    session_factory = SessionFactory.over(
+        database, working, durable, definitions, clock, cache=cache, recovery=recovery
+    )
     celery = CeleryOrchestrator(database, definitions, send)
-    stores = Stores(
+    stores = SagaStores(
         database,
-        desk.leases,
-        desk.checkpoints,
-        desk.working,
-        desk.snapshots,
+        session_factory.leases,
+        session_factory.checkpoints,
+        session_factory.working,
+        session_factory.snapshots,
         definitions,
         orchestrator or celery,
-        desk.recovery,
+        session_factory.recovery,
         clock,
     )
     saga = Saga(stores)
     graph = {name: definition.after for name, definition in definitions.agents.items()}
-    pauses = Pauses(database, graph, saga)
+    pauses = PauseService(database, graph, saga)
     incidents = Incidents(database)
-    batches = Batches(database, pauses, graph, saga, capacity)
-    gates = Gates(database, desk.working, desk.snapshots, clock)
-    return Pausing(
+    batches = BatchRuns(database, pauses, graph, saga, capacity)
+    gates = GateMemories(database, session_factory.working, session_factory.snapshots, clock)
+    return PauseServices(
         pauses=pauses,
         batches=batches,
         incidents=incidents,
         saga=saga,
-        manager=Manager(database, saga, incidents, batches, gates=gates, cleanup=cleanup),
+        manager=PauseManager(database, saga, incidents, batches, gates=gates, cleanup=cleanup),
         orchestrator=celery,
-        runner=Runner(celery, desk, pauses, incidents, tools),
+        runner=AgentRunner(celery, session_factory, pauses, incidents, tools),
         stores=stores,
     )

@@ -1,5 +1,5 @@
 """
-Batches over rows: ordering many pauses or resumes, and launching them a few at a time.
+Batches over rows: requesting many pauses or resumes, and launching them a few at a time.
 
 A batch is its row and one row for each analysis. Whoever launches holds the lock of the batch's row, counts what runs,
 and launches as many as there is room for: each launch is the order itself, in the same transaction as the member's new
@@ -22,12 +22,30 @@ import structlog
 
 from imem.checkpoints.incidents.reports import member_of
 from imem.checkpoints.pauses import transitions
-from imem.checkpoints.pauses.batches import CONCURRENCY, LARGEST, BatchStatus, Member, Waiting, ordered, room, status_of
-from imem.checkpoints.pauses.lifecycle import AUTO_RESUMES, Status, Trigger
-from imem.checkpoints.pauses.orders import Driver, Pauses
+from imem.checkpoints.pauses.batches import (
+    CONCURRENCY,
+    LARGEST,
+    BatchMemberState,
+    BatchStatus,
+    WaitingAnalysis,
+    ordered,
+    room,
+    status_of,
+)
+from imem.checkpoints.pauses.lifecycle import AUTO_RESUMES, PauseStatus, Trigger
+from imem.checkpoints.pauses.pause_service import PauseService, SagaDriver
 from imem.checkpoints.pauses.plan import Graph
-from imem.checkpoints.pauses.rows import Pause, audit, checked_reason, checked_uuid, hold, open_pause, pause_of, who
-from imem.checkpoints.pauses.transitions import Cause
+from imem.checkpoints.pauses.rows import (
+    Pause,
+    audit,
+    checked_reason,
+    checked_uuid,
+    lock_analysis,
+    open_pause,
+    pause_of,
+    who,
+)
+from imem.checkpoints.pauses.transitions import PauseCause
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
@@ -83,7 +101,7 @@ class BatchState:
     held_back: str | None
     created_at: datetime
     completed_at: datetime | None
-    members: Mapping[str, tuple[Member, str | None]]
+    members: Mapping[str, tuple[BatchMemberState, str | None]]
 
     @property
     def done(self) -> int:
@@ -120,8 +138,8 @@ class Capacity(Protocol):
         """Return what is short, in words; None where nothing is."""
 
 
-class Room:
-    """Room as this machine and its Postgres have it: quotas, compute, connections."""
+class LocalCapacity:
+    """Capacity of this machine and its Postgres: quotas, processors, memory, connections."""
 
     async def short_of(self, conn: Connection) -> str | None:
         """Return what is short: a quota that failures say is used up, processors, memory, or connections."""
@@ -138,7 +156,7 @@ class Room:
         return None
 
 
-class Batches:
+class BatchRuns:
     """
     Orders of many analyses.
 
@@ -151,13 +169,18 @@ class Batches:
     """
 
     def __init__(
-        self, database: Database, pauses: Pauses, graph: Graph, driver: Driver, capacity: Capacity | None = None
+        self,
+        database: Database,
+        pauses: PauseService,
+        graph: Graph,
+        driver: SagaDriver,
+        capacity: Capacity | None = None,
     ) -> None:
         self._database = database
         self._pauses = pauses
         self._graph = graph
         self._driver = driver
-        self._capacity = capacity or Room()
+        self._capacity = capacity or LocalCapacity()
 
     # Orders
 
@@ -248,7 +271,7 @@ class Batches:
             raise BadInput("stock_ids", "names nothing.")
         if len(stock_ids) + len(analysis_ids) > LARGEST:
             raise BadInput("stock_ids", f"names more than {LARGEST:,}.")
-        find = self._pauses.pause_meant if paused else self._pauses.analysis_meant
+        find = self._pauses.resolve_pause if paused else self._pauses.resolve_analysis
         names: list[str] = []
         for number, stock_id in enumerate(stock_ids):
             names.append(await find(stock_id, None, deadline=deadline))
@@ -304,29 +327,29 @@ class Batches:
                 members = await rows(conn, "batch_members", {"batch_id": batch_id})
             # Each in a transaction of its own: an alert comes last in one.
             if not launched:
-                return [one["analysis_id"] for one in members if one["state"] == Member.RUNNING]
+                return [one["analysis_id"] for one in members if one["state"] == BatchMemberState.RUNNING]
 
     async def _launch_one(self, conn: Connection, batch: Row) -> bool:
         """Launch the next analysis, if there is room; say where the batch stands, and whether one was launched."""
         batch_id = batch["id"]
         await self._taken_in(conn, batch, await rows(conn, "batch_members", {"batch_id": batch_id}))
         members = await rows(conn, "batch_members", {"batch_id": batch_id})
-        waiting = [one for one in members if one["state"] == Member.QUEUED and _able(batch, one)]
+        waiting = [one for one in members if one["state"] == BatchMemberState.QUEUED and _able(batch, one)]
         free = bool(waiting) and room(_states(members), limit=batch["concurrency_limit"]) > 0
         short = await self._capacity.short_of(conn) if free and batch["operation"] == "resume" else None
         tried = waiting[0] if free and not short else None
-        states = [_states([one])[0] if one is not tried else Member.RUNNING for one in members]
+        states = [_states([one])[0] if one is not tried else BatchMemberState.RUNNING for one in members]
         # Counted before, as if it had gone well: the order ends with an alert. The next round counts what it was.
         await execute(conn, "batch_count", {"id": batch_id, "held_back": short, "status": status_of(states).value})
         return tried is not None and await self._launch(conn, batch, tried)
 
     async def _taken_in(self, conn: Connection, batch: Row, members: Sequence[Row]) -> None:
         """Take in what became of members by itself: paused or resumed by somebody else, or gone."""
-        left = [one for one in members if one["state"] in {Member.QUEUED, Member.RUNNING}]
+        left = [one for one in members if one["state"] in {BatchMemberState.QUEUED, BatchMemberState.RUNNING}]
         found = await rows(conn, "pauses_named", {"names": [one["analysis_id"] for one in left]}) if left else []
         pauses = {pause["analysis_id"]: pause for pause in found}
         for one in left:
-            became = _became(batch["operation"], one, pauses.get(one["analysis_id"]))
+            became = _member_change(batch["operation"], one, pauses.get(one["analysis_id"]))
             if became is not None and (became.state.value, became.pause_id) != (one["state"], one["pause_id"]):
                 await _set(conn, one, became.state, trouble=became.trouble, pause_id=became.pause_id)
 
@@ -335,29 +358,29 @@ class Batches:
         order = self._pause if batch["operation"] == "pause" else self._resume
         try:
             async with conn.transaction():
-                await _set(conn, one, Member.RUNNING, pause_id=await order(conn, batch, one["analysis_id"]))
+                await _set(conn, one, BatchMemberState.RUNNING, pause_id=await order(conn, batch, one["analysis_id"]))
         except (TransitionRefused, BadInput) as error:
             gated = await rows(conn, "gate_waiting", {"analysis_id": one["analysis_id"]})
             if batch["automatic"] and batch["operation"] == "pause" and gated:
                 # It is paused when the person has answered; whatever else refuses does so for good.
-                await _set(conn, one, Member.QUEUED, trouble=str(error))
+                await _set(conn, one, BatchMemberState.QUEUED, trouble=str(error))
                 return False
-            await _set(conn, one, Member.FAILED, trouble=str(error))
+            await _set(conn, one, BatchMemberState.FAILED, trouble=str(error))
         return True
 
     async def _pause(self, conn: Connection, batch: Row, analysis_id: str) -> UUID:
         correlated = bool(batch["automatic"])
-        cause = Cause(
+        cause = PauseCause(
             trigger=Trigger.AUTO_BATCH_CORRELATION if correlated else Trigger.MANUAL,
             reason=batch["pause_reason"],
             by=None if correlated else _person(batch),
             batch_id=batch["id"],
         )
-        pause, _ = await transitions.begin(conn, await hold(conn, analysis_id), cause)
+        pause, _ = await transitions.begin(conn, await lock_analysis(conn, analysis_id), cause)
         return pause.id
 
     async def _resume(self, conn: Connection, batch: Row, analysis_id: str) -> UUID:
-        analysis = await hold(conn, analysis_id)
+        analysis = await lock_analysis(conn, analysis_id)
         pause = await open_pause(conn, analysis_id)
         if pause is None:
             raise TransitionRefused(f"{analysis_id!r} is not paused.")
@@ -382,7 +405,7 @@ class Batches:
 
 def _able(batch: Row, one: Row) -> bool:
     """Return whether a member that waits can be launched: not what somebody else is just resuming or pausing."""
-    busy = {Status.RESUMING.value, Status.PAUSING.value}
+    busy = {PauseStatus.RESUMING.value, PauseStatus.PAUSING.value}
     return batch["operation"] == "pause" or one["pause_status"] not in busy
 
 
@@ -392,31 +415,35 @@ def _person(batch: Row) -> Actor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Became:
+class _MemberChange:
     """What became of a member by itself."""
 
-    state: Member
+    state: BatchMemberState
     trouble: str | None = None
     pause_id: UUID | None = None
 
 
-def _became(operation: str, one: Row, pause: Row | None) -> _Became | None:
+def _member_change(operation: str, one: Row, pause: Row | None) -> _MemberChange | None:
     """Return what became of a member by itself, given the open pause of its analysis; None where nothing did."""
     if operation == "pause":
         if pause is not None:
-            return _Became(member_of(pause["status"]), pause_id=pause["id"])
-        if one["state"] == Member.RUNNING and one["pause_status"] in {None, Status.RESUMED.value}:
+            return _MemberChange(member_of(pause["status"]), pause_id=pause["id"])
+        if one["state"] == BatchMemberState.RUNNING and one["pause_status"] in {None, PauseStatus.RESUMED.value}:
             # Its resume was under way when it was taken in: nobody else says any more what became of it.
-            return _Became(Member.FAILED, "It was resumed meanwhile.")
+            return _MemberChange(BatchMemberState.FAILED, "It was resumed meanwhile.")
         return None
-    if one["state"] == Member.RUNNING:
+    if one["state"] == BatchMemberState.RUNNING:
         # Launched, and what became of it was written with it; one that is gone has failed with its analysis.
-        return _Became(Member.FAILED) if one["pause_id"] is None else None
-    return _Became(Member.DONE) if pause is None and one["pause_status"] == Status.RESUMED.value else None
+        return _MemberChange(BatchMemberState.FAILED) if one["pause_id"] is None else None
+    return (
+        _MemberChange(BatchMemberState.DONE)
+        if pause is None and one["pause_status"] == PauseStatus.RESUMED.value
+        else None
+    )
 
 
 async def _set(
-    conn: Connection, one: Row, state: Member, *, trouble: str | None = None, pause_id: UUID | None = None
+    conn: Connection, one: Row, state: BatchMemberState, *, trouble: str | None = None, pause_id: UUID | None = None
 ) -> None:
     values = {"batch_id": one["batch_id"], "analysis_id": one["analysis_id"]}
     await execute(conn, "batch_member_set", {**values, "state": state.value, "trouble": trouble, "pause_id": pause_id})
@@ -452,7 +479,7 @@ async def _written(
             "analyses": [analysis_id for analysis_id, _, _ in members],
             "stocks": values["stock_ids"],
             "pauses": [pause_id for _, _, pause_id in members],
-            "states": [Member.QUEUED.value] * len(members),
+            "states": [BatchMemberState.QUEUED.value] * len(members),
         },
     )
     await audit(conn, by, f"{operation}_batch", str(batch_id), reason, stock_ids=values["stock_ids"])
@@ -461,7 +488,7 @@ async def _written(
 
 def _in_order(found: Sequence[Pause]) -> list[tuple[str, str, UUID | None]]:
     by_name = {pause.analysis_id: pause for pause in found}
-    waiting = ordered(Waiting(pause.analysis_id, pause.trigger, pause.paused_at) for pause in found)
+    waiting = ordered(WaitingAnalysis(pause.analysis_id, pause.trigger, pause.paused_at) for pause in found)
     return [(one.analysis_id, by_name[one.analysis_id].stock_id, by_name[one.analysis_id].id) for one in waiting]
 
 
@@ -471,13 +498,13 @@ def _limit(field: str, limit: object) -> int:
     return limit
 
 
-def _states(members: Sequence[Row]) -> list[Member]:
-    return [Member(one["state"]) for one in members]
+def _states(members: Sequence[Row]) -> list[BatchMemberState]:
+    return [BatchMemberState(one["state"]) for one in members]
 
 
 def _state(row: Row, members: Sequence[Row]) -> BatchState:
     states = _states(members)
-    done = states.count(Member.DONE)
+    done = states.count(BatchMemberState.DONE)
     pausing = row["operation"] == "pause"
     return BatchState(
         batch_id=row["id"],
@@ -488,12 +515,12 @@ def _state(row: Row, members: Sequence[Row]) -> BatchState:
         # The row's own counts are as of the last launch.
         paused=row["paused_count"] if not members else done * pausing,
         resumed=row["resumed_count"] if not members else done * (not pausing),
-        failed=row["failed_count"] if not members else states.count(Member.FAILED),
-        queued=states.count(Member.QUEUED),
-        running=states.count(Member.RUNNING),
+        failed=row["failed_count"] if not members else states.count(BatchMemberState.FAILED),
+        queued=states.count(BatchMemberState.QUEUED),
+        running=states.count(BatchMemberState.RUNNING),
         concurrency_limit=row["concurrency_limit"],
         held_back=row["held_back"],
         created_at=row["created_at"],
         completed_at=row["completed_at"],
-        members={one["analysis_id"]: (Member(one["state"]), one["trouble"]) for one in members},
+        members={one["analysis_id"]: (BatchMemberState(one["state"]), one["trouble"]) for one in members},
     )

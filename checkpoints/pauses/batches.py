@@ -1,7 +1,7 @@
 """
 Batches: which analyses of one are resumed next, and when no more are.
 
-The rules are pure; :class:`~imem.checkpoints.pauses.batch_runs.Batches` runs them over rows.
+The rules are pure; :class:`~imem.checkpoints.pauses.batch_runs.BatchRuns` runs them over rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGEST: Final = 1_000
 """Most analyses of one batch."""
 
 
-class Member(StrEnum):
+class BatchMemberState(StrEnum):
     """Where an analysis of a batch stands."""
 
     QUEUED = "QUEUED"
@@ -43,7 +43,7 @@ class BatchStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingAnalysis:
     """
     An analysis that waits to be resumed.
 
@@ -70,33 +70,33 @@ _RANK: Final[Mapping[Trigger, int]] = MappingProxyType(
 )
 
 
-def ordered(waiting: Iterable[Waiting]) -> list[Waiting]:
+def ordered(waiting: Iterable[WaitingAnalysis]) -> list[WaitingAnalysis]:
     """Return in which order they are resumed: gate timeouts, automatic pauses, manual ones; the oldest first."""
     return sorted(waiting, key=lambda one: (_RANK[one.trigger], one.paused_at, one.analysis_id))
 
 
-def stops(*, failed: int, total: int) -> bool:
+def should_stop(*, failed: int, total: int) -> bool:
     """Return whether no more is launched: more than half has failed; exactly half goes on."""
     return 2 * failed > total
 
 
-def room(members: Collection[Member], *, limit: int) -> int:
+def room(members: Collection[BatchMemberState], *, limit: int) -> int:
     """Return how many analyses of a batch may be launched now."""
     counted = Counter(members)
-    if stops(failed=counted[Member.FAILED], total=len(members)):
+    if should_stop(failed=counted[BatchMemberState.FAILED], total=len(members)):
         return 0
-    return min(max(0, limit - counted[Member.RUNNING]), counted[Member.QUEUED])
+    return min(max(0, limit - counted[BatchMemberState.RUNNING]), counted[BatchMemberState.QUEUED])
 
 
-def status_of(members: Collection[Member]) -> BatchStatus:
+def status_of(members: Collection[BatchMemberState]) -> BatchStatus:
     """Return where a batch stands, by its members."""
     counted = Counter(members)
-    stopped = stops(failed=counted[Member.FAILED], total=len(members))
-    if counted[Member.RUNNING] or (counted[Member.QUEUED] and not stopped):
+    stopped = should_stop(failed=counted[BatchMemberState.FAILED], total=len(members))
+    if counted[BatchMemberState.RUNNING] or (counted[BatchMemberState.QUEUED] and not stopped):
         return BatchStatus.IN_PROGRESS
-    if not counted[Member.FAILED]:
+    if not counted[BatchMemberState.FAILED]:
         return BatchStatus.COMPLETED
-    return BatchStatus.PARTIALLY_FAILED if counted[Member.DONE] else BatchStatus.FAILED
+    return BatchStatus.PARTIALLY_FAILED if counted[BatchMemberState.DONE] else BatchStatus.FAILED
 
 
 def startable(

@@ -23,9 +23,9 @@ from typing import Final
 import structlog
 
 from imem.cache.working.snapshots import SnapshotStore
-from imem.cache.working.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, Mode
+from imem.cache.working.state import ACTIVE_TTL, LONGEST_TTL, PAUSED_TTL, ExpiryMode
 from imem.cache.working.store import WorkingStore
-from imem.checkpoints.pauses.rows import claim, open_pause
+from imem.checkpoints.pauses.rows import open_pause, try_lock_analysis
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, ImemError, OutcomeUnknown, StoreUnavailable
@@ -35,17 +35,17 @@ from imem.journal.postgres.rows import execute, rows
 
 log = structlog.get_logger()
 
-AGAIN: Final = timedelta(hours=1)
+RETRY_AFTER: Final = timedelta(hours=1)
 """How often a memory at a gate is looked at again: far less than an active one lives."""
 
 MEMORY_MS: Final = 3_000
 """How long one call of a Valkey may take, in milliseconds."""
 
-_AWAY: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
+_UNAVAILABLE: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
 """What every other memory on the same server would meet as well."""
 
 
-class Gates:
+class GateMemories:
     """
     Keeps the expiry of memories with the gates.
 
@@ -61,28 +61,30 @@ class Gates:
         self._snapshots = snapshots
         self._clock = clock
 
-    async def attend(self, *, limit: int, deadline: Deadline) -> int:
+    async def run_due(self, *, limit: int, deadline: Deadline) -> int:
         """
         Give the memories of analyses that wait the gate's expiry, and their own to those that go on; count analyses.
 
         Raises:
             PostgresUnavailable, ValkeyUnavailable, BudgetExceeded, OutcomeUnknown: the rest is left to the next round.
         """
-        found = await self._database.named("gates_to_look_at", {"again": AGAIN, "limit": limit}, deadline=deadline)
+        found = await self._database.named(
+            "gates_to_look_at", {"again": RETRY_AFTER, "limit": limit}, deadline=deadline
+        )
         copies = True
         for row in found:
             try:
                 copies = await self._look_at(row["analysis_id"], copies=copies, deadline=deadline)
-            except _AWAY:
+            except _UNAVAILABLE:
                 raise
             except ImemError as error:
-                log.warning("gate_troubled", analysis_id=row["analysis_id"], error=error.message)
+                log.warning("gate_failed", analysis_id=row["analysis_id"], error=error.message)
         return len(found)
 
     async def _look_at(self, analysis_id: str, *, copies: bool, deadline: Deadline) -> bool:
         """Look at one analysis, unless somebody else has it just now; return whether the durable server answers."""
         async with self._database.transaction(deadline) as conn:
-            analysis = await claim(conn, analysis_id)
+            analysis = await try_lock_analysis(conn, analysis_id)
             if analysis is None or await open_pause(conn, analysis_id) is not None:
                 return copies
             waiting = await rows(conn, "gate_waiting", {"analysis_id": analysis_id})
@@ -115,8 +117,8 @@ class Gates:
         for agent in await rows(conn, "gate_agents", {"analysis_id": analysis_id}):
             agent_id = agent["agent_id"]
             try:
-                await self._working.expire(agent_id, Mode.GATED, until, deadline=deadline.within_ms(MEMORY_MS))
-            except _AWAY:
+                await self._working.expire(agent_id, ExpiryMode.GATED, until, deadline=deadline.within_ms(MEMORY_MS))
+            except _UNAVAILABLE:
                 raise
             except ImemError as error:
                 # Such as a server whose clock is wrong: nothing that trying again before the hour is over would mend.
@@ -131,7 +133,7 @@ class Gates:
         """Have the snapshot live as long; return whether its server answers. An hour later it is tried again."""
         try:
             await self._snapshots.expire(agent_id, until, deadline=deadline.within_ms(MEMORY_MS))
-        except _AWAY as error:
+        except _UNAVAILABLE as error:
             log.warning("snapshot_not_gated", agent_id=agent_id, error=error.message)
             return False
         return True
@@ -139,8 +141,10 @@ class Gates:
     async def _go_on(self, conn: Connection, analysis_id: str, deadline: Deadline) -> None:
         for memory in await rows(conn, "gate_memories", {"analysis_id": analysis_id}):
             try:
-                await self._working.expire(memory["agent_id"], Mode.ACTIVE, deadline=deadline.within_ms(MEMORY_MS))
-            except _AWAY:
+                await self._working.expire(
+                    memory["agent_id"], ExpiryMode.ACTIVE, deadline=deadline.within_ms(MEMORY_MS)
+                )
+            except _UNAVAILABLE:
                 raise
             except ImemError as error:
                 # It keeps the gate's expiry, which only lasts longer.

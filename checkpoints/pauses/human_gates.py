@@ -88,7 +88,7 @@ async def open_gate(
     which = _which(analysis_id, gate)
     values = {**which, **audited(by, gate=gate), "due_at": due_at}
     found = await database.commit("gate_open", values, deadline=deadline)
-    found = found or await database.named("gate_on_file", which, deadline=deadline)
+    found = found or await database.named("gate_by_number", which, deadline=deadline)
     if not found:
         raise BadInput("analysis_id", f"no analysis runs under {analysis_id!r:.200}.")
     return HumanGate.of(found[0])
@@ -117,7 +117,7 @@ async def answer_gate(
     found = await database.commit("gate_answer", values, deadline=deadline)
     if found:
         return HumanGate.of(found[0])
-    on_file = await database.named("gate_on_file", which, deadline=deadline)
+    on_file = await database.named("gate_by_number", which, deadline=deadline)
     if not on_file:
         raise BadInput("gate", f"{analysis_id!r:.200} has no gate {gate}.", mend="`imem gates` lists those that wait.")
     known = HumanGate.of(on_file[0])

@@ -30,7 +30,7 @@ AUTO_RESUMES: Final = 3
 """How often a pause is resumed without a person at most."""
 
 
-class Status(StrEnum):
+class PauseStatus(StrEnum):
     """States of a pause."""
 
     PAUSING = "PAUSING"
@@ -41,7 +41,7 @@ class Status(StrEnum):
     EXPIRED = "EXPIRED"
 
 
-OPEN: Final = frozenset({Status.PAUSING, Status.PAUSED, Status.RESUMING, Status.STALE})
+OPEN: Final = frozenset({PauseStatus.PAUSING, PauseStatus.PAUSED, PauseStatus.RESUMING, PauseStatus.STALE})
 """While a pause is in one of these, no agent of its analysis starts."""
 
 
@@ -57,7 +57,7 @@ class Trigger(StrEnum):
     AUTO_BATCH_CORRELATION = "AUTO_BATCH_CORRELATION"
 
 
-class By(StrEnum):
+class Initiator(StrEnum):
     """Who wants the transition."""
 
     HUMAN = "human"
@@ -86,7 +86,7 @@ class Gate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class GuardContext:
     """
     What guards look at; whoever asks states what it knows, and what is not stated counts against the transition.
 
@@ -107,7 +107,7 @@ class Facts:
         stale_at, expires_at: when the pause becomes stale and expires.
     """
 
-    by: By
+    by: Initiator
     now: datetime | None = None
     trigger: Trigger | None = None
     failure: FailureClass | None = None
@@ -124,16 +124,16 @@ class Facts:
     expires_at: datetime | None = None
 
 
-Guard = Callable[[Facts], str | None]
+Guard = Callable[[GuardContext], str | None]
 """Says why not, in a sentence, or None."""
 
 
-def _may_pause(facts: Facts) -> str | None:
+def _may_pause(facts: GuardContext) -> str | None:
     if facts.gate_waiting:
         return "A gate of the analysis waits for a person; answer it first."
     match facts.trigger:
         case Trigger.MANUAL:
-            return None if facts.by is By.HUMAN else "Only a person pauses without a failure."
+            return None if facts.by is Initiator.HUMAN else "Only a person pauses without a failure."
         case Trigger.AUTO_TIER2:
             return None if facts.failure is FailureClass.PAUSE else "Only a failure of class 2 pauses."
         case Trigger.GATE_TIMEOUT:
@@ -141,73 +141,73 @@ def _may_pause(facts: Facts) -> str | None:
         case Trigger.GATE_REJECTION:
             return None if facts.gate is Gate.SOFT_REJECTED else "Only a soft rejection pauses."
         case Trigger.AUTO_BATCH_CORRELATION:
-            return None if facts.by is By.SYSTEM else "Only correlated failures pause so."
+            return None if facts.by is Initiator.SYSTEM else "Only correlated failures pause so."
         case None:
             return "Nothing says why it should be paused."
 
 
-def _may_append(facts: Facts) -> str | None:
+def _may_append(facts: GuardContext) -> str | None:
     return None if facts.failed else "There is no further failure to add."
 
 
-def _may_settle(facts: Facts) -> str | None:
+def _may_settle(facts: GuardContext) -> str | None:
     if not facts.stopped:
         return "An agent is still running."
     return None if facts.verified else "The snapshots of its agents are not proven."
 
 
-def _may_resume(facts: Facts) -> str | None:
-    if facts.by is By.HUMAN:
+def _may_resume(facts: GuardContext) -> str | None:
+    if facts.by is Initiator.HUMAN:
         return None
-    if facts.by is By.SYSTEM or not facts.cause_resolved:
+    if facts.by is Initiator.SYSTEM or not facts.cause_resolved:
         return "Only a person resumes it: its cause does not lie outside, or is not resolved."
     if facts.attempts >= AUTO_RESUMES:
         return f"It was resumed {AUTO_RESUMES} times without a person; now a person has to."
     return None
 
 
-def _may_run(facts: Facts) -> str | None:
+def _may_run(facts: GuardContext) -> str | None:
     if not facts.recovered:
         return "The memory of an agent is not proven."
     return None if facts.scheduled else "Its tasks are not scheduled."
 
 
-def _may_pause_again(facts: Facts) -> str | None:
+def _may_pause_again(facts: GuardContext) -> str | None:
     return None if facts.failed else "Nothing failed while it was resumed."
 
 
-def _by_person(facts: Facts) -> str | None:
-    return None if facts.by is By.HUMAN else "Only a person may do that."
+def _by_person(facts: GuardContext) -> str | None:
+    return None if facts.by is Initiator.HUMAN else "Only a person may do that."
 
 
-def _may_go_stale(facts: Facts) -> str | None:
+def _may_go_stale(facts: GuardContext) -> str | None:
     over = facts.now is not None and facts.stale_at is not None and facts.now >= facts.stale_at
     return None if over else "Its time is not over."
 
 
-def _may_expire(facts: Facts) -> str | None:
+def _may_expire(facts: GuardContext) -> str | None:
     over = facts.now is not None and facts.expires_at is not None and facts.now >= facts.expires_at
     return None if over else "A stale pause expires by itself when its time is over; resume it, or let it expire."
 
 
-TRANSITIONS: Final[Mapping[tuple[Status | None, Status], Guard]] = MappingProxyType(
+TRANSITIONS: Final[Mapping[tuple[PauseStatus | None, PauseStatus], Guard]] = MappingProxyType(
     {
-        (None, Status.PAUSING): _may_pause,
-        (Status.PAUSING, Status.PAUSING): _may_append,
-        (Status.PAUSING, Status.PAUSED): _may_settle,
-        (Status.PAUSED, Status.RESUMING): _may_resume,
-        (Status.RESUMING, Status.RESUMED): _may_run,
-        (Status.RESUMING, Status.PAUSING): _may_pause_again,
-        (Status.PAUSED, Status.STALE): _may_go_stale,
-        (Status.STALE, Status.RESUMING): _by_person,
-        (Status.STALE, Status.EXPIRED): _may_expire,
-        (Status.PAUSED, Status.EXPIRED): _by_person,
+        (None, PauseStatus.PAUSING): _may_pause,
+        (PauseStatus.PAUSING, PauseStatus.PAUSING): _may_append,
+        (PauseStatus.PAUSING, PauseStatus.PAUSED): _may_settle,
+        (PauseStatus.PAUSED, PauseStatus.RESUMING): _may_resume,
+        (PauseStatus.RESUMING, PauseStatus.RESUMED): _may_run,
+        (PauseStatus.RESUMING, PauseStatus.PAUSING): _may_pause_again,
+        (PauseStatus.PAUSED, PauseStatus.STALE): _may_go_stale,
+        (PauseStatus.STALE, PauseStatus.RESUMING): _by_person,
+        (PauseStatus.STALE, PauseStatus.EXPIRED): _may_expire,
+        (PauseStatus.PAUSED, PauseStatus.EXPIRED): _by_person,
     }
 )
 """From → to: what guards it. What is not here is refused."""
 
 
-def check(before: Status | None, after: Status, facts: Facts) -> None:
+def check(before: PauseStatus | None, after: PauseStatus, facts: GuardContext) -> None:
     """
     Refuse a transition that is not in the table, or whose guard says no.
 

@@ -18,18 +18,18 @@ import structlog
 
 from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.incidents.correlation import LEAST, WINDOW
-from imem.checkpoints.incidents.failures import Failure, Kind
+from imem.checkpoints.incidents.failures import AgentFailure, FailureKind
 from imem.checkpoints.incidents.reports import Incidents
 from imem.checkpoints.incidents.reruns import LOOK_AGAIN, Reruns
 from imem.checkpoints.pauses import transitions
-from imem.checkpoints.pauses.batch_runs import Batches
-from imem.checkpoints.pauses.gate_memory import Gates
-from imem.checkpoints.pauses.lifecycle import Gate, Status, Trigger
-from imem.checkpoints.pauses.orders import fenced
-from imem.checkpoints.pauses.rows import Pause, alert, archived, claim, open_pause, pause_of
+from imem.checkpoints.pauses.batch_runs import BatchRuns
+from imem.checkpoints.pauses.gate_memory import GateMemories
+from imem.checkpoints.pauses.lifecycle import Gate, PauseStatus, Trigger
+from imem.checkpoints.pauses.pause_service import fenced
+from imem.checkpoints.pauses.rows import Pause, alert, archive_pause, open_pause, pause_of, try_lock_analysis
 from imem.checkpoints.pauses.saga import Saga
 from imem.checkpoints.pauses.timers import Timer
-from imem.checkpoints.pauses.transitions import Cause
+from imem.checkpoints.pauses.transitions import PauseCause
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, ImemError, StoreUnavailable
 from imem.journal.postgres.connection import Connection, Row
@@ -56,7 +56,7 @@ KINDS: Final = {Timer.REMINDER: "PAUSE_REMINDER", Timer.WARNING: "PAUSE_WARNING"
 
 
 @dataclass(slots=True)
-class Round:
+class RoundReport:
     """
     What a round did, by what it was.
 
@@ -69,7 +69,7 @@ class Round:
     troubles: dict[str, str] = field(default_factory=dict)
 
 
-class Manager:
+class PauseManager:
     """
     One manager.
 
@@ -87,9 +87,9 @@ class Manager:
         database: Database,
         saga: Saga,
         incidents: Incidents,
-        batches: Batches,
+        batches: BatchRuns,
         *,
-        gates: Gates,
+        gates: GateMemories,
         cleanup: Cleanup | None = None,
     ) -> None:
         self._database = database
@@ -102,14 +102,14 @@ class Manager:
         # Where the next round goes on looking for analyses to end. Of this process alone: another begins at the first.
         self._looked_at: str | None = None
 
-    async def round(self, *, deadline: Deadline) -> Round:
+    async def round(self, *, deadline: Deadline) -> RoundReport:
         """
         Do everything that is due once. What fails for now is left to the next round, and does not keep the rest back.
 
         Raises:
             PostgresUnavailable: nothing can be done without it.
         """
-        told = Round()
+        told = RoundReport()
         work: tuple[tuple[str, Callable[[Deadline], Awaitable[int]]], ...] = (
             ("crashed", self._crashed),
             ("failures", self._failures),
@@ -132,7 +132,7 @@ class Manager:
                 done = await step(deadline)
             except ImemError as error:
                 told.troubles[name] = error.message
-                log.warning("round_troubled", work=name, error=error.message)
+                log.warning("round_step_failed", work=name, error=error.message)
                 continue
             if done:
                 told.done[name] = done
@@ -164,7 +164,7 @@ class Manager:
     async def _crashed(self, deadline: Deadline) -> int:
         """Find agents whose process is dead: their row says that they run, and nobody holds their lease."""
         found = await self._database.named("tasks_dead", {"grace": GRACE, "limit": ROWS}, deadline=deadline)
-        failure = Failure(kind=Kind.CRASH, message="Its process ended without a word.", attempt=1)
+        failure = AgentFailure(kind=FailureKind.CRASH, message="Its process ended without a word.", attempt=1)
         return await _each(
             found,
             lambda row: self._incidents.report(
@@ -198,7 +198,7 @@ class Manager:
     async def _gate(self, analysis_id: str, gate: int, deadline: Deadline) -> None:
         """Give a gate's timeout or decision its effect."""
         async with self._database.transaction(deadline) as conn:
-            analysis = await claim(conn, analysis_id)
+            analysis = await try_lock_analysis(conn, analysis_id)
             found = await rows(conn, "gate_claim", {"analysis_id": analysis_id, "gate": gate}) if analysis else []
             if analysis is None or not found:
                 return
@@ -216,11 +216,11 @@ class Manager:
                 return
             trigger = Trigger.GATE_TIMEOUT if state is Gate.TIMED_OUT else Trigger.GATE_REJECTION
             if await open_pause(conn, analysis_id) is None:
-                await transitions.begin(conn, analysis, Cause(trigger=trigger, reason=reason, gate=state))
+                await transitions.begin(conn, analysis, PauseCause(trigger=trigger, reason=reason, gate=state))
 
     async def _waiting(self, deadline: Deadline) -> int:
         """Have memories that wait at a gate live as long as paused ones, and no longer when it is answered."""
-        return await self._gates.attend(limit=ROWS, deadline=deadline)
+        return await self._gates.run_due(limit=ROWS, deadline=deadline)
 
     # Timers
 
@@ -233,7 +233,7 @@ class Manager:
     async def _timer(self, pause_id: UUID, analysis_id: str, kind: Timer, deadline: Deadline) -> None:
         agents: dict[str, int] = {}
         async with self._database.transaction(deadline) as conn:
-            analysis = await claim(conn, analysis_id)
+            analysis = await try_lock_analysis(conn, analysis_id)
             pause = await open_pause(conn, analysis_id) if analysis is not None else None
             if analysis is None or pause is None or pause.id != pause_id:
                 return
@@ -241,16 +241,16 @@ class Manager:
             if not await rows(conn, "timer_claim", values):
                 return
             now = (await rows(conn, "pause_now"))[0]["now"]
-            if kind in SEVERITY and pause.status in {Status.PAUSED, Status.STALE}:
+            if kind in SEVERITY and pause.status in {PauseStatus.PAUSED, PauseStatus.STALE}:
                 await execute(conn, "timer_fired", values)
                 await execute(conn, "pause_noticed", {"id": pause_id, "kind": kind.value})
                 await alert(
                     conn, id_of(kind.value, pause_id), KINDS[kind], SEVERITY[kind], pause=pause, analysis=analysis,
                     reason=pause.reason, day=(now - pause.paused_at).days, stale_at=pause.stale_at.isoformat(),
                 )  # fmt: skip
-            elif kind is Timer.STALE and pause.status is Status.PAUSED:
+            elif kind is Timer.STALE and pause.status is PauseStatus.PAUSED:
                 await transitions.go_stale(conn, analysis, pause, now)
-            elif kind is Timer.EXPIRE and pause.status is Status.STALE:
+            elif kind is Timer.EXPIRE and pause.status is PauseStatus.STALE:
                 agents = await fenced(conn, pause)
                 reason = f"Paused since {pause.paused_at:%Y-%m-%d} and not resumed: {pause.reason}"[:2000]
                 await transitions.expire(conn, analysis, pause, now=now, reason=reason)
@@ -298,7 +298,7 @@ class Manager:
         Page by page until *deadline*. Repeating it changes nothing; a crash leaves the rest to the next day.
         """
         done = {"pauses": await self._resumed(deadline)}
-        done["correlations"] = await self._database.do("retire_correlations", deadline=deadline)
+        done["correlations"] = await self._database.execute("retire_correlations", deadline=deadline)
         for name in ("retire_plans", "retire_batches", "retire_failures", "retire_alerts", "retire_messages",
                      "retire_overs", "retire_tasks"):  # fmt: skip
             done[name.removeprefix("retire_")] = await self._forgotten(name, deadline)
@@ -307,7 +307,7 @@ class Manager:
     async def _forgotten(self, name: str, deadline: Deadline) -> int:
         count = 0
         while not deadline.passed:
-            gone = await self._database.do(name, {"limit": ROWS}, deadline=deadline)
+            gone = await self._database.execute(name, {"limit": ROWS}, deadline=deadline)
             count += gone
             if gone < ROWS:
                 break
@@ -326,12 +326,12 @@ class Manager:
 
     async def _retired(self, pause_id: UUID, analysis_id: str, deadline: Deadline) -> int:
         async with self._database.transaction(deadline) as conn:
-            if await claim(conn, analysis_id) is None:
+            if await try_lock_analysis(conn, analysis_id) is None:
                 return 0
             pause = await _pause(conn, pause_id)
-            if pause is None or pause.status is not Status.RESUMED:
+            if pause is None or pause.status is not PauseStatus.RESUMED:
                 return 0
-            await archived(conn, pause, "RESUMED")
+            await archive_pause(conn, pause, "RESUMED")
         return 1
 
 
@@ -360,5 +360,5 @@ async def _each(found: Sequence[Row], work: Callable[[Row], Awaitable[object]]) 
         except (StoreUnavailable, BudgetExceeded):
             raise
         except ImemError as error:
-            log.warning("row_troubled", row={name: str(value) for name, value in row.items()}, error=str(error))
+            log.warning("row_failed", row={name: str(value) for name, value in row.items()}, error=str(error))
     return len(found)

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 import structlog
 from celery import Celery
 
-from imem.checkpoints.orchestration.orchestrator import Message
-from imem.checkpoints.pauses.assembly import Pausing
+from imem.checkpoints.orchestration.orchestrator import DispatchMessage
+from imem.checkpoints.pauses.assembly import PauseServices
 from imem.jobs.pipeline import REPORT_OF_NOTHING, Daily, Every, Pipeline, Report
 from imem.jobs.runtime import Runtime, slot
 from imem.journal.deadline import Deadline
@@ -26,21 +26,21 @@ RUN_AGENT: Final = "checkpoints.run_agent"
 class PauseRuntime(Runtime, Protocol):
     """Pauses over this process's stores; None where it knows of no Valkey."""
 
-    pausing: Pausing | None
+    pause_services: PauseServices | None
 
 
 async def _manage(runtime: PauseRuntime, until: Deadline) -> Report:
-    if runtime.pausing is None:
+    if runtime.pause_services is None:
         return REPORT_OF_NOTHING
-    told = await runtime.pausing.manager.round(deadline=until)
+    told = await runtime.pause_services.manager.round(deadline=until)
     return {"done": told.done, "troubles": told.troubles}
 
 
 async def _retire(runtime: PauseRuntime, until: Deadline) -> Report:
     """Put aside pauses, plans, batches, correlations and failures that are old."""
-    if runtime.pausing is None:
+    if runtime.pause_services is None:
         return REPORT_OF_NOTHING
-    return await runtime.pausing.manager.retire(deadline=until)
+    return await runtime.pause_services.manager.retire(deadline=until)
 
 
 # A crash is made up for in a few rounds.
@@ -52,12 +52,12 @@ RETIRE: Final = Pipeline("checkpoints.retire", _retire, Daily(2, 23), budget_ms=
 def run_agent(analysis_id: str, agent_type: str, dispatch: int) -> str:
     """Run an agent to its end, if the message that names it still counts."""
     runtime: PauseRuntime = slot.get()
-    pausing = runtime.pausing
-    if pausing is None:
+    pause_services = runtime.pause_services
+    if pause_services is None:
         return "dropped"
-    message = Message(analysis_id, agent_type, dispatch)
+    message = DispatchMessage(analysis_id, agent_type, dispatch)
     try:
-        return runtime.run(lambda: pausing.runner.run(message))
+        return runtime.run(lambda: pause_services.runner.run(message))
     except (StoreUnavailable, BudgetExceeded, OutcomeUnknown) as error:
         # What its row says by now is what the manager goes on from.
         log.warning("agent_run_broken_off", analysis_id=analysis_id, agent=agent_type, error=error.message)

@@ -17,10 +17,10 @@ import orjson
 
 from imem.alerts.store import NewAlert, Severity, raise_alert
 from imem.checkpoints.incidents.correlation import signature_of
-from imem.checkpoints.incidents.failures import LONGEST_MESSAGE, Failure
+from imem.checkpoints.incidents.failures import LONGEST_MESSAGE, AgentFailure
 from imem.checkpoints.model import LONGEST_ID, checked_text
 from imem.checkpoints.pauses import timers
-from imem.checkpoints.pauses.lifecycle import OPEN, By, Status, Trigger
+from imem.checkpoints.pauses.lifecycle import OPEN, Initiator, PauseStatus, Trigger
 from imem.checkpoints.pauses.plan import Plan, plan_of
 from imem.journal.actors import Actor
 from imem.journal.audit import context_of
@@ -38,7 +38,7 @@ LONGEST_REASON: Final = 2_000
 """Characters of a reason."""
 
 
-def lacking(analysis_id: str) -> UUID:
+def missing_results_id(analysis_id: str) -> UUID:
     """Return the id of an alert that results of an analysis are missing, and of what it is about."""
     return id_of("results missing", analysis_id)
 
@@ -49,7 +49,7 @@ def json(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Analysis:
+class LockedAnalysis:
     """
     An analysis, its row locked.
 
@@ -90,7 +90,7 @@ class Pause:
     id: UUID
     analysis_id: str
     stock_id: str
-    status: Status
+    status: PauseStatus
     step: int
     reason: str
     trigger: Trigger
@@ -157,7 +157,7 @@ def pause_of(row: Mapping[str, Any]) -> Pause:
         id=row["id"],
         analysis_id=row["analysis_id"],
         stock_id=row["stock_id"],
-        status=Status(row["status"]),
+        status=PauseStatus(row["status"]),
         step=row["step"],
         reason=row["pause_reason"],
         trigger=Trigger(row["pause_trigger"]),
@@ -180,7 +180,7 @@ def pause_of(row: Mapping[str, Any]) -> Pause:
     )
 
 
-def failure_values(failure: Failure, agent_type: str, analysis: Analysis) -> dict[str, Any]:
+def failure_values(failure: AgentFailure, agent_type: str, analysis: LockedAnalysis) -> dict[str, Any]:
     """Return the columns of a failure that it says itself, its signature among them."""
     signature = signature_of(failure, agent_type)
     return {
@@ -197,7 +197,7 @@ def failure_values(failure: Failure, agent_type: str, analysis: Analysis) -> dic
     }
 
 
-def past_of(row: Mapping[str, Any]) -> Pause:
+def archived_pause_of(row: Mapping[str, Any]) -> Pause:
     """Return a row of the history as a value: the pause as it was when it ended, its moments read from JSON."""
     body = dict(row["body"])
     for name in ("pause_timestamp", "resume_timestamp", "extended_until", "drain_until"):
@@ -210,7 +210,7 @@ def past_of(row: Mapping[str, Any]) -> Pause:
 # Locks
 
 
-async def hold(conn: Connection, analysis_id: str) -> Analysis:
+async def lock_analysis(conn: Connection, analysis_id: str) -> LockedAnalysis:
     """
     Lock an analysis until the transaction ends, waiting for whoever has it.
 
@@ -223,7 +223,7 @@ async def hold(conn: Connection, analysis_id: str) -> Analysis:
     return _analysis(found[0])
 
 
-async def claim(conn: Connection, analysis_id: str) -> Analysis | None:
+async def try_lock_analysis(conn: Connection, analysis_id: str) -> LockedAnalysis | None:
     """
     Lock an analysis until the transaction ends, unless another manager works on it just now: then None.
 
@@ -234,8 +234,8 @@ async def claim(conn: Connection, analysis_id: str) -> Analysis | None:
     return _analysis(found[0]) if found else None
 
 
-def _analysis(row: Row) -> Analysis:
-    return Analysis(row["analysis_id"], row["subject_id"], row["outcome"])
+def _analysis(row: Row) -> LockedAnalysis:
+    return LockedAnalysis(row["analysis_id"], row["subject_id"], row["outcome"])
 
 
 async def open_pause(conn: Connection, analysis_id: str) -> Pause | None:
@@ -244,13 +244,13 @@ async def open_pause(conn: Connection, analysis_id: str) -> Pause | None:
     return pause_of(found[0]) if found else None
 
 
-async def moved(conn: Connection, pause: Pause, status: Status, step: int) -> Pause:
+async def move_pause(conn: Connection, pause: Pause, status: PauseStatus, step: int) -> Pause:
     """Move a pause, whose row is locked, on."""
     values = {"id": pause.id, "was": pause.status.value, "status": status.value, "step": step}
     return pause_of((await rows(conn, "pause_set", values))[0])
 
 
-async def archived(conn: Connection, pause: Pause, outcome: str) -> None:
+async def archive_pause(conn: Connection, pause: Pause, outcome: str) -> None:
     """Move a pause into the history: RESUMED, EXPIRED or FAILED."""
     await execute(conn, "pause_archive", {"id": pause.id, "outcome": outcome})
 
@@ -259,7 +259,7 @@ async def archived(conn: Connection, pause: Pause, outcome: str) -> None:
 
 
 async def alert(
-    conn: Connection, alert_id: UUID, kind: str, severity: str, *, pause: Pause | None, analysis: Analysis,
+    conn: Connection, alert_id: UUID, kind: str, severity: str, *, pause: Pause | None, analysis: LockedAnalysis,
     about: UUID | None = None, **payload: Any,
 ) -> None:  # fmt: skip
     """Raise an alert with the transaction; the last thing that it does, for it holds the journal's cursor."""
@@ -292,9 +292,9 @@ def who(by: Actor | None) -> str:
     return by.id if by is not None else SYSTEM
 
 
-def role_of(by: Actor | None) -> By:
+def role_of(by: Actor | None) -> Initiator:
     """Return whether a person ordered something: whoever is named has been allowed to by the gateway."""
-    return By.SYSTEM if by is None else By.HUMAN
+    return Initiator.SYSTEM if by is None else Initiator.HUMAN
 
 
 # Checks of what callers state
@@ -338,7 +338,7 @@ def checked_uuid(field: str, value: object) -> UUID:
         raise BadInput(field, f"{str(value)[:80]!r} is no UUID.") from None
 
 
-def only(found: Sequence[Row], name: str, field: str, what: str) -> str:
+def single_match(found: Sequence[Row], name: str, field: str, what: str) -> str:
     """
     Return the id of the one analysis that a name means: exactly that one, or the only one of that stock.
 

@@ -29,21 +29,29 @@ import structlog
 
 from imem.cache.working.document import Contents, contents_of, digest, document_of
 from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
-from imem.cache.working.state import ACTIVE_TTL, Identity, Mode
+from imem.cache.working.state import ACTIVE_TTL, ExpiryMode, MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.incidents.failures import failure_of
 from imem.checkpoints.json_text import json_text
 from imem.checkpoints.leases import Leases
-from imem.checkpoints.model import Checkpoint, Lease
-from imem.checkpoints.model import Kind as CheckpointKind
+from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.orchestration.orchestrator import Orchestrator
-from imem.checkpoints.paid_calls import Owner, calls_in, joined
+from imem.checkpoints.paid_calls import CallOwner, calls_in, joined
 from imem.checkpoints.pauses import transitions
-from imem.checkpoints.pauses.lifecycle import FailureClass, Status
+from imem.checkpoints.pauses.lifecycle import FailureClass, PauseStatus
 from imem.checkpoints.pauses.plan import Begin, Restart
-from imem.checkpoints.pauses.rows import Analysis, Pause, alert, claim, failure_values, json, moved, open_pause
-from imem.checkpoints.recovery import NothingLeft
+from imem.checkpoints.pauses.rows import (
+    LockedAnalysis,
+    Pause,
+    alert,
+    failure_values,
+    json,
+    move_pause,
+    open_pause,
+    try_lock_analysis,
+)
+from imem.checkpoints.recovery import Unrecoverable
 from imem.checkpoints.store import Checkpoints
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
@@ -91,26 +99,28 @@ STUCK_AFTER: Final = 6
 MANAGER: Final = "manager"
 """Whose failures those of a resume are."""
 
-PASSING: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, LeaseHeld)
+TRANSIENT_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, LeaseHeld)
 """What a step may meet that another attempt can get over."""
 
 
-class Recovery(Protocol):
+class RecoveryService(Protocol):
     """Brings the working memory of an agent back; see :mod:`imem.checkpoints.recovery`."""
 
-    async def recover(self, lease: Lease, *, deadline: Deadline | None = None, conn: Connection | None = None) -> Any:
+    async def recover(
+        self, lease: AgentLease, *, deadline: Deadline | None = None, conn: Connection | None = None
+    ) -> Any:
         """
         Bring it back under *lease*, proven; the answer's ``tier`` says which store served.
 
         Raises:
-            NothingLeft: no tier holds the newest state; nothing is to be started. With *conn* nobody was told yet.
+            Unrecoverable: no tier holds the newest state; nothing is to be started. With *conn* nobody was told yet.
         """
 
-    async def tell(self, nothing: NothingLeft, *, deadline: Deadline, conn: Connection | None = None) -> None:
+    async def raise_alert(self, nothing: Unrecoverable, *, deadline: Deadline, conn: Connection | None = None) -> None:
         """Tell people of what nothing is left of, with the transaction that ends its analysis."""
 
 
-class Went(Enum):
+class StepOutcome(Enum):
     """How an attempt at a step went."""
 
     ON = "on"
@@ -122,7 +132,7 @@ class Went(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
+class SagaStores:
     """
     What a saga works on.
 
@@ -143,27 +153,29 @@ class Stores:
     snapshots: SnapshotStore
     definitions: Definitions
     orchestrator: Orchestrator
-    recovery: Recovery
+    recovery: RecoveryService
     clock: Clock
 
 
 class Saga:
     """Carries out pauses and resumes; any number of them, in any number of processes."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: SagaStores) -> None:
         self._s = stores
         self._places = asyncio.Semaphore(AT_ONCE)
-        self._steps: Mapping[tuple[Status, int], Callable[[Connection, Analysis, Pause, Deadline], Awaitable[Went]]] = {
-            (Status.PAUSING, 1): self._drain,
-            (Status.PAUSING, 2): self._fence,
-            (Status.PAUSING, 3): self._snapshot,
-            (Status.PAUSING, 4): self._keep,
-            (Status.PAUSING, 5): self._hold,
-            (Status.PAUSING, 6): self._settle,
-            (Status.RESUMING, 0): self._begin_anew,
-            (Status.RESUMING, 1): self._recover,
-            (Status.RESUMING, 2): self._hand_over,
-            (Status.RESUMING, 3): self._finish,
+        self._steps: Mapping[
+            tuple[PauseStatus, int], Callable[[Connection, LockedAnalysis, Pause, Deadline], Awaitable[StepOutcome]]
+        ] = {
+            (PauseStatus.PAUSING, 1): self._drain,
+            (PauseStatus.PAUSING, 2): self._fence,
+            (PauseStatus.PAUSING, 3): self._snapshot,
+            (PauseStatus.PAUSING, 4): self._keep,
+            (PauseStatus.PAUSING, 5): self._hold,
+            (PauseStatus.PAUSING, 6): self._settle,
+            (PauseStatus.RESUMING, 0): self._begin_anew,
+            (PauseStatus.RESUMING, 1): self._recover,
+            (PauseStatus.RESUMING, 2): self._hand_over,
+            (PauseStatus.RESUMING, 3): self._finish,
         }
 
     async def drive(self, analysis_id: str, *, until: Deadline) -> None:
@@ -175,9 +187,9 @@ class Saga:
         """
         while not until.passed:
             went = await self.step(analysis_id)
-            if went is Went.OVER:
+            if went is StepOutcome.OVER:
                 return
-            if went is Went.WAITS:
+            if went is StepOutcome.WAITS:
                 await asyncio.sleep(min(LOOK_S, until.left_s()))
 
     async def advance(self, analysis_id: str, *, until: Deadline) -> None:
@@ -186,34 +198,34 @@ class Saga:
 
         After *until* no step begins; one that has begun has its own time, lest it counts as one that failed.
         """
-        while await self.step(analysis_id, until=until) is Went.ON:
+        while await self.step(analysis_id, until=until) is StepOutcome.ON:
             pass
 
-    async def step(self, analysis_id: str, *, until: Deadline | None = None) -> Went:
+    async def step(self, analysis_id: str, *, until: Deadline | None = None) -> StepOutcome:
         """Do one step, if there is one, nobody else is at it, and its turn comes before *until*."""
         async with self._places:
             if until is not None and until.passed:
-                return Went.WAITS
+                return StepOutcome.WAITS
             return await self._one(analysis_id)
 
-    async def _one(self, analysis_id: str) -> Went:
+    async def _one(self, analysis_id: str) -> StepOutcome:
         deadline = Deadline.after_ms(STEP_BUDGET_MS)
         pause: Pause | None = None
         try:
             async with self._s.database.transaction(deadline) as conn:
-                analysis = await claim(conn, analysis_id)
+                analysis = await try_lock_analysis(conn, analysis_id)
                 pause = await open_pause(conn, analysis_id) if analysis is not None else None
                 step = self._steps.get((pause.status, pause.step)) if pause is not None else None
                 if analysis is None or (pause is not None and pause.rests):
-                    return Went.WAITS
+                    return StepOutcome.WAITS
                 if pause is None or step is None:
-                    return Went.OVER
+                    return StepOutcome.OVER
                 went = await step(conn, analysis, pause, deadline)
         except ImemError as error:
             if pause is None:
                 raise
-            return await self._troubled(pause, error)
-        if (pause.status, pause.step) == (Status.RESUMING, 3):
+            return await self._handle_step_error(pause, error)
+        if (pause.status, pause.step) == (PauseStatus.RESUMING, 3):
             await self._s.orchestrator.start_ready(deadline=deadline)
         return went
 
@@ -224,9 +236,9 @@ class Saga:
     async def keep(self, analysis_id: str, *, deadline: Deadline) -> None:
         """Let the memories of a paused analysis live for as long as its pause."""
         async with self._s.database.transaction(deadline) as conn:
-            analysis = await claim(conn, analysis_id)
+            analysis = await try_lock_analysis(conn, analysis_id)
             pause = await open_pause(conn, analysis_id) if analysis is not None else None
-            if pause is not None and pause.status is Status.PAUSED:
+            if pause is not None and pause.status is PauseStatus.PAUSED:
                 await self._kept(conn, pause, deadline)
 
     async def forget(self, agents: Mapping[str, int], *, deadline: Deadline) -> None:
@@ -235,53 +247,57 @@ class Saga:
             try:
                 await self._s.working.clear(agent_id, epoch, deadline=deadline)
                 await self._s.snapshots.drop(agent_id, deadline=deadline)
-            except (*PASSING, LeaseLost) as error:
+            except (*TRANSIENT_ERRORS, LeaseLost) as error:
                 log.warning("memory_not_removed", agent_id=agent_id, error=error.message)
 
     # Pausing
 
-    async def _drain(self, conn: Connection, analysis: Analysis, pause: Pause, _: Deadline) -> Went:
+    async def _drain(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, _: Deadline) -> StepOutcome:
         running = await rows(conn, "pause_running", {"analysis_id": analysis.analysis_id})
         now = (await rows(conn, "pause_now"))[0]["now"]
         if running and now < pause.drain_until:
-            return Went.WAITS
+            return StepOutcome.WAITS
         if running:
             log.warning(
                 "agents_fenced", analysis_id=analysis.analysis_id, agents=[row["agent_type"] for row in running]
             )
-        await moved(conn, pause, Status.PAUSING, 2)
-        return Went.ON
+        await move_pause(conn, pause, PauseStatus.PAUSING, 2)
+        return StepOutcome.ON
 
-    async def _fence(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
-        patience = deadline.within_ms(MEMORY_MS)
+    async def _fence(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline) -> StepOutcome:
+        timeout = deadline.within_ms(MEMORY_MS)
         for lease in await self._s.leases.raise_epoch(analysis.analysis_id, deadline=deadline, conn=conn):
             agent = {"agent_type": lease.agent_type, "agent_id": lease.agent_id, "epoch": lease.epoch}
             await execute(conn, "pause_agent_fenced", {"pause_id": pause.id, **agent})
             try:
-                await self._s.working.fence(lease.agent_id, lease.epoch, deadline=patience)
-            except (*PASSING, LeaseLost) as error:
+                await self._s.working.fence(lease.agent_id, lease.epoch, deadline=timeout)
+            except (*TRANSIENT_ERRORS, LeaseLost) as error:
                 # A pause is needed most while that server is away. What it holds when it comes back is behind the
                 # epoch of Postgres, and is proven before anybody uses it.
                 log.warning("memory_not_fenced", agent_id=lease.agent_id, error=error.message)
-        await moved(conn, pause, Status.PAUSING, 3)
-        return Went.ON
+        await move_pause(conn, pause, PauseStatus.PAUSING, 3)
+        return StepOutcome.ON
 
-    async def _snapshot(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+    async def _snapshot(
+        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline
+    ) -> StepOutcome:
         """Save, then prove, one agent a time: what is proven is what is committed, not what is about to be."""
         values = {"pause_id": pause.id, "analysis_id": analysis.analysis_id}
         agents = await rows(conn, "pause_agents", values)
         for agent in agents:
             if agent["checkpoint_id"] is None or agent["checkpoint_id"] != agent["newest_id"]:
                 await self._save(conn, analysis, pause, agent, deadline)
-                return Went.ON
+                return StepOutcome.ON
         for agent in agents:
             if agent["verified_at"] is None:
                 await self._prove(conn, analysis, pause, agent, deadline)
-                return Went.ON
-        await moved(conn, pause, Status.PAUSING, 4)
-        return Went.ON
+                return StepOutcome.ON
+        await move_pause(conn, pause, PauseStatus.PAUSING, 4)
+        return StepOutcome.ON
 
-    async def _save(self, conn: Connection, analysis: Analysis, pause: Pause, agent: Row, deadline: Deadline) -> None:
+    async def _save(
+        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, agent: Row, deadline: Deadline
+    ) -> None:
         """Save the pause's checkpoint of one agent; its version stays, whatever the definitions say by now."""
         latest = await self._s.checkpoints.load(analysis.analysis_id, agent["agent_type"], deadline=deadline, conn=conn)
         if latest is None:
@@ -330,17 +346,17 @@ class Saga:
             meta, contents = await self._s.working.read(
                 agent["agent_id"], epoch=agent["epoch"], deadline=deadline.within_ms(MEMORY_MS)
             )
-        except (*PASSING, NotOpen, ConsistencyError, LeaseLost) as error:
+        except (*TRANSIENT_ERRORS, NotOpen, ConsistencyError, LeaseLost) as error:
             log.warning("memory_lost", agent_id=agent["agent_id"], error=error.message)
             return _of_checkpoint(latest), "checkpoint", None
-        of_its_own = meta.identity == Identity(latest.agent_id, latest.analysis_id, latest.agent_type)
+        of_its_own = meta.identity == MemoryIdentity(latest.agent_id, latest.analysis_id, latest.agent_type)
         if of_its_own and meta.checkpoint_seq == latest.seq and (meta.clean or self._reentrant(latest)):
             return contents, "working", meta.rev
         # An agent that has completed nothing has no memory to compare with; what it wrote belongs to its first subtask.
         if of_its_own and latest.clean and meta.checkpoint_seq is None and self._reentrant(latest):
             return contents, "working", meta.rev
         # What was paid for stays, whatever else goes.
-        paid = calls_in(contents, Owner(meta.identity, latest.run)) if of_its_own else {}
+        paid = calls_in(contents, CallOwner(meta.identity, latest.run)) if of_its_own else {}
         return joined(_of_checkpoint(latest), paid), "checkpoint", None
 
     def _reentrant(self, latest: Checkpoint) -> bool:
@@ -348,7 +364,9 @@ class Saga:
         current = latest.current_subtask
         return definition is not None and any(one.name == current and one.reentrant for one in definition.subtasks)
 
-    async def _prove(self, conn: Connection, analysis: Analysis, pause: Pause, agent: Row, deadline: Deadline) -> None:
+    async def _prove(
+        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, agent: Row, deadline: Deadline
+    ) -> None:
         """Read back from Postgres what was committed, put it on the durable server, and read that back as well."""
         # The transaction that saved it has ended: what is read here was committed.
         kept = await self._s.checkpoints.get(agent["checkpoint_id"], deadline=deadline, conn=conn)
@@ -358,7 +376,7 @@ class Saga:
         if not agent["digest"] == kept.l1_snapshot_hash == digest(contents):
             raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not what its digest says.")
         meta = SnapshotMeta(
-            Identity(agent["agent_id"], analysis.analysis_id, agent["agent_type"]),
+            MemoryIdentity(agent["agent_id"], analysis.analysis_id, agent["agent_type"]),
             epoch=agent["epoch"], seq=kept.seq, checkpoint_id=str(kept.id), digest=agent["digest"],
             key_count=len(contents), taken_at=kept.created_at, protects_until=self._lives_until(pause),
         )  # fmt: skip
@@ -377,31 +395,31 @@ class Saga:
                 agent["agent_id"], agent["epoch"], seq=kept.seq, digest=agent["digest"], rev=agent["rev"],
                 deadline=deadline.within_ms(MEMORY_MS),
             )  # fmt: skip
-        except (*PASSING, NotOpen, LeaseLost) as error:
+        except (*TRANSIENT_ERRORS, NotOpen, LeaseLost) as error:
             # It is lost since; the other tiers are proven.
             log.warning("memory_not_marked", agent_id=agent["agent_id"], error=error.message)
 
-    async def _keep(self, conn: Connection, _: Analysis, pause: Pause, deadline: Deadline) -> Went:
+    async def _keep(self, conn: Connection, _: LockedAnalysis, pause: Pause, deadline: Deadline) -> StepOutcome:
         await self._kept(conn, pause, deadline)
-        await moved(conn, pause, Status.PAUSING, 5)
-        return Went.ON
+        await move_pause(conn, pause, PauseStatus.PAUSING, 5)
+        return StepOutcome.ON
 
     async def _kept(self, conn: Connection, pause: Pause, deadline: Deadline) -> None:
         """Let the memories live as long as the pause; of those that cannot be reached the row says so."""
-        mode = Mode.EXTENDED if pause.extended_until is not None else Mode.PAUSED
+        mode = ExpiryMode.EXTENDED if pause.extended_until is not None else ExpiryMode.PAUSED
         at = self._lives_until(pause)
-        patience = deadline.within_ms(2 * MEMORY_MS)
+        timeout = deadline.within_ms(2 * MEMORY_MS)
         for agent in await rows(conn, "pause_agents", {"pause_id": pause.id, "analysis_id": pause.analysis_id}):
             if agent["memory_kept"]:
                 continue
             kept = True
             try:
-                await self._s.snapshots.expire(agent["agent_id"], at, deadline=patience)
-                await self._s.working.expire(agent["agent_id"], mode, at, epoch=agent["epoch"], deadline=patience)
+                await self._s.snapshots.expire(agent["agent_id"], at, deadline=timeout)
+                await self._s.working.expire(agent["agent_id"], mode, at, epoch=agent["epoch"], deadline=timeout)
             except (NotOpen, LeaseLost) as error:
                 # Nothing is there that this pause could keep.
                 log.warning("memory_not_there", agent_id=agent["agent_id"], error=error.message)
-            except PASSING as error:
+            except TRANSIENT_ERRORS as error:
                 kept = False
                 log.warning("memory_not_kept", agent_id=agent["agent_id"], error=error.message)
             values = {"pause_id": pause.id, "agent_type": agent["agent_type"], "kept": kept}
@@ -411,34 +429,38 @@ class Saga:
         """Return until when a paused memory lives: as long as the pause; one paused anew, a day at least."""
         return max(pause.stale_at, self._s.clock.now() + ACTIVE_TTL - timedelta(seconds=1))
 
-    async def _hold(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+    async def _hold(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline) -> StepOutcome:
         await self._s.orchestrator.pause_workflow(analysis.analysis_id, deadline=deadline, conn=conn)
-        await moved(conn, pause, Status.PAUSING, 6)
-        return Went.ON
+        await move_pause(conn, pause, PauseStatus.PAUSING, 6)
+        return StepOutcome.ON
 
-    async def _settle(self, conn: Connection, analysis: Analysis, pause: Pause, _: Deadline) -> Went:
+    async def _settle(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, _: Deadline) -> StepOutcome:
         pause = await transitions.settle(conn, pause)
         log.info("paused", analysis_id=analysis.analysis_id, pause_id=str(pause.id), trigger=pause.trigger.value)
-        return Went.OVER
+        return StepOutcome.OVER
 
     # Resuming
 
-    async def _begin_anew(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+    async def _begin_anew(
+        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline
+    ) -> StepOutcome:
         """Write the beginning of every agent that restarts clean: nothing of what it did before counts."""
         for one, agent in await self._restarting(conn, pause):
             if one.begin is Begin.CLEAN:
                 await self._s.checkpoints.save(
                     _lease(analysis, agent), kind=CheckpointKind.START, deadline=deadline, conn=conn
                 )
-        await moved(conn, pause, Status.RESUMING, 1)
-        return Went.ON
+        await move_pause(conn, pause, PauseStatus.RESUMING, 1)
+        return StepOutcome.ON
 
-    async def _recover(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+    async def _recover(
+        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline
+    ) -> StepOutcome:
         for _, agent in await self._restarting(conn, pause):
             found = await self._s.recovery.recover(_lease(analysis, agent), deadline=deadline, conn=conn)
             log.info("recovered_for_resume", agent_id=agent["agent_id"], tier=str(found.tier))
-        await moved(conn, pause, Status.RESUMING, 2)
-        return Went.ON
+        await move_pause(conn, pause, PauseStatus.RESUMING, 2)
+        return StepOutcome.ON
 
     async def _restarting(self, conn: Connection, pause: Pause) -> list[tuple[Restart, Row]]:
         """Return the agents that restart and have a memory to restart with."""
@@ -446,21 +468,23 @@ class Saga:
         by_type = {agent["agent_type"]: agent for agent in agents}
         return [(one, by_type[one.agent_type]) for one in pause.plan.restart if one.agent_type in by_type]
 
-    async def _hand_over(self, conn: Connection, analysis: Analysis, pause: Pause, deadline: Deadline) -> Went:
+    async def _hand_over(
+        self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline
+    ) -> StepOutcome:
         for _, agent in await self._restarting(conn, pause):
-            await self._s.working.expire(agent["agent_id"], Mode.RESUMED, epoch=agent["epoch"], deadline=deadline)
+            await self._s.working.expire(agent["agent_id"], ExpiryMode.RESUMED, epoch=agent["epoch"], deadline=deadline)
         await self._s.orchestrator.resume_workflow(analysis.analysis_id, pause.plan, deadline=deadline, conn=conn)
-        await moved(conn, pause, Status.RESUMING, 3)
-        return Went.ON
+        await move_pause(conn, pause, PauseStatus.RESUMING, 3)
+        return StepOutcome.ON
 
-    async def _finish(self, conn: Connection, analysis: Analysis, pause: Pause, _: Deadline) -> Went:
+    async def _finish(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, _: Deadline) -> StepOutcome:
         pause = await transitions.finish(conn, analysis, pause)
         log.info("resumed", analysis_id=analysis.analysis_id, pause_id=str(pause.id), automatic=pause.automatic)
-        return Went.OVER
+        return StepOutcome.OVER
 
     # Trouble
 
-    async def _troubled(self, pause: Pause, error: ImemError) -> Went:
+    async def _handle_step_error(self, pause: Pause, error: ImemError) -> StepOutcome:
         """Remember what a step failed with, and decide what comes of it."""
         log.warning(
             "step_failed",
@@ -471,35 +495,37 @@ class Saga:
         )
         deadline = Deadline.after_ms(STEP_BUDGET_MS)
         async with self._s.database.transaction(deadline) as conn:
-            analysis = await claim(conn, pause.analysis_id)
+            analysis = await try_lock_analysis(conn, pause.analysis_id)
             now = await open_pause(conn, pause.analysis_id) if analysis is not None else None
             if (
                 analysis is None
                 or now is None
                 or (now.id, now.status, now.step) != (pause.id, pause.status, pause.step)
             ):
-                return Went.OVER
-            if now.status is Status.RESUMING and isinstance(error, NotResumable | ConsistencyError):
+                return StepOutcome.OVER
+            if now.status is PauseStatus.RESUMING and isinstance(error, NotResumable | ConsistencyError):
                 # Of what nothing is left of, people are told by the agent's own alert, and last.
-                nothing = error if isinstance(error, NothingLeft) else None
+                nothing = error if isinstance(error, Unrecoverable) else None
                 await transitions.fail(conn, analysis, reason=error.message, announce=nothing is None)
                 if nothing is not None:
-                    await self._s.recovery.tell(nothing, deadline=deadline, conn=conn)
-                return Went.OVER
-            if now.status is Status.RESUMING and (not isinstance(error, PASSING) or now.troubles + 1 >= RECOVERIES):
+                    await self._s.recovery.raise_alert(nothing, deadline=deadline, conn=conn)
+                return StepOutcome.OVER
+            if now.status is PauseStatus.RESUMING and (
+                not isinstance(error, TRANSIENT_ERRORS) or now.troubles + 1 >= RECOVERIES
+            ):
                 await _failed_by_itself(conn, analysis, now, error)
-                await transitions.again(conn, analysis, now, trouble=error.message)
-                return Went.ON
+                await transitions.revert_resume(conn, analysis, now, trouble=error.message)
+                return StepOutcome.ON
             await execute(conn, "pause_trouble", {"id": now.id, "was": now.status.value, "trouble": error.message})
             if now.troubles + 1 == STUCK_AFTER:
                 await alert(
                     conn, id_of("stuck", now.id), "PAUSE_STUCK", "CRITICAL", pause=now, analysis=analysis,
                     status=now.status.value, step=now.step, message=error.message,
                 )  # fmt: skip
-        return Went.WAITS
+        return StepOutcome.WAITS
 
 
-async def _failed_by_itself(conn: Connection, analysis: Analysis, pause: Pause, error: ImemError) -> None:
+async def _failed_by_itself(conn: Connection, analysis: LockedAnalysis, pause: Pause, error: ImemError) -> None:
     """Put what a resume failed with among the reasons of the pause: no agent's fault, but it has to be over first."""
     failure = failure_of(error)
     values = {
@@ -513,9 +539,9 @@ async def _failed_by_itself(conn: Connection, analysis: Analysis, pause: Pause, 
     await execute(conn, "failure_settled", {"id": row["id"], "pause_id": pause.id})
 
 
-def _lease(analysis: Analysis, agent: Row) -> Lease:
+def _lease(analysis: LockedAnalysis, agent: Row) -> AgentLease:
     """Return the right to an agent of a paused analysis: its epoch was raised, and given to nobody."""
-    return Lease(
+    return AgentLease(
         analysis_id=analysis.analysis_id,
         agent_type=agent["agent_type"],
         agent_id=agent["agent_id"],

@@ -14,20 +14,20 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from imem.alerts.store import Situation, close_alerts
+from imem.alerts.store import AlertContext, close_alerts
 from imem.checkpoints.pauses import timers
-from imem.checkpoints.pauses.lifecycle import By, Facts, FailureClass, Gate, Status, Trigger, check
+from imem.checkpoints.pauses.lifecycle import FailureClass, Gate, GuardContext, Initiator, PauseStatus, Trigger, check
 from imem.checkpoints.pauses.plan import AgentState, Graph, Plan, Progress, checked, plan
 from imem.checkpoints.pauses.rows import (
     DRAIN,
-    Analysis,
+    LockedAnalysis,
     Pause,
     alert,
-    archived,
+    archive_pause,
     audit,
     json,
-    lacking,
-    moved,
+    missing_results_id,
+    move_pause,
     open_pause,
     pause_of,
     role_of,
@@ -49,7 +49,7 @@ SEVERITY: Final[Mapping[Trigger, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class PauseCause:
     """
     Why an analysis shall be paused.
 
@@ -75,7 +75,7 @@ class Cause:
     batch_id: UUID | None = None
 
 
-async def begin(conn: Connection, analysis: Analysis, cause: Cause) -> tuple[Pause, bool]:
+async def begin(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -> tuple[Pause, bool]:
     """
     Pause an analysis, and return the pause and whether it is new: one that is just being paused takes the cause in.
 
@@ -92,14 +92,14 @@ async def begin(conn: Connection, analysis: Analysis, cause: Cause) -> tuple[Pau
     if known is not None:
         return known, False
     failure = cause.failure
-    facts = Facts(
+    facts = GuardContext(
         by=role_of(cause.by),
         trigger=cause.trigger,
         failure=FailureClass(failure["class"]) if failure is not None else cause.failure_class,
         gate=cause.gate,
         gate_waiting=bool(await rows(conn, "gate_waiting", {"analysis_id": analysis.analysis_id})),
     )
-    check(None, Status.PAUSING, facts)
+    check(None, PauseStatus.PAUSING, facts)
     shown = await _shown_checkpoint(conn, analysis, cause)
     values = {
         "id": cause.pause_id or new_id(),
@@ -125,7 +125,7 @@ async def begin(conn: Connection, analysis: Analysis, cause: Cause) -> tuple[Pau
     return pause, True
 
 
-async def _known(conn: Connection, analysis: Analysis, cause: Cause) -> Pause | None:
+async def _known(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -> Pause | None:
     """Return the pause that an order led to before, where it is repeated after that was over."""
     found = await rows(conn, "pause_by_id", {"id": cause.pause_id}) if cause.pause_id is not None else []
     if not found:
@@ -136,20 +136,20 @@ async def _known(conn: Connection, analysis: Analysis, cause: Cause) -> Pause | 
     return pause
 
 
-async def _append(conn: Connection, pause: Pause, cause: Cause) -> None:
+async def _append(conn: Connection, pause: Pause, cause: PauseCause) -> None:
     """Add a further failure to a pause that is open; refuse a further order, unless it is only being carried out."""
     if cause.failure is not None:
-        if pause.status is Status.PAUSING:
-            check(pause.status, Status.PAUSING, Facts(by=By.SYSTEM, failed=True))
+        if pause.status is PauseStatus.PAUSING:
+            check(pause.status, PauseStatus.PAUSING, GuardContext(by=Initiator.SYSTEM, failed=True))
         await execute(conn, "failure_settled", {"id": cause.failure["id"], "pause_id": pause.id})
         # Announced while a gate waited, it speaks of a pause of its own, which nothing would ever end.
-        await execute(conn, "alert_about", {"alert_id": id_of("failure", cause.failure["id"]), "about": pause.id})
+        await execute(conn, "set_alert_about", {"alert_id": id_of("failure", cause.failure["id"]), "about": pause.id})
         return
-    if pause.status is not Status.PAUSING and pause.id != cause.pause_id:
-        check(pause.status, Status.PAUSING, Facts(by=role_of(cause.by)))
+    if pause.status is not PauseStatus.PAUSING and pause.id != cause.pause_id:
+        check(pause.status, PauseStatus.PAUSING, GuardContext(by=role_of(cause.by)))
 
 
-async def _shown_checkpoint(conn: Connection, analysis: Analysis, cause: Cause) -> Row | None:
+async def _shown_checkpoint(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -> Row | None:
     """Return the checkpoint that the pause is about: a stated one, the failed agent's newest, or the newest."""
     if cause.checkpoint_id is not None:
         found = await rows(
@@ -164,23 +164,23 @@ async def _shown_checkpoint(conn: Connection, analysis: Analysis, cause: Cause) 
 
 
 async def _announce(
-    conn: Connection, analysis: Analysis, pause: Pause, shown: Row | None, failure: Mapping[str, Any] | None
+    conn: Connection, analysis: LockedAnalysis, pause: Pause, shown: Row | None, failure: Mapping[str, Any] | None
 ) -> None:
     """Raise the one alert of a pause; a failure that had to wait for a gate was announced under the same id."""
     failed = failure is not None or pause.trigger is Trigger.AUTO_TIER2
     alert_id = id_of("failure", failure["id"]) if failure is not None else id_of("pause", pause.id)
     await alert(
         conn, alert_id, "AGENT_FAILURE" if failed else "ANALYSIS_PAUSED", SEVERITY[pause.trigger], pause=pause,
-        analysis=analysis, **{**stand(shown), **said(failure), "reason": pause.reason, "day": 0},
-        trigger=pause.trigger.value,
+        analysis=analysis, trigger=pause.trigger.value,
+        **{**checkpoint_details(shown), **failure_details(failure), "reason": pause.reason, "day": 0},
     )  # fmt: skip
 
 
-def stand(shown: Row | None) -> dict[str, Any]:
+def checkpoint_details(shown: Row | None) -> dict[str, Any]:
     """Return what an alert says of how far an agent had come."""
     if shown is None:
-        return Situation().to_payload()
-    return Situation(
+        return AlertContext().to_payload()
+    return AlertContext(
         checkpoint_id=shown["id"],
         progress_pct=float(shown["progress_pct"]),
         completed=shown["completed_subtasks"],
@@ -190,7 +190,7 @@ def stand(shown: Row | None) -> dict[str, Any]:
     ).to_payload()
 
 
-def said(failure: Mapping[str, Any] | None) -> dict[str, Any]:
+def failure_details(failure: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what an alert says of a failure."""
     if failure is None:
         return {}
@@ -202,7 +202,7 @@ def said(failure: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def refuse_ended(analysis: Analysis) -> None:
+def refuse_ended(analysis: LockedAnalysis) -> None:
     """
     Refuse to pause or resume what is over.
 
@@ -222,9 +222,11 @@ async def settle(conn: Connection, pause: Pause) -> Pause:
     """
     running = await rows(conn, "pause_running", {"analysis_id": pause.analysis_id})
     unproven = await rows(conn, "pause_unproven", {"id": pause.id})
-    check(pause.status, Status.PAUSED, Facts(by=By.SYSTEM, stopped=not running, verified=not unproven))
+    check(
+        pause.status, PauseStatus.PAUSED, GuardContext(by=Initiator.SYSTEM, stopped=not running, verified=not unproven)
+    )
     await execute(conn, "pause_refers_to", {"id": pause.id})
-    pause = await moved(conn, pause, Status.PAUSED, 6)
+    pause = await move_pause(conn, pause, PauseStatus.PAUSED, 6)
     await set_timers(conn, pause, "timers_set")
     await _batches(conn, pause, "pause", "DONE")
     return pause
@@ -247,7 +249,7 @@ async def _batches(conn: Connection, pause: Pause, operation: str, state: str, t
 
 async def order_resume(
     conn: Connection,
-    analysis: Analysis,
+    analysis: LockedAnalysis,
     pause: Pause,
     *,
     graph: Graph,
@@ -265,8 +267,12 @@ async def order_resume(
     """
     refuse_ended(analysis)
     over = automatic and bool((await rows(conn, "cause_over", {"pause_id": pause.id}))[0]["over"])
-    role = By.AUTOMATIC if automatic else role_of(by)
-    check(pause.status, Status.RESUMING, Facts(by=role, cause_resolved=over, attempts=pause.auto_resume_attempts))
+    role = Initiator.AUTOMATIC if automatic else role_of(by)
+    check(
+        pause.status,
+        PauseStatus.RESUMING,
+        GuardContext(by=role, cause_resolved=over, attempts=pause.auto_resume_attempts),
+    )
     states = await agent_states(conn, pause)
     wanted = plan(states, graph) if given is None else checked(given, states, graph)
     document = wanted.to_dict()
@@ -319,15 +325,15 @@ def _progress(task: Row) -> Progress:
     return Progress.NOT_BEGUN if waits else Progress.IN_PROGRESS
 
 
-async def finish(conn: Connection, analysis: Analysis, pause: Pause) -> Pause:
+async def finish(conn: Connection, analysis: LockedAnalysis, pause: Pause) -> Pause:
     """
     Say that the analysis runs again: RESUMING → RESUMED. Its recovery is proven, and the orchestrator has its tasks.
 
     Raises:
         TransitionRefused: it is not being resumed.
     """
-    check(pause.status, Status.RESUMED, Facts(by=By.SYSTEM, recovered=True, scheduled=True))
-    pause = await moved(conn, pause, Status.RESUMED, 6)
+    check(pause.status, PauseStatus.RESUMED, GuardContext(by=Initiator.SYSTEM, recovered=True, scheduled=True))
+    pause = await move_pause(conn, pause, PauseStatus.RESUMED, 6)
     await execute(conn, "plan_end", {"pause_id": pause.id, "status": "COMPLETED", "trouble": None})
     await execute(conn, "timers_forget", {"pause_id": pause.id})
     await _batches(conn, pause, "resume", "DONE")
@@ -340,8 +346,8 @@ async def finish(conn: Connection, analysis: Analysis, pause: Pause) -> Pause:
     return pause
 
 
-async def again(
-    conn: Connection, analysis: Analysis, pause: Pause, *, trouble: str, agent_type: str | None = None
+async def revert_resume(
+    conn: Connection, analysis: LockedAnalysis, pause: Pause, *, trouble: str, agent_type: str | None = None
 ) -> Pause:
     """
     Take a resume back because something failed: RESUMING → PAUSING. Nothing was started.
@@ -349,7 +355,7 @@ async def again(
     Raises:
         TransitionRefused: it is not being resumed.
     """
-    check(pause.status, Status.PAUSING, Facts(by=By.SYSTEM, failed=True))
+    check(pause.status, PauseStatus.PAUSING, GuardContext(by=Initiator.SYSTEM, failed=True))
     found = await rows(conn, "plan_newest", {"pause_id": pause.id})
     automatic = pause.automatic
     values = {"id": pause.id, "trouble": trouble[:500], "drain": DRAIN, "failed_agent": agent_type}
@@ -368,15 +374,15 @@ async def again(
 # Time and people
 
 
-async def go_stale(conn: Connection, analysis: Analysis, pause: Pause, now: datetime) -> Pause:
+async def go_stale(conn: Connection, analysis: LockedAnalysis, pause: Pause, now: datetime) -> Pause:
     """
     PAUSED → STALE: its working memory is gone by now; only a person resumes it, from Postgres.
 
     Raises:
         TransitionRefused: its time is not over.
     """
-    check(pause.status, Status.STALE, Facts(by=By.SYSTEM, now=now, stale_at=pause.stale_at))
-    pause = await moved(conn, pause, Status.STALE, 6)
+    check(pause.status, PauseStatus.STALE, GuardContext(by=Initiator.SYSTEM, now=now, stale_at=pause.stale_at))
+    pause = await move_pause(conn, pause, PauseStatus.STALE, 6)
     await execute(conn, "timer_fired", {"pause_id": pause.id, "kind": "stale"})
     await alert(
         conn, id_of("stale", pause.id), "PAUSE_STALE", "HIGH", pause=pause, analysis=analysis, reason=pause.reason,
@@ -386,7 +392,7 @@ async def go_stale(conn: Connection, analysis: Analysis, pause: Pause, now: date
 
 
 async def expire(
-    conn: Connection, analysis: Analysis, pause: Pause, *, now: datetime, by: Actor | None = None, reason: str
+    conn: Connection, analysis: LockedAnalysis, pause: Pause, *, now: datetime, by: Actor | None = None, reason: str
 ) -> None:
     """
     End the pause, and its analysis with it: STALE → EXPIRED by time, PAUSED → EXPIRED by a person.
@@ -396,13 +402,13 @@ async def expire(
     Raises:
         TransitionRefused: its time is not over, or nobody may.
     """
-    check(pause.status, Status.EXPIRED, Facts(by=role_of(by), now=now, expires_at=pause.expires_at))
-    pause = await moved(conn, pause, Status.EXPIRED, 6)
+    check(pause.status, PauseStatus.EXPIRED, GuardContext(by=role_of(by), now=now, expires_at=pause.expires_at))
+    pause = await move_pause(conn, pause, PauseStatus.EXPIRED, 6)
     await rows(conn, "analysis_end", {"analysis_id": pause.analysis_id, "reason": reason})
     await execute(conn, "tasks_end", {"analysis_id": pause.analysis_id})
-    await archived(conn, pause, "EXPIRED")
+    await archive_pause(conn, pause, "EXPIRED")
     await close_alerts(conn, pause.id)
-    await close_alerts(conn, lacking(pause.analysis_id))
+    await close_alerts(conn, missing_results_id(pause.analysis_id))
     await audit(conn, by, "cancel" if by is not None else "expire", pause.analysis_id, reason, pause_id=str(pause.id))
     await alert(
         conn, id_of("expired", pause.id), "PAUSE_EXPIRED", "NORMAL" if by is not None else "HIGH", pause=pause,
@@ -412,7 +418,7 @@ async def expire(
 
 async def fail(
     conn: Connection,
-    analysis: Analysis,
+    analysis: LockedAnalysis,
     *,
     reason: str,
     by: Actor | None = None,
@@ -439,21 +445,21 @@ async def fail(
         await execute(conn, "plan_end", {"pause_id": pause.id, "status": "FAILED", "trouble": reason[:500]})
         for operation in ("pause", "resume"):
             await _batches(conn, pause, operation, "FAILED", reason)
-        await archived(conn, pause, "FAILED")
+        await archive_pause(conn, pause, "FAILED")
         await close_alerts(conn, pause.id)
-    await close_alerts(conn, lacking(analysis.analysis_id))
+    await close_alerts(conn, missing_results_id(analysis.analysis_id))
     await audit(conn, by, "fail", analysis.analysis_id, reason)
     if announce:
         await alert(
             conn, id_of("failed", analysis.analysis_id), "ANALYSIS_FAILED", "CRITICAL", pause=pause, analysis=analysis,
-            reason=reason, **said(failure),
+            reason=reason, **failure_details(failure),
         )  # fmt: skip
     return pause
 
 
 async def needs_person(conn: Connection, pause: Pause) -> None:
     """Tell people, once, that a pause whose cause is over is not resumed without them any more."""
-    analysis = Analysis(pause.analysis_id, pause.stock_id, None)
+    analysis = LockedAnalysis(pause.analysis_id, pause.stock_id, None)
     await alert(
         conn, id_of("needs person", pause.id), "RESUME_NEEDS_PERSON", "CRITICAL", pause=pause, analysis=analysis,
         attempts=pause.auto_resume_attempts, reason=pause.reason,

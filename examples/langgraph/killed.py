@@ -30,7 +30,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from imem import Memory
 from imem.blocking.working import SyncSession
-from imem.checkpoints.model import Lease
+from imem.checkpoints.model import AgentLease
 from imem.journal.settings import Role, Settings
 from imem.langgraph import ImemSaver
 
@@ -96,7 +96,7 @@ def build(
     return graph.compile(checkpointer=saver)
 
 
-def config_of(thread_id: str, lease: Lease | None = None) -> RunnableConfig:
+def config_of(thread_id: str, lease: AgentLease | None = None) -> RunnableConfig:
     """Return the config of a thread; with a *lease*, nobody who has lost it writes to the thread."""
     fence = {"imem_epoch": lease.epoch, "imem_lease": (lease.analysis_id, lease.agent_type)} if lease else {}
     return {"configurable": {"thread_id": thread_id, **fence}}

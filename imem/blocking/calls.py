@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from typing import Any
     from uuid import UUID
 
-    from imem.blocking.portal import Caller
+    from imem.blocking.portal import CoroutineRunner
     from imem.cache.client import Argument
     from imem.cache.working.changes import Change
     from imem.cache.working.handles import Handle, HashHandle, ListHandle, MembersHandle, SortedHandle, Texts
     from imem.cache.working.memory import Items, Updates, WorkingMemory
-    from imem.cache.working.store import Found, Written
+    from imem.cache.working.store import KeyContent, WriteResult
     from imem.cache.working.values import Text, Value
     from imem.checkpoints.conversations.messages import Message
-    from imem.checkpoints.conversations.store import Added, Summarised
-    from imem.checkpoints.delivery import Word
+    from imem.checkpoints.conversations.store import AddedMessage, SummaryOutcome
     from imem.checkpoints.model import Checkpoint, Deliverable
+    from imem.checkpoints.result_delivery import NoResult
     from imem.checkpoints.session import Session
     from imem.journal.arguments import LongText
     from imem.journal.deadline import Deadline
@@ -39,7 +39,7 @@ class MemoryCalls:
 
     _inner: WorkingMemory
 
-    def __init__(self, caller: Caller, inner: WorkingMemory) -> None:
+    def __init__(self, caller: CoroutineRunner, inner: WorkingMemory) -> None:
         self._caller = caller
         self._inner = inner
 
@@ -111,7 +111,7 @@ class MemoryCalls:
         """Return what was pulled from others, oldest first; it lies beside the memory and ends with it."""
         return self._caller.call(self._inner.knowledge(deadline=deadline))
 
-    def write(self, *batch: Change, deadline: Deadline | None = None) -> Written:
+    def write(self, *batch: Change, deadline: Deadline | None = None) -> WriteResult:
         """
         Make all changes of :mod:`imem.cache.working.changes`, in their order, or none.
 
@@ -122,7 +122,7 @@ class MemoryCalls:
 
     def look(
         self, key: str, part: str, *arguments: Argument, kind: str = "", deadline: Deadline | None = None
-    ) -> Found:
+    ) -> KeyContent:
         """Read a part of *key*; see :meth:`imem.cache.working.store.WorkingStore.look`."""
         return self._caller.call(self._inner.look(key, part, *arguments, kind=kind, deadline=deadline))
 
@@ -132,7 +132,7 @@ class HandleCalls:
 
     _inner: Handle
 
-    def __init__(self, caller: Caller, inner: Handle) -> None:
+    def __init__(self, caller: CoroutineRunner, inner: Handle) -> None:
         self._caller = caller
         self._inner = inner
 
@@ -275,39 +275,39 @@ class SessionCalls:
 
     _inner: Session
 
-    def __init__(self, caller: Caller, inner: Session) -> None:
+    def __init__(self, caller: CoroutineRunner, inner: Session) -> None:
         self._caller = caller
         self._inner = inner
 
-    def stop_wanted(self, *, deadline: Deadline | None = None) -> str | None:
+    def stop_reason(self, *, deadline: Deadline | None = None) -> str | None:
         """
         Return why the agent shall stop, such as that its analysis is being paused; None where it may go on.
 
         To be asked between two subtasks. An agent that is told a reason leaves the block of its session; one that does
         not within 60 s is fenced off.
         """
-        return self._caller.call(self._inner.stop_wanted(deadline=deadline))
+        return self._caller.call(self._inner.stop_reason(deadline=deadline))
 
     def deliver(
         self,
         subtask: str,
         *,
         postgres: Any = ...,
-        graph: str | Word | EllipsisType = ...,
+        graph: str | NoResult | EllipsisType = ...,
         cache: Any = ...,
-        message: UUID | str | Word | EllipsisType = ...,
+        message: UUID | str | NoResult | EllipsisType = ...,
         deadline: Deadline | None = None,
     ) -> tuple[Deliverable, ...]:
         """
         Deliver what *subtask* was run for, before it is completed; a rerun replaces it, and the same again is the same.
 
-        Each store that the subtask's definition names wants its result, or ``NOTHING``
-        (:data:`imem.checkpoints.delivery.NOTHING`); to others one may be delivered as well. What is not said leaves a
-        store alone, so that several calls add up.
+        Each store that the subtask's definition names wants its result, or ``NO_RESULT``
+        (:data:`imem.checkpoints.result_delivery.NO_RESULT`); to others one may be delivered as well. What is not said
+        leaves a store alone, so that several calls add up.
 
         Args:
             postgres: the result itself, as JSON; kept in the row.
-            graph: ``Kind/key`` of a record that the journal knows, such as ``Finding/f-17``.
+            graph: ``CheckpointKind/key`` of a record that the journal knows, such as ``Finding/f-17``.
             cache: the result itself, as JSON; kept in the shared cache for 30 days, and by the checkpoint that
                 :meth:`complete` saves, under the subtask's name in ``interim_results``.
             message: the id of an event that the journal holds, such as a receipt's ``event_id``.
@@ -340,7 +340,7 @@ class SessionCalls:
         Save that *subtask* is completed, with everything in the working memory; return the checkpoint.
 
         When it returns, a crash at any later moment does not repeat the subtask. Repeating the call is harmless. Every
-        store that the subtask's definition names must have had its result, or ``NOTHING``, by :meth:`deliver`.
+        store that the subtask's definition names must have had its result, or ``NO_RESULT``, by :meth:`deliver`.
 
         Args:
             subtask: the one that :attr:`current` names.
@@ -386,11 +386,11 @@ class ConversationCalls:
 
     _inner: Conversation
 
-    def __init__(self, caller: Caller, inner: Conversation) -> None:
+    def __init__(self, caller: CoroutineRunner, inner: Conversation) -> None:
         self._caller = caller
         self._inner = inner
 
-    def add(self, message: Message, *, summarise: bool = True, deadline_ms: int | None = None) -> Added:
+    def add(self, message: Message, *, summarise: bool = True, deadline_ms: int | None = None) -> AddedMessage:
         """
         Store *message* at the end, and see to a summary where one is due; return what became of it.
 
@@ -425,7 +425,7 @@ class ConversationCalls:
         """
         return self._caller.call(self._inner.history(after=after, limit=limit, deadline_ms=deadline_ms))
 
-    def summarise(self, *, deadline_ms: int | None = None) -> Summarised:
+    def summarise(self, *, deadline_ms: int | None = None) -> SummaryOutcome:
         """
         Summarise the oldest messages now, if more stand there than a window holds; earlier failures do not count.
 

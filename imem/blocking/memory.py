@@ -11,24 +11,24 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from imem.blocking.pause_api import SyncPauseOrders
+from imem.blocking.pause_api import BlockingPauseApi
 from imem.blocking.portal import Portal
-from imem.blocking.record_writer import SyncStating
-from imem.blocking.sync_api import SyncExchanging
+from imem.blocking.record_writer import BlockingRecordWriter
+from imem.blocking.sync_api import BlockingSyncApi
 from imem.journal.settings import Settings
-from imem.kg.similarity.scoring import SERVED
+from imem.kg.similarity.scoring import MIN_SCORE
 from imem.kg.views import View
 from imem.memory import SESSION_BUDGET_MS, Memory
 from imem.recall.model import (
     Briefing,
-    DebateOnFile,
-    DebatesArm,
-    HistoryArm,
-    RecordsArm,
+    DebatesSection,
+    HistorySection,
+    LongText,
+    RecordedDebate,
+    RecordsSection,
     Rows,
-    SimilarArm,
-    Text,
-    TrackRecordsArm,
+    SimilarSection,
+    TrackRecordsSection,
     TrackRecordsTable,
 )
 from imem.recall.retrievers import Limits
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from imem.blocking.working import SyncConversation, SyncSession, SyncWorkingMemory
 
 
-class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
+class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
     """
     The memory for callers without an event loop; made by :meth:`imem.memory.Memory.sync`.
 
@@ -49,13 +49,13 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
     @contextmanager
     def open(cls, settings: Settings | None = None) -> Iterator[Self]:
         """Open the memory that *settings* name, the environment's by default; see :meth:`imem.memory.Memory.open`."""
-        with Portal() as portal, portal.holding(lambda: Memory.open(settings)) as held:
+        with Portal() as portal, portal.hold_context(lambda: Memory.open(settings)) as held:
             yield cls(portal, held.value)
 
     @contextmanager
     def acting_as(self, agent: str) -> Iterator[Self]:
         """Lend the memory to one of several agents of this process; see :meth:`imem.memory.Memory.acting_as`."""
-        with self._portal.holding(lambda: self._memory.acting_as(agent)) as held:
+        with self._portal.hold_context(lambda: self._memory.acting_as(agent)) as held:
             yield type(self)(self._portal, held.value)
 
     def working(self, agent_id: str) -> SyncWorkingMemory:
@@ -156,7 +156,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         """
         Return what the institution knew about *subject*: a subject id, a ticker, or an exact name.
 
-        Each arm of the answer says how good it is; one that fails or comes late leaves the others whole.
+        Each section of the answer says how good it is; one that fails or comes late leaves the others whole.
 
         Args:
             for_agent: who asks; its own track record is shown as well. An agent asks for itself alone.
@@ -179,7 +179,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> HistoryArm:
+    ) -> HistorySection:
         """Return the newest analyses of *subject* with findings, decisions and outcomes; at most *limit* (200)."""
         return self._portal.call(
             self._memory.history(subject, limit=limit, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
@@ -190,11 +190,11 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         what: str,
         *,
         limit: int | None = None,
-        min_score: float = SERVED,
+        min_score: float = MIN_SCORE,
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> SimilarArm:
+    ) -> SimilarSection:
         """
         Return analyses of other subjects that are like *what*, most alike first, with what was decided after them.
 
@@ -222,7 +222,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> DebatesArm:
+    ) -> DebatesSection:
         """Return the newest debates on *subject* and how they ended."""
         return self._portal.call(
             self._memory.debates(subject, limit=limit, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
@@ -236,7 +236,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> RecordsArm:
+    ) -> RecordsSection:
         """Return where sources disagreed about the data of *subject*: open ones first, by priority, then the newest."""
         return self._portal.call(
             self._memory.contradictions(subject, limit=limit, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
@@ -250,7 +250,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> RecordsArm:
+    ) -> RecordsSection:
         """Return the patterns that were active then, of the sector of *subject* or of none."""
         return self._portal.call(
             self._memory.patterns(subject, limit=limit, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
@@ -264,7 +264,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> RecordsArm:
+    ) -> RecordsSection:
         """Return the lessons that bear on *subject*."""
         return self._portal.call(
             self._memory.lessons(subject, limit=limit, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
@@ -278,7 +278,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> TrackRecordsArm:
+    ) -> TrackRecordsSection:
         """
         Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored.
 
@@ -326,7 +326,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> DebateOnFile:
+    ) -> RecordedDebate:
         """
         Return a debate with every turn, verbatim.
 
@@ -343,7 +343,7 @@ class SyncMemory(SyncStating, SyncPauseOrders, SyncExchanging):
         as_of: datetime | None = None,
         clock: str = "known",
         deadline_ms: float | None = None,
-    ) -> Text | None:
+    ) -> LongText | None:
         """
         Return the long text of a record, or None when there was none.
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
-class Caller(Protocol):
+class CoroutineRunner(Protocol):
     """Who runs coroutines for threads that have no loop."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -67,15 +67,15 @@ class Portal:
         return self.call(ran())
 
     @contextmanager
-    def holding(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[Held[T]]:
+    def hold_context(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[HeldContext[T]]:
         """
         Be inside the context that *make* gives while the block runs.
 
         A task of the loop enters it and leaves it, so that it may rest on tasks and cancellation. However the block
         ends, the context is left as if it had ended well. What ends the context before its time is raised by
-        the next :meth:`Held.call`, and in any case at the end of the block.
+        the next :meth:`HeldContext.call`, and in any case at the end of the block.
         """
-        held = Held(self, make)
+        held = HeldContext(self, make)
         try:
             self.call(held.enter())
             yield held
@@ -91,9 +91,9 @@ class Portal:
         await self._stop.wait()
 
 
-class Held(Generic[T]):
+class HeldContext(Generic[T]):
     """
-    A context that a task of the loop is in, for threads that have no loop; made by :meth:`Portal.holding`.
+    A context that a task of the loop is in, for threads that have no loop; made by :meth:`Portal.hold_context`.
 
     Attributes:
         value: what entering it gave.

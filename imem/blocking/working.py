@@ -31,12 +31,12 @@ from imem.blocking.calls import (
     SessionCalls,
     SortedCalls,
 )
-from imem.blocking.portal import Caller, Portal
+from imem.blocking.portal import CoroutineRunner, Portal
 from imem.cache.working.memory import WorkingMemory
-from imem.cache.working.state import Identity
+from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.values import Text, Value
-from imem.checkpoints.model import Checkpoint, Lease
-from imem.checkpoints.recovery import Recovered
+from imem.checkpoints.model import AgentLease, Checkpoint
+from imem.checkpoints.recovery import RecoveryResult
 from imem.checkpoints.session import Session
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
@@ -67,7 +67,7 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
         return cls(portal, portal.run(make))
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> MemoryIdentity:
         """Whose it is; known from the first call on where it was not opened here."""
         return self._inner.identity
 
@@ -273,7 +273,7 @@ class SyncSession(SessionCalls):
         memory: its working memory.
     """
 
-    def __init__(self, caller: Caller, inner: Session) -> None:
+    def __init__(self, caller: CoroutineRunner, inner: Session) -> None:
         super().__init__(caller, inner)
         self.memory = SyncWorkingMemory(caller, inner.memory)
 
@@ -281,34 +281,34 @@ class SyncSession(SessionCalls):
     @contextmanager
     def of(cls, portal: Portal, make: Callable[[], AbstractAsyncContextManager[Session]]) -> Iterator[Self]:
         """Be in the session that *make* gives while the block runs."""
-        with portal.holding(make) as held:
+        with portal.hold_context(make) as held:
             yield cls(held, held.value)
 
-    def once(self, key: str, call: Callable[[], T], *, durable: bool = False, deadline: Deadline | None = None) -> T:
+    def memoize(self, key: str, call: Callable[[], T], *, durable: bool = False, deadline: Deadline | None = None) -> T:
         """
         Return the answer of a paid call, which is made once, in a thread of its own.
 
-        See :meth:`imem.checkpoints.session.Session.once`.
+        See :meth:`imem.checkpoints.session.Session.memoize`.
         """
         made = partial(asyncio.to_thread, call)
-        return self._caller.call(self._inner.once(key, made, durable=durable, deadline=deadline))
+        return self._caller.call(self._inner.memoize(key, made, durable=durable, deadline=deadline))
 
-    def again(self, *, deadline: Deadline | None = None) -> None:
+    def rollback_to_checkpoint(self, *, deadline: Deadline | None = None) -> None:
         """
-        Go back to the newest checkpoint; see :meth:`imem.checkpoints.session.Session.again`.
+        Go back to the newest checkpoint; see :meth:`imem.checkpoints.session.Session.rollback_to_checkpoint`.
 
         :attr:`memory` is another one then.
         """
-        self._caller.call(self._inner.again(deadline=deadline))
+        self._caller.call(self._inner.rollback_to_checkpoint(deadline=deadline))
         self.memory = SyncWorkingMemory(self._caller, self._inner.memory)
 
     @property
-    def lease(self) -> Lease:
+    def lease(self) -> AgentLease:
         """Its right to work; everything it writes bears the lease's epoch."""
         return self._inner.lease
 
     @property
-    def recovered(self) -> Recovered:
+    def recovered(self) -> RecoveryResult:
         """How it came back."""
         return self._inner.recovered
 

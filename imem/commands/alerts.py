@@ -14,7 +14,7 @@ from imem.journal.errors import BadInput, shown
 from imem.journal.settings import Settings
 
 if TYPE_CHECKING:
-    from imem.alerts.store import Alert, Board, Card
+    from imem.alerts.store import Alert, AlertBoard, Card
 
 BUDGET_MS = 5000
 """How long the answer may take, in milliseconds."""
@@ -55,7 +55,7 @@ def ack(
         typer.echo(f"{shown(found.acknowledged_by or '')} had acknowledged it before: {_title(found)}.")
 
 
-async def _board() -> Board:
+async def _board() -> AlertBoard:
     from imem.alerts.store import Alerts  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
@@ -90,7 +90,7 @@ async def _acknowledge(alert: UUID) -> tuple[Alert, bool]:
             raise typer.BadParameter(f"{error.reason} {error.mend}".strip()) from error
 
 
-def _lines(board: Board) -> Iterator[str]:
+def _lines(board: AlertBoard) -> Iterator[str]:
     if not board.cards:
         yield "Nothing needs attention."
     if board.banner is not None:

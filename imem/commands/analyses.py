@@ -16,7 +16,7 @@ from imem.journal.settings import Settings
 if TYPE_CHECKING:
     from imem.checkpoints.pauses.human_gates import HumanGate
     from imem.journal.deadline import Deadline
-    from imem.services.pauses import Orders
+    from imem.services.pauses import AuthorizedPauseService
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def start(
     The same again changes nothing. Agents need programs: IMEM_AGENT_PROGRAMS names their module.
     """
     agents = dict(_pair(text) for text in agent)
-    state = _run(lambda orders, deadline: orders.start(analysis, subject, agents, deadline=deadline))
+    state = _run(lambda service, deadline: service.start(analysis, subject, agents, deadline=deadline))
     if as_json:
         _print({"analysis_id": state.analysis_id, "status": state.status, "agents": dict(state.agents)})
         return
@@ -62,7 +62,7 @@ def gates(context: typer.Context, *, as_json: Json = False) -> None:
     """List the gates that wait for a person, those due first."""
     if context.invoked_subcommand is not None:
         return
-    found = _run(lambda orders, deadline: orders.gates(deadline=deadline))
+    found = _run(lambda service, deadline: service.gates(deadline=deadline))
     if as_json:
         _print([one.to_dict() for one in found])
     else:
@@ -78,14 +78,14 @@ def open_gate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Open a gate of an analysis that runs; one that was opened before stays as it is."""
+    """Open a gate of an analysis that runs; one that was open_pause_service before stays as it is."""
     due_at = _moment(until) if until is not None else None
 
-    async def order(orders: Orders, deadline: Deadline) -> HumanGate:
+    async def order(service: AuthorizedPauseService, deadline: Deadline) -> HumanGate:
         analysis_id, number = _gate(gate)
-        return await orders.open_gate(analysis_id, number, due_at=due_at, deadline=deadline)
+        return await service.open_gate(analysis_id, number, due_at=due_at, deadline=deadline)
 
-    _tell(_run(order), as_json=as_json)
+    _print_result(_run(order), as_json=as_json)
 
 
 @group.command("answer")
@@ -101,22 +101,22 @@ def answer_gate(
 ) -> None:
     """Answer a gate; the same answer again changes nothing. Exit code 1: it waits for nobody any more."""
 
-    async def order(orders: Orders, deadline: Deadline) -> HumanGate:
+    async def order(service: AuthorizedPauseService, deadline: Deadline) -> HumanGate:
         analysis_id, number = _gate(gate)
-        return await orders.answer_gate(analysis_id, number, answer, reason=reason, deadline=deadline)
+        return await service.answer_gate(analysis_id, number, answer, reason=reason, deadline=deadline)
 
-    _tell(_run(order), as_json=as_json)
+    _print_result(_run(order), as_json=as_json)
 
 
-def _run(work: Callable[[Orders, Deadline], Awaitable[T]]) -> T:
-    """Run *work* with what orders analyses; what is wrong with the question ends with exit code 2."""
+def _run(work: Callable[[AuthorizedPauseService, Deadline], Awaitable[T]]) -> T:
+    """Run *work* with what service analyses; what is wrong with the question ends with exit code 2."""
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.pauses import opened  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.pauses import open_pause_service  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
     async def run() -> T:
-        async with Stores.open(Settings.read()) as stores, opened(stores) as orders:
-            return await work(orders, Deadline.after_ms(ASK_MS))
+        async with Stores.open(Settings.read()) as stores, open_pause_service(stores) as service:
+            return await work(service, Deadline.after_ms(ASK_MS))
 
     try:
         return asyncio.run(run())
@@ -149,7 +149,7 @@ def _moment(text: str) -> datetime:
     return at
 
 
-def _tell(found: HumanGate, *, as_json: bool) -> None:
+def _print_result(found: HumanGate, *, as_json: bool) -> None:
     if as_json:
         _print(found.to_dict())
     else:

@@ -13,13 +13,13 @@ import typer
 
 from imem.journal.errors import BadInput, ImemError, UnknownDebate, UnknownSubject
 from imem.journal.settings import Settings
-from imem.kg.similarity.scoring import SERVED
+from imem.kg.similarity.scoring import MIN_SCORE
 
 if TYPE_CHECKING:
     from imem.memory import Memory
-    from imem.recall.model import TrackRecordsArm, TrackRecordsTable
+    from imem.recall.model import TrackRecordsSection, TrackRecordsTable
 
-EVERYBODY_MS = 30_000
+ALL_AGENTS_MS = 30_000
 """How long the track records of all agents may take, in milliseconds."""
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def moment(text: str | None) -> datetime | None:
     return at
 
 
-def _asked(as_of: str | None, clock: str, deadline_ms: int | None) -> _Options:
+def _parse_options(as_of: str | None, clock: str, deadline_ms: int | None) -> _Options:
     return {"as_of": moment(as_of), "clock": clock, "deadline_ms": deadline_ms}
 
 
@@ -126,7 +126,7 @@ def brief(
     answer says what.
     """
     try:
-        options = _asked(as_of, clock, deadline_ms)
+        options = _parse_options(as_of, clock, deadline_ms)
     except BadInput as error:
         raise typer.BadParameter(f"{error.field}: {error.reason}") from error
     answer = run_question(lambda memory: memory.brief(subject, for_agent=for_agent, **options))
@@ -146,7 +146,7 @@ def brief(
 def similar(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="An analysis, by its id, or a subject.")],
     *,
-    min_score: Annotated[float, typer.Option("--min-score", help="How alike they must be, 0 to 1.")] = SERVED,
+    min_score: Annotated[float, typer.Option("--min-score", help="How alike they must be, 0 to 1.")] = MIN_SCORE,
     as_of: AsOf = None,
     clock: OnClock = "known",
     limit: Limit = None,
@@ -242,13 +242,13 @@ def agents(
     """
     options = checked_options(as_of, clock)
 
-    async def ask(memory: Memory) -> TrackRecordsArm | TrackRecordsTable:
+    async def ask(memory: Memory) -> TrackRecordsSection | TrackRecordsTable:
         if agent is not None:
             return await memory.track_record(agent, domain, **options)
         moments, domains = options.get("as_of"), None if domain is None else [domain]
         asked = None if moments is None else [moments]
         return await memory.track_records(
-            None, domains, as_of=asked, unscored=True, clock=clock, deadline_ms=EVERYBODY_MS
+            None, domains, as_of=asked, unscored=True, clock=clock, deadline_ms=ALL_AGENTS_MS
         )
 
     answer = run_question(ask)
@@ -319,6 +319,6 @@ def _value(field: str, text: str) -> Any:
 def checked_options(as_of: str | None, clock: str) -> _Options:
     """Return the options of a question; what is wrong with them is wrong usage."""
     try:
-        return _asked(as_of, clock, None)
+        return _parse_options(as_of, clock, None)
     except BadInput as error:
         raise typer.BadParameter(f"{error.field}: {error.reason}") from error

@@ -38,11 +38,11 @@ DEGRADED: Final = 3
 STALLED_S: Final = 120.0
 """How long the pipelines may make no progress with the examples, in seconds: on a busy machine they take minutes."""
 
-LOOK_S: Final = 0.25
+POLL_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DemoQuestion:
     """
     A question that the demo asks.
 
@@ -60,17 +60,17 @@ class Question:
 
 
 QUESTIONS: Final = (
-    Question(
+    DemoQuestion(
         "What a desk of analysts knew about Micron on the morning of 2 June 2026",
         "company:MU",
         datetime(2026, 6, 2, 12, tzinfo=UTC),
     ),
-    Question(
+    DemoQuestion(
         "Four days later: outcomes are known, and six days are little evidence for anyone",
         "company:MU",
         datetime(2026, 6, 6, tzinfo=UTC),
     ),
-    Question(
+    DemoQuestion(
         "Will flu admissions rise in Texas? After a whole season of forecasts there are track records, with intervals",
         "market:flusight:48-2025-01-11-1",
         datetime(2025, 7, 1, tzinfo=UTC),
@@ -225,11 +225,11 @@ async def _scored(stores: Stores, console: Console) -> None:
                 moved, before = time.monotonic(), due
             if time.monotonic() - moved > STALLED_S:
                 raise StackError("The outcomes were not scored in time.", mend="`imem logs celery` shows why.")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
     console.print(f"{due['scores']:,} scores on file, computed by the worker.")
 
 
-def _print(question: Question, answer: Briefing) -> None:
+def _print(question: DemoQuestion, answer: Briefing) -> None:
     typer.echo(f"\n{'─' * 100}\n{question.title}\n{'─' * 100}\n")
     typer.echo(answer.to_markdown(max_tokens=question.max_tokens))
 

@@ -17,8 +17,8 @@ from imem.journal.settings import Settings
 if TYPE_CHECKING:
     from imem.kg.engine import Graph
     from imem.kg.projection.hash import GraphHash
-    from imem.kg.projection.rebuild import Report
-    from imem.services.graph_rebuild import Result
+    from imem.kg.projection.rebuild import ReportProgress
+    from imem.services.graph_rebuild import RebuildResult
 
 FAILURE = 1
 
@@ -103,7 +103,7 @@ def rebuild_graph(
         raise typer.Exit(FAILURE)
 
 
-async def _run(settings: Settings, url: str | None, *, in_place: bool, quiet: bool) -> Result:
+async def _run(settings: Settings, url: str | None, *, in_place: bool, quiet: bool) -> RebuildResult:
     from imem.services import graph_rebuild  # noqa: PLC0415 - as above
     from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
@@ -139,7 +139,7 @@ async def _target(settings: Settings, url: str) -> AsyncIterator[Graph]:
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[Report]:
+def _progress(*, quiet: bool) -> Iterator[ReportProgress]:
     """Show a bar on a terminal, and a line now and then elsewhere."""
     from imem.terminal.progress import events_bar  # noqa: PLC0415 - as above
 
@@ -147,7 +147,7 @@ def _progress(*, quiet: bool) -> Iterator[Report]:
         yield report
 
 
-def _print(result: Result, url: str | None, *, as_json: bool) -> None:
+def _print(result: RebuildResult, url: str | None, *, as_json: bool) -> None:
     rebuilt = result.rebuilt
     differing = rebuilt.before.differing(rebuilt.after)
     if as_json:

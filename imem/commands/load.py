@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from imem.ingest.dry_run import CORES, DryCheck
-from imem.ingest.line_reader import Source, opened, twice_readable
+from imem.ingest.line_reader import LoadSource, opened, rereadable_sources
 from imem.ingest.loader import Loader
 from imem.journal.errors import ImemError
 from imem.journal.settings import Settings
 from imem.kg.load_format.entries import object_of
-from imem.services.stores import Stores, know_metrics
-from imem.terminal.load_view import View
+from imem.services.stores import Stores, register_metrics
+from imem.terminal.load_view import LoadView
 
 FAILURE: Final = 1
 DEGRADED: Final = 3
@@ -24,7 +24,7 @@ SHOWN_LINES: Final = 10
 """Lines that a dry run shows as they would be stored."""
 
 
-def dry_run(settings: Settings, sources: list[Source], *, report: Path | None, as_json: bool) -> int:
+def dry_run(settings: Settings, sources: list[LoadSource], *, report: Path | None, as_json: bool) -> int:
     """
     Read everything without a server, show the first lines as they would be stored and every refusal; return the code.
 
@@ -33,9 +33,9 @@ def dry_run(settings: Settings, sources: list[Source], *, report: Path | None, a
     Raises:
         SettingsError: the metrics that *settings* name cannot be read.
     """
-    know_metrics(settings)
+    register_metrics(settings)
     check = DryCheck()
-    with View.open(sources, as_json=as_json, report=report, every=True) as view:
+    with LoadView.open(sources, as_json=as_json, report=report, every=True) as view:
         first: list[dict[str, Any]] = []
         stored = refused = 0
         for source in sources:
@@ -52,13 +52,13 @@ def dry_run(settings: Settings, sources: list[Source], *, report: Path | None, a
 
 
 async def run(
-    settings: Settings, sources: list[Source], *, strict: bool, wait: bool, report: Path | None, as_json: bool
+    settings: Settings, sources: list[LoadSource], *, strict: bool, wait: bool, report: Path | None, as_json: bool
 ) -> int:
     """Load and return the exit code; the view has then said how it ended."""
     with ExitStack() as stack:
         if strict:
-            sources = stack.enter_context(twice_readable(sources))
-        view = stack.enter_context(View.open(sources, as_json=as_json, report=report))
+            sources = stack.enter_context(rereadable_sources(sources))
+        view = stack.enter_context(LoadView.open(sources, as_json=as_json, report=report))
         visible: bool | None = None
         async with Stores.open(settings) as stores:
             loader = Loader(stores.gateway, view)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from imem.checkpoints.pauses.batch_runs import BatchState
     from imem.checkpoints.pauses.rows import Pause
     from imem.journal.deadline import Deadline
-    from imem.services.pauses import Orders
+    from imem.services.pauses import AuthorizedPauseService
 
 T = TypeVar("T")
 
@@ -69,16 +69,16 @@ def pause(
     """
     if len(what) > 1:
 
-        async def all_of_them(orders: Orders, deadline: Deadline) -> BatchState:
-            return await orders.pause_batch(what, reason, limit=limit, within_ms=2 * ROUND_MS, deadline=deadline)
+        async def all_of_them(service: AuthorizedPauseService, deadline: Deadline) -> BatchState:
+            return await service.pause_batch(what, reason, limit=limit, within_ms=2 * ROUND_MS, deadline=deadline)
 
         _batch("Pausing", all_of_them, wait, as_json=as_json)
         return
 
-    async def order(orders: Orders, deadline: Deadline) -> Pause:
-        return (await orders.pause(what[0], reason, deadline=deadline)).pause
+    async def order(service: AuthorizedPauseService, deadline: Deadline) -> Pause:
+        return (await service.pause(what[0], reason, deadline=deadline)).pause
 
-    _tell(_run(order, 1_000 * (wait + 5)), as_json=as_json, done="PAUSED")
+    _print_result(_run(order, 1_000 * (wait + 5)), as_json=as_json, done="PAUSED")
 
 
 @app.command()
@@ -117,17 +117,17 @@ def resume(
         if plan is not None:
             raise typer.BadParameter("--plan is for one analysis.")
 
-        async def all_of_them(orders: Orders, deadline: Deadline) -> BatchState:
-            return await orders.resume_batch(names, limit=limit, within_ms=2 * ROUND_MS, deadline=deadline)
+        async def all_of_them(service: AuthorizedPauseService, deadline: Deadline) -> BatchState:
+            return await service.resume_batch(names, limit=limit, within_ms=2 * ROUND_MS, deadline=deadline)
 
         _batch("Resuming", all_of_them, wait, as_json=as_json)
         return
     given = _plan(plan)
 
-    async def order(orders: Orders, deadline: Deadline) -> Pause:
-        return (await orders.resume(names[0], given, notify=notify, deadline=deadline)).pause
+    async def order(service: AuthorizedPauseService, deadline: Deadline) -> Pause:
+        return (await service.resume(names[0], given, notify=notify, deadline=deadline)).pause
 
-    _tell(_run(order, 1_000 * (wait + 5)), as_json=as_json, done="RESUMED")
+    _print_result(_run(order, 1_000 * (wait + 5)), as_json=as_json, done="RESUMED")
 
 
 @app.command()
@@ -143,8 +143,8 @@ def extend(
     """Extend a pause, once, to at most 30 days after it began; the memories of its agents live as long."""
     at = _moment(until)
 
-    found = _run(lambda orders, deadline: orders.extend(what, at, reason, deadline=deadline), ASK_MS)
-    _tell(found, as_json=as_json, done="PAUSED")
+    found = _run(lambda service, deadline: service.extend(what, at, reason, deadline=deadline), ASK_MS)
+    _print_result(found, as_json=as_json, done="PAUSED")
 
 
 @group.callback(invoke_without_command=True)
@@ -158,7 +158,7 @@ def pauses(
     if context.invoked_subcommand is not None:
         return
 
-    found = _run(lambda orders, deadline: orders.listed(everything=everything, deadline=deadline), ASK_MS)
+    found = _run(lambda service, deadline: service.listed(everything=everything, deadline=deadline), ASK_MS)
     if as_json:
         _print([one.to_dict() for one in found])
     else:
@@ -168,7 +168,7 @@ def pauses(
 @group.command()
 def show(what: What, *, as_json: Json = False) -> None:
     """Show whether an analysis is paused, and how its last pause ended."""
-    state = _run(lambda orders, deadline: orders.state(what, deadline=deadline), ASK_MS)
+    state = _run(lambda service, deadline: service.state(what, deadline=deadline), ASK_MS)
     if as_json:
         _print(state.to_dict())
         return
@@ -184,7 +184,7 @@ def show(what: What, *, as_json: Json = False) -> None:
 @group.command()
 def cancel(what: What, *, reason: Annotated[str, typer.Option("--reason", help="Why.")], as_json: Json = False) -> None:
     """Give a paused analysis up: it has failed, its memories go at once, its checkpoints in 30 days."""
-    name = _run(lambda orders, deadline: orders.cancel(what, reason, deadline=deadline), ASK_MS)
+    name = _run(lambda service, deadline: service.cancel(what, reason, deadline=deadline), ASK_MS)
     if as_json:
         _print({"analysis_id": name, "status": "EXPIRED"})
     else:
@@ -199,10 +199,10 @@ def batches(
 ) -> None:
     """List the newest batches, or show one: how many analyses are through, which failed, and why."""
 
-    async def ask(orders: Orders, deadline: Deadline) -> list[BatchState]:
+    async def ask(service: AuthorizedPauseService, deadline: Deadline) -> list[BatchState]:
         if batch is None:
-            return await orders.batches(deadline=deadline)
-        return [await orders.batch(batch, deadline=deadline)]
+            return await service.batches(deadline=deadline)
+        return [await service.batch(batch, deadline=deadline)]
 
     found = _run(ask, ASK_MS)
     if as_json:
@@ -214,15 +214,15 @@ def batches(
 # Within
 
 
-def _run(work: Callable[[Orders, Deadline], Awaitable[T]], budget_ms: float) -> T:
-    """Run *work* on opened stores; what is wrong with what was asked ends with exit code 2."""
+def _run(work: Callable[[AuthorizedPauseService, Deadline], Awaitable[T]], budget_ms: float) -> T:
+    """Run *work* on open_pause_service stores; what is wrong with what was asked ends with exit code 2."""
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.pauses import opened  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.pauses import open_pause_service  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
     async def run() -> T:
-        async with Stores.open(Settings.read()) as stores, opened(stores) as orders:
-            return await work(orders, Deadline.after_ms(budget_ms))
+        async with Stores.open(Settings.read()) as stores, open_pause_service(stores) as service:
+            return await work(service, Deadline.after_ms(budget_ms))
 
     try:
         return asyncio.run(run())
@@ -231,7 +231,7 @@ def _run(work: Callable[[Orders, Deadline], Awaitable[T]], budget_ms: float) -> 
 
 
 def _resolve(cause: str, *, as_json: bool) -> None:
-    pattern = _run(lambda orders, deadline: orders.resolve(cause, deadline=deadline), ASK_MS)
+    pattern = _run(lambda service, deadline: service.resolve(cause, deadline=deadline), ASK_MS)
     if as_json:
         _print({"resolved": pattern})
     else:
@@ -239,21 +239,25 @@ def _resolve(cause: str, *, as_json: bool) -> None:
 
 
 def _batch(
-    title: str, order: Callable[[Orders, Deadline], Awaitable[BatchState]], wait_s: int, *, as_json: bool
+    title: str,
+    order: Callable[[AuthorizedPauseService, Deadline], Awaitable[BatchState]],
+    wait_s: int,
+    *,
+    as_json: bool,
 ) -> None:
     """Order a batch, show how it goes, and end with the exit code that says how it went."""
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.terminal.progress import events_bar  # noqa: PLC0415 - as above
 
-    async def work(orders: Orders, deadline: Deadline) -> BatchState:
+    async def work(service: AuthorizedPauseService, deadline: Deadline) -> BatchState:
         with events_bar(title, quiet=as_json, what="analyses") as report:
-            state = await order(orders, deadline)
+            state = await order(service, deadline)
             report(state.done, state.total)
             while state.completed_at is None and not deadline.passed:
                 if not state.running:
                     # Held back, or in another's hands: asked again when that may have changed.
                     await asyncio.sleep(min(HELD_BACK_S, deadline.left_s()))
-                state = await orders.carry_out(state, within_ms=ROUND_MS, deadline=Deadline.after_ms(ASK_MS))
+                state = await service.carry_out(state, within_ms=ROUND_MS, deadline=Deadline.after_ms(ASK_MS))
                 report(state.done, state.total)
         return state
 
@@ -268,7 +272,7 @@ def _batch(
         raise typer.Exit(UNFINISHED)
 
 
-def _tell(found: Pause, *, as_json: bool, done: str) -> None:
+def _print_result(found: Pause, *, as_json: bool, done: str) -> None:
     if as_json:
         _print(found.to_dict())
     else:

@@ -11,9 +11,9 @@ from imem.commands.ask import DEGRADED, AsOf, Json, Limit, OnClock, Subject, che
 
 if TYPE_CHECKING:
     from imem.memory import Memory
-    from imem.recall.model import HistoryArm, RecordsArm
+    from imem.recall.model import HistorySection, RecordsSection
 
-A = TypeVar("A", "HistoryArm", "RecordsArm")
+A = TypeVar("A", "HistorySection", "RecordsSection")
 
 app = typer.Typer()
 
@@ -36,7 +36,7 @@ def history(
     """List the analyses of a subject, newest first, with findings, decisions and what became of them."""
     options = checked_options(as_of, clock)
 
-    def text(answer: HistoryArm) -> list[str]:
+    def text(answer: HistorySection) -> list[str]:
         from imem.recall.sections.newest import analysis_text  # noqa: PLC0415 - a command imports what it needs
 
         return [analysis_text(item) for item in answer.items]
@@ -51,7 +51,7 @@ def contradictions(
     """List where sources disagreed about a subject's data, open ones first, by priority, and how that was resolved."""
     options = checked_options(as_of, clock)
 
-    def text(answer: RecordsArm) -> list[str]:
+    def text(answer: RecordsSection) -> list[str]:
         from imem.recall.sections.contradictions import contradiction_text  # noqa: PLC0415 - as above
 
         return [contradiction_text(one) for one in answer.items]
@@ -66,7 +66,7 @@ def patterns(
     """List the active patterns of a subject's sector, and of none, the most successful first."""
     options = checked_options(as_of, clock)
 
-    def text(answer: RecordsArm) -> list[str]:
+    def text(answer: RecordsSection) -> list[str]:
         from imem.recall.sections.knowledge import pattern_text  # noqa: PLC0415 - as above
 
         return [pattern_text(one) for one in answer.items]
@@ -81,7 +81,7 @@ def lessons(
     """List the lessons that bear on a subject, newest first."""
     options = checked_options(as_of, clock)
 
-    def text(answer: RecordsArm) -> list[str]:
+    def text(answer: RecordsSection) -> list[str]:
         from imem.recall.sections.knowledge import lesson_text  # noqa: PLC0415 - as above
 
         return [lesson_text(one) for one in answer.items]

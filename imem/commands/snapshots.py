@@ -14,7 +14,7 @@ from imem.journal.errors import BadInput, shown
 from imem.journal.settings import Settings
 
 if TYPE_CHECKING:
-    from imem.sync.gates import GateReport, Lag
+    from imem.sync.gates import AgentLag, GateReport
     from imem.sync.snapshots import MemorySnapshot
 
 T = TypeVar("T")
@@ -68,10 +68,10 @@ def show(
 async def _read(snapshot: str) -> MemorySnapshot:
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.services.synchronization import opened  # noqa: PLC0415 - as above
+    from imem.services.synchronization import open_synchronization  # noqa: PLC0415 - as above
 
-    async with Stores.open(Settings.read()) as stores, opened(stores) as syncing:
-        return await syncing.read_snapshot(snapshot, deadline=Deadline.after_ms(BUDGET_MS))
+    async with Stores.open(Settings.read()) as stores, open_synchronization(stores) as synchronization:
+        return await synchronization.read_snapshot(snapshot, deadline=Deadline.after_ms(BUDGET_MS))
 
 
 def _lines(found: MemorySnapshot) -> Iterator[str]:
@@ -123,13 +123,13 @@ def gate(
 async def _gate(gate: str, *, last: bool) -> GateReport | None:
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.services.stores import Stores  # noqa: PLC0415 - as above
-    from imem.services.synchronization import opened  # noqa: PLC0415 - as above
+    from imem.services.synchronization import open_synchronization  # noqa: PLC0415 - as above
     from imem.sync.synchronizer import FORCE_MS  # noqa: PLC0415 - as above
 
-    async with Stores.open(Settings.read()) as stores, opened(stores) as syncing:
+    async with Stores.open(Settings.read()) as stores, open_synchronization(stores) as synchronization:
         if last:
-            return await syncing.gate_report(gate, deadline=Deadline.after_ms(BUDGET_MS))
-        return await syncing.sync_gate(gate, deadline_ms=FORCE_MS)
+            return await synchronization.gate_report(gate, deadline=Deadline.after_ms(BUDGET_MS))
+        return await synchronization.sync_gate(gate, deadline_ms=FORCE_MS)
 
 
 def _report(report: GateReport) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _report(report: GateReport) -> Iterator[str]:
     yield f"{report.delta['count']} records published {f'since {since}' if since else 'so far'}"
 
 
-def _behind(lag: Lag) -> str:
+def _behind(lag: AgentLag) -> str:
     parts = [
         "its memory cannot be asked" if lag.unpushed is None else f"{lag.unpushed} published and not pushed",
         f"{lag.waiting} not in the graph" + (f" (oldest {lag.oldest_s:.0f} s)" if lag.oldest_s is not None else ""),

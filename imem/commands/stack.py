@@ -23,7 +23,7 @@ from imem.journal.modes import Health, Mode
 from imem.journal.settings import PREFIX, Settings
 from imem.local import state, status_view
 from imem.local.folders import Folders, open_log
-from imem.local.process import Identity
+from imem.local.process import ProcessIdentity
 from imem.local.workers import TOP
 from imem.logs import configure
 from imem.terminal import output
@@ -64,26 +64,26 @@ def up(
                 asyncio.run(supervise(settings, _announcing(report, console, as_json=as_json)))
     if detach:
         _print_state(state.running(Folders(settings.home)), as_json=as_json)
-        if now.lacking:
+        if now.unready:
             console.print(not_ready(now), highlight=False, soft_wrap=True)
             raise typer.Exit(DEGRADED)
 
 
-def not_ready(now: state.State) -> str:
+def not_ready(now: state.StackState) -> str:
     """Return the sentence for a stack whose start is over while something does not do its work."""
-    names = ", ".join(now.lacking)
+    names = ", ".join(now.unready)
     return (
-        f"Not ready yet: {names}. The rest runs; `imem status` shows when all is, `imem logs {now.lacking[0]}` why not."
+        f"Not ready yet: {names}. The rest runs; `imem status` shows when all is, `imem logs {now.unready[0]}` why not."
     )
 
 
 def _announcing(
-    report: Callable[[state.State], None], console: Console, *, as_json: bool
-) -> Callable[[state.State], None]:
+    report: Callable[[state.StackState], None], console: Console, *, as_json: bool
+) -> Callable[[state.StackState], None]:
     """Return *report* with a word, once, when the start is over."""
     told = False
 
-    def announce(now: state.State) -> None:
+    def announce(now: state.StackState) -> None:
         nonlocal told
         report(now)
         if now.ready and not told:
@@ -91,13 +91,13 @@ def _announcing(
             if as_json:
                 typer.echo(json.dumps(status_view.to_json(now)))
             else:
-                word = not_ready(now) if now.lacking else "Ready."
+                word = not_ready(now) if now.unready else "Ready."
                 console.print(f"{word} Ctrl-C stops the stack.", highlight=False, soft_wrap=True)
 
     return announce
 
 
-def start_detached(settings: Settings, report: Callable[[state.State], None]) -> state.State:
+def start_detached(settings: Settings, report: Callable[[state.StackState], None]) -> state.StackState:
     """
     Start the supervisor as a process of its own, follow it until its start is over, and return how that ended.
 
@@ -133,8 +133,8 @@ def start_detached(settings: Settings, report: Callable[[state.State], None]) ->
     return ended
 
 
-def _follow(reading: int, report: Callable[[state.State], None]) -> state.State:
-    now = state.State(Identity(0, 0, ""))
+def _follow(reading: int, report: Callable[[state.StackState], None]) -> state.StackState:
+    now = state.StackState(ProcessIdentity(0, 0, ""))
     with os.fdopen(reading, encoding="utf-8") as pipe:
         for line in pipe:
             message = json.loads(line)
@@ -142,7 +142,7 @@ def _follow(reading: int, report: Callable[[state.State], None]) -> state.State:
                 raise StackError(message["error"]["message"], mend=message["error"]["mend"])
             if "ready" in message:
                 return now
-            now = state.State.from_json(message["state"])
+            now = state.StackState.from_json(message["state"])
             report(now)
     raise StackError("The supervisor ended while starting.", mend="`imem logs supervisor` shows why.")
 
@@ -172,7 +172,7 @@ def down(
         typer.echo(f"Deleted {path}.")
 
 
-def stop_running(supervisor: Identity) -> None:
+def stop_running(supervisor: ProcessIdentity) -> None:
     """
     Ask *supervisor* to stop everything and wait until it has.
 
@@ -207,23 +207,23 @@ def status(*, as_json: Json = False) -> None:
     _print_state(now, health, as_json=as_json)
     if now is None:
         raise typer.Exit(FAILURE)
-    if not now.ready or now.lacking or (health is not None and health.mode is not Mode.NORMAL):
+    if not now.ready or now.unready or (health is not None and health.mode is not Mode.NORMAL):
         raise typer.Exit(DEGRADED)
 
 
 async def _health(settings: Settings) -> Health | None:
     """Return what answers; None for a part of a stack."""
-    from imem.services.health import look  # noqa: PLC0415 - a command imports only what it needs
+    from imem.services.health import check_health  # noqa: PLC0415 - a command imports only what it needs
     from imem.services.stores import Stores  # noqa: PLC0415
 
     try:
         async with Stores.open(settings) as stores:
-            return await look(stores)
+            return await check_health(stores)
     except SettingsError:
         return None
 
 
-def _print_state(now: state.State | None, health: Health | None = None, *, as_json: bool) -> None:
+def _print_state(now: state.StackState | None, health: Health | None = None, *, as_json: bool) -> None:
     if as_json:
         typer.echo(
             json.dumps(status_view.to_json(now) | (status_view.health_json(health) if health is not None else {}))
@@ -315,9 +315,9 @@ def doctor(
     else:
         output.console().print(examination.table(findings))
     levels = {finding.level for finding in findings}
-    if examination.Level.BROKEN in levels:
+    if examination.CheckLevel.BROKEN in levels:
         raise typer.Exit(FAILURE)
-    if examination.Level.WEAK in levels:
+    if examination.CheckLevel.WEAK in levels:
         raise typer.Exit(DEGRADED)
 
 

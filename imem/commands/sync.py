@@ -17,7 +17,7 @@ from imem.journal.settings import Settings
 if TYPE_CHECKING:
     from imem.journal.modes import Mode
     from imem.sync.dead_letters import DeadLetters
-    from imem.sync.status import Status
+    from imem.sync.status import DeliveryStatus
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ BUDGET_MS = 10_000
 
 DEGRADED = 3
 
-LOOK_S = 0.5
+POLL_S = 0.5
 """Between two looks while somebody waits, in seconds."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -58,7 +58,7 @@ def status(
     end = time.monotonic() + wait
     found, mode, priority = _run(_status())
     while not _whole(found) and time.monotonic() < end:
-        time.sleep(LOOK_S)  # Between two looks at what other processes do.
+        time.sleep(POLL_S)  # Between two looks at what other processes do.
         found, mode, priority = _run(_status())
     if as_json:
         typer.echo(json.dumps({"mode": mode.value, **found.to_dict(), "priority": priority}, indent=2))
@@ -115,10 +115,10 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         raise typer.BadParameter(f"{error.field}: {error.reason} {error.mend}".strip()) from error
 
 
-async def _status() -> tuple[Status, Mode, bool]:
+async def _status() -> tuple[DeliveryStatus, Mode, bool]:
     from imem.journal.actors import Action, Resource, ResourceType  # noqa: PLC0415 - as above
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
-    from imem.services.health import look  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
+    from imem.services.health import check_health  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.services.stores import Stores  # noqa: PLC0415 - as above
     from imem.sync import status as sync_status  # noqa: PLC0415 - as above
 
@@ -128,11 +128,11 @@ async def _status() -> tuple[Status, Mode, bool]:
             Resource(ResourceType.GRAPH, "delivery"),
             Action.READ,
             lambda: sync_status.status(
-                stores.database, stores.graph, cycle_s=stores.gateway.cycle_s, deadline=deadline
+                stores.database, stores.graph, applier_interval_s=stores.gateway.applier_interval_s, deadline=deadline
             ),
             deadline=deadline,
         )
-        return found, (await look(stores)).mode, stores.settings.sync_priority
+        return found, (await check_health(stores)).mode, stores.settings.sync_priority
 
 
 async def _dead() -> DeadLetters:
@@ -179,7 +179,7 @@ def _named(text: str) -> int | UUID:
         raise BadInput("event", f"{shown(text)[:60]} is neither a position nor an event id.") from None
 
 
-def _status_lines(found: Status, mode: Mode, *, priority: bool) -> Iterator[str]:
+def _status_lines(found: DeliveryStatus, mode: Mode, *, priority: bool) -> Iterator[str]:
     yield f"Mode: {mode.value}. {_sentence(found)}"
     if not priority:
         yield "Tiers do not count (IMEM_SYNC_PRIORITY is off): everything is applied once in five minutes."
@@ -191,12 +191,12 @@ def _status_lines(found: Status, mode: Mode, *, priority: bool) -> Iterator[str]
         yield f"{one.tier.name.lower():<16}{one.waiting:>10,}{one.retrying:>10,}{one.dead:>8,}{oldest:>10}"
 
 
-def _whole(found: Status) -> bool:
+def _whole(found: DeliveryStatus) -> bool:
     """Whether the graph is this journal's and holds all of it that it ever will."""
     return found.compared and found.mismatch is None and not any(one.waiting + one.retrying for one in found.tiers)
 
 
-def _sentence(found: Status) -> str:
+def _sentence(found: DeliveryStatus) -> str:
     waiting = sum(one.waiting + one.retrying for one in found.tiers)
     if found.mismatch is not None:
         return f"{found.mismatch} The applier makes it anew when it starts, as after `imem down` and `imem up`."

@@ -16,9 +16,9 @@ from imem.journal.errors import BadInput, shown
 from imem.journal.settings import Settings
 
 if TYPE_CHECKING:
-    from imem.cache.working.document import Contents, Entry
-    from imem.checkpoints.model import Checkpoint, Summary
-    from imem.services.working import Work
+    from imem.cache.working.document import Contents, MemoryEntry
+    from imem.checkpoints.model import Checkpoint, CheckpointSummary
+    from imem.services.working import AgentServices
 
 T = TypeVar("T")
 
@@ -37,12 +37,12 @@ app.add_typer(checkpoints_app, name="checkpoints")
 
 
 @asynccontextmanager
-async def _work() -> AsyncIterator[Work]:
+async def _work() -> AsyncIterator[AgentServices]:
     from imem.services.stores import Stores  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
-    from imem.services.working import Work  # noqa: PLC0415 - as above
+    from imem.services.working import AgentServices  # noqa: PLC0415 - as above
 
     async with Stores.open(Settings.read()) as stores:
-        work = Work(stores)
+        work = AgentServices(stores)
         try:
             yield work
         finally:
@@ -83,14 +83,14 @@ def list_(
         typer.echo("\n".join(_list(found)))
 
 
-async def _history(analysis: str, agent_type: str | None) -> list[Summary]:
+async def _history(analysis: str, agent_type: str | None) -> list[CheckpointSummary]:
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
 
     async with _work() as work:
         return await work.history(analysis, agent_type, deadline=Deadline.after_ms(BUDGET_MS))
 
 
-def _list(found: list[Summary]) -> Iterator[str]:
+def _list(found: list[CheckpointSummary]) -> Iterator[str]:
     for one in found:
         what = f" {one.subtask}" if one.subtask else ""
         yield (
@@ -98,7 +98,7 @@ def _list(found: list[Summary]) -> Iterator[str]:
             f"  {one.progress_pct:.0f} %  {one.stored_bytes:,} bytes{'  kept' if one.preserve else ''}"
         )
         if one.failure_reason:
-            yield f"    {_shown(one.failure_reason)}"
+            yield f"    {_printable(one.failure_reason)}"
         yield f"    id {one.id}"
 
 
@@ -124,12 +124,15 @@ async def _checkpoints_of(*checkpoints: UUID) -> list[Checkpoint]:
 
 
 def _show(found: Checkpoint) -> Iterator[str]:
-    yield f"{found.agent_type} ({found.agent_id}) in {_shown(found.analysis_id)}, about {_shown(found.subject_id)}"
-    yield f"checkpoint {found.seq}, run {found.run}, {found.kind.value}, {found.checkpoint_time:%Y-%m-%d %H:%M:%S} UTC"
+    analysis, subject = _printable(found.analysis_id), _printable(found.subject_id)
+    yield f"{found.agent_type} ({found.agent_id}) in {analysis}, about {subject}"
+    yield (
+        f"checkpoint {found.seq}, run {found.run}, {found.kind.value}, {found.checkpoint_time:%Y-%m-%d %H:%M:%S} UTC"
+    )
     yield f"done: {', '.join(found.completed_subtasks) or 'nothing'}"
     yield f"left: {', '.join(found.pending_subtasks) or 'nothing'}"
     if found.failure_reason:
-        yield f"failed: {_shown(found.failure_reason)} (tried again {found.retry_count} times before)"
+        yield f"failed: {_printable(found.failure_reason)} (tried again {found.retry_count} times before)"
     yield f"digest: {found.working_memory_hash or 'none'}"
     yield from _memory(_contents(found))
 
@@ -143,24 +146,24 @@ def _contents(found: Checkpoint) -> Contents:
 def _memory(contents: Contents) -> Iterator[str]:
     yield f"working memory: {len(contents)} keys"
     for suffix in sorted(contents):
-        yield f"  {_shown(_name(suffix))}  {_entry(contents[suffix])}"
+        yield f"  {_printable(_name(suffix))}  {_entry(contents[suffix])}"
 
 
 def _name(suffix: bytes) -> str:
     return suffix.decode("utf-8", "backslashreplace")
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: MemoryEntry) -> str:
     leaves = [leaf if isinstance(leaf, tuple) else (leaf,) for leaf in entry.sorted_leaves()]
     text = ", ".join(": ".join(_leaf(part) for part in leaf) for leaf in leaves[:20])
-    return f"{entry.type.value} of {len(leaves)}, {entry.size_bytes:,} bytes  {_shown(text)}"
+    return f"{entry.type.value} of {len(leaves)}, {entry.size_bytes:,} bytes  {_printable(text)}"
 
 
 def _leaf(leaf: bytes | float) -> str:
     return leaf.decode("utf-8", "backslashreplace") if isinstance(leaf, bytes) else f"{leaf:g}"
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     """Return what somebody stored as a terminal may show it: one short line, and nothing that steers it."""
     plain = shown(text)
     return plain if len(plain) <= SHOWN_CHARS else f"{plain[: SHOWN_CHARS - 1]}…"
@@ -174,7 +177,7 @@ def diff(before: Id, after: Id, *, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(changes, indent=2, ensure_ascii=False))
         return
-    lines = [f"{sign} {_shown(name)}" for sign, key in _SIGNS for name in changes[key]]
+    lines = [f"{sign} {_printable(name)}" for sign, key in _SIGNS for name in changes[key]]
     done = changes["completed"]
     typer.echo("\n".join([f"completed: {', '.join(done) or 'nothing more'}", *(lines or ["The same is known."])]))
 
@@ -211,7 +214,7 @@ def working(
         typer.echo(json.dumps({**stand, "keys": contents}, indent=2, ensure_ascii=False))
         return
     typer.echo(
-        f"{stand['agent_type']} in {_shown(stand['analysis_id'])}: {stand['state']}, {stand['mode']}, "
+        f"{stand['agent_type']} in {_printable(stand['analysis_id'])}: {stand['state']}, {stand['mode']}, "
         f"{stand['key_count']} keys, {stand['size_bytes']:,} bytes, until {stand['expires_at']}"
     )
     typer.echo(
@@ -220,11 +223,11 @@ def working(
         + (", nothing written since" if stand["clean"] else ", written to since")
     )
     for name, one in contents.items():
-        typer.echo(f"  {_shown(name)}  {one['type']}, {one['bytes']:,} bytes{_value(one)}")
+        typer.echo(f"  {_printable(name)}  {one['type']}, {one['bytes']:,} bytes{_value(one)}")
 
 
 def _value(one: Mapping[str, Any]) -> str:
-    return f"  {_shown(str(one['value']))}" if "value" in one else ""
+    return f"  {_printable(str(one['value']))}" if "value" in one else ""
 
 
 async def _working(agent: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -247,7 +250,7 @@ async def _working(agent: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return stand, {_name(suffix): _described(contents[suffix], readable=readable) for suffix in sorted(contents)}
 
 
-def _described(entry: Entry, *, readable: bool) -> dict[str, Any]:
+def _described(entry: MemoryEntry, *, readable: bool) -> dict[str, Any]:
     leaves = [
         [_leaf(part) for part in leaf] if isinstance(leaf, tuple) else _leaf(leaf) for leaf in entry.sorted_leaves()
     ]

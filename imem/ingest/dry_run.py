@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from imem.ingest.line_reader import Batch, Refused
-from imem.ingest.recorder import Prepared
+from imem.ingest.line_reader import Batch, RefusedLine
+from imem.ingest.recorder import PreparedLine
 from imem.journal.clock import Clock, SystemClock
 from imem.journal.errors import BadInput, CoreConflict
 from imem.journal.events.canonical import content_hash
@@ -41,20 +41,20 @@ class DryCheck:
         self._most = cores
         self._cores: dict[bytes, tuple[bytes, str, int]] = {}
 
-    def judge(self, file: str, batch: Batch) -> tuple[list[Prepared], list[Refused]]:
+    def judge(self, file: str, batch: Batch) -> tuple[list[PreparedLine], list[RefusedLine]]:
         """Return the lines of *batch* that would be stored, and every refusal in the order of *file*."""
         now = self._clock.now()
-        good: list[Prepared] = []
+        good: list[PreparedLine] = []
         refused = list(batch.refused)
         for prepared, number in zip(batch.lines, batch.numbers, strict=True):
             error = next(self._refusals(prepared, file, number, now), None)
             if error is None:
                 good.append(prepared)
             else:
-                refused.append(Refused.by(error, file, number))
+                refused.append(RefusedLine.by(error, file, number))
         return good, sorted(refused, key=lambda one: one.line)
 
-    def _refusals(self, prepared: Prepared, file: str, number: int, now: datetime) -> Iterator[BadInput]:
+    def _refusals(self, prepared: PreparedLine, file: str, number: int, now: datetime) -> Iterator[BadInput]:
         line = prepared.line
         if line.known_at is not None and line.known_at > now:
             yield BadInput("known_at", "lies in the future of this machine's clock.")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, cast
 
-from imem.ingest.recorder import Prepared, prepare
+from imem.ingest.recorder import PreparedLine, prepare
 from imem.ingest.table_map import TableMap
 from imem.journal.errors import BadInput, ImemError
 from imem.kg.load_format.lines import LINE_BYTES, parse_line
@@ -55,7 +55,7 @@ class UnreadableFile(ImemError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LoadSource:
     """
     One file on its way in.
 
@@ -83,7 +83,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedLine:
     """
     A line that was refused.
 
@@ -102,7 +102,7 @@ class Refused:
     column: str = ""
 
     @classmethod
-    def by(cls, error: BadInput, file: str, line: int, column: str = "") -> Refused:
+    def by(cls, error: BadInput, file: str, line: int, column: str = "") -> RefusedLine:
         """Return the refusal that *error* speaks of."""
         return cls(file, line, error.field, f"{error.reason} {error.mend}".strip(), column)
 
@@ -120,14 +120,14 @@ class Batch:
         upto_byte: how far into the file that is, compressed if the file is; 0 where nobody can say.
     """
 
-    lines: list[Prepared] = field(default_factory=list)
+    lines: list[PreparedLine] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedLine] = field(default_factory=list)
     upto_line: int = 0
     upto_byte: int = 0
 
 
-def sources_of(paths: Sequence[str], name: str | None = None, mapping: TableMap | None = None) -> list[Source]:
+def sources_of(paths: Sequence[str], name: str | None = None, mapping: TableMap | None = None) -> list[LoadSource]:
     """
     Return the files that *paths* name: files, pipes, ``-``, and of a folder those with a suffix of ours, sorted.
 
@@ -139,11 +139,11 @@ def sources_of(paths: Sequence[str], name: str | None = None, mapping: TableMap 
         BadInput: a path does not exist or is a device or socket, standard input is a device or closed, a folder holds
             no such file, or a name cannot be one of a source.
     """
-    found: list[Source] = []
+    found: list[LoadSource] = []
     for text in paths:
         if text == STDIN:
             _check_standard_input()
-            found.append(Source(None, name or "stdin", mapping=mapping))
+            found.append(LoadSource(None, name or "stdin", mapping=mapping))
             continue
         path = Path(text)
         try:
@@ -157,7 +157,7 @@ def sources_of(paths: Sequence[str], name: str | None = None, mapping: TableMap 
             raise BadInput(text, _NO_FILE)
         if not files:
             raise BadInput(text, f"holds no file that ends in {' or '.join(suffixes)}.")
-        found += [Source(file, name or _stem(file), mapping=mapping) for file in files]
+        found += [LoadSource(file, name or _stem(file), mapping=mapping) for file in files]
     for source in found:
         _check_name(source.name)
     return found
@@ -212,7 +212,7 @@ class LineReader:
         is_parquet: whether it holds a Parquet table, and so no lines.
     """
 
-    def __init__(self, source: Source, raw: io.BufferedReader) -> None:
+    def __init__(self, source: LoadSource, raw: io.BufferedReader) -> None:
         self.source = source
         self.number = 0
         self._raw = raw
@@ -269,7 +269,7 @@ class LineReader:
                 )
 
 
-class Batches(Protocol):
+class BatchReader(Protocol):
     """What an open source gives."""
 
     def next_batch(self) -> Batch | None:
@@ -281,7 +281,7 @@ class Batches(Protocol):
         """
 
 
-class Lines:
+class LineBatches:
     """
     The batches of one open file of lines.
 
@@ -319,14 +319,14 @@ class Lines:
         try:
             prepared = prepare(parse_line(raw))
         except BadInput as error:
-            batch.refused.append(Refused.by(error, self._reader.source.label, number))
+            batch.refused.append(RefusedLine.by(error, self._reader.source.label, number))
         else:
             batch.lines.append(prepared)
             batch.numbers.append(number)
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[Batches]:
+def opened(source: LoadSource) -> Iterator[BatchReader]:
     """
     Open *source* for reading.
 
@@ -339,7 +339,7 @@ def opened(source: Source) -> Iterator[Batches]:
 
 
 @contextmanager
-def _open(source: Source) -> Iterator[io.BufferedReader]:
+def _open(source: LoadSource) -> Iterator[io.BufferedReader]:
     if source.path is None:
         yield _buffered(sys.stdin.buffer)
         return
@@ -354,16 +354,16 @@ def _open(source: Source) -> Iterator[io.BufferedReader]:
         yield _buffered(raw)
 
 
-def _batches_of(reader: LineReader) -> Batches:
+def _batches_of(reader: LineReader) -> BatchReader:
     if reader.source.mapping is None:
-        return Lines(reader)
+        return LineBatches(reader)
     from imem.ingest.table_reader import MappedLines  # noqa: PLC0415 - it builds on this module
 
     return MappedLines(reader, reader.source.mapping)
 
 
 @contextmanager
-def twice_readable(sources: Sequence[Source]) -> Iterator[list[Source]]:
+def rereadable_sources(sources: Sequence[LoadSource]) -> Iterator[list[LoadSource]]:
     """
     Copy what is no regular file to a temporary one, so that it can be read twice; files stay as they are.
 
@@ -382,21 +382,21 @@ def twice_readable(sources: Sequence[Source]) -> Iterator[list[Source]]:
             copy = Path(folder) / str(number)
             try:
                 with _open(source) as once, copy.open("wb") as file:
-                    _read_through(source, io.BufferedReader(_Copied(source, once, file), 1 << 20))
+                    _read_through(source, io.BufferedReader(_TeeReader(source, once, file), 1 << 20))
             except OSError as error:
                 raise _uncopied(source, error) from error
             found.append(replace(source, path=copy, shown=source.label))
         yield found
 
 
-def _uncopied(source: Source, error: OSError) -> UnreadableFile:
+def _uncopied(source: LoadSource, error: OSError) -> UnreadableFile:
     return UnreadableFile(f"{source.label} cannot be copied to be read twice: {error.strerror}.")
 
 
-class _Copied(io.RawIOBase):
+class _TeeReader(io.RawIOBase):
     """What *once* gives, which *file* has too as soon as it was read here."""
 
-    def __init__(self, source: Source, once: io.BufferedReader, file: IO[bytes]) -> None:
+    def __init__(self, source: LoadSource, once: io.BufferedReader, file: IO[bytes]) -> None:
         self._source = source
         self._once = once
         self._file = file
@@ -421,7 +421,7 @@ class _Copied(io.RawIOBase):
         return len(data)
 
 
-def _read_through(source: Source, raw: io.BufferedReader) -> None:
+def _read_through(source: LoadSource, raw: io.BufferedReader) -> None:
     """Read *raw* to its end, within the bounds of lines where it holds lines."""
     reader = LineReader(source, raw)
     strange = 0

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Protocol
 
-from imem.ingest.line_reader import Batch, Refused, Source, opened
+from imem.ingest.line_reader import Batch, LoadSource, RefusedLine, opened
 from imem.ingest.recorder import record, refusal_of
 from imem.journal.actors import Action, Actor, Resource, ResourceType
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, ImemError, StoreUnavailable
-from imem.journal.events.entry import Entry, Receipt, Verdict
+from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.connection import Connection
@@ -45,7 +45,7 @@ REFERENCES_BUDGET_MS: Final = 300_000
 REFERENCES_PAGE: Final = 20_000
 """How many positions of the journal one statement of that looks at: none comes near what a statement may take."""
 
-PATIENCE_S: Final = 10.0
+RETRY_TIMEOUT_S: Final = 10.0
 """How long a load waits for Postgres to come back before it stops, in seconds."""
 
 STALL_S: Final = 60.0
@@ -53,15 +53,15 @@ STALL_S: Final = 60.0
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 """Between two looks at what is still on its way into the graph, in seconds; more where looking itself takes long."""
 
-_LOOK_SHARE: Final = 20.0
+_POLL_SHARE: Final = 20.0
 """How many times as long as a look took the next one is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingReferences:
     """
     Records that lines refer to and nobody has recorded.
 
@@ -77,7 +77,7 @@ class Missing:
 
 
 @dataclass(slots=True)
-class Counts:
+class LoadCounts:
     """
     What became of the lines.
 
@@ -88,19 +88,19 @@ class Counts:
         stopped_at: file and line after which nothing was loaded, when a load could not go on.
         first, upto: least and greatest position in the journal that a line stands at.
         missing: what the lines refer to in vain; None where nobody looked, or not to the end.
-        unlooked: why nobody looked to the end; empty where that was not wanted or went well.
+        unchecked_reason: why nobody looked to the end; empty where that was not wanted or went well.
         actors: the ordering actors.
         waiting, dead: how many events the graph does not hold yet, and how many it refused for good.
     """
 
-    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    verdicts: Counter[AppendStatus] = field(default_factory=Counter)
     refused: int = 0
     seconds: float = 0.0
     stopped_at: str | None = None
     first: int = 0
     upto: int = 0
-    missing: Sequence[Missing] | None = None
-    unlooked: str = ""
+    missing: Sequence[MissingReferences] | None = None
+    unchecked_reason: str = ""
     actors: set[str] = field(default_factory=set)
     waiting: int = 0
     dead: int = 0
@@ -108,12 +108,12 @@ class Counts:
     @property
     def stored(self) -> int:
         """Events that were written."""
-        return self.verdicts[Verdict.NEW] + self.verdicts[Verdict.CHANGED]
+        return self.verdicts[AppendStatus.NEW] + self.verdicts[AppendStatus.CHANGED]
 
     @property
     def lines(self) -> int:
         """Lines that were looked at, blank ones aside."""
-        return self.stored + self.verdicts[Verdict.IDENTICAL] + self.refused
+        return self.stored + self.verdicts[AppendStatus.IDENTICAL] + self.refused
 
     @property
     def events_per_s(self) -> float:
@@ -121,19 +121,19 @@ class Counts:
         return self.stored / self.seconds if self.seconds else 0.0
 
 
-class Listener(Protocol):
+class LoadListener(Protocol):
     """Who is told how it goes; called in the loop's thread, and must not wait."""
 
-    def refused(self, line: Refused) -> None:
+    def refused(self, line: RefusedLine) -> None:
         """Take note of a refused line."""
 
-    def checked(self, source: Source, batch: Batch) -> None:
+    def checked(self, source: LoadSource, batch: Batch) -> None:
         """Take note of a batch that a strict load has looked at."""
 
-    def loaded(self, source: Source, batch: Batch, counts: Counts) -> None:
+    def loaded(self, source: LoadSource, batch: Batch, counts: LoadCounts) -> None:
         """Take note of a batch that is in the journal."""
 
-    def waiting(self, counts: Counts) -> None:
+    def waiting(self, counts: LoadCounts) -> None:
         """Take note of how many events the graph does not hold yet."""
 
 
@@ -144,14 +144,14 @@ class Loader:
     Args:
         gateway: the way into the journal; its actor needs the import right.
         told: who is told how it goes.
-        patience_s: how long to wait for Postgres to come back.
+        retry_timeout_s: how long to wait for Postgres to come back.
     """
 
-    def __init__(self, gateway: Gateway, told: Listener, *, patience_s: float = PATIENCE_S) -> None:
-        self.counts = Counts()
+    def __init__(self, gateway: Gateway, told: LoadListener, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
+        self.counts = LoadCounts()
         self._gateway = gateway
-        self._told = told
-        self._patience_s = patience_s
+        self._listener = told
+        self._retry_timeout_s = retry_timeout_s
         self._began = time.monotonic()
 
     async def authorize(self) -> None:
@@ -171,7 +171,7 @@ class Loader:
             Resource(ResourceType.JOURNAL), Action.IMPORT, reach, deadline=deadline
         )
 
-    async def check(self, sources: Sequence[Source]) -> int:
+    async def check(self, sources: Sequence[LoadSource]) -> int:
         """
         Read everything and write nothing; return how many lines would be refused.
 
@@ -185,7 +185,7 @@ class Loader:
         # No transaction: one that has written holds everybody's safe horizon for as long as the files last.
         async with self._gateway.database.connection(Deadline.never()) as conn:
             await conn.execute(sql("create_seen"))
-            await conn.execute(sql("forget_seen"))
+            await conn.execute(sql("clear_seen"))
             before = 0
             for source in sources:
                 async with aclosing(_batches(source)) as batches:
@@ -194,10 +194,10 @@ class Loader:
                         self._report(refused)
                         found += len(refused)
                         before += len(batch.lines)
-                        self._told.checked(source, batch)
+                        self._listener.checked(source, batch)
         return found
 
-    async def load(self, sources: Sequence[Source]) -> None:
+    async def load(self, sources: Sequence[LoadSource]) -> None:
         """
         Load *sources* in order; :attr:`counts` says what became of the lines, also when it fails.
 
@@ -215,12 +215,12 @@ class Loader:
                     receipts = await self._append(batch, actor)
                     self._count(source, batch, receipts)
                     self.counts.stopped_at = f"{source.label}, line {batch.upto_line:,}"
-                    self._told.loaded(source, batch, self.counts)
+                    self._listener.loaded(source, batch, self.counts)
         self.counts.stopped_at = None
 
     async def _append(self, batch: Batch, actor: Actor) -> list[Receipt]:
         """Commit a batch; Postgres may be away for a moment, and a lost answer is settled by asking again."""
-        pause_s, end = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
+        pause_s, end = _FIRST_PAUSE_S, time.monotonic() + self._retry_timeout_s
         while True:
             try:
                 deadline = Deadline.after_ms(BATCH_BUDGET_MS)
@@ -231,7 +231,7 @@ class Loader:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    def _count(self, source: Source, batch: Batch, receipts: Sequence[Receipt]) -> None:
+    def _count(self, source: LoadSource, batch: Batch, receipts: Sequence[Receipt]) -> None:
         refused = list(batch.refused)
         for prepared, number, receipt in zip(batch.lines, batch.numbers, receipts, strict=True):
             if receipt.position is not None:
@@ -241,21 +241,21 @@ class Loader:
             if refusal is None:
                 self.counts.verdicts[receipt.verdict] += 1
             else:
-                refused.append(Refused.by(refusal, source.label, number))
+                refused.append(RefusedLine.by(refusal, source.label, number))
         self._report(refused)
         self.counts.refused += len(refused)
         self.counts.seconds = time.monotonic() - self._began
 
-    def _report(self, refused: Sequence[Refused]) -> None:
+    def _report(self, refused: Sequence[RefusedLine]) -> None:
         for line in sorted(refused, key=attrgetter("line")):
-            self._told.refused(line)
+            self._listener.refused(line)
 
     async def look_for_references(self) -> None:
         """
-        Find what the lines refer to and nobody has recorded, in this load, another or a call: :attr:`Counts.missing`.
+        Find what the lines refer to and is not recorded, neither in this load nor elsewhere.
 
-        It is no error: what is referred to may be recorded later, and its node waits for it. Where the journal cannot
-        say in time, :attr:`Counts.unlooked` has the reason.
+        :attr:`LoadCounts.missing` has it. It is no error: it may be recorded later, and its node waits for it. Where
+        the journal cannot say in time, :attr:`LoadCounts.unchecked_reason` has the reason.
         """
         counts = self.counts
         parameters = {
@@ -268,15 +268,15 @@ class Loader:
             # In pages, on a connection that remembers: memory stays flat here, and each statement short there.
             async with self._gateway.database.connection(Deadline.after_ms(REFERENCES_BUDGET_MS)) as conn:
                 await conn.execute(sql("create_missing"))
-                await conn.execute(sql("forget_missing"))
+                await conn.execute(sql("clear_missing"))
                 for first in range(counts.first, counts.upto + 1, REFERENCES_PAGE):
                     upto = min(first + REFERENCES_PAGE - 1, counts.upto)
                     await conn.execute(sql("note_missing"), {**parameters, "first": first, "upto": upto})
                 rows = await (await conn.execute(sql("missing_references"))).fetchall()
         except (StoreUnavailable, BudgetExceeded) as error:
-            counts.unlooked = error.message
+            counts.unchecked_reason = error.message
             return
-        counts.missing = [Missing(row["kind"], row["missing"], tuple(row["examples"])) for row in rows]
+        counts.missing = [MissingReferences(row["kind"], row["missing"], tuple(row["examples"])) for row in rows]
 
     async def wait_visible(self, *, stall_s: float = STALL_S) -> bool:
         """
@@ -292,7 +292,7 @@ class Loader:
             self.counts.waiting, self.counts.dead = await _undelivered(self._gateway.database, self.counts)
             took_s = time.monotonic() - begun
             self.counts.seconds = time.monotonic() - self._began
-            self._told.waiting(self.counts)
+            self._listener.waiting(self.counts)
             if not self.counts.waiting:
                 return not self.counts.dead
             if least is None or self.counts.waiting < least:
@@ -300,10 +300,10 @@ class Loader:
             elif time.monotonic() - moved > stall_s:
                 return False
             # Counting a long queue shall not slow it down.
-            await asyncio.sleep(min(max(_LOOK_S, took_s * _LOOK_SHARE), _LONGEST_PAUSE_S))
+            await asyncio.sleep(min(max(_POLL_S, took_s * _POLL_SHARE), _LONGEST_PAUSE_S))
 
 
-async def _undelivered(database: Database, counts: Counts) -> tuple[int, int]:
+async def _undelivered(database: Database, counts: LoadCounts) -> tuple[int, int]:
     [row] = await database.named(
         "undelivered_of_actors",
         {"actors": sorted(counts.actors), "upto": counts.upto},
@@ -312,7 +312,7 @@ async def _undelivered(database: Database, counts: Counts) -> tuple[int, int]:
     return row["waiting"], row["dead"]
 
 
-async def _batches(source: Source) -> AsyncGenerator[Batch]:
+async def _batches(source: LoadSource) -> AsyncGenerator[Batch]:
     """Read and parse the next batch in a thread while the caller works on this one."""
     with opened(source) as lines:
         due = asyncio.create_task(asyncio.to_thread(lines.next_batch))
@@ -327,7 +327,7 @@ async def _batches(source: Source) -> AsyncGenerator[Batch]:
             due.exception()  # One that nobody waits for any more is no news.
 
 
-async def _judge(conn: Connection, source: Source, batch: Batch, before: int) -> list[Refused]:
+async def _judge(conn: Connection, source: LoadSource, batch: Batch, before: int) -> list[RefusedLine]:
     """Return the lines of a batch that the journal would refuse, and remember their cores on the server."""
     if not batch.lines:
         return []
@@ -344,16 +344,16 @@ async def _judge(conn: Connection, source: Source, batch: Batch, before: int) ->
         "line": numbers,
     }
     await conn.execute(sql("note_seen"), parameters)
-    rows = await (await conn.execute(sql("judge_lines"), parameters)).fetchall()
+    rows = await (await conn.execute(sql("validate_lines"), parameters)).fetchall()
     by_number = dict(zip(numbers, zip(batch.lines, batch.numbers, strict=True), strict=True))
     found = []
     for row in rows:
         prepared, number = by_number[row["line"]]
-        refusal = refusal_of(Verdict(row["status"]), prepared.line)
+        refusal = refusal_of(AppendStatus(row["status"]), prepared.line)
         if refusal is not None:
-            found.append(Refused.by(refusal, source.label, number))
+            found.append(RefusedLine.by(refusal, source.label, number))
     return found
 
 
-def _core_hash(entry: Entry) -> bytes | None:
+def _core_hash(entry: JournalEntry) -> bytes | None:
     return next((group.hash for group in entry.groups if group.name == "core"), None)

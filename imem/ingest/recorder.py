@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from imem.cache.working.published import Item
+from imem.cache.working.published import PublishedItem
 from imem.journal.actors import AUTHORIZATION, Action, Actor, ResourceType, Scope
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, CoreConflict, PermissionDenied
-from imem.journal.events.entry import Entry, Receipt, Tier, Verdict
+from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt, Tier
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
@@ -47,14 +47,15 @@ class Recorder:
         self._gateway = gateway
 
     async def __call__(
-        self, items: Sequence[Item], *, owner: str, lock_epoch: int | None, deadline: Deadline
+        self, items: Sequence[PublishedItem], *, owner: str, lock_epoch: int | None, deadline: Deadline
     ) -> list[Receipt]:
         """Append *items*, each under its own identity; see :func:`record`."""
         own = self._gateway.actor
         actor = own if own.id == owner else Actor(owner, Role.AGENT)
         prepared = [prepare(item.line, tier=item.tier) for item in items]
         lines = [
-            Prepared(one.line, replace(one.entry, event_id=item.id)) for one, item in zip(prepared, items, strict=True)
+            PreparedLine(one.line, replace(one.entry, event_id=item.id))
+            for one, item in zip(prepared, items, strict=True)
         ]
         return await record(self._gateway, lines, actor=actor, lock_epoch=lock_epoch, deadline=deadline)
 
@@ -64,7 +65,7 @@ class Recorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedLine:
     """
     A line that is ready for the journal.
 
@@ -74,17 +75,17 @@ class Prepared:
     """
 
     line: Line
-    entry: Entry
+    entry: JournalEntry
 
 
-def prepare(line: Line, *, tier: Tier | None = None) -> Prepared:
+def prepare(line: Line, *, tier: Tier | None = None) -> PreparedLine:
     """Return *line* with its entry; *tier* says how soon it must be visible, a finding's importance by default."""
-    return Prepared(line, entry_of(line, tier=tier))
+    return PreparedLine(line, entry_of(line, tier=tier))
 
 
 async def record(
     gateway: Gateway,
-    lines: Sequence[Prepared],
+    lines: Sequence[PreparedLine],
     *,
     actor: Actor | None = None,
     lock_epoch: int | None = None,
@@ -145,7 +146,7 @@ async def _owner(database: Database, actor: Actor, lines: Sequence[Line], deadli
     """Return the first owner of *lines* that is not *actor*, where the role may state only what is its own."""
     if AUTHORIZATION.get((actor.role, ResourceType.JOURNAL, Action.APPEND)) is not Scope.OWN:
         return None
-    on_file = await _owners_on_file(database, actor, lines, deadline)
+    on_file = await _recorded_owners(database, actor, lines, deadline)
     for line in lines:
         owner = owner_of(line, actor.id, on_file)
         if owner != actor.id:
@@ -156,42 +157,42 @@ async def _owner(database: Database, actor: Actor, lines: Sequence[Line], deadli
     return None
 
 
-async def _owners_on_file(
+async def _recorded_owners(
     database: Database, actor: Actor, lines: Sequence[Line], deadline: Deadline
 ) -> dict[Ref, str]:
     wanted = sorted({ref for line in lines if (ref := needs_owner_of(line)) is not None})
     if not wanted:
         return {}
     rows = await database.named(
-        "cores_on_file",
+        "recorded_cores",
         {"kinds": [kind for kind, _ in wanted], "keys": [key for _, key in wanted]},
         deadline=deadline,
     )
     return {(row["kind"], row["key"]): owner_of_core(row["kind"], row["core"], row["actor"], actor.id) for row in rows}
 
 
-_REFUSALS: Final[Mapping[Verdict, tuple[type[BadInput], str, str, str]]] = {
-    Verdict.CORE_CONFLICT: (
+_REFUSALS: Final[Mapping[AppendStatus, tuple[type[BadInput], str, str, str]]] = {
+    AppendStatus.CORE_CONFLICT: (
         CoreConflict,
         "core",
         "is not the core on file for {key}.",
         'If the one on file is wrong, replace it with {{"correct": "{kind}", …}} and a reason.',
     ),
-    Verdict.NOTHING_TO_CORRECT: (BadInput, "key", "nothing is on file for {key} that could be corrected.", ""),
-    Verdict.REFERENCE_CHANGED: (
+    AppendStatus.NOTHING_TO_CORRECT: (BadInput, "key", "nothing is on file for {key} that could be corrected.", ""),
+    AppendStatus.REFERENCE_CHANGED: (
         BadInput,
         "core",
         "changes what links or scores of {key} hang on, which a correction may not.",
         "Record it under another key instead.",
     ),
-    Verdict.FUTURE: (BadInput, "known_at", "lies in the future of the journal's clock.", ""),
-    Verdict.LATE_CLAIM: (
+    AppendStatus.FUTURE: (BadInput, "known_at", "lies in the future of the journal's clock.", ""),
+    AppendStatus.LATE_CLAIM: (
         BadInput,
         late_claim().field,
         late_claim().reason,
         late_claim().mend,
     ),
-    Verdict.PREMATURE: (
+    AppendStatus.PREMATURE: (
         BadInput,
         "known_at",
         "lies before target_at: nobody knew then what it would turn out to be.",
@@ -200,7 +201,7 @@ _REFUSALS: Final[Mapping[Verdict, tuple[type[BadInput], str, str, str]]] = {
 }
 
 
-def refusal_of(verdict: Verdict, line: Line) -> BadInput | None:
+def refusal_of(verdict: AppendStatus, line: Line) -> BadInput | None:
     """Return why the journal refused *line*, in words and by its field; None when it did not."""
     if not verdict.refused:
         return None

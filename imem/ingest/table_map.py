@@ -44,11 +44,11 @@ _WHOLE = re.compile(r"([+-]?\d{1,20})(?:\.0*)?", re.ASCII)
 _TRUTHS: Final = {"true": True, "yes": True, "y": True, "1": True, "false": False, "no": False, "n": False, "0": False}
 
 
-class _Part(BaseModel):
+class _MapModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Reading(_Part):
+class Conversion(_MapModel):
     """How a text is read: ``{ value = "{rating}", map = { Overweight = "positive" } }``."""
 
     value: str = Field(description="A template.")
@@ -69,45 +69,49 @@ class Reading(_Part):
     )
 
 
-class When(_Part):
+class When(_MapModel):
     """Of which rows a line is made: ``{ value = "{type}", is = ["rating"] }``."""
 
     value: str = Field(description="A template.")
     is_: list[str] = Field(alias="is", min_length=1, description="The texts that it must be one of.")
 
 
-Value = Reading | str | int | float | bool | list[Any]
+ValueRule = Conversion | str | int | float | bool | list[Any]
 
 
-class RecordRule(_Part):
+class RecordRule(_MapModel):
     """A record of a row."""
 
     kind: str = Field(description="The kind, such as `Finding`.")
     when: When | str | None = Field(None, description="Makes a line only where the template is not empty.")
-    known_at: Value | None = Field(None, description="Earliest moment it could have been known; else that of the map.")
-    occurred_at: Value | None = Field(None, description="When it was true in the world.")
-    key: Value | None = Field(None, description="The key, where only late groups are stated and no core.")
-    core: dict[str, Value] | None = Field(None, description="Fields of the core.")
-    groups: dict[str, dict[str, Value]] = Field({}, description="Fields of each group.")
-    body: Value | None = Field(None, description="The long text.")
+    known_at: ValueRule | None = Field(
+        None, description="Earliest moment it could have been known; else that of the map."
+    )
+    occurred_at: ValueRule | None = Field(None, description="When it was true in the world.")
+    key: ValueRule | None = Field(None, description="The key, where only late groups are stated and no core.")
+    core: dict[str, ValueRule] | None = Field(None, description="Fields of the core.")
+    groups: dict[str, dict[str, ValueRule]] = Field({}, description="Fields of each group.")
+    body: ValueRule | None = Field(None, description="The long text.")
 
 
-class LinkRule(_Part):
+class LinkRule(_MapModel):
     """A link of a row."""
 
     link: str = Field(description="The type, such as `PERFORMED`.")
     when: When | str | None = Field(None, description="Makes a line only where the template is not empty.")
-    known_at: Value | None = Field(None, description="Earliest moment it could have been known; else that of the map.")
-    occurred_at: Value | None = Field(None, description="When it was true in the world.")
-    from_: dict[str, Value] = Field(alias="from", description="Label and key of the start.")
-    to: dict[str, Value] = Field(description="Label and key of the end.")
-    props: dict[str, Value] = Field({}, description="Properties.")
+    known_at: ValueRule | None = Field(
+        None, description="Earliest moment it could have been known; else that of the map."
+    )
+    occurred_at: ValueRule | None = Field(None, description="When it was true in the world.")
+    from_: dict[str, ValueRule] = Field(alias="from", description="Label and key of the start.")
+    to: dict[str, ValueRule] = Field(description="Label and key of the end.")
+    props: dict[str, ValueRule] = Field({}, description="Properties.")
 
 
-class MapFile(_Part):
+class MapFile(_MapModel):
     """A whole map."""
 
-    known_at: Value | None = Field(None, description="When a row could first be known, for every record and link.")
+    known_at: ValueRule | None = Field(None, description="When a row could first be known, for every record and link.")
     zone: str | None = Field(None, description="The zone of local times, where a value names no other.")
     delimiter: str = Field(",", min_length=1, max_length=1, description="What separates the cells of CSV.")
     constants: dict[str, str] = Field({}, description="Texts that templates name like columns.")
@@ -188,7 +192,7 @@ class Cell:
     type: str
     constant: Any = None
     template: Template | None = None
-    reading: Reading = field(default_factory=lambda: Reading(value=""))
+    reading: Conversion = field(default_factory=lambda: Conversion(value=""))
     zone: tzinfo | None = None
 
     def of(self, row: Row) -> Any:
@@ -231,7 +235,7 @@ class Cell:
         return text
 
 
-def _moment(text: str, reading: Reading, zone: tzinfo | None) -> str:
+def _moment(text: str, reading: Conversion, zone: tzinfo | None) -> str:
     """Return the time that *text* writes; as it is where it writes none, so that the parser says what is wrong."""
     try:
         if reading.format in {"epoch_s", "epoch_ms"}:
@@ -373,7 +377,7 @@ def _refusal(label: str, error: ValidationError) -> BadInput:
     place = [
         str(part)
         for part in first["loc"]
-        if part not in {"Reading", "When", "str", "int", "float", "bool", "list[any]"}
+        if part not in {"Conversion", "When", "str", "int", "float", "bool", "list[any]"}
     ]
     said = "is no field of a map" if first["type"] == "extra_forbidden" else first["msg"].lower()
     return BadInput(f"{label}: {'.'.join(place) or 'map'}", f"{said}.")
@@ -437,14 +441,14 @@ def _clocks(rule: RecordRule | LinkRule, stated: MapFile, where: str) -> list[Ce
     return [_cell((name,), "datetime", value, stated, where) for name, value in clocks.items() if value is not None]
 
 
-def _texts(values: Mapping[str, Value | None], stated: MapFile, where: str) -> list[Cell]:
+def _texts(values: Mapping[str, ValueRule | None], stated: MapFile, where: str) -> list[Cell]:
     return [_cell((name,), "", value, stated, where) for name, value in values.items() if value is not None]
 
 
-def _cell(path: tuple[str, ...], type_: str, value: Value, stated: MapFile, where: str) -> Cell:
-    if not isinstance(value, str | Reading):
+def _cell(path: tuple[str, ...], type_: str, value: ValueRule, stated: MapFile, where: str) -> Cell:
+    if not isinstance(value, str | Conversion):
         return Cell(path, type_, constant=value)
-    reading = value if isinstance(value, Reading) else Reading(value=value)
+    reading = value if isinstance(value, Conversion) else Conversion(value=value)
     name = reading.zone or stated.zone
     zone = _zone(name, where) if type_ == "datetime" and name is not None else None
     return Cell(

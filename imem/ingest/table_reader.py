@@ -15,7 +15,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Final
 
-from imem.ingest.line_reader import BATCH_BYTES, BATCH_LINES, Batch, LineReader, Refused, Source, UnreadableFile
+from imem.ingest.line_reader import BATCH_BYTES, BATCH_LINES, Batch, LineReader, LoadSource, RefusedLine, UnreadableFile
 from imem.ingest.recorder import prepare
 from imem.ingest.table_map import Row, Rule, TableMap
 from imem.journal.errors import BadInput
@@ -31,7 +31,7 @@ REMEMBERED: Final = 20_000
 """How many statements a table's reader remembers, so that what every row repeats is stated once."""
 
 
-class Rows:
+class CsvRows:
     """
     The rows of a CSV file, each with the number of the line that it begins at.
 
@@ -106,7 +106,7 @@ class ParquetRows:
         UnreadableFile: it is none, is no regular file, or the package that reads it is not installed.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LoadSource) -> None:
         try:
             from pyarrow import ArrowException  # noqa: PLC0415 - an extra, and heavy
             from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - likewise
@@ -191,7 +191,7 @@ class MappedLines:
     def __init__(self, reader: LineReader, mapping: TableMap) -> None:
         self._reader = reader
         self._mapping = mapping
-        rows = ParquetRows(reader.source) if reader.is_parquet else Rows(reader, mapping.delimiter)
+        rows = ParquetRows(reader.source) if reader.is_parquet else CsvRows(reader, mapping.delimiter)
         mapping.check_columns(rows.columns, reader.source.label)
         self._rows = iter(rows)
         self._stated: OrderedDict[tuple[str, str, datetime | None], tuple[bytes, datetime]] = OrderedDict()
@@ -211,7 +211,7 @@ class MappedLines:
                 break
             batch.upto_line = number
             if isinstance(row, BadInput):
-                batch.refused.append(Refused.by(row, self._reader.source.label, number))
+                batch.refused.append(RefusedLine.by(row, self._reader.source.label, number))
                 continue
             size += sum(len(cell) if isinstance(cell, str) else sum(map(len, cell)) for cell in row.values())
             for rule in self._mapping.rules:
@@ -230,7 +230,7 @@ class MappedLines:
         except BadInput as error:
             columns = ", ".join(rule.columns_of(error.field))
             named = BadInput(f"{rule.name}: {error.field}", error.reason, mend=error.mend)
-            batch.refused.append(Refused.by(named, self._reader.source.label, number, columns))
+            batch.refused.append(RefusedLine.by(named, self._reader.source.label, number, columns))
             return
         if self._is_news(line):
             batch.lines.append(prepare(line))

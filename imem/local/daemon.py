@@ -21,13 +21,13 @@ from typing import Any
 
 from imem.journal.errors import ImemError
 from imem.journal.settings import Settings
-from imem.local.state import State
+from imem.local.state import StackState
 from imem.local.supervisor import Supervisor
 from imem.local.workers import standard
 from imem.logs import configure
 
 
-async def supervise(settings: Settings, report: Callable[[State], None]) -> None:
+async def supervise(settings: Settings, report: Callable[[StackState], None]) -> None:
     """
     Run a whole stack in this thread until SIGINT, SIGTERM or SIGHUP.
 
@@ -52,7 +52,7 @@ class Pipe:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def tell(self, message: dict[str, Any], *, last: bool = False) -> None:
+    def send(self, message: dict[str, Any], *, last: bool = False) -> None:
         """Send one line."""
         if self._descriptor < 0:
             return
@@ -64,11 +64,11 @@ class Pipe:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def report(self, state: State) -> None:
+    def report(self, state: StackState) -> None:
         """Tell of a new state."""
-        self.tell({"state": replace(state, endpoints={}).to_json()})
+        self.send({"state": replace(state, endpoints={}).to_json()})
         if state.ready:
-            self.tell({"ready": True}, last=True)
+            self.send({"ready": True}, last=True)
 
 
 def main() -> int:
@@ -81,13 +81,13 @@ def main() -> int:
         asyncio.run(supervise(settings, pipe.report))
     except ImemError as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - a sentence, not a traceback
-        pipe.tell({"error": {"message": error.message, "mend": error.mend}}, last=True)
+        pipe.send({"error": {"message": error.message, "mend": error.mend}}, last=True)
         return 1
     except Exception as error:  # noqa: BLE001 - whatever it is, its text may hold a password and must not be logged
         kind, where = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
         logging.getLogger(__name__).error("Something unexpected went wrong (%s).\n%s", kind, where)  # noqa: TRY400
         message = f"Something unexpected went wrong in the supervisor ({kind})."
-        pipe.tell(
+        pipe.send(
             {"error": {"message": message, "mend": "`imem logs supervisor` shows where; please report it."}}, last=True
         )
         return 1

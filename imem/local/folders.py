@@ -89,7 +89,7 @@ class Folders:
         Raises:
             StackError: the folder cannot be made or written, or belongs to somebody else.
         """
-        with explained(self.home):
+        with translate_os_errors(self.home):
             made = _make_home(self.home)
             if self.home.stat().st_uid != os.geteuid():
                 raise StackError(
@@ -114,7 +114,7 @@ def _make_home(home: Path) -> bool:
     return True
 
 
-class explained:  # noqa: N801 - reads as a word in a with statement
+class translate_os_errors:  # noqa: N801 - reads as a word in a with statement
     """
     Turn an operating system's refusal to use a path into a sentence with the mend.
 
@@ -162,7 +162,7 @@ def is_full(path: Path) -> bool:
 
 def make_private(folder: Path) -> Path:
     """Make *folder* (and what is missing above it) readable by its owner alone; return it."""
-    with explained(folder):
+    with translate_os_errors(folder):
         folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         folder.chmod(PRIVATE_FOLDER)
     return folder
@@ -176,7 +176,7 @@ def write_private(path: Path, text: str, *, lasting: bool = True) -> None:
     holds for a crash of programs, not for one of the machine.
     """
     new = path.with_name(path.name + ".new")
-    with explained(path):
+    with translate_os_errors(path):
         new.unlink(missing_ok=True)
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -193,7 +193,7 @@ def trim_log(path: Path) -> None:
 
     The writer appends, so that it continues at the new beginning; what it writes in this very moment may be lost.
     """
-    with explained(path), suppress(FileNotFoundError):
+    with translate_os_errors(path), suppress(FileNotFoundError):
         if path.stat().st_size > LOG_LIMIT_BYTES:
             aside = path.with_name(path.name + ".1")
             shutil.copyfile(path, aside)
@@ -207,7 +207,7 @@ def open_log(path: Path) -> int:
 
     The caller closes it.
     """
-    with explained(path):
+    with translate_os_errors(path):
         with suppress(FileNotFoundError):
             if path.stat().st_size > LOG_LIMIT_BYTES:
                 path.replace(path.with_name(path.name + ".1"))
@@ -221,7 +221,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     Raises:
         StackError: the file cannot be read or holds something else.
     """
-    with explained(path):
+    with translate_os_errors(path):
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:

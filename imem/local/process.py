@@ -40,7 +40,7 @@ Variables that servers inherit; nothing else of the caller's environment reaches
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """
     A process beyond doubt.
 
@@ -55,7 +55,7 @@ class Identity:
     boot: str
 
     @classmethod
-    def of(cls, pid: int) -> Identity | None:
+    def of(cls, pid: int) -> ProcessIdentity | None:
         """Return the identity of the live process *pid*; None when there is none, or only its remains."""
         try:
             text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -68,7 +68,7 @@ class Identity:
     @property
     def alive(self) -> bool:
         """Whether this very process still runs."""
-        return Identity.of(self.pid) == self
+        return ProcessIdentity.of(self.pid) == self
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Command:
         run_as: its user; None for the caller's.
         stop_signal: asks it to end.
         death_signal: what the kernel sends it when the supervisor is gone.
-        patience_s: seconds between *stop_signal* and SIGKILL.
+        timeout_s: seconds between *stop_signal* and SIGKILL.
     """
 
     argv: tuple[str, ...]
@@ -100,7 +100,7 @@ class Command:
     run_as: RunAs | None = None
     stop_signal: signal.Signals = signal.SIGTERM
     death_signal: signal.Signals = signal.SIGKILL
-    patience_s: float = 10.0
+    timeout_s: float = 10.0
 
     def wrapped(self) -> list[str]:
         """Return the argument list that starts it through the launcher, as a child of this process."""
@@ -129,17 +129,17 @@ class Child:
 
     command: Command
     process: asyncio.subprocess.Process
-    identity: Identity
+    identity: ProcessIdentity
     started_s: float
     home: Path
 
     async def stop(self) -> None:
-        """Ask it to end, wait *patience_s*, then end it with all that it started."""
+        """Ask it to end, wait *timeout_s*, then end it with all that it started."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(self.command.stop_signal)
             try:
-                await asyncio.wait_for(self.process.wait(), self.command.patience_s)
+                await asyncio.wait_for(self.process.wait(), self.command.timeout_s)
             except TimeoutError:
                 with suppress(ProcessLookupError):
                     self.process.kill()
@@ -186,11 +186,11 @@ async def start(command: Command, log: Path, home: Path) -> Child:
         )
     finally:
         os.close(output)
-    identity = Identity.of(process.pid) or Identity(process.pid, 0, "")
+    identity = ProcessIdentity.of(process.pid) or ProcessIdentity(process.pid, 0, "")
     return Child(command, process, identity, time.monotonic(), home)
 
 
-def marked(home: Path) -> Iterator[Identity]:
+def marked(home: Path) -> Iterator[ProcessIdentity]:
     """Yield every live process that carries the mark of *home*, except this one."""
     wanted = f"{MARK}={home}".encode()
     for entry in Path("/proc").iterdir():
@@ -198,22 +198,22 @@ def marked(home: Path) -> Iterator[Identity]:
             continue
         with suppress(OSError):
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                identity = Identity.of(int(entry.name))
+                identity = ProcessIdentity.of(int(entry.name))
                 if identity is not None:
                     yield identity
 
 
-def clear(leftovers: list[Identity], *, patience_s: float = 3.0, kill_patience_s: float = 30.0) -> None:
+def clear(leftovers: list[ProcessIdentity], *, timeout_s: float = 3.0, kill_timeout_s: float = 30.0) -> None:
     """
     End what a killed supervisor left behind.
 
-    Most of it is on its way out, told by the kernel; what still lives after *patience_s* gets SIGKILL, which every
+    Most of it is on its way out, told by the kernel; what still lives after *timeout_s* gets SIGKILL, which every
     server of the stack survives with all it acknowledged.
 
     Raises:
-        StackError: one outlives even that for *kill_patience_s*, as when its disk does not answer; names it.
+        StackError: one outlives even that for *kill_timeout_s*, as when its disk does not answer; names it.
     """
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + timeout_s
     alive = [one for one in leftovers if one.alive]
     while alive and time.monotonic() < end:
         time.sleep(0.02)  # They are no children of ours, whose end could be waited for.
@@ -221,7 +221,7 @@ def clear(leftovers: list[Identity], *, patience_s: float = 3.0, kill_patience_s
     for one in alive:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(one.pid, signal.SIGKILL)
-    end = time.monotonic() + kill_patience_s
+    end = time.monotonic() + kill_timeout_s
     while alive and time.monotonic() < end:
         time.sleep(0.005)  # As above.
         alive = [one for one in alive if one.alive]

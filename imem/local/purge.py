@@ -6,7 +6,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from imem.local.folders import Folders, explained, read_json
+from imem.local.folders import Folders, read_json, translate_os_errors
 from imem.local.servers.postgres import SHARED_FOR_ROOT
 from imem.local.supervisor import lock, unlock
 
@@ -46,7 +46,7 @@ def purge(folders: Folders) -> list[Path]:
             places.insert(0, SHARED_FOR_ROOT / found["installation"])
         deleted = [place for place in places if place.exists()]
         for place in deleted:
-            with explained(place):
+            with translate_os_errors(place):
                 if place.is_dir():
                     shutil.rmtree(place)
                 else:

@@ -28,7 +28,7 @@ _CREDENTIALS: Final = struct.Struct("iII")
 """What the kernel says of a sender: process, user, group."""
 
 
-def tell_ready() -> None:
+def notify_ready() -> None:
     """Say that this process does its work; nobody who listens is no trouble."""
     address = os.environ.get(VARIABLE, "")
     if not address:
@@ -42,7 +42,7 @@ def tell_ready() -> None:
             return
 
 
-class Listener:
+class ReadinessListener:
     """
     Where one child tells that it is ready.
 
@@ -86,10 +86,10 @@ class Listener:
                 await readable
             finally:
                 loop.remove_reader(self._socket)
-            if self._said():
+            if self._receive():
                 return
 
-    def _said(self) -> bool:
+    def _receive(self) -> bool:
         """Take one datagram and return whether somebody who may has said that the child is ready."""
         try:
             data, ancillary, _, _ = self._socket.recvmsg(_LONGEST, socket.CMSG_SPACE(_CREDENTIALS.size))

@@ -33,19 +33,19 @@ class StartProgress:
     """
     Says whether a child that does not answer yet still gets on.
 
-    Evidence is a port that begins to listen, a log that grows, and processor time. Without any of them for *patience_s*
+    Evidence is a port that begins to listen, a log that grows, and processor time. Without any of them for *timeout_s*
     the start counts as hung.
 
     Attributes:
         child: the process.
         log: where its output goes.
-        patience_s: seconds without evidence after which it has stalled.
+        timeout_s: seconds without evidence after which it has stalled.
         now: the monotonic clock, in seconds.
     """
 
     child: Child
     log: Path
-    patience_s: float
+    timeout_s: float
     now: Callable[[], float] = time.monotonic
     _begun_s: float = field(init=False)
     _since_s: float = field(init=False)
@@ -64,11 +64,11 @@ class StartProgress:
         now = self.now()
         cpu_s, logged = self._spent_s(), _size(self.log)
         waited_s = now - self._since_s
-        busy = cpu_s - self._cpu_s >= BUSY_SHARE * self.patience_s
+        busy = cpu_s - self._cpu_s >= BUSY_SHARE * self.timeout_s
         if busy or logged != self._logged or listens != self._listened:
             self._since_s, self._cpu_s, self._logged, self._listened = now, cpu_s, logged, listens
             return now - self._begun_s > LONGEST_START_S
-        return waited_s > self.patience_s or now - self._begun_s > LONGEST_START_S
+        return waited_s > self.timeout_s or now - self._begun_s > LONGEST_START_S
 
     def _spent_s(self) -> float:
         """Return the processor time that it and all that it ever started have used; what one has used stays."""

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from imem.journal.errors import StackError, StackStarting
 from imem.journal.settings import Settings
 from imem.local.folders import Folders, read_json, write_private
-from imem.local.process import Identity
+from imem.local.process import ProcessIdentity
 
 VERSION = 1
 SERVERS: Mapping[str, tuple[str, ...]] = {
@@ -74,7 +74,7 @@ class ChildState:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class State:
+class StackState:
     """
     The content of the state file; endpoints are hidden in ``repr``.
 
@@ -85,34 +85,34 @@ class State:
         children: by name.
     """
 
-    supervisor: Identity
+    supervisor: ProcessIdentity
     ready: bool = False
     endpoints: Mapping[str, str] = field(default_factory=dict)
     children: Mapping[str, ChildState] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"State(supervisor={self.supervisor.pid}, ready={self.ready}, children={sorted(self.children)})"
+        return f"StackState(supervisor={self.supervisor.pid}, ready={self.ready}, children={sorted(self.children)})"
 
-    def identities(self) -> list[Identity]:
+    def identities(self) -> list[ProcessIdentity]:
         """Return the children that have a process."""
         return [
-            Identity(child.pid, child.start_time, self.supervisor.boot)
+            ProcessIdentity(child.pid, child.start_time, self.supervisor.boot)
             for child in self.children.values()
             if child.pid is not None and child.start_time is not None
         ]
 
     @property
-    def lacking(self) -> tuple[str, ...]:
+    def unready(self) -> tuple[str, ...]:
         """Return the names of those that do not do their work now."""
         return tuple(name for name, child in self.children.items() if child.state not in {"ready", "elsewhere"})
 
-    def with_child(self, name: str, **changes: Any) -> State:
+    def with_child(self, name: str, **changes: Any) -> StackState:
         """Return a copy in which one child has changed."""
         child = replace(self.children.get(name, ChildState()), **changes)
         return replace(self, children={**self.children, name: child})
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> State:
+    def from_json(cls, found: Mapping[str, Any]) -> StackState:
         """
         Return the state of which *found* was made.
 
@@ -120,7 +120,7 @@ class State:
             KeyError, TypeError: it was made of something else.
         """
         return cls(
-            supervisor=Identity(**found["supervisor"]),
+            supervisor=ProcessIdentity(**found["supervisor"]),
             ready=found["ready"],
             endpoints=found["endpoints"],
             children={name: ChildState(**child) for name, child in found["children"].items()},
@@ -137,12 +137,12 @@ class State:
         }
 
 
-def write(folders: Folders, state: State) -> None:
+def write(folders: Folders, state: StackState) -> None:
     """Replace the state file; it needs not outlive the machine, since nothing it names does."""
     write_private(folders.state, json.dumps(state.to_json(), indent=1), lasting=False)
 
 
-def read(folders: Folders) -> State | None:
+def read(folders: Folders) -> StackState | None:
     """
     Return what the file says, alive or left behind, or None when there is none.
 
@@ -157,12 +157,12 @@ def read(folders: Folders) -> State | None:
             f"{folders.state} was written by another version.", mend="Stop the stack with that version first."
         )
     try:
-        return State.from_json(found)
+        return StackState.from_json(found)
     except (KeyError, TypeError) as error:
         raise StackError(f"{folders.state} is damaged.", mend="Remove it when no stack runs on this folder.") from error
 
 
-def running(folders: Folders) -> State | None:
+def running(folders: Folders) -> StackState | None:
     """Return the state of the stack that runs on this home, or None."""
     state = read(folders)
     return state if state is not None and state.supervisor.alive else None

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from imem.journal.modes import Health
-from imem.local.process import Identity
-from imem.local.state import ChildState, State
+from imem.local.process import ProcessIdentity
+from imem.local.state import ChildState, StackState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,17 +42,17 @@ def _resident(process: psutil.Process) -> int:
     return 0
 
 
-def as_seen(state: State) -> State:
+def as_seen(state: StackState) -> StackState:
     """Return *state* with children that have died meanwhile marked ``gone``."""
     for name, child in state.children.items():
         if child.pid is not None and child.start_time is not None:
-            alive = Identity(child.pid, child.start_time, state.supervisor.boot).alive
+            alive = ProcessIdentity(child.pid, child.start_time, state.supervisor.boot).alive
             if not alive:
                 state = state.with_child(name, state="gone", note="its process has ended")
     return state
 
 
-def to_json(state: State | None) -> dict[str, Any]:
+def to_json(state: StackState | None) -> dict[str, Any]:
     """Return what ``imem status --json`` prints: no endpoint, because those hold passwords."""
     if state is None:
         return {"running": False, "ready": False, "children": {}}
@@ -70,7 +70,7 @@ def to_json(state: State | None) -> dict[str, Any]:
     }
     return {
         "running": True,
-        "ready": state.ready and not state.lacking,
+        "ready": state.ready and not state.unready,
         "supervisor": state.supervisor.pid,
         "children": children,
     }
@@ -94,7 +94,7 @@ def mode_line(health: Health) -> str:
     return said
 
 
-def table(state: State) -> Group:
+def table(state: StackState) -> Group:
     """Return the status table and, in lines of their own, which may be folded, the notes."""
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("server", "state"):
@@ -116,7 +116,7 @@ def table(state: State) -> Group:
 
 
 @contextmanager
-def watching(console: Console, *, quiet: bool = False) -> Iterator[Callable[[State], None]]:
+def watching(console: Console, *, quiet: bool = False) -> Iterator[Callable[[StackState], None]]:
     """
     Give a function that shows every new state: in a live table on a terminal, else as a line per change.
 
@@ -125,7 +125,7 @@ def watching(console: Console, *, quiet: bool = False) -> Iterator[Callable[[Sta
     if quiet:
         yield lambda _state: None
     elif console.is_terminal:
-        latest: list[State] = []
+        latest: list[StackState] = []
         with Live(
             console=console,
             refresh_per_second=_REFRESHES_PER_S,
@@ -143,7 +143,7 @@ class _Lines:
         self._write = write
         self._seen: dict[str, tuple[str, str]] = {}
 
-    def __call__(self, state: State) -> None:
+    def __call__(self, state: StackState) -> None:
         for name, child in state.children.items():
             # A note that counts megabytes is for a live table; here its first word says enough.
             key = (child.state, child.note.partition(" ")[0])

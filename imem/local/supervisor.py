@@ -27,38 +27,38 @@ from imem.journal.endpoints.urls import without_secrets
 from imem.journal.errors import ImemError, StackError
 from imem.journal.settings import Settings
 from imem.local import state as states
-from imem.local.folders import Folders, Secrets, explained, trim_log
-from imem.local.process import Child, Command, Identity, clear, marked, start
-from imem.local.readiness import Listener
+from imem.local.folders import Folders, Secrets, translate_os_errors, trim_log
+from imem.local.process import Child, Command, ProcessIdentity, clear, marked, start
+from imem.local.readiness import ReadinessListener
 from imem.local.servers import takeover
 from imem.local.servers.neo4j import Neo4j
 from imem.local.servers.postgres import Postgres
-from imem.local.servers.server import GivenUp, Server, TryAgain, free_port, is_free, tail_of
+from imem.local.servers.server import Server, StartCancelled, StartRetry, free_port, is_free, tail_of
 from imem.local.servers.valkey import ROLES, Valkey
 from imem.local.startup import StartProgress
-from imem.local.state import ChildState, State
+from imem.local.state import ChildState, StackState
 from imem.local.workers import Worker, standard
-from imem.metrics import begin_anew
+from imem.metrics import clear_metrics
 
 ALL = frozenset({"postgres", "neo4j", "valkey"})
 POLL_S = 0.05
 ATTEMPTS = 5
 FIRST_DELAY_S = 0.25
-LOCK_PATIENCE_S = 0.5
+LOCK_TIMEOUT_S = 0.5
 """How long the lock is tried for: who only asks whether somebody holds it has it for less than a millisecond."""
 LONGEST_DELAY_S = 30.0
 HOUSEKEEPING_S = 60.0
-WORKERS_PATIENCE_S = 60.0
+WORKERS_TIMEOUT_S = 60.0
 """How long a start waits for workers that make no progress: they have questions planned before anybody asks them."""
-WORKERS_LOOK_S = 0.5
+WORKERS_POLL_S = 0.5
 STEADY_S = 60.0
 """A child that ran this long and then dies starts again without waiting."""
 
-TROUBLES = (StackError, OSError, RuntimeError)
+START_ERRORS = (StackError, OSError, RuntimeError)
 """What a start may meet and get over: a full disk, no process, thread (a RuntimeError) or file descriptor to be had."""
 
 log = logging.getLogger(__name__)
-Report = Callable[[State], None]
+Report = Callable[[StackState], None]
 """Told of every change, in the supervisor's thread."""
 
 
@@ -83,9 +83,9 @@ def lock(folders: Folders) -> int:
     Raises:
         StackError: somebody holds it.
     """
-    give_up_s = time.monotonic() + LOCK_PATIENCE_S
+    give_up_s = time.monotonic() + LOCK_TIMEOUT_S
     while True:
-        with explained(folders.lock):
+        with translate_os_errors(folders.lock):
             held = os.open(folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,7 +146,7 @@ class Supervisor:
         self._over = False
         self._at_work = {worker.name for worker in workers}
         self._working = asyncio.Event()
-        self.state = State(Identity(os.getpid(), 0, ""))
+        self.state = StackState(ProcessIdentity(os.getpid(), 0, ""))
 
     async def run(self, stop: asyncio.Event) -> None:
         """
@@ -159,8 +159,8 @@ class Supervisor:
         self.folders.prepare()
         self._lock = lock(self.folders)
         try:
-            Listener.clear(self.folders.run)
-            begin_anew(self.folders.home)
+            ReadinessListener.clear(self.folders.run)
+            clear_metrics(self.folders.home)
             await self._serve(stop)
         finally:
             await self._stop_all()
@@ -189,7 +189,7 @@ class Supervisor:
         finally:
             self._over = True
             tasks: list[asyncio.Future[Any]] = [starting, stopping, *keepers]
-            await _cancelled(*tasks)
+            await _cancel(*tasks)
 
     async def _prepare(self) -> list[Server]:
         """Clear up after a crash, and say which servers there will be."""
@@ -197,12 +197,12 @@ class Supervisor:
         secrets = Secrets.of(self.folders)
         servers = servers_of(self.settings, self._families, self.folders, secrets)
         self._previous = {name: child.port for name, child in old.children.items() if child.port} if old else {}
-        identity = Identity.of(os.getpid())
+        identity = ProcessIdentity.of(os.getpid())
         if identity is None:
             raise StackError(
                 "This system has no /proc.", mend="The local stack needs Linux; elsewhere, set the servers' URLs."
             )
-        self.state = State(identity, endpoints=self._given())
+        self.state = StackState(identity, endpoints=self._given())
         for server in servers:
             self._set(server.name, log=str(server.log))
         for url in states.SERVERS:
@@ -217,7 +217,7 @@ class Supervisor:
         try:
             await asyncio.gather(*starting)
         finally:
-            await _cancelled(*starting)
+            await _cancel(*starting)
         if self._migrate is not None:
             await asyncio.to_thread(self._migrate, states.fill(self.settings, self.state.endpoints))
 
@@ -231,7 +231,7 @@ class Supervisor:
                     found[name] = value if isinstance(value, str) else value.get_secret_value()
         return found
 
-    def _clear_leftovers(self) -> State | None:
+    def _clear_leftovers(self) -> StackState | None:
         """End what a killed supervisor left behind; return its state, for the ports."""
         old = None
         with suppress(StackError):  # A damaged file names nobody; the mark finds them.
@@ -266,7 +266,7 @@ class Supervisor:
             try:
                 await self._start_once(server)
                 await asyncio.to_thread(server.settle)
-            except TryAgain as reason:
+            except StartRetry as reason:
                 if attempt == ATTEMPTS:
                     raise StackError(
                         f"{server.name} does not start.", mend=f"`imem logs {server.name}` shows why."
@@ -283,7 +283,7 @@ class Supervisor:
         self._set(server.name, state="starting", note="", port=server.port)
         begin = server.log.stat().st_size if server.log.exists() else 0
         child = await self._spawn(server.name, server.command())
-        progress = StartProgress(child, server.log, server.patience_s)
+        progress = StartProgress(child, server.log, server.timeout_s)
         while True:
             listens = await asyncio.to_thread(child.listens, server.port)
             if listens and await asyncio.to_thread(server.ready):
@@ -310,20 +310,20 @@ class Supervisor:
     # The life of a child
 
     async def _keep_server(self, server: Server) -> None:
-        delays = _Delays()
+        delays = _RestartBackoff()
         while True:
-            ran_s = await self._ended(server.name)
+            ran_s = await self._wait_ended(server.name)
             while True:
                 await asyncio.sleep(delays.next(ran_s))
                 ran_s = 0.0
                 try:
                     await asyncio.to_thread(server.prepare, lambda text: self._note(server.name, text))
                     await self._start_once(server)
-                except TryAgain as reason:
+                except StartRetry as reason:
                     if reason.other_port:
                         self._set(server.name, note=f"waiting for port {server.port}, which another program holds")
-                except TROUBLES as error:
-                    self._troubled(server.name, error)
+                except START_ERRORS as error:
+                    self._handle_start_error(server.name, error)
                     # It may have come up all the same: two on one folder would be worse than none.
                     await self._children[server.name].stop()
                 else:
@@ -331,31 +331,31 @@ class Supervisor:
                     break
 
     async def _keep_worker(self, worker: Worker) -> None:
-        delays = _Delays()
+        delays = _RestartBackoff()
         while True:
             self._set(worker.name, state="starting", log=str(self.folders.log(worker.name)))
             ran_s = 0.0
             try:
-                with Listener(self.folders.run) as listener:
+                with ReadinessListener(self.folders.run) as listener:
                     await self._spawn(worker.name, worker.command(self.settings, listener.address))
-                    telling = asyncio.ensure_future(self._told(worker, listener))
+                    telling = asyncio.ensure_future(self._await_ready(worker, listener))
                     try:
-                        ran_s = await self._ended(worker.name)
+                        ran_s = await self._wait_ended(worker.name)
                     finally:
-                        await _cancelled(telling)  # Before its socket is closed, which it waits on.
-            except TROUBLES as error:
-                self._troubled(worker.name, error)
+                        await _cancel(telling)  # Before its socket is closed, which it waits on.
+            except START_ERRORS as error:
+                self._handle_start_error(worker.name, error)
             await asyncio.sleep(delays.next(ran_s))
 
-    def _troubled(self, name: str, error: Exception) -> None:
+    def _handle_start_error(self, name: str, error: Exception) -> None:
         """Take note of a child that cannot be started for now; the others go on."""
         why = str(error) if isinstance(error, StackError) else getattr(error, "strerror", None) or type(error).__name__
         log.warning("%s cannot be started: %s", name, why)
         self._set(name, state="restarting", note=why, pid=None, start_time=None)
 
-    async def _told(self, worker: Worker, listener: Listener) -> None:
+    async def _await_ready(self, worker: Worker, listener: ReadinessListener) -> None:
         """Mark a worker ready once it says so."""
-        if worker.tells:
+        if worker.notifies_ready:
             await listener.ready()
         self._set(worker.name, state="ready", note="")
         self._at_work.discard(worker.name)
@@ -368,10 +368,10 @@ class Supervisor:
         first: dict[str, StartProgress] = {}
         while self._at_work and not await self._all_stalled(first, begun_s):
             with suppress(TimeoutError):
-                async with asyncio.timeout(WORKERS_LOOK_S):
+                async with asyncio.timeout(WORKERS_POLL_S):
                     await self._working.wait()
         self.state = replace(self.state, ready=True)
-        self._tell()
+        self._update_state()
         await asyncio.Event().wait()
 
     async def _all_stalled(self, first: dict[str, StartProgress], begun_s: float) -> bool:
@@ -382,11 +382,11 @@ class Supervisor:
             first: the progress of each worker's first process, filled here; one that was started again makes none.
             begun_s: when the wait began.
         """
-        too_long = time.monotonic() - begun_s > WORKERS_PATIENCE_S
+        too_long = time.monotonic() - begun_s > WORKERS_TIMEOUT_S
         for name in self._at_work:
             child = self._children.get(name)
             if child is not None and name not in first:
-                first[name] = StartProgress(child, self.folders.log(name), WORKERS_PATIENCE_S)
+                first[name] = StartProgress(child, self.folders.log(name), WORKERS_TIMEOUT_S)
             progress = first.get(name)
             if progress is None or progress.child is not child:
                 stalled = too_long
@@ -404,7 +404,7 @@ class Supervisor:
                 with suppress(StackError):  # A full disk is the doctor's to report.
                     await asyncio.to_thread(trim_log, self.folders.log(name))
 
-    async def _ended(self, name: str) -> float:
+    async def _wait_ended(self, name: str) -> float:
         """Wait until the child *name* is gone, end what it had started itself, and return how many seconds it ran."""
         child = self._children[name]
         code = await child.process.wait()
@@ -438,7 +438,7 @@ class Supervisor:
     def _note(self, name: str, text: str) -> None:
         """Take a note from any thread, or tell that thread that the start is called off."""
         if self._over:
-            raise GivenUp("The start was called off.")
+            raise StartCancelled("The start was called off.")
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(lambda: self._set(name, note=text))
 
@@ -446,9 +446,9 @@ class Supervisor:
         before = self.state.children.get(name, ChildState())
         self.state = self.state.with_child(name, **changes)
         after = self.state.children[name]
-        self._tell(write=replace(before, note="") != replace(after, note=""))
+        self._update_state(write=replace(before, note="") != replace(after, note=""))
 
-    def _tell(self, *, write: bool = True) -> None:
+    def _update_state(self, *, write: bool = True) -> None:
         if write:
             try:
                 states.write(self.folders, self.state)
@@ -460,14 +460,14 @@ class Supervisor:
             self._report(self.state)
 
 
-async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:
     """Cancel *tasks* and wait until they have ended, however they do."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Delays:
+class _RestartBackoff:
     """How long to wait before a child starts again: doubled each time, forgotten after a steady run."""
 
     def __init__(self) -> None:
@@ -513,7 +513,7 @@ class LocalStack:
         self.settings = settings
 
     @property
-    def state(self) -> State:
+    def state(self) -> StackState:
         """What runs now."""
         return self._supervisor.state
 
@@ -550,7 +550,7 @@ class LocalStack:
     ) -> None:
         self.stop()
 
-    def _changed(self, state: State) -> None:
+    def _changed(self, state: StackState) -> None:
         if self._report is not None:
             self._report(state)
         if state.ready:

@@ -32,12 +32,12 @@ class Worker:
     Attributes:
         name: as the status table and ``imem logs`` call it.
         argv: program and arguments.
-        tells: whether it says when it is ready (:mod:`imem.local.readiness`); otherwise it is once it runs.
+        notifies_ready: whether it says when it is ready (:mod:`imem.local.readiness`); otherwise it is once it runs.
     """
 
     name: str
     argv: tuple[str, ...]
-    tells: bool = False
+    notifies_ready: bool = False
 
     def command(self, settings: Settings, notify: str | None = None) -> Command:
         """
@@ -53,14 +53,14 @@ class Worker:
             {**environment(settings), **told},
             stop_signal=signal.SIGTERM,
             death_signal=signal.SIGTERM,
-            patience_s=10.0,
+            timeout_s=10.0,
         )
 
 
 def standard(settings: Settings) -> tuple[Worker, ...]:
     """Return the workers of a whole stack with *settings*."""
     roles = ROLES if settings.agent_programs is None else (*ROLES, AGENTS)
-    return tuple(Worker(role, (sys.executable, "-m", "imem.worker", role), tells=True) for role in roles)
+    return tuple(Worker(role, (sys.executable, "-m", "imem.worker", role), notifies_ready=True) for role in roles)
 
 
 def environment(settings: Settings) -> Mapping[str, str]:

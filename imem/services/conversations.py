@@ -13,8 +13,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from imem.checkpoints.conversations.messages import Message, Stored
-from imem.checkpoints.conversations.store import Added, Conversations, Foreign, Summarised, checked_thread
+from imem.checkpoints.conversations.messages import Message, StoredMessage
+from imem.checkpoints.conversations.store import (
+    AddedMessage,
+    Conversations,
+    ForeignThread,
+    SummaryOutcome,
+    checked_thread,
+)
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.deadline import Deadline
@@ -29,7 +35,7 @@ READ_MS: Final = 2_000
 SAY_MS: Final = 30_000
 """The same for what may have a summary made, by a model that takes its time."""
 
-Messages = tuple[Stored, ...]
+Messages = tuple[StoredMessage, ...]
 
 
 @checks_arguments
@@ -63,7 +69,7 @@ class Conversation:
         self.workflow_id = workflow_id
         self.thread_id = thread_id
 
-    async def add(self, message: Message, *, summarise: bool = True, deadline_ms: int | None = None) -> Added:
+    async def add(self, message: Message, *, summarise: bool = True, deadline_ms: int | None = None) -> AddedMessage:
         """
         Store *message* at the end, and see to a summary where one is due; return what became of it.
 
@@ -75,7 +81,7 @@ class Conversation:
             deadline_ms: how long it may take with the summary, in milliseconds; 30,000 by default.
         """
 
-        async def work(owner: str | None) -> Added | Foreign:
+        async def work(owner: str | None) -> AddedMessage | ForeignThread:
             return await self._conversations.add_of(
                 owner, self.workflow_id, self.thread_id, message, deadline=due, summarise=summarise
             )
@@ -117,7 +123,7 @@ class Conversation:
         due = _due(deadline_ms, READ_MS)
         return await self._allowed(Action.READ, work, due)
 
-    async def summarise(self, *, deadline_ms: int | None = None) -> Summarised:
+    async def summarise(self, *, deadline_ms: int | None = None) -> SummaryOutcome:
         """
         Summarise the oldest messages now, if more stand there than a window holds; earlier failures do not count.
 
@@ -125,7 +131,7 @@ class Conversation:
             deadline_ms: how long it may take, in milliseconds; 30,000 by default.
         """
 
-        async def work(_: str | None) -> Summarised:
+        async def work(_: str | None) -> SummaryOutcome:
             return await self._conversations.summarise(self.workflow_id, self.thread_id, deadline=due)
 
         due = _due(deadline_ms, SAY_MS)
@@ -141,14 +147,14 @@ class Conversation:
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
         """
 
-        async def work(owner: str | None) -> int | Foreign:
+        async def work(owner: str | None) -> int | ForeignThread:
             return await self._conversations.delete_of(owner, self.workflow_id, self.thread_id, deadline=due)
 
         due = _due(deadline_ms, READ_MS)
         return await self._allowed(Action.DELETE, work, due)
 
     async def _allowed(
-        self, action: Action, work: Callable[[str | None], Awaitable[T | Foreign]], deadline: Deadline
+        self, action: Action, work: Callable[[str | None], Awaitable[T | ForeignThread]], deadline: Deadline
     ) -> T:
         """Do *work* on behalf of whose the thread is, if the actor may; what nobody has begun is as good as its own."""
         # Patience is for models: a server that is away is told at once.
@@ -158,7 +164,7 @@ class Conversation:
         while True:
             resource = Resource(ResourceType.WORKFLOW, f"{self.workflow_id}/{self.thread_id}", owner)
             done = await self._gateway.authorize_and_execute(resource, action, partial(work, owner), deadline=deadline)
-            if not isinstance(done, Foreign):
+            if not isinstance(done, ForeignThread):
                 return done
             # Somebody else began it since, or began it anew: the gateway decides of that one.
             owner = done.owner

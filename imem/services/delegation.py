@@ -10,7 +10,7 @@ from imem.journal.settings import Role
 from imem.kg.load_format.ownership import REFERENCE_KINDS
 
 
-async def lent(gateway: Gateway, agent: str, *, deadline: Deadline) -> Actor:
+async def delegated_actor(gateway: Gateway, agent: str, *, deadline: Deadline) -> Actor:
     """
     Return the actor that acts under the name *agent* with an agent's rights; it says who lent the name.
 

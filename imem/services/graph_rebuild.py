@@ -17,18 +17,26 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import imem.kg.migrations
-from imem.jobs.lease import Lease
+from imem.jobs.lease import LeaderLease
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ImemError, StackError
 from imem.journal.settings import Settings
 from imem.kg.engine import Graph
-from imem.kg.projection.rebuild import Rebuilt, Replacement, Report, applier_held, hand_over, rebuild_in_place, rederive
+from imem.kg.projection.rebuild import (
+    RebuildReport,
+    Replacement,
+    ReportProgress,
+    clear_rebuild_mark,
+    holding_applier_lease,
+    rebuild_in_place,
+    rederive,
+)
 from imem.local import state
-from imem.local.folders import PRIVATE_FILE, Folders, Secrets, explained
-from imem.local.process import Child, Identity, start
+from imem.local.folders import PRIVATE_FILE, Folders, Secrets, translate_os_errors
+from imem.local.process import Child, ProcessIdentity, start
 from imem.local.servers import takeover
 from imem.local.servers.neo4j import NewNeo4j
-from imem.local.servers.server import TryAgain, free_port, tail_of
+from imem.local.servers.server import StartRetry, free_port, tail_of
 from imem.local.startup import StartProgress
 from imem.services.stores import Stores
 
@@ -44,7 +52,7 @@ _TAKE_OVER_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RebuildResult:
     """
     What came of it.
 
@@ -53,11 +61,11 @@ class Result:
         taken_over: whether the new graph is the one in use now.
     """
 
-    rebuilt: Rebuilt
+    rebuilt: RebuildReport
     taken_over: bool
 
 
-async def in_place(stores: Stores, report: Report) -> Result:
+async def in_place(stores: Stores, report: ReportProgress) -> RebuildResult:
     """
     Empty the graph in use and replay the journal into it.
 
@@ -66,10 +74,10 @@ async def in_place(stores: Stores, report: Report) -> Result:
     """
     rebuilt = await rebuild_in_place(stores.database, stores.graph, report=report)
     await rederive(stores.database, REDERIVED)
-    return Result(rebuilt, taken_over=True)
+    return RebuildResult(rebuilt, taken_over=True)
 
 
-async def into(stores: Stores, target: Graph, report: Report) -> Result:
+async def into(stores: Stores, target: Graph, report: ReportProgress) -> RebuildResult:
     """
     Fill the graph of another server and compare it with the one in use.
 
@@ -79,12 +87,12 @@ async def into(stores: Stores, target: Graph, report: Report) -> Result:
     """
     replacement = Replacement(stores.database, stores.graph, target, report=report)
     refused = await replacement.fill()
-    async with applier_held(stores.database) as lease:
+    async with holding_applier_lease(stores.database) as lease:
         rebuilt = await replacement.compare(lease)
-    return Result(_with(rebuilt, refused), taken_over=False)
+    return RebuildResult(_with(rebuilt, refused), taken_over=False)
 
 
-async def beside(stores: Stores, report: Report) -> Result:
+async def beside(stores: Stores, report: ReportProgress) -> RebuildResult:
     """
     Fill a second local Neo4j and, if it says the same as the one in use, let it take over.
 
@@ -95,7 +103,7 @@ async def beside(stores: Stores, report: Report) -> Result:
         StoreUnavailable: the next run goes on where this one stopped.
     """
     folders = Folders(stores.settings.home)
-    with _alone(folders):
+    with _rebuild_lock(folders):
         _live(folders)
         try:
             result = await _beside(stores, folders, report)
@@ -108,23 +116,23 @@ async def beside(stores: Stores, report: Report) -> Result:
         return result
 
 
-async def _beside(stores: Stores, folders: Folders, report: Report) -> Result:
-    async with _second(stores.settings, folders) as second:
+async def _beside(stores: Stores, folders: Folders, report: ReportProgress) -> RebuildResult:
+    async with _second_neo4j(stores.settings, folders) as second:
         replacement = Replacement(stores.database, stores.graph, second.graph, report=report)
         refused = await replacement.fill()
-        async with applier_held(stores.database) as lease:
+        async with holding_applier_lease(stores.database) as lease:
             rebuilt = _with(await replacement.compare(lease), refused)
             if not rebuilt.same:
-                return Result(rebuilt, taken_over=False)
+                return RebuildResult(rebuilt, taken_over=False)
             identity = await _identity(second.graph, _PATIENT_MS)
             await second.stop()
             await _take_over(stores, folders, lease, identity)
-            await hand_over(stores.graph)
+            await clear_rebuild_mark(stores.graph)
             await rederive(stores.database, REDERIVED)
-            return Result(rebuilt, taken_over=True)
+            return RebuildResult(rebuilt, taken_over=True)
 
 
-def _with(rebuilt: Rebuilt, refused: list[int]) -> Rebuilt:
+def _with(rebuilt: RebuildReport, refused: list[int]) -> RebuildReport:
     return replace(rebuilt, refused=tuple(sorted({*refused, *rebuilt.refused})))
 
 
@@ -136,9 +144,9 @@ async def _identity(graph: Graph, budget_ms: float) -> str:
 
 
 @contextmanager
-def _alone(folders: Folders) -> Iterator[None]:
+def _rebuild_lock(folders: Folders) -> Iterator[None]:
     """Hold the one place in which a home's graph is made anew."""
-    with explained(folders.home):
+    with translate_os_errors(folders.home):
         handle = os.open(folders.home / "rebuild.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
         try:
@@ -150,7 +158,7 @@ def _alone(folders: Folders) -> Iterator[None]:
         os.close(handle)
 
 
-def _live(folders: Folders) -> Identity:
+def _live(folders: Folders) -> ProcessIdentity:
     """Return the process of the Neo4j in use."""
     running = state.running(folders)
     if running is None:
@@ -163,11 +171,11 @@ def _live(folders: Folders) -> Identity:
         )
     if child.pid is None or child.start_time is None or child.state != "ready":
         raise StackError("The stack's Neo4j does not run now.", mend="`imem status` shows why; try again when it does.")
-    return Identity(child.pid, child.start_time, running.supervisor.boot)
+    return ProcessIdentity(child.pid, child.start_time, running.supervisor.boot)
 
 
 @dataclass(slots=True)
-class _Second:
+class _SecondNeo4j:
     """
     The second Neo4j while it runs.
 
@@ -186,13 +194,13 @@ class _Second:
 
 
 @asynccontextmanager
-async def _second(settings: Settings, folders: Folders) -> AsyncIterator[_Second]:
+async def _second_neo4j(settings: Settings, folders: Folders) -> AsyncIterator[_SecondNeo4j]:
     """Start a second Neo4j on its own folder, with the newest schema, and stop it at the end."""
     server = NewNeo4j(folders, Secrets.of(folders), settings)
     child = await _started(server)
     found = server.endpoints()
     address = (found["neo4j_url"], found["neo4j_user"], found["neo4j_password"])
-    second = _Second(Graph(*address), child)
+    second = _SecondNeo4j(Graph(*address), child)
     try:
         await asyncio.to_thread(imem.kg.migrations.migrate, *address)
         yield second
@@ -208,7 +216,7 @@ async def _started(server: NewNeo4j) -> Child:
         child = await start(server.command(), server.log, server.folders.home)
         try:
             await _answers(server, child, begin)
-        except TryAgain as reason:
+        except StartRetry as reason:
             await child.stop()
             if attempt == _ATTEMPTS:
                 raise StackError("The second Neo4j does not start.", mend=f"{server.log} shows why.") from reason
@@ -221,7 +229,7 @@ async def _started(server: NewNeo4j) -> Child:
 
 
 async def _answers(server: NewNeo4j, child: Child, begin: int) -> None:
-    progress = StartProgress(child, server.log, server.patience_s)
+    progress = StartProgress(child, server.log, server.timeout_s)
     while True:
         listens = await asyncio.to_thread(child.listens, server.port)
         if listens and await asyncio.to_thread(server.ready):
@@ -233,7 +241,7 @@ async def _answers(server: NewNeo4j, child: Child, begin: int) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-async def _take_over(stores: Stores, folders: Folders, lease: Lease, identity: str) -> None:
+async def _take_over(stores: Stores, folders: Folders, lease: LeaderLease, identity: str) -> None:
     """
     End the Neo4j in use, have the supervisor start the new one in its place, and wait until it answers.
 
@@ -246,11 +254,11 @@ async def _take_over(stores: Stores, folders: Folders, lease: Lease, identity: s
     takeover.ask(folders)
     # Its data is about to be replaced by what is the same: nothing is lost by not asking politely.
     os.kill(live.pid, signal.SIGKILL)
-    patience = Deadline.after_ms(_TAKE_OVER_S * 1000)
+    timeout = Deadline.after_ms(_TAKE_OVER_S * 1000)
     waiting = True
     while waiting:
         await asyncio.sleep(_POLL_S)
-        if patience.passed and takeover.withdraw(folders):
+        if timeout.passed and takeover.withdraw(folders):
             raise StackError("The stack did not start the new graph in time; the old one stays.", mend="Try again.")
         await lease.take()
         waiting = takeover.ask(folders) or not await _answers_as(stores.graph, identity)

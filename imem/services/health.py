@@ -19,7 +19,7 @@ TIMEOUT_MS: Final = 1000.0
 """How long a store may take to answer, in milliseconds; one that is slower serves nobody in time."""
 
 
-async def look(stores: Stores) -> Health:
+async def check_health(stores: Stores) -> Health:
     """Return which stores of *stores* answer, and how far behind the graph is."""
     behind, graph, working, durable, cache = await asyncio.gather(
         _behind(stores),
@@ -37,7 +37,7 @@ async def look(stores: Stores) -> Health:
         cache=cache is not None,
         full=tuple(name for name, use in (("working", working), ("durable", durable)) if use is not None and use.full),
         behind_s=behind,
-        cycle_s=stores.gateway.cycle_s,
+        applier_interval_s=stores.gateway.applier_interval_s,
     )
 
 

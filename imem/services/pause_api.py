@@ -14,9 +14,9 @@ from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
 if TYPE_CHECKING:
     from imem.checkpoints.orchestration.orchestrator import WorkflowState
     from imem.checkpoints.pauses.human_gates import HumanGate
-    from imem.checkpoints.pauses.orders import PauseResult, PauseState, ResumeResult
+    from imem.checkpoints.pauses.pause_service import PauseResult, PauseState, ResumeResult
     from imem.checkpoints.pauses.rows import Pause
-    from imem.services.working import Work
+    from imem.services.working import AgentServices
 
 ORDER_BUDGET_MS: Final = 90_000
 """How long an order about a pause is carried out here, in milliseconds, where the call does not say."""
@@ -27,11 +27,11 @@ def _order_due(deadline_ms: float) -> Deadline:
 
 
 @checks_arguments
-class PauseOrders:
+class PauseApi:
     """Orders and questions about analyses, their pauses and their gates; see :class:`imem.memory.Memory`."""
 
     @property
-    def work(self) -> Work:
+    def work(self) -> AgentServices:
         """What agents under way need."""
         raise NotImplementedError  # Memory, which this is a part of, has it.
 

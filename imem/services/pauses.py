@@ -14,12 +14,12 @@ from celery import Celery
 
 from imem.cache.client import Client
 from imem.checkpoints.orchestration.definitions import Definitions
-from imem.checkpoints.orchestration.orchestrator import LOST_AFTER, Message, Send, WorkflowState
-from imem.checkpoints.pauses.assembly import Pausing, assemble
+from imem.checkpoints.orchestration.orchestrator import LOST_AFTER, DispatchMessage, Send, WorkflowState
+from imem.checkpoints.pauses.assembly import PauseServices, assemble
 from imem.checkpoints.pauses.batch_runs import BatchState
 from imem.checkpoints.pauses.batches import CONCURRENCY
 from imem.checkpoints.pauses.human_gates import HumanGate, answer_gate, open_gate, open_gates
-from imem.checkpoints.pauses.orders import PauseResult, PauseState, ResumeResult
+from imem.checkpoints.pauses.pause_service import PauseResult, PauseState, ResumeResult
 from imem.checkpoints.pauses.pipelines import RUN_AGENT
 from imem.checkpoints.pauses.plan import Plan
 from imem.checkpoints.pauses.rows import Pause
@@ -44,7 +44,7 @@ def sender(app: Celery) -> Send:
     It raises ValkeyUnavailable after ``SEND_S``; a message that leaves later is as good as one that left in time.
     """
 
-    def send(message: Message) -> None:
+    def send(message: DispatchMessage) -> None:
         app.send_task(
             RUN_AGENT,
             args=(message.analysis_id, message.agent_type, message.dispatch),
@@ -55,7 +55,7 @@ def sender(app: Celery) -> Send:
             expires=LOST_AFTER.total_seconds(),
         )
 
-    async def put(message: Message) -> None:
+    async def put(message: DispatchMessage) -> None:
         try:
             # A silent broker ends the call in its thread only after its socket's timeout. TimeoutError is an OSError.
             await asyncio.wait_for(asyncio.to_thread(send, message), SEND_S)
@@ -67,14 +67,16 @@ def sender(app: Celery) -> Send:
     return put
 
 
-def orders_over(stores: Stores, working: Client, durable: Client, definitions: Definitions) -> Orders:
+def pause_service_over(
+    stores: Stores, working: Client, durable: Client, definitions: Definitions
+) -> AuthorizedPauseService:
     """Return what orders pauses over these stores, of agents as *definitions* have them."""
     parts = assemble(stores.database, working, durable, definitions, sender(make_app(stores.settings)))
-    return Orders(stores.gateway, parts)
+    return AuthorizedPauseService(stores.gateway, parts)
 
 
 @asynccontextmanager
-async def opened(stores: Stores) -> AsyncIterator[Orders]:
+async def open_pause_service(stores: Stores) -> AsyncIterator[AuthorizedPauseService]:
     """
     Lend what orders pauses over *stores*; its clients of the Valkeys are closed at the end.
 
@@ -84,14 +86,14 @@ async def opened(stores: Stores) -> AsyncIterator[Orders]:
     working = Client(secret(stores.settings, "valkey_working_url"), name="The working Valkey")
     durable = Client(secret(stores.settings, "valkey_durable_url"), name="The durable Valkey")
     try:
-        yield orders_over(stores, working, durable, Definitions.read(stores.settings.agents))
+        yield pause_service_over(stores, working, durable, Definitions.read(stores.settings.agents))
     finally:
         await working.close()
         await durable.close()
 
 
 @checks_arguments
-class Orders:
+class AuthorizedPauseService:
     """
     The orders and questions of pauses that an actor may give and ask; every one passes the gateway first.
 
@@ -105,7 +107,7 @@ class Orders:
         parts: what pauses are made of, over the same process's stores.
     """
 
-    def __init__(self, gateway: Gateway, parts: Pausing) -> None:
+    def __init__(self, gateway: Gateway, parts: PauseServices) -> None:
         self._gateway = gateway
         self._parts = parts
 

@@ -12,8 +12,8 @@ import structlog
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.recall.brief import Recall
-from imem.recall.requests import Sources
-from imem.recall.timing.latency_watch import Watch
+from imem.recall.requests import RecallDependencies
+from imem.recall.timing.latency_watch import LatencyWatch
 from imem.services.stores import Stores
 
 S = TypeVar("S")
@@ -24,21 +24,21 @@ WARMING_MS: Final = 2_000.0
 """How long it may take to find out what a session's subject is, in milliseconds."""
 
 
-def recall_over(stores: Stores, *, keeping: bool = True) -> Recall:
+def recall_over(stores: Stores, *, use_cache: bool = True) -> Recall:
     """
     Return what answers questions from *stores*, for whom the settings name.
 
     Args:
-        keeping: whether answers are kept, and kept ones served.
+        use_cache: whether answers are kept, and kept ones served.
     """
     return Recall(
-        Sources(
+        RecallDependencies(
             stores.gateway,
             stores.graph,
-            stores.tiers if keeping else None,
+            stores.tiers if use_cache else None,
             halflife_years=stores.settings.credibility_halflife_years,
             journal=stores.journal,
-            watch=Watch(stores.database),
+            watch=LatencyWatch(stores.database),
         )
     )
 

@@ -1,4 +1,4 @@
-"""Stating what the institution shall know: the part of ``Memory`` that writes to the journal."""
+"""RecordWriter what the institution shall know: the part of ``Memory`` that writes to the journal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Node = Kind | tuple[str, str]
 
 
 @checks_arguments
-class Stating:
+class RecordWriter:
     """
     What is recorded; see :class:`imem.memory.Memory`, which says what all of it takes and promises.
 

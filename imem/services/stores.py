@@ -15,8 +15,8 @@ from imem.journal.actors import Actor
 from imem.journal.clock import SystemClock
 from imem.journal.errors import SettingsError
 from imem.journal.gateway import Gateway
-from imem.journal.notifications.visibility import Listener
-from imem.journal.notifications.wakeups import Ringer
+from imem.journal.notifications.visibility import VisibilitySubscriber
+from imem.journal.notifications.wakeups import WakeupPublisher
 from imem.journal.postgres.database import Database
 from imem.journal.settings import PREFIX, Settings
 from imem.kg.kinds.metrics import prefer, read_metrics
@@ -25,7 +25,7 @@ from imem.logs import by_default
 
 if TYPE_CHECKING:
     from imem.cache.client import Client
-    from imem.cache.tiers.tiered import Tiered
+    from imem.cache.tiers.tiered import TieredCache
     from imem.kg.engine import Graph
 
 
@@ -38,17 +38,17 @@ class Stores:
         settings: with the address of every server.
         database: the journal.
         gateway: the way in, for the actor that the settings name.
-        ringer: wakes the applier.
+        wakeup_publisher: wakes the applier.
         listener: hears when the applier has done what somebody waits for; none where nobody does.
     """
 
     settings: Settings
     database: Database
     gateway: Gateway
-    ringer: Ringer
+    wakeup_publisher: WakeupPublisher
     _graph: Graph | None = None
-    listener: Listener | None = None
-    _tiers: Tiered | None = None
+    listener: VisibilitySubscriber | None = None
+    _tiers: TieredCache | None = None
     _clients: list[Client] = field(default_factory=list)
 
     @property
@@ -74,24 +74,26 @@ class Stores:
         return self._graph
 
     @property
-    def tiers(self) -> Tiered | None:
+    def tiers(self) -> TieredCache | None:
         """Kept answers, made on first use; None where a Valkey that they need is not named."""
         settings = self.settings
         if self._tiers is None and settings.valkey_durable_url is not None and settings.valkey_cache_url is not None:
             from imem.cache.client import Client  # noqa: PLC0415 - as above
-            from imem.cache.tiers.invalidation import Listener  # noqa: PLC0415 - as above
-            from imem.cache.tiers.local import Local  # noqa: PLC0415 - as above
-            from imem.cache.tiers.shared import Shared  # noqa: PLC0415 - as above
-            from imem.cache.tiers.tag_versions import Changes  # noqa: PLC0415 - as above
-            from imem.cache.tiers.tiered import Tiered  # noqa: PLC0415 - as above
+            from imem.cache.tiers.invalidation import InvalidationSubscriber  # noqa: PLC0415 - as above
+            from imem.cache.tiers.local import LocalCache  # noqa: PLC0415 - as above
+            from imem.cache.tiers.shared import SharedCache  # noqa: PLC0415 - as above
+            from imem.cache.tiers.tag_versions import TagVersionReader  # noqa: PLC0415 - as above
+            from imem.cache.tiers.tiered import TieredCache  # noqa: PLC0415 - as above
 
             durable = Client(secret(settings, "valkey_durable_url"), name="The durable Valkey")
             shared = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
             self._clients += (durable, shared)
             clock = SystemClock()
-            local = Local(clock, most_bytes=settings.local_cache_mb * 1024 * 1024)
-            changes = Changes(durable)
-            self._tiers = Tiered(local, Shared(shared), changes, clock, listen=Listener(changes, local).run)
+            local = LocalCache(clock, most_bytes=settings.local_cache_mb * 1024 * 1024)
+            changes = TagVersionReader(durable)
+            self._tiers = TieredCache(
+                local, SharedCache(shared), changes, clock, listen=InvalidationSubscriber(changes, local).run
+            )
         return self._tiers
 
     @property
@@ -120,7 +122,7 @@ class Stores:
             finally:
                 if self.listener is not None:
                     await self.listener.close()
-                await self.ringer.close()
+                await self.wakeup_publisher.close()
 
     @classmethod
     @asynccontextmanager
@@ -134,23 +136,27 @@ class Stores:
         """
         settings = with_local_endpoints(settings or Settings.read())
         by_default(settings.log_level)
-        know_metrics(settings)
-        ringer = Ringer(secret(settings, "valkey_durable_url"))
+        register_metrics(settings)
+        wakeup_publisher = WakeupPublisher(secret(settings, "valkey_durable_url"))
         database = Database(
             secret(settings, "postgres_url"), size=settings.postgres_pool_size, slow_ms=settings.slow_query_ms
         )
-        listener = Listener(secret(settings, "valkey_durable_url"))
+        listener = VisibilitySubscriber(secret(settings, "valkey_durable_url"))
         gateway = Gateway(
-            database, Actor.from_settings(settings), ringer.ring, ear=listener, waits=settings.sync_priority
+            database,
+            Actor.from_settings(settings),
+            wakeup_publisher.publish_wakeup,
+            visibility=listener,
+            waits=settings.sync_priority,
         )
-        stores = cls(settings, database, gateway, ringer, listener=listener)
+        stores = cls(settings, database, gateway, wakeup_publisher, listener=listener)
         try:
             yield stores
         finally:
             await stores.close()
 
 
-def know_metrics(settings: Settings) -> None:
+def register_metrics(settings: Settings) -> None:
     """
     Take metrics of one's own from the file and the module that are set: every process that loads or settles has to.
 

@@ -25,13 +25,13 @@ from imem.kg.model import Kind
 from imem.services.arguments import LEAST_BUDGET_MS, MOST_WRITE_BUDGET_MS, budget_ms
 
 if TYPE_CHECKING:
-    from imem.services.working import Work
+    from imem.services.working import AgentServices
     from imem.sync.delivery.notices import Notice
-    from imem.sync.delivery.publishing import Pushed
-    from imem.sync.delivery.pulling import Pull
+    from imem.sync.delivery.puller import PullResult
+    from imem.sync.delivery.pusher import PushedItem
     from imem.sync.gates import GateReport
-    from imem.sync.snapshots import MemorySnapshot, Taken
-    from imem.sync.synchronizer import Routed, Synchronized
+    from imem.sync.snapshots import MemorySnapshot, SnapshotResult
+    from imem.sync.synchronizer import RoutingDecision, SyncResult
 
 EXCHANGE_MS: Final = 2_000
 """How long telling one another may take, in milliseconds, and takes at most where the call does not say."""
@@ -46,7 +46,7 @@ def _budget(deadline_ms: float, most: int = EXCHANGE_MS) -> float:
 
 
 @checks_arguments
-class Exchanging:
+class SyncApi:
     """
     What agents tell one another; see :class:`imem.memory.Memory`.
 
@@ -57,7 +57,7 @@ class Exchanging:
     """
 
     @property
-    def work(self) -> Work:
+    def work(self) -> AgentServices:
         """What agents under way need."""
         raise NotImplementedError  # Memory, which this is a part of, has it.
 
@@ -68,7 +68,7 @@ class Exchanging:
         *,
         tier: Tier | int | str | None = None,
         deadline_ms: float = EXCHANGE_MS,
-    ) -> list[Pushed]:
+    ) -> list[PushedItem]:
         """
         Make everything durable that an agent has published, and *items*; return what became of each.
 
@@ -84,7 +84,7 @@ class Exchanging:
             LeaseHeld: a snapshot is being taken; retryable, the items stay published.
         """
         due = _due(deadline_ms, MOST_WRITE_BUDGET_MS)
-        return await self.work.syncing.push(agent_id, items, tier, deadline=due)
+        return await self.work.synchronization.push(agent_id, items, tier, deadline=due)
 
     async def pull(
         self,
@@ -97,7 +97,7 @@ class Exchanging:
         apart: bool = False,
         limit: int = 100,
         deadline_ms: float = EXCHANGE_MS,
-    ) -> Pull:
+    ) -> PullResult:
         """
         Return what others said that an agent is told of and has not pulled, and put it beside its working memory.
 
@@ -108,20 +108,20 @@ class Exchanging:
             limit: most updates, at most 100.
             deadline_ms: 10 to 2,000.
         """
-        from imem.sync.delivery.pulling import Filter  # noqa: PLC0415 - who only asks needs none of it
+        from imem.sync.delivery.puller import PullFilter  # noqa: PLC0415 - who only asks needs none of it
 
-        wanted = Filter.of(tiers=tiers, kinds=kinds, analysis_id=analysis_id, apart=apart, limit=limit)
-        return await self.work.syncing.pull(agent_id, since, wanted, deadline=_due(deadline_ms))
+        wanted = PullFilter.of(tiers=tiers, kinds=kinds, analysis_id=analysis_id, apart=apart, limit=limit)
+        return await self.work.synchronization.pull(agent_id, since, wanted, deadline=_due(deadline_ms))
 
     async def notices(self, agent_id: str, *, deadline_ms: float = EXCHANGE_MS) -> list[Notice]:
         """Return the notices that wait for an agent, the most urgent first: something to :meth:`pull`, no content."""
-        return await self.work.syncing.notices(agent_id, deadline=_due(deadline_ms))
+        return await self.work.synchronization.notices(agent_id, deadline=_due(deadline_ms))
 
-    async def route(self, event: int, *, deadline_ms: float = EXCHANGE_MS) -> list[Routed]:
+    async def route(self, event: int, *, deadline_ms: float = EXCHANGE_MS) -> list[RoutingDecision]:
         """Return which agents are told of an event, by its position, and why; the best score first."""
-        return await self.work.syncing.route(event, deadline=_due(deadline_ms))
+        return await self.work.synchronization.route(event, deadline=_due(deadline_ms))
 
-    async def force_sync(self, agents: Collection[str], *, deadline_ms: float = EXCHANGE_MS) -> dict[str, Synchronized]:
+    async def force_sync(self, agents: Collection[str], *, deadline_ms: float = EXCHANGE_MS) -> dict[str, SyncResult]:
         """
         Flush what agents have published, wait until the graph holds it, and bring each what is urgent.
 
@@ -131,7 +131,7 @@ class Exchanging:
         Args:
             deadline_ms: 10 to 2,000; it ends by then.
         """
-        return await self.work.syncing.force_sync(agents, deadline_ms=_budget(deadline_ms))
+        return await self.work.synchronization.force_sync(agents, deadline_ms=_budget(deadline_ms))
 
     async def snapshot(
         self,
@@ -140,7 +140,7 @@ class Exchanging:
         topic: str | None = None,
         *,
         deadline_ms: float = EXCHANGE_MS,
-    ) -> Taken:
+    ) -> SnapshotResult:
         """
         Take the snapshot that a debate argues from: everything its analysis has published, at one moment.
 
@@ -158,7 +158,7 @@ class Exchanging:
             LeaseLost: the locks ran out first; nothing was kept; retryable.
         """
         due_ms = _budget(deadline_ms)
-        return await self.work.syncing.snapshot(debate_id, participants, topic, deadline_ms=due_ms)
+        return await self.work.synchronization.snapshot(debate_id, participants, topic, deadline_ms=due_ms)
 
     async def read_snapshot(self, snapshot_id: UUID | str, *, deadline_ms: float = EXCHANGE_MS) -> MemorySnapshot:
         """
@@ -167,7 +167,7 @@ class Exchanging:
         Raises:
             ConsistencyError: what is kept is not what its hash says: it must not be used.
         """
-        return await self.work.syncing.read_snapshot(snapshot_id, deadline=_due(deadline_ms))
+        return await self.work.synchronization.read_snapshot(snapshot_id, deadline=_due(deadline_ms))
 
     async def sync_gate(self, gate: str, *, deadline_ms: float = EXCHANGE_MS) -> GateReport:
         """
@@ -178,8 +178,8 @@ class Exchanging:
         Args:
             gate: by its analysis and number, such as ``analysis-7/3``.
         """
-        return await self.work.syncing.sync_gate(gate, deadline_ms=_budget(deadline_ms))
+        return await self.work.synchronization.sync_gate(gate, deadline_ms=_budget(deadline_ms))
 
     async def gate_report(self, gate: str, *, deadline_ms: float = EXCHANGE_MS) -> GateReport | None:
         """Return the newest report of a gate, as it is on file; None where there is none."""
-        return await self.work.syncing.gate_report(gate, deadline=_due(deadline_ms))
+        return await self.work.synchronization.gate_report(gate, deadline=_due(deadline_ms))

@@ -22,18 +22,18 @@ from imem.kg.load_format.lines import Line
 from imem.kg.model import Kind
 from imem.services.stores import Stores, secret
 from imem.sync.delivery.notices import Notice, Notices
-from imem.sync.delivery.publishing import Pushed
-from imem.sync.delivery.pulling import Filter, Pull
+from imem.sync.delivery.puller import PullFilter, PullResult
+from imem.sync.delivery.pusher import PushedItem
 from imem.sync.gates import GateReport, GateSync
-from imem.sync.members import Member, checked_tier, members
-from imem.sync.snapshots import MemorySnapshot, Snapshots, Taken, checked_snapshot_id
-from imem.sync.synchronizer import Routed, Synchronized, Synchronizer
+from imem.sync.members import SyncMember, checked_tier, members
+from imem.sync.snapshots import MemorySnapshot, SnapshotResult, Snapshots, checked_snapshot_id
+from imem.sync.synchronizer import RoutingDecision, Synchronizer, SyncResult
 
 T = TypeVar("T")
 
 
 @checks_arguments
-class Syncing:
+class SynchronizationService:
     """
     The synchronisations and snapshots that an actor may order and read; every one passes the gateway first.
 
@@ -59,7 +59,7 @@ class Syncing:
             Recorder(stores.gateway),
             stores.gateway,
             notices=Notices(durable),
-            announce=stores.ringer.ring,
+            announce=stores.wakeup_publisher.publish_wakeup,
         )
         self._snapshots = Snapshots(stores.database, self._sync, durable)
         self._gates = GateSync(stores.database, self._sync)
@@ -73,7 +73,7 @@ class Syncing:
         tier: Tier | int | str | None = None,
         *,
         deadline: Deadline,
-    ) -> list[Pushed]:
+    ) -> list[PushedItem]:
         """
         Publish *items*, if any, and make everything durable that the agent has published.
 
@@ -90,7 +90,7 @@ class Syncing:
             )
         changes = [publication(item_of(item)) for item in items]
 
-        async def pushed() -> list[Pushed]:
+        async def pushed() -> list[PushedItem]:
             if session is not None and changes:
                 await session.memory.write(*changes, deadline=deadline)
             holder = session.memory if session is not None else None
@@ -99,9 +99,9 @@ class Syncing:
         return await self._of(member, Action.WRITE, pushed, deadline)
 
     async def pull(
-        self, agent_id: str, since: int | None = None, wanted: Filter | None = None, *, deadline: Deadline
-    ) -> Pull:
-        """Bring an agent what it is told; see :meth:`imem.sync.delivery.pulling.Pulling.pull`."""
+        self, agent_id: str, since: int | None = None, wanted: PullFilter | None = None, *, deadline: Deadline
+    ) -> PullResult:
+        """Bring an agent what it is told; see :meth:`imem.sync.delivery.puller.Puller.pull`."""
         member = await self._member(agent_id, deadline)
         return await self._of(
             member, Action.WRITE, lambda: self._sync.pull(member, since, wanted, deadline=deadline), deadline
@@ -114,23 +114,23 @@ class Syncing:
 
     # Several
 
-    async def route(self, event: int, *, deadline: Deadline) -> list[Routed]:
+    async def route(self, event: int, *, deadline: Deadline) -> list[RoutingDecision]:
         """Return which agents are told of the event at a position, and why."""
         return await self._allowed(
             Action.READ, f"event {event}", lambda: self._sync.route(event, deadline=deadline), deadline
         )
 
-    async def force_sync(self, agents: Collection[str], *, deadline_ms: float) -> dict[str, Synchronized]:
+    async def force_sync(self, agents: Collection[str], *, deadline_ms: float) -> dict[str, SyncResult]:
         """Flush, apply and pull for several agents; see :meth:`imem.sync.synchronizer.Synchronizer.force_sync`."""
         due = Deadline.after_ms(deadline_ms)
         for member in await members(self._database, agents, deadline=due):
             resource = Resource(ResourceType.SYNC, member.agent_id, member.owner)
-            await self._gateway.authorize_and_execute(resource, Action.SYNCHRONIZE, _nothing, deadline=due)
+            await self._gateway.authorize_and_execute(resource, Action.SYNCHRONIZE, _no_operation, deadline=due)
         return await self._sync.force_sync(agents, deadline_ms=max(10.0, due.left_ms()))
 
     async def snapshot(
         self, debate_id: str, participants: Collection[str] = (), topic: str | None = None, *, deadline_ms: float
-    ) -> Taken:
+    ) -> SnapshotResult:
         """Snapshot a debate; see :meth:`imem.sync.snapshots.Snapshots.take`."""
         return await self._allowed(
             Action.SYNCHRONIZE,
@@ -163,10 +163,12 @@ class Syncing:
 
     # Who may
 
-    async def _member(self, agent_id: str, deadline: Deadline) -> Member:
+    async def _member(self, agent_id: str, deadline: Deadline) -> SyncMember:
         return (await members(self._database, [agent_id], field="agent_id", deadline=deadline))[0]
 
-    async def _of(self, member: Member, action: Action, operation: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+    async def _of(
+        self, member: SyncMember, action: Action, operation: Callable[[], Awaitable[T]], deadline: Deadline
+    ) -> T:
         resource = Resource(ResourceType.WORKING_MEMORY, member.agent_id, member.owner)
         return await self._gateway.authorize_and_execute(resource, action, operation, deadline=deadline)
 
@@ -175,12 +177,12 @@ class Syncing:
         return await self._gateway.authorize_and_execute(resource, action, operation, deadline=deadline)
 
 
-async def _nothing() -> None:
+async def _no_operation() -> None:
     """Stand for the operation where only the decision is wanted."""
 
 
 @asynccontextmanager
-async def opened(stores: Stores) -> AsyncIterator[Syncing]:
+async def open_synchronization(stores: Stores) -> AsyncIterator[SynchronizationService]:
     """
     Lend what synchronises over *stores*, without sessions; its clients of the Valkeys are closed at the end.
 
@@ -191,7 +193,7 @@ async def opened(stores: Stores) -> AsyncIterator[Syncing]:
     durable = Client(secret(stores.settings, "valkey_durable_url"), name="The durable Valkey")
     none: dict[str, Any] = {}
     try:
-        yield Syncing(stores, WorkingStore(working, SystemClock()), durable, none)
+        yield SynchronizationService(stores, WorkingStore(working, SystemClock()), durable, none)
     finally:
         await working.close()
         await durable.close()

@@ -19,10 +19,10 @@ from imem.cache.working.changes import Change
 from imem.cache.working.document import Contents
 from imem.cache.working.memory import Items, Names, Updates, WorkingMemory
 from imem.cache.working.state import Meta
-from imem.cache.working.store import Found, Written
-from imem.checkpoints.model import Checkpoint, Summary
+from imem.cache.working.store import KeyContent, WriteResult
+from imem.checkpoints.model import Checkpoint, CheckpointSummary
 from imem.checkpoints.orchestration.definitions import Definitions
-from imem.checkpoints.session import Desk, Session
+from imem.checkpoints.session import Session, SessionFactory
 from imem.journal.actors import Action, Resource, ResourceType
 from imem.journal.arguments import checks_arguments
 from imem.journal.clock import SystemClock
@@ -31,8 +31,8 @@ from imem.journal.errors import BadInput, NotOpen
 from imem.services.stores import Stores, secret
 
 if TYPE_CHECKING:
-    from imem.services.pauses import Orders
-    from imem.services.synchronization import Syncing
+    from imem.services.pauses import AuthorizedPauseService
+    from imem.services.synchronization import SynchronizationService
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ ASK_MS: Final = 2_000
 
 
 @checks_arguments
-class GuardedMemory(WorkingMemory):
+class AuthorizedMemory(WorkingMemory):
     """
     A :class:`~imem.cache.working.memory.WorkingMemory` every call of which passes the gateway.
 
@@ -53,13 +53,13 @@ class GuardedMemory(WorkingMemory):
     they are told so, like the holder of old.
     """
 
-    def __init__(self, work: Work, agent_id: str) -> None:
+    def __init__(self, work: AgentServices, agent_id: str) -> None:
         self._work = work
         self._agent_id = checked_agent_id(agent_id)
-        self._joined: WorkingMemory | None = None
+        self._attached: WorkingMemory | None = None
         self._owner: str | None = None
 
-    async def write(self, *batch: Change, deadline: Deadline | None = None) -> Written:
+    async def write(self, *batch: Change, deadline: Deadline | None = None) -> WriteResult:
         """
         Make all changes, or none, if the actor may write here.
 
@@ -68,7 +68,7 @@ class GuardedMemory(WorkingMemory):
         """
         due = deadline or Deadline.after_ms(ASK_MS)
 
-        async def written() -> Written:
+        async def written() -> WriteResult:
             session = self._work.sessions.get(self._agent_id)
             if session is None:
                 raise NotOpen(
@@ -81,11 +81,11 @@ class GuardedMemory(WorkingMemory):
 
     async def look(
         self, key: str, part: str, *arguments: Argument, kind: str = "", deadline: Deadline | None = None
-    ) -> Found:
+    ) -> KeyContent:
         """Read a part of *key*, if the actor may read here."""
         due = deadline or Deadline.after_ms(ASK_MS)
 
-        async def found() -> Found:
+        async def found() -> KeyContent:
             return await (await self._memory(due)).look(key, part, *arguments, kind=kind, deadline=due)
 
         return await self._allowed(Action.READ, due, found)
@@ -133,12 +133,12 @@ class GuardedMemory(WorkingMemory):
     async def _memory(self, deadline: Deadline) -> WorkingMemory:
         """Return the memory of the session here, which knows what was acknowledged to it; or what else stands there."""
         session = self._work.sessions.get(self._agent_id)
-        if session is None and self._joined is None:
+        if session is None and self._attached is None:
             meta = await self._work.memories.meta(self._agent_id, deadline=deadline)
             if meta is None:
                 raise NotOpen(f"The working memory of {self._agent_id} does not exist.", mend="A session opens it.")
-            self._joined = WorkingMemory(self._work.memories, meta)
-        memory = session.memory if session is not None else cast("WorkingMemory", self._joined)
+            self._attached = WorkingMemory(self._work.memories, meta)
+        memory = session.memory if session is not None else cast("WorkingMemory", self._attached)
         self.identity, self.epoch, self.rev = memory.identity, memory.epoch, memory.rev
         return memory
 
@@ -150,7 +150,7 @@ class GuardedMemory(WorkingMemory):
 
 
 @checks_arguments
-class Work:
+class AgentServices:
     """
     What agents under way need of the stores, for one process and one event loop; connects when first used.
 
@@ -173,22 +173,28 @@ class Work:
         self._cache = Client(secret(settings, "valkey_cache_url"), name="The cache Valkey")
         working, durable = self._clients
         self._definitions = Definitions.read(settings.agents)
-        self.desk = Desk.over(stores.database, working, durable, self._definitions, SystemClock(), cache=self._cache)
-        self.leases, self.memories, self.checkpoints = self.desk.leases, self.desk.working, self.desk.checkpoints
+        self.session_factory = SessionFactory.over(
+            stores.database, working, durable, self._definitions, SystemClock(), cache=self._cache
+        )
+        self.leases, self.memories, self.checkpoints = (
+            self.session_factory.leases,
+            self.session_factory.working,
+            self.session_factory.checkpoints,
+        )
 
     @cached_property
-    def orders(self) -> Orders:
+    def orders(self) -> AuthorizedPauseService:
         """What orders pauses; made on first use."""
-        from imem.services.pauses import orders_over  # noqa: PLC0415 - who pauses nothing needs no broker
+        from imem.services.pauses import pause_service_over  # noqa: PLC0415 - who pauses nothing needs no broker
 
-        return orders_over(self._stores, *self._clients, self._definitions)
+        return pause_service_over(self._stores, *self._clients, self._definitions)
 
     @cached_property
-    def syncing(self) -> Syncing:
+    def synchronization(self) -> SynchronizationService:
         """What keeps memories of agents together; made on first use."""
-        from imem.services.synchronization import Syncing  # noqa: PLC0415 - who synchronises nothing needs none of it
+        from imem.services.synchronization import SynchronizationService  # noqa: PLC0415 - who synchronises nothing needs none of it
 
-        return Syncing(self._stores, self.memories, self._clients[1], self.sessions)
+        return SynchronizationService(self._stores, self.memories, self._clients[1], self.sessions)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -220,9 +226,9 @@ class Work:
         owner = await self.owner(agent_id, deadline=deadline) or actor.id
         for kind in (ResourceType.WORKFLOW, ResourceType.WORKING_MEMORY):
             await self.gateway.authorize_and_execute(
-                Resource(kind, agent_id, owner), Action.WRITE, _nothing, deadline=deadline
+                Resource(kind, agent_id, owner), Action.WRITE, _no_operation, deadline=deadline
             )
-        async with self.desk.begin(
+        async with self.session_factory.begin(
             analysis_id=analysis_id,
             agent_type=agent_type,
             agent_id=agent_id,
@@ -240,9 +246,9 @@ class Work:
                 if self.sessions.get(agent_id) is session:
                     del self.sessions[agent_id]
 
-    def memory(self, agent_id: str) -> GuardedMemory:
+    def memory(self, agent_id: str) -> AuthorizedMemory:
         """Return the working memory of an instance, as it is open when it is first used."""
-        return GuardedMemory(self, agent_id)
+        return AuthorizedMemory(self, agent_id)
 
     async def look(self, agent_id: str, *, deadline: Deadline) -> tuple[Meta, Contents, bool] | None:
         """
@@ -264,18 +270,20 @@ class Work:
         resource = Resource(kind, agent_id, owner)
         return await self.gateway.authorize_and_execute(resource, Action.READ, work, deadline=deadline)
 
-    async def history(self, analysis_id: str, agent_type: str | None = None, *, deadline: Deadline) -> list[Summary]:
+    async def history(
+        self, analysis_id: str, agent_type: str | None = None, *, deadline: Deadline
+    ) -> list[CheckpointSummary]:
         """Return the newest checkpoints of an analysis, oldest first, as far as the actor may see them."""
         found = await self.checkpoints.history(analysis_id, agent_type, deadline=deadline)
         owners = await self.leases.owners({one.agent_id for one in found}, deadline=deadline)
-        shown: list[tuple[Summary, Resource]] = []
-        denied: list[tuple[Summary, Resource]] = []
+        shown: list[tuple[CheckpointSummary, Resource]] = []
+        denied: list[tuple[CheckpointSummary, Resource]] = []
         for one in found:
             resource = Resource(ResourceType.WORKFLOW, one.agent_id, owners.get(one.agent_id))
             (shown if self.gateway.may(resource, Action.READ) else denied).append((one, resource))
         if denied and not shown:
             # Nothing of it may be seen: that is a denial, which leaves its row, and no empty list.
-            await self.gateway.authorize_and_execute(denied[0][1], Action.READ, _nothing, deadline=deadline)
+            await self.gateway.authorize_and_execute(denied[0][1], Action.READ, _no_operation, deadline=deadline)
         return [one for one, _ in shown]
 
     async def checkpoint(self, checkpoint_id: UUID, *, deadline: Deadline) -> Checkpoint:
@@ -292,7 +300,7 @@ class Work:
         resource = Resource(
             ResourceType.WORKING_MEMORY, found.agent_id, await self.owner(found.agent_id, deadline=deadline)
         )
-        await self.gateway.authorize_and_execute(resource, Action.READ, _nothing, deadline=deadline)
+        await self.gateway.authorize_and_execute(resource, Action.READ, _no_operation, deadline=deadline)
         return found
 
     async def owner(self, agent_id: str, *, deadline: Deadline) -> str | None:
@@ -301,5 +309,5 @@ class Work:
         return instance.owner if instance is not None else None
 
 
-async def _nothing() -> None:
+async def _no_operation() -> None:
     """Stand for the operation where only the decision is wanted."""

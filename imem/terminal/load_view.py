@@ -13,9 +13,9 @@ from typing import IO, Any, Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from imem.ingest.line_reader import Batch, Refused, Source, UnreadableFile
-from imem.ingest.loader import Counts, Missing
-from imem.journal.events.entry import Verdict
+from imem.ingest.line_reader import Batch, LoadSource, RefusedLine, UnreadableFile
+from imem.ingest.loader import LoadCounts, MissingReferences
+from imem.journal.events.entry import AppendStatus
 from imem.kg.kinds.fields import shown
 from imem.terminal import output
 
@@ -26,7 +26,7 @@ EVERY_S: Final = 2.0
 """Between two plain lines of progress, in seconds."""
 
 
-class View:
+class LoadView:
     """
     Shows one load.
 
@@ -70,7 +70,7 @@ class View:
     @classmethod
     @contextmanager
     def open(
-        cls, sources: Sequence[Source], *, as_json: bool, report: Path | None, every: bool = False
+        cls, sources: Sequence[LoadSource], *, as_json: bool, report: Path | None, every: bool = False
     ) -> Iterator[Self]:
         """
         Open the view, and the report if one is wanted.
@@ -94,7 +94,7 @@ class View:
             with view._bars:
                 yield view
 
-    def refused(self, line: Refused) -> None:
+    def refused(self, line: RefusedLine) -> None:
         """Print a refused line, the first :data:`SHOWN` of them; write each to the document and the report."""
         content = {"file": line.file, "line": line.line, "field": line.field, "reason": line.reason}
         if line.column:
@@ -110,17 +110,17 @@ class View:
             self._print("Refused: more lines, which only --report or --json show.")
         self._refused += 1
 
-    def checked(self, source: Source, batch: Batch) -> None:
+    def checked(self, source: LoadSource, batch: Batch) -> None:
         """Show how far a strict load has looked."""
         self._advance("Checking", source, batch, f"{self._refused:,} refused")
 
-    def loaded(self, source: Source, batch: Batch, counts: Counts) -> None:
+    def loaded(self, source: LoadSource, batch: Batch, counts: LoadCounts) -> None:
         """Show how far the journal has come."""
         self._advance(
             "Loading", source, batch, f"{counts.lines:,} lines, {counts.lines / max(counts.seconds, 1e-3):,.0f}/s"
         )
 
-    def waiting(self, counts: Counts) -> None:
+    def waiting(self, counts: LoadCounts) -> None:
         """Show how far the graph has come."""
         if self._to_apply is None:
             self._to_apply = counts.waiting
@@ -129,7 +129,7 @@ class View:
         done = self._to_apply - counts.waiting
         self._show("Applying to the graph", done, self._to_apply, f"{counts.waiting:,} events left")
 
-    def _advance(self, what: str, source: Source, batch: Batch, note: str) -> None:
+    def _advance(self, what: str, source: LoadSource, batch: Batch, note: str) -> None:
         # By object: the same file named twice is read twice.
         files = self._before.setdefault(what, {})
         files[id(source)] = batch.upto_byte
@@ -171,7 +171,9 @@ class View:
         if compared is not None:
             self._print(f"Cores were compared for the first {compared:,} records; a load with --strict compares all.")
 
-    def close(self, counts: Counts, *, visible: bool | None, checked: bool = False, error: str | None = None) -> None:
+    def close(
+        self, counts: LoadCounts, *, visible: bool | None, checked: bool = False, error: str | None = None
+    ) -> None:
         """Say how it ended: counts, rate, what the graph holds (None: nobody waited), or that a check ended it."""
         if self._document is not None:
             summary = json.dumps(_summary(counts, visible=visible, error=error))
@@ -182,11 +184,11 @@ class View:
             self._print(sentence)
 
 
-def _summary(counts: Counts, *, visible: bool | None, error: str | None) -> dict[str, Any]:
+def _summary(counts: LoadCounts, *, visible: bool | None, error: str | None) -> dict[str, Any]:
     return {
-        "new": counts.verdicts[Verdict.NEW],
-        "identical": counts.verdicts[Verdict.IDENTICAL],
-        "changed": counts.verdicts[Verdict.CHANGED],
+        "new": counts.verdicts[AppendStatus.NEW],
+        "identical": counts.verdicts[AppendStatus.IDENTICAL],
+        "changed": counts.verdicts[AppendStatus.CHANGED],
         "refused_lines": counts.refused,
         "seconds": round(counts.seconds, 3),
         "events_per_s": round(counts.events_per_s, 1),
@@ -196,14 +198,17 @@ def _summary(counts: Counts, *, visible: bool | None, error: str | None) -> dict
         "missing_references": None
         if counts.missing is None
         else [{"kind": one.kind, "count": one.count, "examples": list(one.examples)} for one in counts.missing],
-        "references_error": counts.unlooked or None,
+        "references_error": counts.unchecked_reason or None,
         "stopped_at": counts.stopped_at,
         "error": error,
     }
 
 
-def _sentences(counts: Counts, *, visible: bool | None, checked: bool) -> Iterator[str]:
-    verdicts = {name: f"{counts.verdicts[name]:,} {name}" for name in (Verdict.NEW, Verdict.IDENTICAL, Verdict.CHANGED)}
+def _sentences(counts: LoadCounts, *, visible: bool | None, checked: bool) -> Iterator[str]:
+    verdicts = {
+        name: f"{counts.verdicts[name]:,} {name}"
+        for name in (AppendStatus.NEW, AppendStatus.IDENTICAL, AppendStatus.CHANGED)
+    }
     yield (
         f"{', '.join(verdicts.values())},"
         f" {counts.refused:,} refused in {counts.seconds:.1f} s ({counts.events_per_s:,.0f} events/s)."
@@ -214,10 +219,10 @@ def _sentences(counts: Counts, *, visible: bool | None, checked: bool) -> Iterat
             f"Referred to, and not recorded: {'; '.join(named)}. The references are kept; record what is meant,"
             " or correct a key that is spelled in two ways."
         )
-    if counts.unlooked:
+    if counts.unchecked_reason:
         yield (
-            f"What the lines refer to was not looked at to the end: {counts.unlooked} The same command again loads"
-            " nothing twice, and looks once more."
+            f"What the lines refer to was not looked at to the end: {counts.unchecked_reason} The same command again"
+            " loads nothing twice, and looks once more."
         )
     if checked:
         yield "Nothing was loaded, because lines are bad."
@@ -234,6 +239,6 @@ def _sentences(counts: Counts, *, visible: bool | None, checked: bool) -> Iterat
         yield f"The graph refused {counts.dead:,} events for good; `imem doctor` names them."
 
 
-def _examples(missing: Missing) -> str:
+def _examples(missing: MissingReferences) -> str:
     more = ["…"] if missing.count > len(missing.examples) else []
     return ", ".join([*map(shown, missing.examples), *more])

@@ -19,28 +19,28 @@ import structlog
 from celery import Celery
 
 from imem.cache.client import Client
-from imem.cache.tiers.invalidation import Teller, Told
+from imem.cache.tiers.invalidation import InvalidationPublisher, ProjectionInvalidator
 from imem.credibility.settled_links import SettledBy
 from imem.jobs.celery_tasks import EXPIRES_S
-from imem.jobs.lease import Lease
+from imem.jobs.lease import LeaderLease
 from imem.jobs.pipeline import Every, Pipeline
 from imem.journal.errors import SettingsError
-from imem.journal.notifications.visibility import Speaker
-from imem.journal.notifications.wakeups import Cycle, StreamBell
+from imem.journal.notifications.visibility import VisibilityPublisher
+from imem.journal.notifications.wakeups import IntervalWakeups, WakeupSubscriber
 from imem.journal.settings import Settings
 from imem.kg.engine import Graph
 from imem.kg.projection.applier import Applier
-from imem.kg.projection.plan_warming import AWAITED, warm, warm_writing, worth_warming
+from imem.kg.projection.plan_warming import AWAITED, has_analyses, warm, warm_writing
 from imem.kg.projection.rows import Event
 from imem.kg.projection.verification import ensure
 from imem.kg.similarity.embedders import embedder_of
-from imem.kg.similarity.index import SimilarTo, resubjected
+from imem.kg.similarity.index import SimilarTo, mark_subjects_due
 from imem.kg.similarity.lag_watch import watch_similar
-from imem.local.readiness import tell_ready
+from imem.local.readiness import notify_ready
 from imem.metrics import keep_serving
 from imem.services.graph_rebuild import REDERIVED
 from imem.services.stores import Stores, secret
-from imem.sync.dead_letters import DeadAlerts
+from imem.sync.dead_letters import DeadLetterAlerts
 from imem.sync.status import watch_queue
 from imem.workers.celery_app import make_app
 from imem.workers.pipelines import PIPELINES
@@ -64,7 +64,7 @@ CLOSING_S: Final = 0.5
 """How long connections may take to close when the process is told to stop, in seconds."""
 
 
-class Warmer:
+class PlanWarmer:
     """
     Has statements planned before anybody waits for them.
 
@@ -82,24 +82,24 @@ class Warmer:
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Plan, call *ready*, and plan again until cancelled: when the graph rests, and not too often."""
-        await _tried(warm_writing(self._graph, AWAITED[:1]))
-        await _tried(self._warm_if_worth())
+        await _plan_quietly(warm_writing(self._graph, AWAITED[:1]))
+        await _plan_quietly(self._warm_if_worth())
         ready()
         # This is waited for less often, and all of it takes longer than a start should.
-        await _tried(warm_writing(self._graph, AWAITED[1:]))
+        await _plan_quietly(warm_writing(self._graph, AWAITED[1:]))
         while True:
             await self._grown.wait()
-            await self._rest()
-            await _tried(warm(self._graph))
+            await self._wait_until_quiet()
+            await _plan_quietly(warm(self._graph))
             await asyncio.sleep(PLAN_EVERY_S)
             # A plan that was too young to be replaced is not any more; what is planned already costs little.
-            await _tried(warm(self._graph))
+            await _plan_quietly(warm(self._graph))
 
     async def _warm_if_worth(self) -> None:
-        if await worth_warming(self._graph):
+        if await has_analyses(self._graph):
             await warm(self._graph)
 
-    async def _rest(self) -> None:
+    async def _wait_until_quiet(self) -> None:
         """Return when the graph has stopped growing, or has not for too long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(PLAN_WITHIN_S):
@@ -108,7 +108,7 @@ class Warmer:
                     await asyncio.sleep(QUIET_S)
 
 
-async def _tried(planning: Awaitable[object]) -> None:
+async def _plan_quietly(planning: Awaitable[object]) -> None:
     """Plan; what goes wrong costs the first who asks some time, and must end neither this nor the applying."""
     try:
         await planning
@@ -116,9 +116,9 @@ async def _tried(planning: Awaitable[object]) -> None:
         log.warning("applier.not_planned", reason=type(error).__name__)
 
 
-class Asker:
+class TaskRequester:
     """
-    Asks the Celery worker for runs of one pipeline; a request that is lost costs a moment, since rows say what is due.
+    Asks the Celery worker for runs of one pipeline; a lost request only delays, since the rows decide what is due.
 
     Args:
         app: through which it asks.
@@ -146,7 +146,7 @@ class Asker:
             try:
                 await asyncio.to_thread(self._send)
             except (kombu.exceptions.KombuError, OSError) as error:
-                log.warning("applier.not_asked", task=self._pipeline.name, reason=type(error).__name__)
+                log.warning("applier.task_request_failed", task=self._pipeline.name, reason=type(error).__name__)
             await asyncio.sleep(ASK_EVERY_S)
 
     def _send(self) -> None:
@@ -161,7 +161,7 @@ def run(settings: Settings) -> int:
 
 
 @dataclass(slots=True)
-class _Post:
+class _ApplierProcess:
     """
     Everything that this process does, put together.
 
@@ -173,63 +173,65 @@ class _Post:
     """
 
     applier: Applier
-    warmer: Warmer
+    warmer: PlanWarmer
     work: tuple[Coroutine[Any, Any, None], ...]
-    open: tuple[Closing, ...]
+    open: tuple[AsyncCloseable, ...]
 
 
-class Closing(Protocol):
+class AsyncCloseable(Protocol):
     """Something that is held open."""
 
     async def close(self) -> None:
         """Close it."""
 
 
-def _post(stores: Stores) -> _Post:
+def _assemble(stores: Stores) -> _ApplierProcess:
     settings = stores.settings
     address, priority = secret(settings, "valkey_durable_url"), settings.sync_priority
-    bell = StreamBell(address) if priority else Cycle()
-    speaker, durable = Speaker(address), Client(address, name="The durable Valkey")
+    wakeups = WakeupSubscriber(address) if priority else IntervalWakeups()
+    visibility_publisher, durable = VisibilityPublisher(address), Client(address, name="The durable Valkey")
     app = make_app(settings)
-    askers = tuple(Asker(app, one, settings) for one in PIPELINES if one.wakes_on)
-    warmer = Warmer(stores.graph)
+    requesters = tuple(TaskRequester(app, one, settings) for one in PIPELINES if one.wakes_on)
+    warmer = PlanWarmer(stores.graph)
 
     async def applied(events: Sequence[Event]) -> None:
         warmer.applied()
-        for asker in askers:
-            asker.applied(frozenset(event.kind for event in events))
+        for requester in requesters:
+            requester.applied(frozenset(event.kind for event in events))
 
     async def written(events: Sequence[Event]) -> None:
-        await told_of.written(events)
-        await resubjected(stores.database, events)
+        await invalidator.written(events)
+        await mark_subjects_due(stores.database, events)
 
-    async def prepare(lease: Lease) -> None:
+    async def prepare(lease: LeaderLease) -> None:
         await ensure(stores.database, stores.graph, lease, rederived=REDERIVED)
 
-    told_of = Told(stores.database, Teller(durable, lambda: bool(applier.lease.epoch)))
+    invalidator = ProjectionInvalidator(
+        stores.database, InvalidationPublisher(durable, lambda: bool(applier.lease.epoch))
+    )
     applier = Applier(
         stores.database,
         stores.graph,
-        bell,
+        wakeups,
         prepare=prepare,
         written=written,
         applied=applied,
-        derived=told_of.derived,
-        announce=speaker.say,
-        died=DeadAlerts(),
+        derived=invalidator.derived,
+        announce=visibility_publisher.publish,
+        on_dead=DeadLetterAlerts(),
         lanes=priority,
         derivers={"settled_by": SettledBy(), "similar_to": SimilarTo()},
         batch=settings.apply_batch,
     )
     work = (
         applier.run(),
-        *(asker.run() for asker in askers),
-        told_of.teller.run(),
+        *(requester.run() for requester in requesters),
+        invalidator.publisher.run(),
         watch_queue(stores.database, lambda: applier.yielding),
         *_watching_similar(stores),
         routing(stores, priority=priority),
     )
-    return _Post(applier, warmer, work, (bell, speaker, durable, stores.graph))
+    return _ApplierProcess(applier, warmer, work, (wakeups, visibility_publisher, durable, stores.graph))
 
 
 def _watching_similar(stores: Stores) -> tuple[Coroutine[Any, Any, None], ...]:
@@ -248,10 +250,10 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with Stores.open(settings) as stores:
-        post = _post(stores)
+        post = _assemble(stores)
         log.info("applier.started", batch=settings.apply_batch, priority=stores.settings.sync_priority)
         work = [asyncio.create_task(one) for one in post.work]
-        beside = [asyncio.create_task(post.warmer.run(tell_ready))]
+        beside = [asyncio.create_task(post.warmer.run(notify_ready))]
         if settings.prometheus_port is not None:
             beside.append(asyncio.create_task(keep_serving(settings.home, settings.prometheus_port)))
         told = asyncio.create_task(stop.wait())

@@ -8,7 +8,7 @@ from celery import signals
 from celery.beat import PersistentScheduler
 
 from imem.journal.settings import Settings
-from imem.local.readiness import tell_ready
+from imem.local.readiness import notify_ready
 from imem.logs import configure
 from imem.workers.celery_app import make_app
 
@@ -40,7 +40,7 @@ def run(settings: Settings) -> int:
         configure(settings.log_level)
 
     def ready(**_: Any) -> None:
-        tell_ready()
+        notify_ready()
 
     signals.setup_logging.connect(log, weak=False)
     signals.beat_init.connect(ready, weak=False)

@@ -24,7 +24,7 @@ from imem.cache.working.store import WorkingStore
 from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.deliverables import checks
 from imem.checkpoints.orchestration.definitions import Definitions
-from imem.checkpoints.pauses.assembly import Pausing, assemble
+from imem.checkpoints.pauses.assembly import PauseServices, assemble
 from imem.checkpoints.pauses.pipelines import register_run_agent
 from imem.credibility.settling import ACTOR
 from imem.ingest.recorder import Recorder
@@ -33,14 +33,14 @@ from imem.jobs.fallback_rounds import FallbackWatch, fallback_rounds, note_begun
 from imem.jobs.runtime import slot
 from imem.journal.clock import SystemClock
 from imem.journal.gateway import Gateway
-from imem.journal.notifications.wakeups import Ringer
+from imem.journal.notifications.wakeups import WakeupPublisher
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Settings
 from imem.kg.similarity.embedders import embedder_of
-from imem.local.readiness import tell_ready
+from imem.local.readiness import notify_ready
 from imem.logs import configure
 from imem.services.pauses import sender
-from imem.services.stores import know_metrics, valkeys_of
+from imem.services.stores import register_metrics, valkeys_of
 from imem.sync.delivery.notices import Notices
 from imem.sync.gates import GateSync
 from imem.sync.synchronizer import Synchronizer
@@ -67,7 +67,7 @@ class LoopThread:
         database, gateway: the journal, and the way in.
         halflife_years: for agents whose record names none.
         cleanup: of checkpoints.
-        pausing: pauses and what carries them out; None where a Valkey is not named.
+        pause_services: pauses and what carries them out; None where a Valkey is not named.
         notifiers: the channels of alerts.
         valkeys: the address of each Valkey, by its role.
         synchronizer, gate_sync: keep memories of agents together; None where a Valkey is not named.
@@ -83,8 +83,12 @@ class LoopThread:
         self.embedder = embedder_of(settings)
         self.halflife_years = settings.credibility_halflife_years
         self.database = Database(settings.postgres_url.get_secret_value(), size=POOL_SIZE)
-        self._ringer = Ringer(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
-        self.gateway = Gateway(self.database, ACTOR, self._ringer.ring if self._ringer else None)
+        self._wakeup_publisher = (
+            WakeupPublisher(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
+        )
+        self.gateway = Gateway(
+            self.database, ACTOR, self._wakeup_publisher.publish_wakeup if self._wakeup_publisher else None
+        )
         self._clients: list[Client] = []
         working, durable = self._client(settings.valkey_working_url), self._client(settings.valkey_durable_url)
         cache = self._client(settings.valkey_cache_url)
@@ -98,10 +102,10 @@ class LoopThread:
             working=WorkingStore(working, clock) if working else None,
             archive=settings.archive_checkpoints,
         )
-        self.pausing: Pausing | None = None
+        self.pause_services: PauseServices | None = None
         if working is not None and durable is not None:
             send = sender(make_app(settings))
-            self.pausing = assemble(
+            self.pause_services = assemble(
                 self.database, working, durable, definitions, send, cache=cache, cleanup=self.cleanup, tools=self
             )
         self.synchronizer: Synchronizer | None = None
@@ -111,9 +115,9 @@ class LoopThread:
             self.gate_sync = GateSync(self.database, self.synchronizer)
 
     def _synchronizer(self, memories: WorkingStore, durable: Client) -> Synchronizer:
-        ring = self._ringer.ring if self._ringer else None
+        publish_wakeup = self._wakeup_publisher.publish_wakeup if self._wakeup_publisher else None
         its = Recorder(self.gateway), self.gateway
-        return Synchronizer(self.database, memories, *its, notices=Notices(durable), announce=ring)
+        return Synchronizer(self.database, memories, *its, notices=Notices(durable), announce=publish_wakeup)
 
     def _client(self, url: SecretStr | None) -> Client | None:
         """Return a client of the Valkey at *url*, closed at the end; None where none is set."""
@@ -137,8 +141,8 @@ class LoopThread:
     def stop(self) -> None:
         """Close the connections and end the thread."""
         self.run(self.database.close)
-        if self._ringer is not None:
-            self.run(self._ringer.close)
+        if self._wakeup_publisher is not None:
+            self.run(self._wakeup_publisher.close)
         for client in self._clients:
             self.run(client.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -153,7 +157,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     Raises:
         SettingsError: a setting is wrong that a task would meet only later.
     """
-    know_metrics(settings)
+    register_metrics(settings)
     # A wrong file is said at once and in a sentence, not by every child anew.
     Definitions.read(settings.agents)
     notifiers_of(settings)
@@ -185,7 +189,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
         configure(settings.log_level)
 
     def ready(**_: Any) -> None:
-        tell_ready()
+        notify_ready()
 
     signals.task_prerun.connect(note_begun(rounds), weak=False)
     signals.worker_process_init.connect(begin, weak=False)

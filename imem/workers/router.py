@@ -13,7 +13,7 @@ import structlog
 
 from imem.cache.client import Client
 from imem.journal.errors import ImemError
-from imem.journal.notifications.wakeups import Cycle, StreamBell
+from imem.journal.notifications.wakeups import IntervalWakeups, WakeupSubscriber
 from imem.services.stores import Stores, secret
 from imem.sync.delivery.notices import Notices
 from imem.sync.delivery.routing import Router
@@ -29,14 +29,14 @@ async def routing(stores: Stores, *, priority: bool) -> None:
         priority: whether agents are told at once; else they find what was routed in a cycle when they pull.
     """
     durable = secret(stores.settings, "valkey_durable_url")
-    bell = StreamBell(durable) if priority else Cycle()
+    wakeups = WakeupSubscriber(durable) if priority else IntervalWakeups()
     client = Client(durable, name="The durable Valkey")
     router = Router(stores.database, Notices(client) if priority else None)
     log.info("router.started")
     try:
-        await router.run(bell)
+        await router.run(wakeups)
     finally:
         with suppress(ImemError):
             await router.stop()
-        await bell.close()
+        await wakeups.close()
         await client.close()

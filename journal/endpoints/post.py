@@ -35,7 +35,7 @@ _LONGEST_RETRY_AFTER_S: Final = 24 * 60 * 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class HttpResponse:
     """
     What a server answered.
 
@@ -63,7 +63,7 @@ class Answered:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _ssl_context() -> ssl.SSLContext:
     """Return whom to trust: read once, since that takes longer than a call, and holds up everybody in the loop."""
     return httpx.create_ssl_context()
 
@@ -71,7 +71,7 @@ def _trusted() -> ssl.SSLContext:
 async def post(
     url: str, body: bytes, headers: Mapping[str, str], *, most_bytes: int = 0, deadline: Deadline,
     clock: Clock | None = None,
-) -> Answered:  # fmt: skip
+) -> HttpResponse:  # fmt: skip
     """
     POST *body* to *url* once and return the answer, whatever its status.
 
@@ -89,12 +89,12 @@ async def post(
         # The library's own limits are for single reads: a server that sends a byte now and then would never meet them.
         async with (
             asyncio.timeout(left_s),
-            httpx.AsyncClient(timeout=left_s, verify=_trusted(), follow_redirects=False) as client,
+            httpx.AsyncClient(timeout=left_s, verify=_ssl_context(), follow_redirects=False) as client,
             # Nothing compressed: what unpacks to a thousand times its size cannot be bounded by what arrives.
             client.stream("POST", url, content=body, headers={**headers, "accept-encoding": "identity"}) as response,
         ):
             read = await _body(response, most_bytes) if most_bytes and response.is_success else b""
-            return Answered(
+            return HttpResponse(
                 response.status_code, read, _retry_after_s(response.headers.get("retry-after"), clock or SystemClock())
             )
     except (TimeoutError, httpx.TimeoutException) as error:

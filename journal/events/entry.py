@@ -32,7 +32,7 @@ class GroupHash:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class JournalEntry:
     """
     One line on its way into the journal; already validated.
 
@@ -79,7 +79,7 @@ class Entry:
     event_id: UUID | None = None
 
 
-class Verdict(StrEnum):
+class AppendStatus(StrEnum):
     """What the journal did with a line."""
 
     NEW = "new"
@@ -95,7 +95,7 @@ class Verdict(StrEnum):
     @property
     def refused(self) -> bool:
         """Whether nothing of the line was written, and nothing like it stands."""
-        return self not in {Verdict.NEW, Verdict.CHANGED, Verdict.IDENTICAL}
+        return self not in {AppendStatus.NEW, AppendStatus.CHANGED, AppendStatus.IDENTICAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Receipt:
         visible: whether the graph holds it; none when nobody waited to see.
     """
 
-    verdict: Verdict
+    verdict: AppendStatus
     event_id: UUID | None
     position: int | None
     recorded_at: datetime | None

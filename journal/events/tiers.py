@@ -33,7 +33,7 @@ _ROUNDING: Final = 1e-9
 """Importance is what somebody typed: 0.1 × 7 is no more than 0.70."""
 
 
-class Message(StrEnum):
+class MessageType(StrEnum):
     """The sorts of messages that have a tier of their own; any other is normal."""
 
     REGIME_CHANGE = "regime_change"
@@ -54,29 +54,29 @@ class Message(StrEnum):
     MACRO_BREACH = "macro_breach"
 
 
-TIERS: Final[Mapping[Message, Tier]] = {
-    Message.REGIME_CHANGE: Tier.SYSTEM_CRITICAL,
-    Message.FED_ANNOUNCEMENT: Tier.SYSTEM_CRITICAL,
-    Message.GLOBAL_STOP: Tier.SYSTEM_CRITICAL,
-    Message.PANIC_BUTTON: Tier.SYSTEM_CRITICAL,
-    Message.DEBATE_OPENED: Tier.CRITICAL,
-    Message.CHALLENGE: Tier.CRITICAL,
-    Message.GATE_APPROACHING: Tier.CRITICAL,
-    Message.HUMAN_REQUEST: Tier.CRITICAL,
-    Message.ALERT: Tier.HIGH,
-    Message.CONFIRMATION: Tier.HIGH,
-    Message.FINDING_WITH_PRECEDENT: Tier.HIGH,
-    Message.PATTERN_MATCH: Tier.HIGH,
-    Message.FINDING: Tier.NORMAL,
-    Message.REQUEST: Tier.NORMAL,
-    Message.BATCH: Tier.NORMAL,
-    Message.MACRO_BREACH: Tier.NORMAL,
+TIERS: Final[Mapping[MessageType, Tier]] = {
+    MessageType.REGIME_CHANGE: Tier.SYSTEM_CRITICAL,
+    MessageType.FED_ANNOUNCEMENT: Tier.SYSTEM_CRITICAL,
+    MessageType.GLOBAL_STOP: Tier.SYSTEM_CRITICAL,
+    MessageType.PANIC_BUTTON: Tier.SYSTEM_CRITICAL,
+    MessageType.DEBATE_OPENED: Tier.CRITICAL,
+    MessageType.CHALLENGE: Tier.CRITICAL,
+    MessageType.GATE_APPROACHING: Tier.CRITICAL,
+    MessageType.HUMAN_REQUEST: Tier.CRITICAL,
+    MessageType.ALERT: Tier.HIGH,
+    MessageType.CONFIRMATION: Tier.HIGH,
+    MessageType.FINDING_WITH_PRECEDENT: Tier.HIGH,
+    MessageType.PATTERN_MATCH: Tier.HIGH,
+    MessageType.FINDING: Tier.NORMAL,
+    MessageType.REQUEST: Tier.NORMAL,
+    MessageType.BATCH: Tier.NORMAL,
+    MessageType.MACRO_BREACH: Tier.NORMAL,
 }
 """Sort of message → its tier, if it is as grave as that tier asks for (:func:`tier_of_message`)."""
 
-_MESSAGES: Final[Mapping[str, Message]] = {
-    "record.Finding": Message.FINDING,
-    "link.IDENTIFIED_PATTERN": Message.PATTERN_MATCH,
+_MESSAGES: Final[Mapping[str, MessageType]] = {
+    "record.Finding": MessageType.FINDING,
+    "link.IDENTIFIED_PATTERN": MessageType.PATTERN_MATCH,
 }
 """Kind of event → what its statement is, as a message; every other kind is routine."""
 
@@ -93,7 +93,7 @@ def tier_of_message(
     Return the tier of a message; what misses the condition of its tier is normal, as an unknown sort is.
 
     Args:
-        message: its sort, one of :class:`Message` or anything.
+        message: its sort, one of :class:`MessageType` or anything.
         importance: of a finding, a fraction 0–1.
         confidence: that the regime has changed, a fraction 0–1.
         basis_points: by how much rates move, in either direction.
@@ -101,12 +101,12 @@ def tier_of_message(
     """
     if message not in TIERS:
         return Tier.NORMAL
-    sort = Message(message)
-    if sort is Message.FINDING:
+    sort = MessageType(message)
+    if sort is MessageType.FINDING:
         return Tier.HIGH if _above(importance, HIGH_ABOVE) else Tier.NORMAL
-    if sort is Message.REGIME_CHANGE and not _above(confidence, CONFIDENT_ABOVE):
+    if sort is MessageType.REGIME_CHANGE and not _above(confidence, CONFIDENT_ABOVE):
         return Tier.NORMAL
-    if sort is Message.FED_ANNOUNCEMENT and not (policy_shift or abs(basis_points or 0.0) >= MAJOR_BASIS_POINTS):
+    if sort is MessageType.FED_ANNOUNCEMENT and not (policy_shift or abs(basis_points or 0.0) >= MAJOR_BASIS_POINTS):
         return Tier.NORMAL
     return TIERS[sort]
 
@@ -124,8 +124,8 @@ def tier_of_event(
         challenges: whether it opens a debate.
     """
     if stated:
-        return tier_of_message(Message.BATCH)
-    message = Message.DEBATE_OPENED if challenges else _MESSAGES.get(kind, Message.BATCH)
+        return tier_of_message(MessageType.BATCH)
+    message = MessageType.DEBATE_OPENED if challenges else _MESSAGES.get(kind, MessageType.BATCH)
     return tier_of_message(message, importance=importance)
 
 

@@ -17,15 +17,15 @@ from uuid import UUID
 import redis.asyncio
 from redis.exceptions import RedisError
 
-from imem.journal.notifications.wakeups import client_of
+from imem.journal.notifications.wakeups import valkey_client
 
 CHANNEL: Final = "imem:applied"
 """Bears ids of events that were marked applied, 16 bytes each; an empty message has everybody look."""
 
-MOST_NAMED: Final = 500
+MOST_IDS: Final = 500
 """Events that one message names; of more, everybody looks."""
 
-REMEMBERED: Final = 10_000
+RECENT_EVENTS: Final = 10_000
 """Events that a listener remembers for those who ask a moment too late."""
 
 _ID_BYTES: Final = 16
@@ -33,30 +33,30 @@ _ID_BYTES: Final = 16
 _SOCKET_S: Final = 0.25
 """How long the server may take to accept a word, in seconds."""
 
-_AGAIN_S: Final = 0.5
+_RECONNECT_S: Final = 0.5
 """Between two attempts to listen, in seconds."""
 
 
-class Speaker:
+class VisibilityPublisher:
     """The applier's voice: it never waits, and what cannot be said is dropped."""
 
     def __init__(self, url: str) -> None:
-        self._client = client_of(url, _SOCKET_S)
-        self._unsaid: list[UUID] = []
-        self._look = False
+        self._client = valkey_client(url, _SOCKET_S)
+        self._pending: list[UUID] = []
+        self._wake_all = False
         self._task: asyncio.Task[None] | None = None
 
-    def say(self, event_ids: Sequence[UUID]) -> None:
+    def publish(self, event_ids: Sequence[UUID]) -> None:
         """Say that the graph holds *event_ids*; of none, that something happened that waiters should look at."""
-        self._look = self._look or not event_ids
-        self._unsaid += event_ids
+        self._wake_all = self._wake_all or not event_ids
+        self._pending += event_ids
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._speak())
+            self._task = asyncio.get_running_loop().create_task(self._publish_pending())
 
-    async def _speak(self) -> None:
-        while self._unsaid or self._look:
-            event_ids, self._unsaid = self._unsaid, []
-            look, self._look = self._look or len(event_ids) > MOST_NAMED, False
+    async def _publish_pending(self) -> None:
+        while self._pending or self._wake_all:
+            event_ids, self._pending = self._pending, []
+            look, self._wake_all = self._wake_all or len(event_ids) > MOST_IDS, False
             with suppress(RedisError, OSError):
                 await self._client.publish(CHANNEL, b"" if look else b"".join(one.bytes for one in event_ids))
 
@@ -67,32 +67,33 @@ class Speaker:
         await self._client.aclose()
 
 
-class Listener:
+class VisibilitySubscriber:
     """
     A process's ear on the channel; it begins to listen when somebody first waits.
 
     Attributes:
-        listening: whether words are heard now; while they are not, who waits has to look often.
+        subscribed: whether words are wait_applied now; while they are not, who waits has to look often.
     """
 
     def __init__(self, url: str) -> None:
-        self._client = client_of(url, None, texts=False)
+        self._client = valkey_client(url, None, texts=False)
         self._task: asyncio.Task[None] | None = None
         self._waiters: dict[asyncio.Future[bool], set[bytes]] = {}
-        self._recent: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._recent: deque[bytes] = deque(maxlen=RECENT_EVENTS)
         self._known: set[bytes] = set()
-        self.listening = False
+        self.subscribed = False
 
-    async def heard(self, event_ids: Collection[UUID], timeout_s: float) -> bool:
+    async def wait_applied(self, event_ids: Collection[UUID], timeout_s: float) -> bool:
         """
         Wait until the applier has said that the graph holds *event_ids*, at most *timeout_s* seconds.
 
         Returns:
-            Whether it has; False also, and at once, where words are not heard at present or there is a reason to look.
+            Whether it has; False also, and at once, where words are not wait_applied at present or there is a reason to
+            look.
         """
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._listen())
-        if not self.listening:
+        if not self.subscribed:
             return False
         missing = {one.bytes for one in event_ids} - self._known
         if not missing:
@@ -119,25 +120,25 @@ class Listener:
             with suppress(RedisError, OSError):
                 async with self._client.pubsub() as channel:
                     await channel.subscribe(CHANNEL)
-                    await self._hear(channel)
-            self.listening = False
-            self._tell(())
-            await asyncio.sleep(_AGAIN_S)
+                    await self._receive(channel)
+            self.subscribed = False
+            self._notify_waiters(())
+            await asyncio.sleep(_RECONNECT_S)
 
-    async def _hear(self, channel: redis.asyncio.client.PubSub) -> None:
+    async def _receive(self, channel: redis.asyncio.client.PubSub) -> None:
         while True:
             message: Any = await channel.get_message(timeout=None)
             if message is None:
                 continue
             if message["type"] == "subscribe":
-                self.listening = True
+                self.subscribed = True
             elif message["type"] == "message":
-                self._tell(_ids(message["data"]))
+                self._notify_waiters(_ids(message["data"]))
 
-    def _tell(self, said: Sequence[bytes]) -> None:
+    def _notify_waiters(self, said: Sequence[bytes]) -> None:
         """Wake who waited for what was *said*; where nothing was, everybody, to look."""
         for one in said:
-            if len(self._recent) == REMEMBERED:
+            if len(self._recent) == RECENT_EVENTS:
                 self._known.discard(self._recent[0])
             self._recent.append(one)
             self._known.add(one)

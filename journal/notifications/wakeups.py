@@ -2,7 +2,7 @@
 Streams that say that there is something to do: ids of tiers, never content.
 
 Writers ring after their commit; the applier listens. A stream that is away costs a moment: the listener looks for
-itself every :data:`LOOK_S` seconds, and nothing is ever only in a stream.
+itself every :data:`RETRY_S` seconds, and nothing is ever only in a stream.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from redis.exceptions import RedisError
 from imem.journal.events.entry import Tier
 
 STREAM = "imem:events:{tier}"
-"""One stream a tier; entries bear nothing but a mark, and at most :data:`KEPT` of them stay."""
+"""One stream a tier; entries bear nothing but a mark, and at most :data:`STREAM_ENTRIES` of them stay."""
 
-KEPT = 1000
-LOOK_S = 0.25
+STREAM_ENTRIES = 1000
+RETRY_S = 0.25
 """How often the listener looks for itself while the streams are away, in seconds."""
 
-WAIT_S = 1.0
+BLOCK_S = 1.0
 """How long it listens before it looks for itself, in seconds."""
 
-CYCLE_S = 300.0
+APPLIER_INTERVAL_S = 300.0
 """From one look of the applier to the next where tiers do not count, in seconds."""
 
 _SOCKET_S = 0.25
 
 
-def cycle_s(*, priority: bool) -> float:
+def applier_interval_s(*, priority: bool) -> float:
     """Return how long an event may wait for the applier's next look, in seconds: where tiers count it is woken."""
-    return 0.0 if priority else CYCLE_S
+    return 0.0 if priority else APPLIER_INTERVAL_S
 
 
-class Cycle:
+class IntervalWakeups:
     """
     What the applier waits for where tiers do not count: nothing but the time.
 
@@ -48,7 +48,9 @@ class Cycle:
         sleep: waits, in seconds.
     """
 
-    def __init__(self, every_s: float = CYCLE_S, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self, every_s: float = APPLIER_INTERVAL_S, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
         self._every_s = every_s
         self._sleep = sleep
 
@@ -60,7 +62,7 @@ class Cycle:
         """Do nothing: there is nothing to close."""
 
 
-def client_of(
+def valkey_client(
     url: str, timeout_s: float | None, *, connect_s: float = _SOCKET_S, texts: bool = True
 ) -> redis.asyncio.Redis:
     """
@@ -80,18 +82,20 @@ def client_of(
     )
 
 
-class Ringer:
+class WakeupPublisher:
     """Announces what was committed; a ring that fails is dropped, since the listener looks for itself."""
 
     def __init__(self, url: str) -> None:
-        self._client = client_of(url, _SOCKET_S)
+        self._client = valkey_client(url, _SOCKET_S)
 
-    async def ring(self, tiers: Sequence[Tier]) -> None:
+    async def publish_wakeup(self, tiers: Sequence[Tier]) -> None:
         """Say that events of *tiers* were committed."""
         try:
             async with self._client.pipeline(transaction=False) as pipe:
                 for tier in tiers:
-                    pipe.xadd(STREAM.format(tier=int(tier)), {"committed": "1"}, maxlen=KEPT, approximate=True)
+                    pipe.xadd(
+                        STREAM.format(tier=int(tier)), {"committed": "1"}, maxlen=STREAM_ENTRIES, approximate=True
+                    )
                 await pipe.execute()
         except (RedisError, OSError):
             return
@@ -101,25 +105,25 @@ class Ringer:
         await self._client.aclose()
 
 
-class StreamBell:
+class WakeupSubscriber:
     """The applier's ear on the streams."""
 
     def __init__(self, url: str) -> None:
-        self._client = client_of(url, WAIT_S + _SOCKET_S)
+        self._client = valkey_client(url, BLOCK_S + _SOCKET_S)
         self._tiers: dict[str, int] = {STREAM.format(tier=int(tier)): int(tier) for tier in Tier}
         self._last: dict[Any, Any] = dict.fromkeys(self._tiers, "$")
 
     async def wait(self) -> Collection[int] | None:
         """
-        Return when a writer rang, or after :data:`WAIT_S` seconds, or sooner when the streams are away.
+        Return when a writer rang, or after :data:`BLOCK_S` seconds, or sooner when the streams are away.
 
         Returns:
             The tiers that were rung for; None where nobody rang, or could have been heard.
         """
         try:
-            answers: Any = await self._client.xread(self._last, block=int(WAIT_S * 1000), count=KEPT)
+            answers: Any = await self._client.xread(self._last, block=int(BLOCK_S * 1000), count=STREAM_ENTRIES)
         except (RedisError, OSError):
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(RETRY_S)
             return None
         for stream, entries in answers or []:
             self._last[stream] = entries[-1][0]

@@ -80,7 +80,7 @@ class Connection(psycopg.AsyncConnection[dict[str, Any]]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._kept: dict[LiteralString, Cursor] = {}
+        self._cursors: dict[LiteralString, Cursor] = {}
 
     async def answer(self, statement: LiteralString, parameters: Parameters | None = None) -> list[Row]:
         """
@@ -89,9 +89,9 @@ class Connection(psycopg.AsyncConnection[dict[str, Any]]):
         Its cursor stays with the connection, and with the cursor what the driver found out about the types of its
         values: a tenth of what a save takes. The answer stays too, until the next.
         """
-        cursor = self._kept.get(statement)
+        cursor = self._cursors.get(statement)
         if cursor is None:
-            cursor = self._kept[statement] = Cursor(self, row_factory=dict_row)
+            cursor = self._cursors[statement] = Cursor(self, row_factory=dict_row)
         try:
             await cursor.execute(statement, parameters)
             return await cursor.fetchall()

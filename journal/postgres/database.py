@@ -60,7 +60,7 @@ _DRIVERS = (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests)
 _MEND = "Is it running? `imem doctor` checks every server."
 
 
-def translated(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyRequests) -> ImemError:
+def translate_error(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyRequests) -> ImemError:
     """Return *error* in our words; the caller raises it ``from`` the original."""
     match error:
         case psycopg.errors.QueryCanceled():
@@ -127,7 +127,7 @@ class Database:
     def __init__(self, url: str, *, size: int = 8, options: str = "", slow_ms: float = float("inf")) -> None:
         self._pool = Pool(url, size=size, options=options)
         self.slow = SlowLog("journal", slow_ms)
-        self.detector = FailureDetector(self._pinged)
+        self.detector = FailureDetector(self._ping)
 
     @property
     def closed(self) -> bool:
@@ -236,18 +236,18 @@ class Database:
         finally:
             if not self.closed:
                 self.slow.note(
-                    name, begun_s, lambda: self._explained(name, parameters), deadline=deadline, answered=answered
+                    name, begun_s, lambda: self._explain(name, parameters), deadline=deadline, answered=answered
                 )
 
-    async def _pinged(self, deadline: Deadline) -> None:
+    async def _ping(self, deadline: Deadline) -> None:
         await self.rows(sql("ping"), deadline=deadline)
 
-    async def _explained(self, name: str, parameters: Parameters | None) -> Any:
+    async def _explain(self, name: str, parameters: Parameters | None) -> Any:
         """Return how the server would run the named statement, without running it."""
         rows = await self.rows("EXPLAIN " + sql(name), parameters, deadline=Deadline.after_ms(_PLAN_MS))
         return "\n".join(next(iter(row.values())) for row in rows)
 
-    async def do(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> int:
+    async def execute(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> int:
         """Run the named statement that returns no rows; return how many rows it changed."""
         async with self.transaction(deadline) as conn:
             return (await conn.execute(sql(name), parameters)).rowcount
@@ -277,7 +277,7 @@ class _Loan:
                 raise
         except _DRIVERS as error:
             self._note(error)
-            raise translated(error) from error
+            raise translate_error(error) from error
         except asyncio.CancelledError as error:
             self._note(error)
             raise
@@ -288,9 +288,9 @@ class _Loan:
         try:
             await self._pool.take_back(self._conn)
         except _DRIVERS as late:
-            raise translated(late) from late
+            raise translate_error(late) from late
         if isinstance(error, _DRIVERS):
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     def _note(self, error: BaseException | None) -> None:
         """Report how the loan went: an error of the server's is an answer, a caller who gave up had none."""

@@ -17,7 +17,7 @@ from typing import LiteralString
 import psycopg
 
 from imem.journal.errors import SchemaError
-from imem.journal.postgres.database import translated
+from imem.journal.postgres.database import translate_error
 from imem.journal.statements import root_of, sql
 
 _NAME = re.compile(r"^(\d{3})_[a-z0-9_]+\.(?:sql|cypher)$")
@@ -120,7 +120,7 @@ def migrate(admin_url: str, *, application_role: str | None = None, folder: Path
             if application_role is not None:
                 conn.execute(sql("grant_application"), (application_role,))
     except psycopg.Error as error:
-        raise translated(error) from error
+        raise translate_error(error) from error
     return done
 
 
@@ -132,4 +132,4 @@ def applied_migrations(admin_url: str) -> dict[int, str]:
                 return {}
             return {row[0]: row[1].strip() for row in conn.execute(sql("schema_versions")).fetchall()}
     except psycopg.Error as error:
-        raise translated(error) from error
+        raise translate_error(error) from error

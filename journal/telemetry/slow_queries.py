@@ -30,7 +30,7 @@ SLOW_MS: Final = 100.0
 PLAN_EVERY_S: Final = 60.0
 """Least time between two plans of one statement, in seconds."""
 
-LONGEST_HURRY_S: Final = 30.0
+INTERACTIVE_S: Final = 30.0
 """Work that has more time than any question, in seconds, is batches and plans: nobody waits for each statement."""
 
 Explain = Callable[[], Awaitable[Any]]
@@ -64,7 +64,7 @@ class SlowLog:
         """
         now_s = time.monotonic()
         took_ms = (now_s - begun_s) * 1000.0
-        if took_ms < self.slow_ms or deadline.at_s - begun_s > LONGEST_HURRY_S:
+        if took_ms < self.slow_ms or deadline.at_s - begun_s > INTERACTIVE_S:
             return
         SLOW.labels(self.store, statement).inc()
         planned = log.is_enabled_for(logging.DEBUG) and (self._task is None or self._task.done())

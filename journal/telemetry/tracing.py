@@ -17,7 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 TRACER: Final = trace.get_tracer("imem")
 """Makes nothing until the program has set up a provider."""
 
-_NOBODY: Final = (trace.NoOpTracerProvider, trace.ProxyTracerProvider)
+_NO_PROVIDERS: Final = (trace.NoOpTracerProvider, trace.ProxyTracerProvider)
 
 _W3C: Final = TraceContextTextMapPropagator()
 _NAME: Final = "traceparent"
@@ -25,7 +25,7 @@ _NAME: Final = "traceparent"
 
 def traced() -> bool:
     """Return whether the program has set up a provider, so that spans go somewhere."""
-    return not isinstance(trace.get_tracer_provider(), _NOBODY)
+    return not isinstance(trace.get_tracer_provider(), _NO_PROVIDERS)
 
 
 def traceparent() -> str | None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from imem.kg.load_format.refusals import refusal
 
 
-class Frozen(BaseModel):
+class StrictModel(BaseModel):
     """
     A value that cannot change and has no field but its own.
 
@@ -40,7 +40,7 @@ class Frozen(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
-class Group(Frozen):
+class Group(StrictModel):
     """
     Properties that change together and are always written whole.
 
@@ -58,7 +58,7 @@ class Group(Frozen):
         cls.DERIVED = derived
 
 
-class Kind(Frozen):
+class Kind(StrictModel):
     """
     A kind of node: its core flat, its groups as attributes.
 

@@ -23,7 +23,7 @@ from imem.kg.kinds import learning, patterns, subjects, trust, work
 from imem.kg.kinds.base import Group, Kind
 from imem.kg.kinds.enums import name_of
 from imem.kg.kinds.fields import PropertyType
-from imem.kg.kinds.links import LINK_KINDS, LinkKind, Props
+from imem.kg.kinds.links import LINK_KINDS, LinkKind, LinkProps
 
 Canonical = dict[str, Any]
 
@@ -290,7 +290,7 @@ LABELS: Final = frozenset(label for info in KINDS.values() for label in (*info.l
 
 LINK_TYPES: Final = frozenset(link.name for link in LINK_KINDS)
 
-_LINK_PROPS: Final[Mapping[type[Props], PropertySet]] = MappingProxyType(
+_LINK_PROPS: Final[Mapping[type[LinkProps], PropertySet]] = MappingProxyType(
     {
         model: PropertySet(model.__name__, model, read_properties(model))
         for model in dict.fromkeys(link.props for link in LINK_KINDS)

@@ -195,7 +195,7 @@ class JsonObject(Mapping[str, Any]):
         return JsonObject, (self.text,)
 
 
-class _TwiceError(ValueError):
+class _DuplicateKeyError(ValueError):
     """A key stands twice in one object, so that readers would disagree on what was said."""
 
 
@@ -206,7 +206,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise _TwiceError(key)
+                raise _DuplicateKeyError(key)
             seen.add(key)
     return members
 
@@ -229,7 +229,7 @@ def decode_json(text: str) -> Any:
         raise refuse("", f"is no JSON: {error.msg.lower()} at character {error.pos}.") from None
     except RecursionError:
         raise refuse("", f"is nested deeper than {DEPTH} levels.") from None
-    except _TwiceError as error:
+    except _DuplicateKeyError as error:
         raise refuse(str(error), "stands twice in one object.") from None
     except ValueError:
         raise refuse("", "holds a number of too many digits.") from None

@@ -9,28 +9,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from imem.kg.kinds.base import Frozen
+from imem.kg.kinds.base import StrictModel
 from imem.kg.kinds.enums import StorageTier
 from imem.kg.kinds.fields import Integer, Key, LongText, Moment, Number, Prob, ShortText
 
 
-class Props(Frozen):
+class LinkProps(StrictModel):
     """Properties of a link; this one has none."""
 
 
-class Similarity(Props):
+class SimilarityProps(LinkProps):
     """How alike two companies are."""
 
     similarity: Prob | None = None
 
 
-class Role(Props):
+class RoleProps(LinkProps):
     """As what an agent performed an analysis."""
 
     role: ShortText | None = None
 
 
-class Settled(Props):
+class SettlementProps(LinkProps):
     """How an outcome settled a finding."""
 
     correct: Prob | None = None
@@ -38,26 +38,26 @@ class Settled(Props):
     log_score: Number | None = None
 
 
-class Citation(Props):
+class CitationProps(LinkProps):
     """When something was cited, and in which place; what is cited first has rank 1."""
 
     at: Moment
     rank: Integer | None = None
 
 
-class Strength(Props):
+class StrengthProps(LinkProps):
     """How strongly a pattern showed in an analysis."""
 
     strength: Number | None = None
 
 
-class Alike(Props):
+class PatternSimilarityProps(LinkProps):
     """How alike two patterns are."""
 
     score: Prob | None = None
 
 
-class Ranked(Props):
+class RankedSimilarityProps(LinkProps):
     """How alike two nodes are, by which model, and the place among the nearest."""
 
     score: Prob | None = None
@@ -66,7 +66,7 @@ class Ranked(Props):
     built_at: Moment | None = None
 
 
-class GateDecision(Props):
+class GateDecisionProps(LinkProps):
     """A person's decision at a gate."""
 
     at: Moment
@@ -74,13 +74,13 @@ class GateDecision(Props):
     task_id: Key | None = None
 
 
-class Tier(Props):
+class TierProps(LinkProps):
     """The tier of an archive."""
 
     tier: Integer
 
 
-class Migration(Props):
+class TierMigrationProps(LinkProps):
     """A move of a file between tiers."""
 
     from_tier: StorageTier
@@ -88,7 +88,7 @@ class Migration(Props):
     date: Moment
 
 
-class Headline(Props):
+class TrackRecordProps(LinkProps):
     """The headline numbers of a track record."""
 
     overall_score: Prob | None = None
@@ -99,26 +99,26 @@ class Headline(Props):
     posterior_upper: Prob | None = None
 
 
-class Side(Props):
+class SideProps(LinkProps):
     """The side of a debate that a pattern supports."""
 
     side: Key | None = None
 
 
-class Override(Props):
+class OverrideProps(LinkProps):
     """A person's override of a resolution."""
 
     at: Moment
     rationale: LongText
 
 
-class Dated(Props):
+class DatedProps(LinkProps):
     """When it happened."""
 
     at: Moment
 
 
-class Task(Props):
+class TaskProps(LinkProps):
     """The task in which it was done."""
 
     task_id: Key | None = None
@@ -147,7 +147,7 @@ class LinkKind:
     name: str
     froms: tuple[str, ...]
     tos: tuple[str, ...]
-    props: type[Props] = Props
+    props: type[LinkProps] = LinkProps
     implied_by: str | None = None
     via: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ def _link(
     name: str,
     start: str | Sequence[str],
     end: str | Sequence[str],
-    props: type[Props] = Props,
+    props: type[LinkProps] = LinkProps,
     *,
     by: str | None = None,
     via: str | tuple[str, ...] = (),
@@ -199,37 +199,37 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
     # Subjects and work
     _link("HAS_ANALYSIS", "Subject", "Analysis", by="Analysis", via="subject_id"),
     _link("HAS_ANALYSIS", "PostMortem", "FailureAnalysis", by="FailureAnalysis", via="postmortem_id"),
-    _link("PEER_OF", "Company", "Company", Similarity, undirected=True),
-    _link("PERFORMED", "Agent", "Analysis", Role),
+    _link("PEER_OF", "Company", "Company", SimilarityProps, undirected=True),
+    _link("PERFORMED", "Agent", "Analysis", RoleProps),
     _link("STATED", "Agent", "Finding", by="Finding", via="agent"),
     _link("HAS_FINDING", "Analysis", "Finding", by="Finding", via="analysis_id"),
-    _link("SETTLED_BY", "Finding", "Outcome", Settled, derived=True),
+    _link("SETTLED_BY", "Finding", "Outcome", SettlementProps, derived=True),
     _link(
         "CITES",
         ("Finding", "Decision", "Debate"),
         ("Finding", "Pattern", "Debate", "Lesson", "Analysis"),
-        Citation,
+        CitationProps,
         identity="at",
     ),
-    _link("IDENTIFIED_PATTERN", "Analysis", "Pattern", Strength),
+    _link("IDENTIFIED_PATTERN", "Analysis", "Pattern", StrengthProps),
     _link("LED_TO", "Analysis", "Decision", by="Decision", via="analysis_id"),
     _link("MADE", "Agent", "Decision", by="Decision", via="agents_involved"),
     _link("HAS_OUTCOME", "Decision", "Outcome", by="Outcome", via="decision_id"),
     _link("OUTCOME_OF", "Outcome", "Subject", by="Outcome", via="subject_id"),
-    _link("SIMILAR_TO", "Pattern", "Pattern", Alike, undirected=True),
-    _link("SIMILAR_TO", "Debate", "Debate", Ranked, derived=True),
-    _link("SIMILAR_TO", "Analysis", "Analysis", Ranked, derived=True),
+    _link("SIMILAR_TO", "Pattern", "Pattern", PatternSimilarityProps, undirected=True),
+    _link("SIMILAR_TO", "Debate", "Debate", RankedSimilarityProps, derived=True),
+    _link("SIMILAR_TO", "Analysis", "Analysis", RankedSimilarityProps, derived=True),
     # Patterns
     _link("HAS_VALIDATION", "Pattern", "PatternValidation", by="PatternValidation", via="pattern_id"),
     _link("TESTED_IN", "Pattern", "ShadowAnalysis", by="ShadowAnalysis", via="pattern_id"),
     _link("BLOCKED_BY", "PatternValidation", "PatternValidation"),
-    _link("APPROVED_AT_GATE6", "Pattern", "Human", GateDecision, governed="gates", identity="at"),
-    _link("REJECTED_AT_GATE6", "Pattern", "Human", GateDecision, governed="gates", identity="at"),
+    _link("APPROVED_AT_GATE6", "Pattern", "Human", GateDecisionProps, governed="gates", identity="at"),
+    _link("REJECTED_AT_GATE6", "Pattern", "Human", GateDecisionProps, governed="gates", identity="at"),
     _link("SUPPORTED_BY_FILE", "Pattern", "DataFile"),
-    _link("HAS_ARCHIVE", "Pattern", "ArchiveDirectory", Tier, by="ArchiveDirectory", via="pattern_id"),
+    _link("HAS_ARCHIVE", "Pattern", "ArchiveDirectory", TierProps, by="ArchiveDirectory", via="pattern_id"),
     _link("CONTAINS_FILE", "ArchiveDirectory", "DataFile"),
     # A file that moves between tiers is linked with itself.
-    _link("MIGRATED_TO_TIER", "DataFile", "DataFile", Migration, identity="date", loop=True),
+    _link("MIGRATED_TO_TIER", "DataFile", "DataFile", TierMigrationProps, identity="date", loop=True),
     # Trust and dispute
     _link("HAS_CONTRADICTION", "Analysis", "DataContradiction", by="DataContradiction", via="analysis_id"),
     _link("RESOLVED_BY_SOURCE", "DataContradiction", "SourceCredibility", governed="credibility", replaced=True),
@@ -238,7 +238,7 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
         "HAS_CREDIBILITY_IN",
         "Agent",
         "Domain",
-        Headline,
+        TrackRecordProps,
         by="AgentCredibility",
         via=("agent_id", "domain"),
         derived=True,
@@ -253,8 +253,8 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
     _link("WINNING_POSITION", "Debate", "Agent", replaced=True),
     _link("HAS_RESOLUTION", "Debate", "DebateResolution", by="DebateResolution", via="debate_id"),
     _link("IMPACTED_ANALYSIS", "DebateResolution", "Analysis"),
-    _link("SUPPORTS_POSITION", "Pattern", "Debate", Side),
-    _link("OVERRODE", "Human", "DebateResolution", Override, governed="gates", identity="at"),
+    _link("SUPPORTS_POSITION", "Pattern", "Debate", SideProps),
+    _link("OVERRODE", "Human", "DebateResolution", OverrideProps, governed="gates", identity="at"),
     _link("SUPERSEDES", ("Debate", "Decision", "Pattern", "Lesson"), _SAME),
     # Learning
     _link("HAS_POSTMORTEM", "Decision", "PostMortem", by="PostMortem", via="decision_id"),
@@ -263,8 +263,8 @@ LINK_KINDS: Final[tuple[LinkKind, ...]] = (
     _link("HAS_SUCCESS_VALIDATION", "Decision", "SuccessValidation", by="SuccessValidation", via="decision_id"),
     _link("AFFECTS_AGENT", "Lesson", "Agent"),
     _link("AFFECTS_PATTERN", "Lesson", "Pattern"),
-    _link("ADDED_TO_CHECKLIST", "Lesson", "Agent", Dated),
-    _link("RECEIVED_LESSON", "Agent", "Lesson", Dated),
-    _link("REVISED_BY", "Pattern", "Lesson", Task),
+    _link("ADDED_TO_CHECKLIST", "Lesson", "Agent", DatedProps),
+    _link("RECEIVED_LESSON", "Agent", "Lesson", DatedProps),
+    _link("REVISED_BY", "Pattern", "Lesson", TaskProps),
 )
 """Every type between every pair of kinds that it may join."""

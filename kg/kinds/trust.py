@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from imem.kg.kinds.base import Frozen, Group, Kind
+from imem.kg.kinds.base import Group, Kind, StrictModel
 from imem.kg.kinds.enums import (
     ContradictionPriority,
     DebatePriority,
@@ -162,7 +162,7 @@ class Debate(Kind):
     state: State | None = None
 
 
-class Turn(Frozen):
+class Turn(StrictModel):
     """One voice in a debate; turns are kept beside the graph, under the debate's id and their number."""
 
     number: Ordinal = Field(description="Place in the order of speaking, unique within the debate.")

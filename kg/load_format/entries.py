@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from imem.journal.events.canonical import canonical_json, content_hash
-from imem.journal.events.entry import Entry, GroupHash, Tier
+from imem.journal.events.entry import GroupHash, JournalEntry, Tier
 from imem.journal.events.tiers import tier_of_event
 from imem.kg.kinds.catalog import CORE, KINDS, implied_links
 from imem.kg.kinds.fields import moment_text
@@ -34,7 +34,7 @@ _OCCURRED: Final = {
 """The field that says when a record was true in the world, where the line does not."""
 
 
-def entry_of(line: Line, *, tier: Tier | None = None) -> Entry:
+def entry_of(line: Line, *, tier: Tier | None = None) -> JournalEntry:
     """
     Return the journal's entry of a line.
 
@@ -79,7 +79,7 @@ def _opens_debate(line: Line) -> bool:
     return line.core is not None and "state" not in line.groups and not line.turns
 
 
-def _record_entry(line: RecordLine, tier: Tier | None) -> Entry:
+def _record_entry(line: RecordLine, tier: Tier | None) -> JournalEntry:
     payload: dict[str, Any] = {"key": line.key}
     groups: list[GroupHash] = []
     if line.core is not None:
@@ -95,7 +95,7 @@ def _record_entry(line: RecordLine, tier: Tier | None) -> Entry:
     encoded = canonical_json(payload)
     core = line.core or {}
     importance = _importance(core) if line.kind == "Finding" else None
-    return Entry(
+    return JournalEntry(
         kind=f"record.{line.kind}",
         head_kind=line.kind,
         key=line.key,
@@ -116,9 +116,9 @@ def _record_entry(line: RecordLine, tier: Tier | None) -> Entry:
     )
 
 
-def _correction_entry(line: CorrectLine, tier: Tier | None) -> Entry:
+def _correction_entry(line: CorrectLine, tier: Tier | None) -> JournalEntry:
     payload = {"key": line.key, CORE: line.core, "reason": line.reason}
-    return Entry(
+    return JournalEntry(
         kind=f"correct.{line.kind}",
         head_kind=line.kind,
         key=line.key,
@@ -136,7 +136,7 @@ def _correction_entry(line: CorrectLine, tier: Tier | None) -> Entry:
     )
 
 
-def _link_entry(line: LinkLine, tier: Tier | None) -> Entry:
+def _link_entry(line: LinkLine, tier: Tier | None) -> JournalEntry:
     payload = {
         "from_label": line.from_label,
         "from_key": line.from_key,
@@ -150,7 +150,7 @@ def _link_entry(line: LinkLine, tier: Tier | None) -> Entry:
         (line.from_label, line.from_key) if replaced else (line.from_label, line.from_key, line.to_label, line.to_key)
     )
     value = payload if replaced else line.props
-    return Entry(
+    return JournalEntry(
         kind=f"link.{line.type}",
         head_kind=f"link.{line.type}",
         key=link_key(*ends, *line.identity.values()),

@@ -16,7 +16,7 @@ from typing import Any, Final
 from imem.kg.kinds.enums import AgentKind
 from imem.kg.load_format.lines import CorrectLine, Line, LinkLine, RecordLine
 
-NOBODY: Final = ""
+NO_OWNER: Final = ""
 """The owner of what no single agent may state."""
 
 Ref = tuple[str, str]
@@ -43,8 +43,8 @@ so that none of theirs finds its id taken.
 DEBATE_KINDS: Final = frozenset({"Debate", "DebateResolution"})
 """What a facilitator appends, and nothing else."""
 
-NOBODYS_KINDS: Final = frozenset({"DebateResolution", "Lesson"})
-NOBODYS_GROUPS: Final = frozenset({("Debate", "state"), ("Market", "resolution")})
+UNOWNED_KINDS: Final = frozenset({"DebateResolution", "Lesson"})
+UNOWNED_GROUPS: Final = frozenset({("Debate", "state"), ("Market", "resolution")})
 
 LINK_OWNER: Final[Mapping[str, str | None]] = {
     "PERFORMED": "from",
@@ -58,23 +58,23 @@ LINK_OWNER: Final[Mapping[str, str | None]] = {
 """Link type → the end whose owner owns it, or None for a fact about the world; all other types are nobody's own."""
 
 
-def owner_of(line: Line, actor: str, on_file: Mapping[Ref, str]) -> str:
+def owner_of(line: Line, actor: str, known_owners: Mapping[Ref, str]) -> str:
     """
-    Return whose facts *line* states, :data:`NOBODY` where no agent may.
+    Return whose facts *line* states, :data:`NO_OWNER` where no agent may.
 
     Args:
         line: what is stated.
         actor: who states it.
-        on_file: owners of the records that :func:`needs_owner_of` names; one that is missing is nobody's.
+        known_owners: owners of the records that :func:`needs_owner_of` names; one that is missing is nobody's.
     """
     if isinstance(line, LinkLine):
-        return _owner_of_link(line, actor, on_file)
+        return _owner_of_link(line, actor, known_owners)
     if isinstance(line, CorrectLine):
         return owner_of_core(line.kind, line.core, actor, actor)
-    if line.kind in NOBODYS_KINDS or any((line.kind, group) in NOBODYS_GROUPS for group in line.groups):
-        return NOBODY
+    if line.kind in UNOWNED_KINDS or any((line.kind, group) in UNOWNED_GROUPS for group in line.groups):
+        return NO_OWNER
     if line.core is None:
-        return _owner_by_key((line.kind, line.key), on_file) if line.kind in OWNER_FIELDS else actor
+        return _owner_by_key((line.kind, line.key), known_owners) if line.kind in OWNER_FIELDS else actor
     owner = owner_of_core(line.kind, line.core, actor, actor)
     # Its words and its part in a decision are put into nobody's mouth, nor into that of others beside it.
     named = line.core.get(OWNER_FIELDS.get(line.kind, ""), ())
@@ -105,11 +105,11 @@ def is_of_debates(line: Line) -> bool:
 
 def owner_of_core(kind: str, core: Mapping[str, Any], recorder: str, actor: str) -> str:
     """Return whose the record is that *recorder* stated with *core*; of several agents, *actor* if it is among them."""
-    if kind in NOBODYS_KINDS:
-        return NOBODY
+    if kind in UNOWNED_KINDS:
+        return NO_OWNER
     named = core.get(OWNER_FIELDS[kind]) if kind in OWNER_FIELDS else recorder
     if isinstance(named, list):
-        return actor if actor in named else next(iter(named), NOBODY)
+        return actor if actor in named else next(iter(named), NO_OWNER)
     return str(named)
 
 
@@ -132,12 +132,12 @@ def _owning_end(line: LinkLine) -> Ref | None:
     return (line.from_label, line.from_key) if end == "from" else (line.to_label, line.to_key)
 
 
-def _owner_of_link(line: LinkLine, actor: str, on_file: Mapping[Ref, str]) -> str:
+def _owner_of_link(line: LinkLine, actor: str, known_owners: Mapping[Ref, str]) -> str:
     if line.type not in LINK_OWNER:
-        return NOBODY
+        return NO_OWNER
     end = _owning_end(line)
-    return actor if end is None else _owner_by_key(end, on_file)
+    return actor if end is None else _owner_by_key(end, known_owners)
 
 
-def _owner_by_key(ref: Ref, on_file: Mapping[Ref, str]) -> str:
-    return ref[1] if ref[0] in {"Agent", "Human"} else on_file.get(ref, NOBODY)
+def _owner_by_key(ref: Ref, known_owners: Mapping[Ref, str]) -> str:
+    return ref[1] if ref[0] in {"Agent", "Human"} else known_owners.get(ref, NO_OWNER)

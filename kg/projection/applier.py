@@ -24,8 +24,8 @@ from uuid import UUID
 import neo4j
 import structlog
 
-from imem.jobs.leadership import lead, together
-from imem.jobs.lease import Lease
+from imem.jobs.leadership import run_as_leader, together
+from imem.jobs.lease import LeaderLease
 from imem.journal.clock import Clock, SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError, LeaseLost, StatementRejected
@@ -35,8 +35,8 @@ from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.statements import cypher, sql
 from imem.kg.engine import Graph, given
-from imem.kg.projection.batches import GRAPH_BUDGET_MS, in_halves, write_events
-from imem.kg.projection.event_traces import following
+from imem.kg.projection.batches import GRAPH_BUDGET_MS, write_bisecting, write_events
+from imem.kg.projection.event_traces import event_spans
 from imem.kg.projection.lanes import Lane, Lanes, next_size
 from imem.kg.projection.rows import Event
 
@@ -58,7 +58,7 @@ DERIVE_ROWS = 500
 """Derived values recomputed in one go."""
 
 
-class Bell(Protocol):
+class WakeupSource(Protocol):
     """What wakes the applier; losing a ring costs a moment, never an event."""
 
     async def wait(self) -> Collection[int] | None:
@@ -73,7 +73,7 @@ class Deriver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class DeadEvent:
     """
     That the graph has refused an event for good.
 
@@ -98,14 +98,14 @@ class Applier:
     Attributes:
         database: the journal.
         graph: where to.
-        bell: what to wait for when nothing is due.
+        wakeups: what to wait for when nothing is due.
         prepare: called with the lease whenever it was taken, before anything is applied: makes sure of the graph.
         written: told each batch once it is in the graph, before anybody is told that it is: who caches what the graph
             says drops it here. A failure of its own is for it to handle; a crash has it told again. Both lanes call it.
         applied: told each batch once it is marked applied; by both lanes.
         derived: told the keys of each sort of derived value once they are in the graph, like *written*.
         announce: given the ids of each batch that was marked, to wake who waits for them; must not wait itself.
-        died: told of an event that is refused for good, in the transaction that says so: both stand, or neither.
+        on_dead: told of an event that is refused for good, in the transaction that says so: both stand, or neither.
         derivers: sort of derived value → what makes its rows; sorts without one need only the key.
         batch: events in one transaction at most.
         lanes: whether tiers count at all; without them events are applied as they were recorded, in one lane.
@@ -114,27 +114,27 @@ class Applier:
 
     database: Database
     graph: Graph
-    bell: Bell
-    prepare: Callable[[Lease], Awaitable[object]] | None = None
+    wakeups: WakeupSource
+    prepare: Callable[[LeaderLease], Awaitable[object]] | None = None
     written: Callable[[Sequence[Event]], Awaitable[None]] | None = None
     applied: Callable[[Sequence[Event]], Awaitable[None]] | None = None
     derived: Callable[[str, Sequence[str]], Awaitable[None]] | None = None
     announce: Callable[[Sequence[UUID]], None] | None = None
-    died: Callable[[Connection, Death], Awaitable[None]] | None = None
+    on_dead: Callable[[Connection, DeadEvent], Awaitable[None]] | None = None
     derivers: dict[str, Deriver] = field(default_factory=dict)
     batch: int = 2000
     lanes: bool = True
     clock: Clock = field(default_factory=SystemClock)
-    lease: Lease = field(init=False)
-    _hands: Lanes = field(init=False)
+    lease: LeaderLease = field(init=False)
+    _lane_slots: Lanes = field(init=False)
     _marking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _urgent_at: float = float("-inf")
     _later: tuple[list[Row], int] | None = None
 
     def __post_init__(self) -> None:
         """Prepare the lease; nothing is taken yet."""
-        self.lease = Lease(self.database, "applier")
-        self._hands = Lanes(self.batch)
+        self.lease = LeaderLease(self.database, "applier")
+        self._lane_slots = Lanes(self.batch)
 
     async def run(self) -> None:
         """
@@ -142,11 +142,11 @@ class Applier:
 
         Another process that takes over sends this one back to waiting; a store that is away is waited for.
         """
-        await lead(self.lease, self._serve, ended=self._let_go)
+        await run_as_leader(self.lease, self._serve, ended=self._let_go)
 
     def _let_go(self) -> None:
         """Forget what was in hand: Postgres knows what is due."""
-        self._hands.clear()
+        self._lane_slots.clear()
         self._later = None
 
     @property
@@ -167,14 +167,14 @@ class Applier:
 
     @property
     def _in_use(self) -> tuple[Lane, ...]:
-        return (self._hands.urgent, self._hands.bulk) if self.lanes else (self._hands.bulk,)
+        return (self._lane_slots.urgent, self._lane_slots.bulk) if self.lanes else (self._lane_slots.bulk,)
 
     async def _listen(self) -> None:
         """Wake the lanes when somebody rings."""
         while True:
             heed_cancellation()
-            tiers = await self.bell.wait()
-            self._hands.wake(tiers if self.lanes else None)
+            tiers = await self.wakeups.wait()
+            self._lane_slots.wake(tiers if self.lanes else None)
 
     async def _loop(self, lane: Lane) -> None:
         due = asyncio.create_task(self._claim(lane))
@@ -191,11 +191,11 @@ class Applier:
                     await self._apply(lane, events)
                     continue
                 await self._marked(lane)
-                if worked and lane is self._hands.urgent:
+                if worked and lane is self._lane_slots.urgent:
                     # What these actors said afterwards may wait in the other lane, which left them alone.
-                    self._hands.bulk.wake.set()
+                    self._lane_slots.bulk.wake.set()
                 worked = False
-                if lane is self._hands.urgent or not await self._derived():
+                if lane is self._lane_slots.urgent or not await self._derived():
                     await lane.wake.wait()
                 due = asyncio.create_task(self._claim(lane))
         finally:
@@ -231,9 +231,9 @@ class Applier:
 
     async def _claim(self, lane: Lane) -> None:
         """Take into the hand of *lane* what is due there: the urgent with its predecessors, then the oldest."""
-        lane.claiming()
-        urgent = lane is self._hands.urgent
-        held = self._hands.held(lane)
+        lane.start_claim()
+        urgent = lane is self._lane_slots.urgent
+        held = self._lane_slots.held(lane)
         parameters = {
             "held": held,
             "upto": max(held, default=0),
@@ -247,7 +247,7 @@ class Applier:
             rows = await self.database.named(name, parameters, deadline=Deadline.after_ms(STORE_BUDGET_MS))
             if rows:
                 break
-        self._hands.take(lane, [Event.from_row(row) for row in rows])
+        self._lane_slots.take(lane, [Event.from_row(row) for row in rows])
 
     async def _apply(self, lane: Lane, events: Sequence[Event]) -> None:
         """Apply a batch, or the halves of one that was refused."""
@@ -258,19 +258,19 @@ class Applier:
         async def refuse(event: Event, error: StatementRejected) -> None:
             await self._refuse(lane, event, error)
 
-        await in_halves(events, write, refuse)
+        await write_bisecting(events, write, refuse)
 
     async def _write(self, lane: Lane, events: Sequence[Event]) -> None:
         """Write a batch, without what waits behind a refused event; it is marked while the next one is written."""
-        left = lane.held_back(events)
+        left = lane.drop_stopped(events)
         if not left:
             return
         begun = time.monotonic()
-        with await following(self.database, left):
+        with await event_spans(self.database, left):
             bookmark = await write_events(self.graph, left, self.clock)
         ended = time.monotonic()
         lane.size = next_size(lane.size, ended - begun, lane.most)
-        if lane is self._hands.urgent:
+        if lane is self._lane_slots.urgent:
             self._urgent_at = ended
         await self._marked(lane)
         self._marking[lane.name] = asyncio.create_task(self._mark(lane, left, bookmark))
@@ -279,7 +279,7 @@ class Applier:
         positions = [event.position for event in events]
         if self.written is not None:
             await self.written(events)
-        marked = await self.database.do(
+        marked = await self.database.execute(
             "settle_applied",
             {"positions": positions, "bookmark": bookmark, **self.lease.fence},
             deadline=Deadline.after_ms(STORE_BUDGET_MS),
@@ -289,7 +289,7 @@ class Applier:
         if self.announce is not None:
             self.announce([event.event_id for event in events])
         lane.done(positions)
-        self._hands.told(lane)
+        self._lane_slots.told(lane)
         if self.applied is not None:
             await self.applied(events)
 
@@ -306,8 +306,8 @@ class Applier:
             if row is None:
                 raise LeaseLost("The applier's lease was lost before a refusal was noted.")
             dead = row["state"] == "dead"
-            if dead and self.died is not None:
-                await self.died(conn, Death(event, Tier(row["tier"]), row["attempts"], str(error)))
+            if dead and self.on_dead is not None:
+                await self.on_dead(conn, DeadEvent(event, Tier(row["tier"]), row["attempts"], str(error)))
         lane.done([event.position])
         if not dead:
             lane.stop(event.actor)
@@ -315,7 +315,7 @@ class Applier:
         elif self.announce is not None:
             # Who waits for it need not any longer.
             self.announce(())
-        self._hands.told(lane)
+        self._lane_slots.told(lane)
         note = log.error if dead else log.warning
         note("applier.refused", position=event.position, kind=event.kind, state=row["state"], reason=str(error))
 
@@ -328,7 +328,7 @@ class Applier:
         """
         if self._later is not None:
             rows, upto = self._later
-            [row] = await self.database.named("waits_upto", {"upto": upto}, deadline=deadline)
+            [row] = await self.database.named("pending_upto", {"upto": upto}, deadline=deadline)
             if row["waits"]:
                 return []
             self._later = None
@@ -374,7 +374,7 @@ class Applier:
                 await self.derived(sort, [row["key"] for row in rows])
         done = {"kinds": [row["kind"] for row in due], "keys": [row["key"] for row in due]}
         versions = [row["version"] for row in due]
-        if await self.database.do("settle_derive", {**done, "versions": versions}, deadline=budget) < len(due):
+        if await self.database.execute("settle_derive", {**done, "versions": versions}, deadline=budget) < len(due):
             # Another applier may have derived newer values before ours were written: the last word is a new look.
-            await self.database.do("derive_again", done, deadline=budget)
+            await self.database.execute("requeue_derived", done, deadline=budget)
         return True

@@ -23,10 +23,10 @@ GRAPH_BUDGET_MS: Final = 30_000
 
 _DEADLOCK: Final = "Neo.TransientError.Transaction.DeadlockDetected"
 
-_DEADLOCKS: Final = 20
+_DEADLOCK_ATTEMPTS: Final = 20
 """How often a batch is written anew that the server chose as the victim of a deadlock; each loses to another writer."""
 
-_YIELD_S: Final = 0.005
+_DEADLOCK_BACKOFF_S: Final = 0.005
 """How long the victim of a deadlock leaves the other alone, in seconds, times the number of its defeats."""
 
 
@@ -60,30 +60,30 @@ async def write_events(
 
     try:
         try:
-            return await _undeadlocked(graph, run, Deadline.after_ms(budget_ms))
+            return await _retry_deadlocks(graph, run, Deadline.after_ms(budget_ms))
         except OutcomeUnknown:
-            return await _undeadlocked(graph, run, Deadline.after_ms(budget_ms))
+            return await _retry_deadlocks(graph, run, Deadline.after_ms(budget_ms))
     except (ArithmeticError, TypeError, ValueError) as error:
         # The driver cannot send such a value: one event's trouble, which must not stop the others.
         raise StatementRejected(f"A value cannot be sent to Neo4j: {error}.") from error
 
 
-async def _undeadlocked(
+async def _retry_deadlocks(
     graph: Graph, work: Callable[[neo4j.AsyncTransaction], Awaitable[None]], deadline: Deadline
 ) -> str | None:
     """Write *work*, again where another writer and it waited for one another; return the bookmark."""
-    for defeats in range(1, _DEADLOCKS):
+    for defeats in range(1, _DEADLOCK_ATTEMPTS):
         try:
             return (await graph.write("apply", work, deadline=deadline))[1]
         except GraphUnavailable as error:
             if not isinstance(error.__cause__, Neo4jError) or error.__cause__.code != _DEADLOCK:
                 raise
             log.debug("graph.deadlock", defeats=defeats)
-            await asyncio.sleep(_YIELD_S * defeats)
+            await asyncio.sleep(_DEADLOCK_BACKOFF_S * defeats)
     return (await graph.write("apply", work, deadline=deadline))[1]
 
 
-async def in_halves(
+async def write_bisecting(
     events: Sequence[Event],
     write: Callable[[Sequence[Event]], Awaitable[Any]],
     refused: Callable[[Event, StatementRejected], Awaitable[None]],
@@ -96,5 +96,5 @@ async def in_halves(
             await refused(events[0], error)
             return
         middle = len(events) // 2
-        await in_halves(events[:middle], write, refused)
-        await in_halves(events[middle:], write, refused)
+        await write_bisecting(events[:middle], write, refused)
+        await write_bisecting(events[middle:], write, refused)

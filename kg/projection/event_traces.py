@@ -23,7 +23,7 @@ BUDGET_MS: Final = 1_000.0
 """How long the look-up of traces may take, in milliseconds; without it nobody is followed, and all is applied."""
 
 
-class Following:
+class EventSpans:
     """The spans of one batch, from when it is written to the graph until that is done."""
 
     def __init__(self, events: Sequence[Event], headers: dict[int, str]) -> None:
@@ -68,10 +68,10 @@ class Following:
         self._stack.__exit__(kind, error, traceback)
 
 
-async def following(database: Database, events: Sequence[Event]) -> Following:
+async def event_spans(database: Database, events: Sequence[Event]) -> EventSpans:
     """Return what follows *events*, of which those that somebody traces; nothing is looked up where nobody records."""
     if not traced():
-        return Following(events, {})
+        return EventSpans(events, {})
     try:
         rows = await database.named(
             "event_traces", {"positions": [event.position for event in events]}, deadline=Deadline.after_ms(BUDGET_MS)
@@ -79,4 +79,4 @@ async def following(database: Database, events: Sequence[Event]) -> Following:
     except ImemError as error:
         log.warning("applier.not_followed", reason=str(error))
         rows = []
-    return Following(events, {row["position"]: row["traceparent"] for row in rows})
+    return EventSpans(events, {row["position"]: row["traceparent"] for row in rows})

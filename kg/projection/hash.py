@@ -44,7 +44,7 @@ _KEYS: Final = {label: info.key for label, info in KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartHash:
     """
     One label or one type of links.
 
@@ -71,7 +71,7 @@ class GraphHash:
     digest: str
     nodes: int
     links: int
-    parts: Mapping[str, Part] = field(repr=False)
+    parts: Mapping[str, PartHash] = field(repr=False)
 
     def differing(self, other: GraphHash) -> list[str]:
         """Return the labels and types in which two graphs differ, with the count of each, in words."""
@@ -157,7 +157,7 @@ def _links(label: str, row: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 def _sum(labels: Mapping[str, _Tally], types: Mapping[str, _Tally]) -> GraphHash:
     tallies = {**labels, **types}
-    parts = {name: Part(tallies[name].count, tallies[name].digest.hexdigest()) for name in sorted(tallies)}
+    parts = {name: PartHash(tallies[name].count, tallies[name].digest.hexdigest()) for name in sorted(tallies)}
     whole = canonical_json([[name, part.count, part.digest] for name, part in parts.items()])
     return GraphHash(
         hashlib.sha256(whole).hexdigest(),

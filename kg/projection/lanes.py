@@ -45,7 +45,7 @@ def next_size(size: int, took_s: float, most: int) -> int:
     return max(STEADY_BATCH, size // 2) if took_s > SLOW_S else size
 
 
-class Name(StrEnum):
+class LaneName(StrEnum):
     """The lanes."""
 
     URGENT = "urgent"
@@ -70,7 +70,7 @@ class Lane:
         since: actors of which the other lane took something since our claim was sent.
     """
 
-    name: Name
+    name: LaneName
     most: int
     size: int = FIRST_BATCH
     waiting: list[Event] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Lane:
         """Return how many events may be claimed now."""
         return min(self.size, self.most, BESIDE_URGENT) if beside_urgent else min(self.size, self.most)
 
-    def claiming(self) -> None:
+    def start_claim(self) -> None:
         """Note that a claim is sent: what happens from now on may not be in its answer."""
         self.wake.clear()
         self.since.clear()
@@ -109,7 +109,7 @@ class Lane:
         self.begun.update((event.position, event.actor) for event in events)
         return events
 
-    def held_back(self, events: Sequence[Event]) -> list[Event]:
+    def drop_stopped(self, events: Sequence[Event]) -> list[Event]:
         """Let go of those of *events* whose actor has stopped, and return the others."""
         self.done(event.position for event in events if event.actor in self.stopped)
         return [event for event in events if event.actor not in self.stopped]
@@ -158,8 +158,8 @@ class Lanes:
     """
 
     def __init__(self, most: int) -> None:
-        self.urgent = Lane(Name.URGENT, min(most, STEADY_BATCH))
-        self.bulk = Lane(Name.BULK, most)
+        self.urgent = Lane(LaneName.URGENT, min(most, STEADY_BATCH))
+        self.bulk = Lane(LaneName.BULK, most)
 
     def other(self, lane: Lane) -> Lane:
         """Return the other lane."""

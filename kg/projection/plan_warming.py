@@ -21,7 +21,7 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.journal.statements import cypher
 from imem.kg.engine import Graph, given
-from imem.kg.projection.rows import work_of
+from imem.kg.projection.rows import statements_of
 from imem.kg.queries import AS_OF, named_queries
 
 log = structlog.get_logger()
@@ -33,12 +33,12 @@ AWAITED: Final = ("Finding", "Debate", "Decision", "Analysis")
 """Kinds of records that agents wait for more than for others, the first of them most."""
 
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
-_NOBODY: Final = "-"
+_NO_KEY: Final = "-"
 _EXAMPLES: Final[dict[str, Any]] = {"int": 1, "list": []}
 """By type, where a parameter is no text."""
 
 
-async def worth_warming(graph: Graph) -> bool:
+async def has_analyses(graph: Graph) -> bool:
     """Return whether the graph holds anything that one may ask about; one that does not answer is not."""
     try:
         return bool((await graph.read("holds_analyses", deadline=Deadline.after_ms(BUDGET_MS)))[0]["holds"])
@@ -54,7 +54,7 @@ async def warm(graph: Graph) -> int:
         if not query.as_of:
             continue
         kinds = query.parameters.items()
-        values: dict[str, Any] = {name: _EXAMPLES.get(kind.split()[0].rstrip(","), _NOBODY) for name, kind in kinds}
+        values: dict[str, Any] = {name: _EXAMPLES.get(kind.split()[0].rstrip(","), _NO_KEY) for name, kind in kinds}
         values |= dict.fromkeys(AS_OF, _LONG_AGO)
         try:
             await graph.read(query.name, values, deadline=Deadline.after_ms(BUDGET_MS))
@@ -64,7 +64,7 @@ async def warm(graph: Graph) -> int:
     return done
 
 
-class _Enough(Exception):
+class _Rollback(Exception):
     """Rolls a transaction back of which nothing was wanted but the plans."""
 
 
@@ -78,10 +78,10 @@ async def warm_writing(graph: Graph, kinds: Collection[str]) -> int:
     """
     done = 0
     for kind in kinds:
-        texts = [work.text for work in work_of(kind)]
+        texts = [work.text for work in statements_of(kind)]
         try:
             await graph.write("plan", partial(_planned, texts), deadline=Deadline.after_ms(BUDGET_MS))
-        except _Enough:
+        except _Rollback:
             done += 1
         except ImemError as error:
             # The others would fare no better: the graph is away, or busy.
@@ -94,4 +94,4 @@ async def _planned(texts: Sequence[LiteralString], transaction: neo4j.AsyncTrans
     nothing = given(rows=[], now=_LONG_AGO.isoformat())
     for text in (texts[0], cypher("change_nothing").text, *texts):
         await (await transaction.run(text, nothing)).consume()
-    raise _Enough
+    raise _Rollback

@@ -21,7 +21,7 @@ from typing import Any, Final
 import neo4j
 import structlog
 
-from imem.jobs.lease import Lease
+from imem.jobs.lease import LeaderLease
 from imem.journal.clock import Clock, SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, ImemError, LeaseLost, StatementRejected
@@ -29,7 +29,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.statements import cypher
 from imem.kg.engine import Graph, given
 from imem.kg.projection.applier import MOST_REJECTIONS, STORE_BUDGET_MS
-from imem.kg.projection.batches import in_halves, write_events
+from imem.kg.projection.batches import write_bisecting, write_events
 from imem.kg.projection.hash import GraphHash, graph_hash
 from imem.kg.projection.rows import Event
 
@@ -52,12 +52,12 @@ _LOOK_S: Final = 0.02
 _GRAPH_BUDGET_MS: Final = 120_000
 """How long one statement or batch may take in a graph, in milliseconds: nobody waits for it, and the server is cold."""
 
-Report = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Told how many events are done, of how many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
+class RebuildReport:
     """
     What came of a rebuild.
 
@@ -81,11 +81,11 @@ class Rebuilt:
         return self.before.digest == self.after.digest
 
 
-def _soon() -> Deadline:
+def _store_deadline() -> Deadline:
     return Deadline.after_ms(STORE_BUDGET_MS)
 
 
-def _patient() -> Deadline:
+def _graph_deadline() -> Deadline:
     return Deadline.after_ms(_GRAPH_BUDGET_MS)
 
 
@@ -99,10 +99,12 @@ async def settled_end(database: Database) -> int:
     Raises:
         BudgetExceeded: a writer stayed in its transaction for too long; retryable.
     """
-    row = (await database.named("journal_mark", deadline=_soon()))[0]
-    patience = Deadline.after_ms(_WRITERS_S * 1000)
-    while not (await database.named("journal_settled", {"until": row["until"]}, deadline=_soon()))[0]["settled"]:
-        if patience.passed:
+    row = (await database.named("journal_end", deadline=_store_deadline()))[0]
+    wait_limit = Deadline.after_ms(_WRITERS_S * 1000)
+    while not (await database.named("journal_settled", {"until": row["until"]}, deadline=_store_deadline()))[0][
+        "settled"
+    ]:
+        if wait_limit.passed:
             raise BudgetExceeded("A transaction in Postgres has been open for too long to tell where the journal ends.")
         await asyncio.sleep(_LOOK_S)
     return int(row["position"])
@@ -119,7 +121,7 @@ async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock 
         BadInput: it is the live graph, or holds something else than an unfinished rebuild of this journal.
         GraphUnavailable: one of them cannot be reached.
     """
-    ids = [await one.read("graph_identity", deadline=_patient()) for one in (live, target)]
+    ids = [await one.read("graph_identity", deadline=_graph_deadline()) for one in (live, target)]
     if ids[0] == ids[1]:
         raise BadInput("into", "is the graph that is in use.", mend="With --in-place it is made anew where it is.")
     now = (clock or SystemClock()).now().isoformat()
@@ -128,13 +130,13 @@ async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock 
         row = await (await transaction.run(cypher("begin_rebuild").text, given(now=now))).single(strict=True)
         return bool(row["begun"])
 
-    begun, _ = await target.write("begin_rebuild", mark, deadline=_patient())
+    begun, _ = await target.write("begin_rebuild", mark, deadline=_graph_deadline())
     if begun:
-        end = (await target.read("applied_end", deadline=_patient()))[0]
+        end = (await target.read("applied_end", deadline=_graph_deadline()))[0]
         position = int(end["position"])
         if position == 0:
             return 0
-        found = await database.named("journal_event_at", {"position": position}, deadline=_soon())
+        found = await database.named("journal_event_at", {"position": position}, deadline=_store_deadline())
         if found and str(found[0]["event_id"]) == end["event_id"]:
             return position
     raise BadInput(
@@ -148,7 +150,7 @@ async def replay(
     *,
     after: int,
     upto: int,
-    report: Report | None = None,
+    report: ReportProgress | None = None,
     page: int = PAGE_EVENTS,
     clock: Clock | None = None,
 ) -> list[int]:
@@ -167,7 +169,9 @@ async def replay(
 
     async def read(position: int) -> list[Event]:
         parameters = {"after": position, "upto": upto, "limit": page}
-        return [Event.from_row(row) for row in await database.named("events_after", parameters, deadline=_soon())]
+        return [
+            Event.from_row(row) for row in await database.named("events_after", parameters, deadline=_store_deadline())
+        ]
 
     async def write(events: Sequence[Event]) -> None:
         await write_events(target, events, clock, budget_ms=_GRAPH_BUDGET_MS)
@@ -181,7 +185,7 @@ async def replay(
         while events := await following:
             # The next page is read while this one is written.
             following = asyncio.create_task(read(events[-1].position))
-            await in_halves(events, write, refuse)
+            await write_bisecting(events, write, refuse)
             done += len(events)
             if report is not None:
                 report(done, total)
@@ -193,30 +197,32 @@ async def replay(
 
 
 async def _count(database: Database, after: int, upto: int) -> int:
-    row = (await database.named("journal_count", {"after": after, "upto": upto}, deadline=_soon()))[0]
+    row = (await database.named("journal_count", {"after": after, "upto": upto}, deadline=_store_deadline()))[0]
     return int(row["events"])
 
 
-async def _rebuilt(database: Database, upto: int, refused: list[int], before: GraphHash, after: GraphHash) -> Rebuilt:
-    row = (await database.named("journal_count", {"after": 0, "upto": upto}, deadline=_soon()))[0]
+async def _rebuilt(
+    database: Database, upto: int, refused: list[int], before: GraphHash, after: GraphHash
+) -> RebuildReport:
+    row = (await database.named("journal_count", {"after": 0, "upto": upto}, deadline=_store_deadline()))[0]
     events, dead = int(row["events"]), int(row["dead"])
-    return Rebuilt(events - dead, tuple(refused), dead, before, after)
+    return RebuildReport(events - dead, tuple(refused), dead, before, after)
 
 
 # While the applier stands still
 
 
 @asynccontextmanager
-async def applier_held(database: Database) -> AsyncIterator[Lease]:
+async def holding_applier_lease(database: Database) -> AsyncIterator[LeaderLease]:
     """
     Take the applier's lease and keep it for the length of a block.
 
     The applier may be in the middle of a batch. What it still writes are events of the journal, which a second
     writing does not change; marking them applied is refused to it.
     """
-    lease = Lease(database, "applier")
+    lease = LeaderLease(database, "applier")
     await lease.seize()
-    keeper = asyncio.create_task(lease.keep())
+    keeper = asyncio.create_task(lease.renew_until_cancelled())
     try:
         yield lease
     finally:
@@ -228,10 +234,10 @@ async def applier_held(database: Database) -> AsyncIterator[Lease]:
 async def catch_up(
     database: Database,
     graph: Graph,
-    lease: Lease,
+    lease: LeaderLease,
     upto: int,
     *,
-    report: Report | None = None,
+    report: ReportProgress | None = None,
     clock: Clock | None = None,
 ) -> list[int]:
     """
@@ -250,25 +256,25 @@ async def catch_up(
         bookmark = await write_events(graph, events, clock, budget_ms=_GRAPH_BUDGET_MS)
         positions = [event.position for event in events]
         marks = {"positions": positions, "bookmark": bookmark, **lease.fence}
-        if await database.do("settle_applied", marks, deadline=_soon()) != len(positions):
+        if await database.execute("settle_applied", marks, deadline=_store_deadline()) != len(positions):
             raise LeaseLost("Another process applies events again.")
 
     async def refuse(event: Event, error: StatementRejected) -> None:
         refused.append(event.position)
         marks = {"position": event.position, "error": str(error), "most": MOST_REJECTIONS, **lease.fence}
         for _ in range(MOST_REJECTIONS):
-            rows = await database.named("settle_refused", marks, deadline=_soon())
+            rows = await database.named("settle_refused", marks, deadline=_store_deadline())
             if not rows:
                 raise LeaseLost("Another process applies events again.")
             if rows[0]["state"] == "dead":
                 return
 
-    await database.do("revive_dead", {"upto": upto, **lease.fence}, deadline=_soon())
+    await database.execute("revive_dead", {"upto": upto, **lease.fence}, deadline=_store_deadline())
     while True:
-        rows = await database.named("events_waiting", {"upto": upto, "limit": PAGE_EVENTS}, deadline=_soon())
+        rows = await database.named("events_waiting", {"upto": upto, "limit": PAGE_EVENTS}, deadline=_store_deadline())
         if not rows:
             return refused
-        await in_halves([Event.from_row(row) for row in rows], write, refuse)
+        await write_bisecting([Event.from_row(row) for row in rows], write, refuse)
         done += len(rows)
         if report is not None:
             report(done, await _count(database, 0, upto))
@@ -290,7 +296,7 @@ class Replacement:
     database: Database
     live: Graph
     target: Graph
-    report: Report | None = None
+    report: ReportProgress | None = None
     clock: Clock = field(default_factory=SystemClock)
 
     async def fill(self) -> list[int]:
@@ -299,7 +305,7 @@ class Replacement:
         upto = await settled_end(self.database)
         return await replay(self.database, self.target, after=after, upto=upto, report=self.report, clock=self.clock)
 
-    async def compare(self, lease: Lease) -> Rebuilt:
+    async def compare(self, lease: LeaderLease) -> RebuildReport:
         """
         Bring both graphs to the same event and return their hashes; the caller holds the applier's lease.
 
@@ -315,7 +321,7 @@ class Replacement:
         return await _rebuilt(self.database, upto, refused, before, made)
 
 
-async def hand_over(graph: Graph) -> None:
+async def clear_rebuild_mark(graph: Graph) -> None:
     """Take the mark of a rebuild off a graph that has taken over: from now on the applier writes it."""
     await _run(graph, "end_rebuild")
 
@@ -329,15 +335,15 @@ async def rederive(database: Database, statements: Sequence[str]) -> None:
         statements: names of the statements that say which, each owned by whoever derives them.
     """
     for name in statements:
-        await database.do(name, deadline=_patient())
+        await database.execute(name, deadline=_graph_deadline())
 
 
 # In place
 
 
 async def rebuild_in_place(
-    database: Database, graph: Graph, *, report: Report | None = None, clock: Clock | None = None
-) -> Rebuilt:
+    database: Database, graph: Graph, *, report: ReportProgress | None = None, clock: Clock | None = None
+) -> RebuildReport:
     """
     Empty the graph and replay the journal into it.
 
@@ -348,13 +354,13 @@ async def rebuild_in_place(
     Raises:
         LeaseLost, StoreUnavailable: as when killed.
     """
-    async with applier_held(database) as lease:
+    async with holding_applier_lease(database) as lease:
         upto = await settled_end(database)
         await catch_up(database, graph, lease, upto, clock=clock)
         before = await graph_hash(graph)
         for start in range(0, upto, _MARK_EVENTS):
             span = {"after": start, "upto": min(start + _MARK_EVENTS, upto)}
-            await database.do("reopen_deliveries", {**span, **lease.fence}, deadline=_soon())
+            await database.execute("reopen_deliveries", {**span, **lease.fence}, deadline=_store_deadline())
         await lease.take()
         while await _run(graph, "wipe_graph", limit=_WIPE_NODES):
             await lease.take()
@@ -370,4 +376,4 @@ async def _run(graph: Graph, name: str, **parameters: Any) -> int:
         row = await (await transaction.run(cypher(name).text, given(parameters))).single()
         return int(row[0]) if row is not None else 0
 
-    return (await graph.write(name, work, deadline=_patient()))[0]
+    return (await graph.write(name, work, deadline=_graph_deadline()))[0]

@@ -107,7 +107,7 @@ def _text(moment: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BoundStatement:
     """One statement with its rows, sorted by key so that two transactions take locks in one order."""
 
     name: str
@@ -215,7 +215,7 @@ class Projection:
         }
         self.links[slot] = row if kind.replaced else _merged_link(standing, row)
 
-    def work(self) -> Iterator[Work]:
+    def work(self) -> Iterator[BoundStatement]:
         """Yield the statements in the order in which they are run."""
         for kind, rows in sorted(self.cores.items()):
             yield _of_core(kind, list(rows.values()))
@@ -229,7 +229,7 @@ class Projection:
         if self.applied:
             yield _of_marks(self.applied)
 
-    def _following(self) -> Iterator[Work]:
+    def _following(self) -> Iterator[BoundStatement]:
         for slot, statement in _AFTER_GROUPS.items():
             keys = set(self.groups.get(slot, ()))
             if _AFTER_CORES.get(slot[0]) == statement:
@@ -244,7 +244,7 @@ class Projection:
         return shapes
 
 
-def work_of(kind: str) -> Iterator[Work]:
+def statements_of(kind: str) -> Iterator[BoundStatement]:
     """Yield, without rows and in their order, the statements that write records of *kind* and what these imply."""
     yield _of_core(kind, [])
     for group, part in KINDS[kind].groups.items():
@@ -256,15 +256,15 @@ def work_of(kind: str) -> Iterator[Work]:
     yield _of_marks([])
 
 
-def _of_core(kind: str, rows: list[Row]) -> Work:
+def _of_core(kind: str, rows: list[Row]) -> BoundStatement:
     return _work("write_core", rows, **_node(kind))
 
 
-def _of_group(kind: str, group: str, rows: list[Row]) -> Work:
+def _of_group(kind: str, group: str, rows: list[Row]) -> BoundStatement:
     return _work("write_group", rows, order=f"{group}_order", **_node(kind))
 
 
-def _of_links(shape: tuple[str, str, str], rows: list[Row]) -> Work:
+def _of_links(shape: tuple[str, str, str], rows: list[Row]) -> BoundStatement:
     type_, from_label, to_label = shape
     link = LINKS[shape]
     terms = {"type": type_, **_end("from", from_label), **_end("to", to_label)}
@@ -275,7 +275,7 @@ def _of_links(shape: tuple[str, str, str], rows: list[Row]) -> Work:
     return _work("write_links", rows, **terms)
 
 
-def _of_marks(rows: list[Row]) -> Work:
+def _of_marks(rows: list[Row]) -> BoundStatement:
     return _work("mark_applied", rows, sort_by="event_id")
 
 
@@ -334,10 +334,10 @@ def _end(side: str, kind: str) -> dict[str, str]:
     return {side: node["label"], f"{side}_also": node["also"], f"{side}_key": node["key"]}
 
 
-def _work(statement: str, rows: list[Row], *, sort_by: str | None = None, **terms: str) -> Work:
+def _work(statement: str, rows: list[Row], *, sort_by: str | None = None, **terms: str) -> BoundStatement:
     by = sort_by or ("key" if rows and "key" in rows[0] else None)
     rows.sort(key=(lambda row: row[by]) if by else (lambda row: (row["from"], row["to"])))
-    return Work(
+    return BoundStatement(
         f"{statement} {terms.get('type') or terms.get('label') or ''}".strip(), _bound(statement, **terms), rows
     )
 

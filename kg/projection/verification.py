@@ -15,7 +15,7 @@ from typing import Any, Final
 import neo4j
 import structlog
 
-from imem.jobs.lease import Lease
+from imem.jobs.lease import LeaderLease
 from imem.journal.clock import Clock, SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.cancellation import heed_cancellation
@@ -25,7 +25,7 @@ from imem.kg.engine import Graph, given
 
 log = structlog.get_logger()
 
-PATIENT_MS: Final = 120_000
+STATEMENT_BUDGET_MS: Final = 120_000
 """How long one statement may take while the graph is emptied, in milliseconds: nobody waits for it."""
 
 _MARK_EVENTS: Final = 20_000
@@ -36,7 +36,7 @@ _WIPE_NODES: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ProjectionStatus:
     """
     What the journal and the graph say of one another.
 
@@ -44,7 +44,7 @@ class Comparison:
         journal: the journal's identity.
         events: events in the journal.
         applied: those that it calls applied.
-        of_journal: the identity that the graph names; none before an applier has written it.
+        projected_journal: the identity that the graph names; none before an applier has written it.
         incomplete: whether emptying the graph has begun and not ended.
         held: events that the graph holds.
         newest_known: whether the journal has the graph's newest event at its position.
@@ -53,7 +53,7 @@ class Comparison:
     journal: str
     events: int
     applied: int
-    of_journal: str | None
+    projected_journal: str | None
     incomplete: bool
     held: int
     newest_known: bool
@@ -63,7 +63,7 @@ class Comparison:
         """Why the graph is no projection of this journal, as a sentence; none where it is."""
         if self.incomplete:
             return "The graph is being made anew: it is being emptied."
-        if self.of_journal not in {None, self.journal}:
+        if self.projected_journal not in {None, self.journal}:
             return "The graph is a projection of another journal."
         if not self.newest_known or self.held > self.events:
             return "The graph holds events that the journal does not know, as after an older dump was restored."
@@ -73,7 +73,7 @@ class Comparison:
         return None
 
 
-async def compare(database: Database, graph: Graph, *, deadline: Deadline) -> Comparison:
+async def compare(database: Database, graph: Graph, *, deadline: Deadline) -> ProjectionStatus:
     """
     Compare the journal with the graph, while both may be written.
 
@@ -93,14 +93,14 @@ async def compare(database: Database, graph: Graph, *, deadline: Deadline) -> Co
     if found["events"] > events:
         # Some may have been written since the first question.
         events = (await database.named("journal_applied", deadline=deadline))[0]["events"]
-    return Comparison(
+    return ProjectionStatus(
         said["journal"], events, said["applied"], found["journal"], found["incomplete"], found["events"], known
     )
 
 
 async def ensure(
-    database: Database, graph: Graph, lease: Lease, *, rederived: Sequence[str] = (), clock: Clock | None = None
-) -> Comparison:
+    database: Database, graph: Graph, lease: LeaderLease, *, rederived: Sequence[str] = (), clock: Clock | None = None
+) -> ProjectionStatus:
     """
     See to it that the graph is a projection of this journal, before anything is applied; return what was found.
 
@@ -115,23 +115,23 @@ async def ensure(
         StoreUnavailable, BudgetExceeded: as when killed.
     """
     clock = clock or SystemClock()
-    found = await compare(database, graph, deadline=_patient())
+    found = await compare(database, graph, deadline=_graph_deadline())
     if found.mismatch is None:
-        if found.of_journal is None:
+        if found.projected_journal is None:
             await _mark(graph, found.journal, clock, incomplete=False)
         return found
     log.warning("graph.made_anew", reason=found.mismatch, events=found.events)
     await _mark(graph, found.journal, clock, incomplete=True)
-    upto = int((await database.named("journal_mark", deadline=_patient()))[0]["position"])
+    upto = int((await database.named("journal_end", deadline=_graph_deadline()))[0]["position"])
     for start in range(0, upto, _MARK_EVENTS):
         span = {"after": start, "upto": min(start + _MARK_EVENTS, upto)}
-        await database.do("reopen_deliveries", {**span, **lease.fence}, deadline=_patient())
+        await database.execute("reopen_deliveries", {**span, **lease.fence}, deadline=_graph_deadline())
     await lease.take()
     while await _write(graph, "wipe_graph", limit=_WIPE_NODES):
         heed_cancellation()
     await _mark(graph, found.journal, clock, incomplete=False)
     for name in rederived:
-        await database.do(name, deadline=_patient())
+        await database.execute(name, deadline=_graph_deadline())
     return found
 
 
@@ -146,8 +146,8 @@ async def _write(graph: Graph, name: str, **parameters: Any) -> int:
         row = await (await transaction.run(cypher(name).text, given(parameters))).single()
         return int(row[0]) if row is not None else 0
 
-    return (await graph.write(name, work, deadline=_patient()))[0]
+    return (await graph.write(name, work, deadline=_graph_deadline()))[0]
 
 
-def _patient() -> Deadline:
-    return Deadline.after_ms(PATIENT_MS)
+def _graph_deadline() -> Deadline:
+    return Deadline.after_ms(STATEMENT_BUDGET_MS)

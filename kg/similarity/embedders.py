@@ -61,7 +61,7 @@ _AT_ONCE: Final = 32
 """Texts in one turn of the thread: between two a cancelled caller ends."""
 
 
-class Local:
+class LocalEmbedder:
     """
     The sentence encoder that comes with the program; loaded when used, 0.2 GB, and let go when it is not for a while.
 
@@ -143,7 +143,7 @@ REPLY_BYTES: Final = 16 * 1024 * 1024
 """Longest answer that is read, in bytes: 64 vectors of 2,000 numbers are a quarter of it."""
 
 
-class Endpoint:
+class EndpointEmbedder:
     """
     Asks a model behind any endpoint that speaks OpenAI's embeddings.
 
@@ -160,7 +160,7 @@ class Endpoint:
         self._dimension = dimension
 
     def __repr__(self) -> str:
-        return f"Endpoint(model={self._model!r}, dimension={self._dimension})"
+        return f"EndpointEmbedder(model={self._model!r}, dimension={self._dimension})"
 
     @property
     def model_id(self) -> str:
@@ -215,13 +215,13 @@ class Endpoint:
 
 def embedder_of(settings: Settings) -> Embedder:
     """
-    Return the embedder that *settings* name: a model where there is a URL, otherwise :class:`Local`.
+    Return the embedder that *settings* name: a model where there is a URL, otherwise :class:`LocalEmbedder`.
 
     Raises:
         SettingsError: a URL is set, and the model or its dimension is not.
     """
     if settings.embedding_url is None:
-        return Local()
+        return LocalEmbedder()
     model, dimension = settings.embedding_model, settings.embedding_dimension
     if model is None or dimension is None:
         missing = "MODEL" if model is None else "DIMENSION"
@@ -230,4 +230,4 @@ def embedder_of(settings: Settings) -> Embedder:
             mend="Name the model to ask there and how many numbers its vectors have.",
         )
     key = settings.embedding_key.get_secret_value() if settings.embedding_key is not None else None
-    return Endpoint(settings.embedding_url.get_secret_value(), model, dimension, key)
+    return EndpointEmbedder(settings.embedding_url.get_secret_value(), model, dimension, key)

@@ -42,20 +42,20 @@ BUDGET_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class KeepingUp:
+class IndexLag:
     """
     How comparing stands.
 
     Attributes:
         waiting: statements about analyses that are not compared yet.
         age_s: how long the oldest of them has waited, in seconds.
-        rests_on: model, dimension and rules of the index that is read; none before the first analysis.
+        built_with: model, dimension and rules of the index that is read; none before the first analysis.
         wanted: those that the settings and the program name.
     """
 
     waiting: int
     age_s: float
-    rests_on: str | None
+    built_with: str | None
     wanted: str
 
     @property
@@ -64,16 +64,16 @@ class KeepingUp:
         return self.waiting > 0 and self.age_s > LATE_S
 
     @property
-    def of_another(self) -> bool:
+    def outdated(self) -> bool:
         """Whether the index is still that of another model."""
-        return self.rests_on is not None and self.rests_on != self.wanted
+        return self.built_with is not None and self.built_with != self.wanted
 
     @classmethod
     def from_row(cls, row: Row, embedder: Embedder) -> Self:
         """Return what a row of ``similarity_state`` says, beside what *embedder* would make."""
         known = row["model_id"] is not None
-        rests_on = model_version(row["model_id"], row["dimension"], row["rules"]) if known else None
-        return cls(row["waiting"], row["age_s"], rests_on, model_version(embedder.model_id, embedder.dimension))
+        built_with = model_version(row["model_id"], row["dimension"], row["rules"]) if known else None
+        return cls(row["waiting"], row["age_s"], built_with, model_version(embedder.model_id, embedder.dimension))
 
 
 async def watch_similar(
@@ -86,8 +86,8 @@ async def watch_similar(
         except ImemError as error:
             log.info("similar.not_looked_at", reason=str(error))
         else:
-            found = KeepingUp.from_row(row, embedder)
+            found = IndexLag.from_row(row, embedder)
             WAITING.set(found.waiting)
             LAG_S.set(found.age_s)
-            OTHER_MODEL.set(found.of_another)
+            OTHER_MODEL.set(found.outdated)
         await sleep(LOOK_EVERY_S)

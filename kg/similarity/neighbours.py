@@ -36,7 +36,7 @@ from imem.kg.similarity.scoring import (
 EVERYTHING: Final = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
 """The limits of a comparison that hides nothing: what is stored answers for the present alone."""
 
-MOST_KEPT: Final = 20_000
+CACHED_FEATURES: Final = 20_000
 """Most analyses whose features one run keeps in memory, some 10 MB."""
 
 
@@ -87,15 +87,15 @@ def features_of(row: Row, active: frozenset[str]) -> Features:
 
 
 @dataclass(slots=True)
-class Known:
+class FeatureCache:
     """What analyses are compared by, read once in a page or a run."""
 
-    _kept: LRUCache[str, Features] = field(default_factory=lambda: LRUCache(MOST_KEPT))
+    _cache: LRUCache[str, Features] = field(default_factory=lambda: LRUCache(CACHED_FEATURES))
 
     async def of(self, conn: Connection, keys: Iterable[str]) -> dict[str, Features]:
         """Return the features of *keys*; of what is on file."""
         wanted = set(keys)
-        known = {key: one for key in wanted if (one := self._kept.get(key)) is not None}
+        known = {key: one for key in wanted if (one := self._cache.get(key)) is not None}
         missing = sorted(wanted - known.keys())
         if missing:
             facts = await rows(conn, "similar_features", {"keys": missing, **EVERYTHING})
@@ -103,7 +103,7 @@ class Known:
             found = await rows(conn, "active_among", {"keys": shown, **EVERYTHING}) if shown else []
             active = frozenset(row["key"] for row in found)
             for row in facts:
-                known[row["key"]] = self._kept[row["key"]] = features_of(row, active)
+                known[row["key"]] = self._cache[row["key"]] = features_of(row, active)
         return known
 
 
@@ -120,7 +120,7 @@ async def nearest(conn: Connection, model: int, keys: Sequence[str]) -> Distance
     return found
 
 
-async def place(conn: Connection, build: Build, keys: Sequence[str], known: Known) -> set[str]:
+async def place(conn: Connection, build: Build, keys: Sequence[str], known: FeatureCache) -> set[str]:
     """
     Make the lists of *keys* anew in a version, put them right into those of others; return whose lists changed.
 
@@ -130,7 +130,7 @@ async def place(conn: Connection, build: Build, keys: Sequence[str], known: Know
     """
     near = await nearest(conn, build.model, keys)
     naming: dict[str, set[str]] = defaultdict(set)
-    for row in await rows(conn, "lists_naming", {"version": build.version, "keys": list(keys)}):
+    for row in await rows(conn, "lists_containing", {"version": build.version, "keys": list(keys)}):
         naming[row["neighbour_id"]].add(row["analysis_id"])
     own = await _lists(conn, build, keys)
     await _measure(conn, build, near, {key: naming[key] | {one.key for one in own[key]} for key in keys})
@@ -145,7 +145,7 @@ async def place(conn: Connection, build: Build, keys: Sequence[str], known: Know
             for other in near[key].keys() | naming[key]:
                 if other in features and _offer(lists, other, key, near[key].get(other), features):
                     fallen.add(other)
-    await _made_anew(conn, build, sorted(fallen - set(keys)), lists, known)
+    await _rebuild_lists(conn, build, sorted(fallen - set(keys)), lists, known)
     changed = {key for key, found in lists.items() if found != before.get(key, [])}
     await _write(conn, build, sorted(changed), lists)
     return changed
@@ -180,7 +180,9 @@ async def _measure(conn: Connection, build: Build, near: Distances, more: Mappin
             near[row["one"]][row["other"]] = row["distance"]
 
 
-async def _made_anew(conn: Connection, build: Build, keys: Sequence[str], lists: Lists, known: Known) -> None:
+async def _rebuild_lists(
+    conn: Connection, build: Build, keys: Sequence[str], lists: Lists, known: FeatureCache
+) -> None:
     """Look once more for the neighbours of *keys*: behind one that fell back there may be others."""
     if not keys:
         return

@@ -46,7 +46,7 @@ TIES: Final = 500
 NEIGHBOURS: Final = 10
 """How many of them are kept."""
 
-SERVED: Final = 0.8
+MIN_SCORE: Final = 0.8
 """Score from which on a neighbour is shown, where the question does not say."""
 
 _NO_WORDS: Final = re.compile(r"[\W\d_]+")
@@ -100,7 +100,7 @@ def words_of(question: str) -> str:
     return " ".join(_NO_WORDS.sub(" ", question.lower()).split())
 
 
-def hashed(text: str) -> int:
+def hash64(text: str) -> int:
     """Return a number of 64 bits, with its sign, for a text."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), signed=True)
 

@@ -37,7 +37,7 @@ STORE_BUDGET_MS: Final = 30_000
 EMBED_BUDGET_MS: Final = 120_000
 """How long the vectors of one batch may take, in milliseconds: an endpoint may be asked several times."""
 
-PLAIN: Final = "analysis"
+PROBE_TEXT: Final = "analysis"
 """What any model takes: it tells a text that is refused from a model, or a key, that is wrong."""
 
 _FACTS: Final = ("kind", "recommendation", "regime")
@@ -45,7 +45,7 @@ _FACTS: Final = ("kind", "recommendation", "regime")
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class EmbeddingModel:
     """
     A model that vectors were made by.
 
@@ -65,12 +65,12 @@ class Model:
         return (self.model_id, self.dimension) == (embedder.model_id, embedder.dimension)
 
 
-def patient() -> Deadline:
+def store_deadline() -> Deadline:
     """Return the deadline of one batch in Postgres."""
     return Deadline.after_ms(STORE_BUDGET_MS)
 
 
-async def model_of(database: Database, embedder: Embedder) -> Model:
+async def model_of(database: Database, embedder: Embedder) -> EmbeddingModel:
     """
     Return the model of *embedder*, registered and with its index; the first one is in use from the beginning.
 
@@ -80,17 +80,19 @@ async def model_of(database: Database, embedder: Embedder) -> Model:
     named = {"model_id": embedder.model_id, "dimension": embedder.dimension}
     found = await models(database)
     if not any(one.is_of(embedder) for one in found):
-        await database.do("add_model", named, deadline=patient())
+        await database.execute("add_model", named, deadline=store_deadline())
         found = await models(database)
     model = next(one for one in found if one.is_of(embedder))
-    await database.commit("index_model", {"model": model.number, "dimension": model.dimension}, deadline=patient())
+    await database.commit(
+        "index_model", {"model": model.number, "dimension": model.dimension}, deadline=store_deadline()
+    )
     return model
 
 
-async def models(database: Database) -> list[Model]:
+async def models(database: Database) -> list[EmbeddingModel]:
     """Return every model that vectors were made by."""
-    found = await database.named("models", deadline=patient())
-    return [Model(row["model"], row["model_id"], row["dimension"], row["in_use"]) for row in found]
+    found = await database.named("models", deadline=store_deadline())
+    return [EmbeddingModel(row["model"], row["model_id"], row["dimension"], row["in_use"]) for row in found]
 
 
 def document(core: Mapping[str, Any], *, body: str | None = None, question: str | None = None) -> str:
@@ -106,10 +108,10 @@ def document(core: Mapping[str, Any], *, body: str | None = None, question: str 
     if not said:
         said = " ".join(str(core[name]).replace("_", " ") for name in _FACTS if core.get(name) is not None)
     # Never empty, which a model may refuse.
-    return (f"{question} {said}" if question else said).strip()[:TEXT_CHARS] or PLAIN
+    return (f"{question} {said}" if question else said).strip()[:TEXT_CHARS] or PROBE_TEXT
 
 
-async def embed(database: Database, embedder: Embedder, model: Model, keys: Sequence[str]) -> int:
+async def embed(database: Database, embedder: Embedder, model: EmbeddingModel, keys: Sequence[str]) -> int:
     """
     Make the vectors that *model* lacks of the given analyses, store them, and return how many they were.
 
@@ -121,7 +123,7 @@ async def embed(database: Database, embedder: Embedder, model: Model, keys: Sequ
         PostgresUnavailable: nothing was stored; retryable.
     """
     wanted = {"model": model.number, "keys": sorted(set(keys)), "chars": TEXT_CHARS}
-    found = await database.named("statements_to_embed", wanted, deadline=patient())
+    found = await database.named("statements_to_embed", wanted, deadline=store_deadline())
     if not found:
         return 0
     texts = [document(row["core"], body=row["body"], question=row["question"]) for row in found]
@@ -134,9 +136,11 @@ async def embed(database: Database, embedder: Embedder, model: Model, keys: Sequ
         columns = _columns(
             [found[nth] for nth in taken], [texts[nth] for nth in taken], [vectors[nth] for nth in taken]
         )
-        async with database.transaction(patient()) as conn:
+        async with database.transaction(store_deadline()) as conn:
             await execute(conn, "add_embeddings", {"model": model.number, **columns})
-            await execute(conn, "mark_standing", {"model": model.number, "keys": sorted({row["key"] for row in found})})
+            await execute(
+                conn, "mark_current_embeddings", {"model": model.number, "keys": sorted({row["key"] for row in found})}
+            )
     return len(taken)
 
 
@@ -151,7 +155,7 @@ async def _vectors(embedder: Embedder, texts: Sequence[str], deadline: Deadline)
         return list(await embedder.embed(texts, deadline=deadline))
     except StatementRejected:
         # Where it takes nothing, the settings are wrong, and every text shall wait until they are right.
-        await embedder.embed([PLAIN], deadline=deadline)
+        await embedder.embed([PROBE_TEXT], deadline=deadline)
     if len(texts) == 1:
         return [None]
     middle = len(texts) // 2

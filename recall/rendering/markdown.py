@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from imem.journal.errors import BadInput
 from imem.recall.rendering.quoting import NAME_CHARS, TEXT_CHARS, name, quoted
-from imem.recall.sections.base import Page, Section, counted, moment, page_of
+from imem.recall.sections.base import RenderContext, RenderedSection, moment, render_context_of, with_noun
 from imem.recall.sections.changes import changes
 from imem.recall.sections.contradictions import contradictions
 from imem.recall.sections.debates import debates
@@ -50,14 +50,14 @@ WARNING: Final = (
 )
 """The first line, since it holds for the second already."""
 
-SECTIONS: Final[tuple[Callable[[Page], Section], ...]] = (
+SECTIONS: Final[tuple[Callable[[RenderContext], RenderedSection], ...]] = (
     changes, history, newest, tracks, contradictions, similar, debates, patterns, lessons,
 )  # fmt: skip
 """In the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class HeaderDetail:
     """
     How much of what always stands is shown.
 
@@ -74,10 +74,10 @@ class Fit:
     calls: bool
 
 
-FITS: Final = (
-    Fit(TEXT_CHARS, NAME_CHARS, 200, calls=True),
-    Fit(60, NAME_CHARS, 60, calls=True),
-    Fit(0, 30, 0, calls=False),
+HEADER_DETAILS: Final = (
+    HeaderDetail(TEXT_CHARS, NAME_CHARS, 200, calls=True),
+    HeaderDetail(60, NAME_CHARS, 60, calls=True),
+    HeaderDetail(0, 30, 0, calls=False),
 )
 """From ample to scarce; the last fits into :data:`LEAST_CHARS` whatever is known."""
 
@@ -99,9 +99,9 @@ def render(briefing: Briefing, max_tokens: int | None = None, max_chars: int | N
         wanted = DEFAULT_TOKENS if max_tokens is None else max_tokens
         _enough("max_tokens", wanted, LEAST_TOKENS)
         size, room = _bytes, wanted * BYTES_PER_TOKEN
-    page = page_of(briefing)
-    drafts = [make(page) for make in SECTIONS]
-    for fit in FITS:
+    context = render_context_of(briefing)
+    drafts = [make(context) for make in SECTIONS]
+    for fit in HEADER_DETAILS:
         draft = Draft(briefing, drafts, fit, size)
         if draft.total() <= room:
             break
@@ -126,7 +126,9 @@ class Draft:
     is tried without writing the whole anew.
     """
 
-    def __init__(self, briefing: Briefing, sections: Sequence[Section], fit: Fit, size: Callable[[str], int]) -> None:
+    def __init__(
+        self, briefing: Briefing, sections: Sequence[RenderedSection], fit: HeaderDetail, size: Callable[[str], int]
+    ) -> None:
         self._sections, self._fit, self._size = sections, fit, size
         self._call = _moment_of(briefing)
         self._kept = [0] * len(sections)
@@ -178,7 +180,7 @@ class Draft:
             left = section.left(kept)
             if not left or section.call is None:
                 continue
-            groups.setdefault(section.call.python, []).append(counted(left, section.nouns))
+            groups.setdefault(section.call.python, []).append(with_noun(left, section.nouns))
             commands[section.call.python] = section.call.python, section.call.command
         if not groups:
             return ""
@@ -202,7 +204,7 @@ def _moment_of(briefing: Briefing) -> tuple[str, str, str]:
     return python, f'`at = datetime.fromisoformat("{at}")`' if asked else "", option
 
 
-def _about(briefing: Briefing, fit: Fit) -> tuple[str, list[str]]:
+def _about(briefing: Briefing, fit: HeaderDetail) -> tuple[str, list[str]]:
     """Return what the subject is called, and facts about it."""
     record = briefing.subject.record
     title = name(briefing.subject.subject_id, fit.names)
@@ -219,7 +221,7 @@ def _about(briefing: Briefing, fit: Fit) -> tuple[str, list[str]]:
     return title, facts
 
 
-def _head(briefing: Briefing, fit: Fit) -> list[str]:
+def _head(briefing: Briefing, fit: HeaderDetail) -> list[str]:
     """Return title, facts about the subject, and the moment."""
     title, facts = _about(briefing, fit)
     lines = [f"# Briefing: {title}"]
@@ -244,7 +246,7 @@ def _head(briefing: Briefing, fit: Fit) -> list[str]:
     return lines
 
 
-def _note(section: Section, fit: Fit) -> str:
+def _note(section: RenderedSection, fit: HeaderDetail) -> str:
     """Return what a section is worth, where that is less than everything."""
     if section.quality == "exact":
         return ""
@@ -253,7 +255,7 @@ def _note(section: Section, fit: Fit) -> str:
     return f"[{section.quality}{f': {shown}' if fit.reason and shown else ''}]"
 
 
-def _nothing(sections: Sequence[Section]) -> str:
+def _nothing(sections: Sequence[RenderedSection]) -> str:
     """Return one line on all of which nothing is known; what could not be asked is not among it."""
     names = [one.nothing for one in sections if one.nothing and not one.blocks and one.quality != "unavailable"]
     return f"\n\nNothing on file: {', '.join(names)}." if names else ""

@@ -13,7 +13,15 @@ from imem.recall.rendering.lead import lead
 from imem.recall.rendering.quoting import name, quoted
 
 if TYPE_CHECKING:
-    from imem.recall.model import Arm, Briefing, ClaimsSettled, HistoryItem, Record, TakenDecision, TrackRecordItem
+    from imem.recall.model import (
+        Briefing,
+        BriefingSection,
+        ClaimSummary,
+        DatedRecord,
+        HistoryItem,
+        ReviewedDecision,
+        TrackRecordItem,
+    )
 
 SHORT_NAME: Final = 48
 """Longest name inside a line, in characters."""
@@ -32,7 +40,7 @@ class Block(NamedTuple):
     worth: float
 
 
-class Call(NamedTuple):
+class FollowUpCall(NamedTuple):
     """What gets the rest of a section, in Python and as a command, without the moment and the clock."""
 
     method: str
@@ -41,7 +49,7 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class RenderedSection:
     """
     A section, rendered.
 
@@ -64,7 +72,7 @@ class Section:
     reason: str = ""
     head: str = ""
     nothing: str = ""
-    call: Call | None = None
+    call: FollowUpCall | None = None
 
     def left(self, kept: int) -> int:
         """Return how many items are left out where *kept* blocks are shown."""
@@ -73,34 +81,34 @@ class Section:
 
 def section(
     title: str,
-    arm: Arm,
+    answer: BriefingSection,
     blocks: Sequence[Block],
     *,
     nouns: tuple[str, str],
     nothing: str,
-    call: Call,
+    call: FollowUpCall,
     head: str = "",
-) -> Section:
+) -> RenderedSection:
     """Return the section of one part of the answer."""
-    return Section(
+    return RenderedSection(
         title=title,
         blocks=tuple(blocks),
-        total=max(arm.total, len(blocks)),
+        total=max(answer.total, len(blocks)),
         nouns=nouns,
-        quality=arm.quality,
-        reason=arm.reason or "",
+        quality=answer.quality,
+        reason=answer.reason or "",
         head=head,
         nothing=nothing,
         call=call,
     )
 
 
-def calls(subject_id: str, method: str, command: str, limit: int) -> Call:
+def calls(subject_id: str, method: str, command: str, limit: int) -> FollowUpCall:
     """Return the call of *method* and the command about the subject."""
     # An id that could end a literal or a word of a shell is not written into either.
     subject = f'"{subject_id}"' if _PLAIN_ID.fullmatch(subject_id) else "subject"
     most = max(1, min(limit, MOST))
-    return Call(
+    return FollowUpCall(
         method, f"await memory.{method}({subject}, limit={most}{{when}})", f"imem {command} {subject} --limit {most}"
     )
 
@@ -110,7 +118,7 @@ MOST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RenderContext:
     """
     What every section is made from.
 
@@ -131,7 +139,7 @@ class Page:
         return self.briefing.subject.subject_id
 
 
-def page_of(briefing: Briefing) -> Page:
+def render_context_of(briefing: Briefing) -> RenderContext:
     """Return what the sections of *briefing* are made from."""
     items = briefing.history.items
     newest = items[0] if items else None
@@ -140,7 +148,9 @@ def page_of(briefing: Briefing) -> Page:
         # Of a market the others of its series follow; some of them may be later than its own.
         day = str(newest.analysis.core["date"])
         before = next((one for one in items[1:] if str(one.analysis.core["date"]) <= day), None)
-    return Page(briefing, newest, before, {(one.agent, one.domain): one for one in briefing.track_records.items})
+    return RenderContext(
+        briefing, newest, before, {(one.agent, one.domain): one for one in briefing.track_records.items}
+    )
 
 
 # How values read
@@ -187,7 +197,7 @@ def marked(who: str, *marks: str) -> str:
     return f"{label(who)} ({told})" if told else label(who)
 
 
-def counted(count: int, nouns: tuple[str, str]) -> str:
+def with_noun(count: int, nouns: tuple[str, str]) -> str:
     """Return a number with its noun."""
     return f"{count:,} {nouns[0] if count == 1 else nouns[1]}"
 
@@ -229,7 +239,7 @@ class Topic(NamedTuple):
         return self.at(self.named)
 
 
-def topic_of(record: Record) -> Topic | None:
+def topic_of(record: DatedRecord) -> Topic | None:
     """Return what a finding or an outcome is about; None where it claims nothing."""
     core = record.core
     metric = core.get("metric")
@@ -239,7 +249,7 @@ def topic_of(record: Record) -> Topic | None:
     return Topic(metric, unit_of(metric, core.get("unit")), begins, datetime.fromisoformat(core["target_at"]))
 
 
-def came_out(claims: ClaimsSettled) -> str:
+def settled_number(claims: ClaimSummary) -> str:
     """Return what the number was that all claims of an analysis are about; nothing where that is not known."""
     if claims.metric is None or claims.actual is None:
         return ""
@@ -253,7 +263,7 @@ def was(topic: Topic, actual: float) -> str:
     return f"{topic.text}{',' if topic.period_start is not None else ''} was {number(actual)}"
 
 
-def conclusion(record: Record) -> str:
+def conclusion(record: DatedRecord) -> str:
     """Return what an analysis concluded, in a few words."""
     core = record.core
     found = []
@@ -266,18 +276,18 @@ def conclusion(record: Record) -> str:
     return ", ".join(found)
 
 
-def verdict_of(taken: TakenDecision) -> str | None:
+def verdict_of(taken: ReviewedDecision) -> str | None:
     """Return how a decision turned out, where that is known."""
     verdict = taken.decision.groups.get("outcome", {}).get("outcome")
     return str(verdict) if verdict is not None else None
 
 
-def decided(taken: TakenDecision) -> str:
+def decided(taken: ReviewedDecision) -> str:
     """Return a decision in a few words: its action, or else its type."""
     return f"decided {label(taken.decision.core.get('action') or taken.decision.core['type'])}"
 
 
-def came_of(claims: ClaimsSettled | None, at: datetime | None, probability: float | None = None) -> str:
+def claims_result(claims: ClaimSummary | None, at: datetime | None, probability: float | None = None) -> str:
     """
     Return what came of the claims of an analysis, or until when they are open; nothing where it made none.
 
@@ -294,7 +304,7 @@ def came_of(claims: ClaimsSettled | None, at: datetime | None, probability: floa
         over = at is not None and claims.due_at <= at
         return f"open, {'no outcome since' if over else 'due'} {when(claims.due_at)}"
     found = []
-    if claims.actual is not None and (told := came_out(claims)):
+    if claims.actual is not None and (told := settled_number(claims)):
         side = ""
         if probability is not None and claims.actual in {0.0, 1.0} and probability != EVEN:
             side = " (right side)" if (probability > EVEN) == bool(claims.actual) else " (wrong side)"
@@ -310,9 +320,9 @@ EVEN: Final = 0.5
 """The probability that takes no side."""
 
 
-def ending(
-    taken: Sequence[TakenDecision], claims: ClaimsSettled | None, at: datetime | None, probability: float | None
+def result_text(
+    taken: Sequence[ReviewedDecision], claims: ClaimSummary | None, at: datetime | None, probability: float | None
 ) -> str:
     """Return what became of an analysis by *at*: verdicts of its decisions, then of its claims."""
     verdicts = [verdict for one in taken if (verdict := verdict_of(one))]
-    return "; ".join([*verdicts, *([came] if (came := came_of(claims, at, probability)) else [])])
+    return "; ".join([*verdicts, *([came] if (came := claims_result(claims, at, probability)) else [])])

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Final
 
 from imem.recall.sections.base import (
     Block,
-    Page,
-    Section,
+    RenderContext,
+    RenderedSection,
     Topic,
-    came_of,
-    came_out,
+    claims_result,
     conclusion,
-    counted,
     decided,
     label,
     number,
     said,
+    settled_number,
     share,
     topic_of,
     verdict_of,
     when,
+    with_noun,
 )
 
 if TYPE_CHECKING:
-    from imem.recall.model import HistoryItem, Record
+    from imem.recall.model import DatedRecord, HistoryItem
 
 WORTH: Final = 1.3
 SHIFT: Final = 0.1
@@ -45,14 +45,14 @@ NAMED: Final = 5
 """Agents named at most as right, and as wrong."""
 
 
-def changes(page: Page) -> Section:
+def changes(context: RenderContext) -> RenderedSection:
     """Return what changed; nothing where there is no analysis."""
-    if page.newest is None:
-        return Section("")
-    newest, before = page.newest, page.before
-    lines = [_concluded(newest, before), _minds(newest, before), _settled(page), _right(page), _new(page)]
+    if context.newest is None:
+        return RenderedSection("")
+    newest, before = context.newest, context.before
+    lines = [_concluded(newest, before), _minds(newest, before), _settled(context), _right(context), _new(context)]
     blocks = tuple(Block(f"- {line}", WORTH) for line in lines if line)
-    return Section("What changed", blocks)
+    return RenderedSection("What changed", blocks)
 
 
 def _concluded(newest: HistoryItem, before: HistoryItem | None) -> str:
@@ -80,7 +80,7 @@ def _minds(newest: HistoryItem, before: HistoryItem | None) -> str:
     """Return which agents changed side, the greatest change first."""
     if before is None or not before.findings:
         return ""
-    then: dict[Voice, list[Record]] = {}
+    then: dict[Voice, list[DatedRecord]] = {}
     for one in before.findings:
         then.setdefault(_voice(one.finding), []).append(one.finding)
     heads = newest.analysis, before.analysis
@@ -108,7 +108,7 @@ def _minds(newest: HistoryItem, before: HistoryItem | None) -> str:
 Voice = tuple[str, str, str | None, str | None, int | None]
 
 
-def _voice(finding: Record) -> Voice:
+def _voice(finding: DatedRecord) -> Voice:
     """
     Return who speaks in which domain about which metric, in which unit and over how long a period.
 
@@ -127,7 +127,7 @@ def _length(topic: Topic) -> int | None:
     return round(days / MONTH_DAYS) if days >= SHORTEST_MONTH_DAYS else -round(days)
 
 
-def _apart(now: Record, old: Record, newest: Record, before: Record) -> tuple[bool, float, str]:
+def _apart(now: DatedRecord, old: DatedRecord, newest: DatedRecord, before: DatedRecord) -> tuple[bool, float, str]:
     """Order what was said before by how near it is: the same day, else as far ahead of its analysis; then by key."""
     of, then = topic_of(now), topic_of(old)
     if of is None or then is None or of.target_at is None or then.target_at is None:
@@ -136,7 +136,7 @@ def _apart(now: Record, old: Record, newest: Record, before: Record) -> tuple[bo
     return of.target_at != then.target_at, abs(ahead / timedelta(days=1)), old.key
 
 
-def _size(now: Record, old: Record) -> float:
+def _size(now: DatedRecord, old: DatedRecord) -> float:
     """Return how far a view moved: of a probability by how much, of a value by which share, at most 1."""
     new, former = now.core.get("probability"), old.core.get("probability")
     if new is not None and former is not None:
@@ -147,7 +147,7 @@ def _size(now: Record, old: Record) -> float:
     return 1.0
 
 
-def _moved(now: Record, old: Record, *, several: bool) -> str:
+def _moved(now: DatedRecord, old: DatedRecord, *, several: bool) -> str:
     """Return how an agent's view changed, or nothing; of *several* of its views, on what."""
     new, former = now.core.get("probability"), old.core.get("probability")
     topic = topic_of(now) if several else None
@@ -162,22 +162,24 @@ def _moved(now: Record, old: Record, *, several: bool) -> str:
     return ""
 
 
-def _settled(page: Page) -> str:
+def _settled(context: RenderContext) -> str:
     """Return what was settled after the newest analysis was known."""
-    if page.newest is None:
+    if context.newest is None:
         return ""
-    since, day = _since(page.newest, page.briefing.clock), str(page.newest.analysis.core["date"])
+    since, day = _since(context.newest, context.briefing.clock), str(context.newest.analysis.core["date"])
     if since is None:
         return ""
     found = []
-    for item in page.briefing.history.items:
+    for item in context.briefing.history.items:
         claims = item.claims
         if claims is None or claims.settled_at is None or claims.settled_at <= since:
             continue
         if str(item.analysis.core["date"]) > day:  # Of another question of the series: its line tells it.
             continue
         verdicts = [f"{decided(one)}: {verdict}" for one in item.decisions if (verdict := verdict_of(one))]
-        told = "; ".join([*verdicts, came_of(claims, page.briefing.as_of, item.analysis.core.get("probability"))])
+        told = "; ".join(
+            [*verdicts, claims_result(claims, context.briefing.as_of, item.analysis.core.get("probability"))]
+        )
         found.append(f"{when(item.analysis.core['date'])} ({told})")
     if not found:
         return ""
@@ -192,43 +194,43 @@ def _since(newest: HistoryItem, clock: str) -> datetime | None:
     return newest.analysis.known_at if clock == "known" else None
 
 
-def _right(page: Page) -> str:
+def _right(context: RenderContext) -> str:
     """Return who was right and who was wrong the last time that it was settled, who was right most often first."""
-    for item in page.briefing.history.items:
+    for item in context.briefing.history.items:
         claims = item.claims
         if claims is None or not claims.settled:
             continue
         who = [
             f"{word} {len(agents)} ({', '.join(map(label, shown))}{'…' if len(agents) > len(shown) else ''})"
             for word, agents in (("right", claims.right_agents), ("wrong", claims.wrong_agents))
-            if agents and (shown := sorted(agents, key=lambda agent: _standing(agent, page))[:NAMED])
+            if agents and (shown := sorted(agents, key=lambda agent: _standing(agent, context))[:NAMED])
         ]
-        on = f" on {label(item.subject_id)}" if item.subject_id != page.own else ""
+        on = f" on {label(item.subject_id)}" if item.subject_id != context.own else ""
         sided = ", ".join(who) or "nobody took a side"
-        told = f", {was}" if (was := came_out(claims)) else ""
+        told = f", {was}" if (was := settled_number(claims)) else ""
         return f"Last settled: the analysis of {when(item.analysis.core['date'])}{on}{told}: {sided}."
     return ""
 
 
-def _standing(agent: str, page: Page) -> tuple[float, str]:
+def _standing(agent: str, context: RenderContext) -> tuple[float, str]:
     """Order agents by the best of their track records."""
-    return -max((one.lower for (who, _), one in page.records.items() if who == agent and one.n), default=0.0), agent
+    return -max((one.lower for (who, _), one in context.records.items() if who == agent and one.n), default=0.0), agent
 
 
-def _new(page: Page) -> str:
+def _new(context: RenderContext) -> str:
     """Return how many contradictions and debates came with the newest analysis or after it, and what is open."""
-    if page.newest is None:
+    if context.newest is None:
         return ""
-    since = page.newest.analysis.known_at
+    since = context.newest.analysis.known_at
     found = []
-    contradictions = [one for one in page.briefing.contradictions.items if one.known_at >= since]
+    contradictions = [one for one in context.briefing.contradictions.items if one.known_at >= since]
     if contradictions:
         levels = Counter(one.core["priority"] for one in contradictions)
         told = ", ".join(f"{levels[level]} {level}" for level in ("CRITICAL", "HIGH", "MEDIUM", "LOW") if levels[level])
-        found.append(f"{counted(len(contradictions), ('contradiction', 'contradictions'))} ({told})")
-    debates = [one for one in page.briefing.debates.items if one.debate.known_at >= since]
+        found.append(f"{with_noun(len(contradictions), ('contradiction', 'contradictions'))} ({told})")
+    debates = [one for one in context.briefing.debates.items if one.debate.known_at >= since]
     if debates:
-        found.append(counted(len(debates), ("debate", "debates")))
+        found.append(with_noun(len(debates), ("debate", "debates")))
     if not found:
         return ""
     return f"With it or since: {', '.join(found)}."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from imem.recall.sections.base import Block, Page, Section, calls, label, number, section, when
+from imem.recall.sections.base import Block, RenderContext, RenderedSection, calls, label, number, section, when
 
 if TYPE_CHECKING:
-    from imem.recall.model import Record
+    from imem.recall.model import DatedRecord
 
 WORTH: Final = {"CRITICAL": 1.22, "HIGH": 1.0, "MEDIUM": 0.7, "LOW": 0.12}
 FADING: Final = 0.8
@@ -19,24 +19,24 @@ RESOLVED: Final = 0.7
 """What is resolved is worth so much of what is not."""
 
 
-def contradictions(page: Page) -> Section:
+def contradictions(context: RenderContext) -> RenderedSection:
     """Return the contradictions by priority, what is open before what is resolved, trivial ones last."""
-    arm = page.briefing.contradictions
-    newest = sorted(arm.items, key=lambda one: one.key)
+    answer = context.briefing.contradictions
+    newest = sorted(answer.items, key=lambda one: one.key)
     newest.sort(key=lambda one: str(one.core["timestamp"]), reverse=True)
     ranked = sorted(newest, key=lambda one: -_worth(one))
     blocks = [Block(contradiction_text(one), _worth(one) * FADING**place) for place, one in enumerate(ranked)]
     return section(
         "Contradictions between sources",
-        arm,
+        answer,
         blocks,
         nouns=("contradiction", "contradictions"),
         nothing="contradictions",
-        call=calls(page.own, "contradictions", "contradictions", arm.total),
+        call=calls(context.own, "contradictions", "contradictions", answer.total),
     )
 
 
-def _worth(record: Record) -> float:
+def _worth(record: DatedRecord) -> float:
     core = record.core
     worth = WORTH.get(str(core["priority"]), TRIVIAL_WORTH)
     one, other = float(core["value_a"]), float(core["value_b"])
@@ -45,7 +45,7 @@ def _worth(record: Record) -> float:
     return worth * (RESOLVED if record.groups.get("resolution") else 1.0)
 
 
-def contradiction_text(record: Record) -> str:
+def contradiction_text(record: DatedRecord) -> str:
     """Return a contradiction and how it was resolved as a list item."""
     core = record.core
     resolution: dict[str, Any] = record.groups.get("resolution", {})

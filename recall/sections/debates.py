@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from imem.recall.rendering.quoting import name, quoted
-from imem.recall.sections.base import Block, Page, Section, calls, label, said, section, when
+from imem.recall.sections.base import Block, RenderContext, RenderedSection, calls, label, said, section, when
 
 if TYPE_CHECKING:
     from imem.recall.model import DebateItem, DebateTurn
@@ -18,16 +18,16 @@ TOPIC_CHARS, POSITION_CHARS = 90, 130
 TURN_CHARS: Final = 4000
 
 
-def debates(page: Page) -> Section:
+def debates(context: RenderContext) -> RenderedSection:
     """Return the debates, newest first."""
-    arm = page.briefing.debates
+    answer = context.briefing.debates
     return section(
         "Debates",
-        arm,
-        [Block(debate_text(item), WORTH * FADING**place) for place, item in enumerate(arm.items)],
+        answer,
+        [Block(debate_text(item), WORTH * FADING**place) for place, item in enumerate(answer.items)],
         nouns=("debate", "debates"),
         nothing="debates",
-        call=calls(page.own, "debates", "debates", arm.total),
+        call=calls(context.own, "debates", "debates", answer.total),
     )
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from imem.recall.sections.base import (
     Block,
-    Page,
-    Section,
+    RenderContext,
+    RenderedSection,
     calls,
     conclusion,
     decided,
-    ending,
     label,
+    result_text,
     said,
     section,
     when,
@@ -31,23 +31,24 @@ SUMMARY_CHARS: Final = 70
 """Longest quotation of a summary where an analysis concluded nothing, in characters."""
 
 
-def history(page: Page) -> Section:
+def history(context: RenderContext) -> RenderedSection:
     """Return the lines of the history, newest first."""
-    arm = page.briefing.history
-    kind = page.newest.analysis.core["kind"] if page.newest is not None else None
-    at = page.briefing.as_of
+    answer = context.briefing.history
+    kind = context.newest.analysis.core["kind"] if context.newest is not None else None
+    at = context.briefing.as_of
     blocks = [
-        Block(f"- {_line(item, page.own, kind, at)}", WORTH * FADING**place) for place, item in enumerate(arm.items)
+        Block(f"- {_line(item, context.own, kind, at)}", WORTH * FADING**place)
+        for place, item in enumerate(answer.items)
     ]
-    most = max(arm.total, page.newest.findings_total if page.newest is not None else 0)
-    series = ", its own before its series" if any(item.subject_id != page.own for item in arm.items) else ""
+    most = max(answer.total, context.newest.findings_total if context.newest is not None else 0)
+    series = ", its own before its series" if any(item.subject_id != context.own for item in answer.items) else ""
     return section(
         f"History, newest first{series}: what each {label(kind)} concluded → what came of it" if kind else "History",
-        arm,
+        answer,
         blocks,
         nouns=("analysis", "analyses"),
         nothing="analyses",
-        call=calls(page.own, "history", "history", most),
+        call=calls(context.own, "history", "history", most),
     )
 
 
@@ -64,6 +65,6 @@ def _line(item: HistoryItem, own: str, kind: str | None, at: datetime) -> str:
     elif core.get("summary"):
         found.append(said(core["summary"], SUMMARY_CHARS))
     found += [decided(one) for one in item.decisions]
-    end = ending(item.decisions, item.claims, at, core.get("probability"))
+    end = result_text(item.decisions, item.claims, at, core.get("probability"))
     corrected = " (corrected)" if item.analysis.corrected_at is not None else ""
     return f"{when(core['date'])}{corrected} {', '.join(found)}{f' → {end}' if end else ''}"

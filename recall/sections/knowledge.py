@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from imem.recall.sections.base import Block, Page, Section, calls, label, said, section, share, when
+from imem.recall.sections.base import Block, RenderContext, RenderedSection, calls, label, said, section, share, when
 
 if TYPE_CHECKING:
-    from imem.recall.model import Record
+    from imem.recall.model import DatedRecord
 
 PATTERN_WORTH, LESSON_WORTH = 0.75, 0.85
 FADING: Final = 0.8
@@ -15,33 +15,33 @@ PATTERN_CHARS, LESSON_CHARS = 100, 150
 """Longest quotation of a pattern's name, and of what a lesson says, in characters."""
 
 
-def patterns(page: Page) -> Section:
+def patterns(context: RenderContext) -> RenderedSection:
     """Return the active patterns, the most successful first."""
-    arm = page.briefing.patterns
+    answer = context.briefing.patterns
     return section(
         "Active patterns",
-        arm,
-        [Block(pattern_text(one), PATTERN_WORTH * FADING**place) for place, one in enumerate(arm.items)],
+        answer,
+        [Block(pattern_text(one), PATTERN_WORTH * FADING**place) for place, one in enumerate(answer.items)],
         nouns=("pattern", "patterns"),
         nothing="active patterns",
-        call=calls(page.own, "patterns", "patterns", arm.total),
+        call=calls(context.own, "patterns", "patterns", answer.total),
     )
 
 
-def lessons(page: Page) -> Section:
+def lessons(context: RenderContext) -> RenderedSection:
     """Return the lessons that bear on the subject, newest first."""
-    arm = page.briefing.lessons
+    answer = context.briefing.lessons
     return section(
         "Lessons",
-        arm,
-        [Block(lesson_text(one), LESSON_WORTH * FADING**place) for place, one in enumerate(arm.items)],
+        answer,
+        [Block(lesson_text(one), LESSON_WORTH * FADING**place) for place, one in enumerate(answer.items)],
         nouns=("lesson", "lessons"),
         nothing="lessons",
-        call=calls(page.own, "lessons", "lessons", arm.total),
+        call=calls(context.own, "lessons", "lessons", answer.total),
     )
 
 
-def pattern_text(record: Record) -> str:
+def pattern_text(record: DatedRecord) -> str:
     """Return a pattern as a list item."""
     performance = record.groups.get("performance", {})
     rate = performance.get("success_rate")
@@ -50,7 +50,7 @@ def pattern_text(record: Record) -> str:
     return f"- {what} ({label(record.core['category'])}){shown} [{label(record.key)}]"
 
 
-def lesson_text(record: Record) -> str:
+def lesson_text(record: DatedRecord) -> str:
     """Return a lesson as a list item."""
     core = record.core
     return (

@@ -10,11 +10,10 @@ from imem.kg.kinds.metrics import metric_of
 from imem.recall.sections.base import (
     EVIDENCE,
     Block,
-    Page,
-    Section,
+    RenderContext,
+    RenderedSection,
     Topic,
     calls,
-    counted,
     label,
     marked,
     number,
@@ -24,12 +23,13 @@ from imem.recall.sections.base import (
     verdict_of,
     was,
     when,
+    with_noun,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from imem.recall.model import HistoryItem, Record, SettledFinding, TakenDecision, TrackRecordItem
+    from imem.recall.model import DatedRecord, HistoryItem, ReviewedDecision, SettledFinding, TrackRecordItem
 
     Records = Mapping[tuple[str, str], TrackRecordItem]
 
@@ -54,18 +54,18 @@ OUTCOMES: Final = 3
 """Outcomes told of a decision at most."""
 
 
-def newest(page: Page) -> Section:
+def newest(context: RenderContext) -> RenderedSection:
     """Return the newest analysis; nothing where none is known."""
-    item = page.newest
+    item = context.newest
     if item is None:
-        return Section("")
-    heads, findings = in_full(item, page.records, page.briefing.for_agent)
-    return Section(
-        title=f"Newest analysis: {_title(item, page.own)}",
+        return RenderedSection("")
+    heads, findings = in_full(item, context.records, context.briefing.for_agent)
+    return RenderedSection(
+        title=f"Newest analysis: {_title(item, context.own)}",
         blocks=(*heads, *findings),
         total=len(heads) + item.findings_total,
         nouns=("finding of the newest analysis", "findings of the newest analysis"),
-        call=calls(page.own, "history", "history", max(page.briefing.history.total, item.findings_total)),
+        call=calls(context.own, "history", "history", max(context.briefing.history.total, item.findings_total)),
     )
 
 
@@ -73,7 +73,7 @@ def analysis_text(item: HistoryItem) -> str:
     """Return an analysis in full as Markdown."""
     heads, findings = in_full(item, {}, None)
     left = item.findings_total - len(findings)
-    more = [f"- ({counted(left, ('more finding', 'more findings'))})"] if left > 0 else []
+    more = [f"- ({with_noun(left, ('more finding', 'more findings'))})"] if left > 0 else []
     return "\n".join([f"## {_title(item, '')}", *(block.text for block in (*heads, *findings)), *more])
 
 
@@ -146,11 +146,11 @@ def ordered(item: HistoryItem, records: Records) -> list[SettledFinding]:
     return sorted(item.findings, key=rank)
 
 
-def _record(finding: Record, records: Records) -> TrackRecordItem | None:
+def _record(finding: DatedRecord, records: Records) -> TrackRecordItem | None:
     return records.get((finding.core["agent"], finding.core["domain"]))
 
 
-def _baseline(finding: Record, records: Records) -> bool:
+def _baseline(finding: DatedRecord, records: Records) -> bool:
     record = _record(finding, records)
     return record is not None and record.baseline
 
@@ -163,14 +163,14 @@ def _consensus(findings: Sequence[SettledFinding], total: int, records: Records,
     voices = [one.finding for one in findings if not _baseline(one.finding, records)]
     left = len(findings) - len(voices)
     of = f" (the weightiest of {total:,})" if total > len(findings) else ""
-    without = f", without {counted(left, ('baseline', 'baselines'))}" if left else ""
+    without = f", without {with_noun(left, ('baseline', 'baselines'))}" if left else ""
     lines = []
     directions = Counter(one.core["direction"] for one in voices if one.core.get("direction"))
     if directions:
         told = ", ".join(
             f"{directions[side]} {side}" for side in ("positive", "negative", "neutral") if directions[side]
         )
-        lines.append(f"{counted(directions.total(), ('direction', 'directions'))}{of}: {told}{without}")
+        lines.append(f"{with_noun(directions.total(), ('direction', 'directions'))}{of}: {told}{without}")
     for field, shown in (("probability", share), ("value", number)):
         for topic, values in _grouped(voices, field).items():
             about = _about(topic, question)
@@ -178,7 +178,7 @@ def _consensus(findings: Sequence[SettledFinding], total: int, records: Records,
     return [f"Consensus: {line}." for line in lines[:3]]
 
 
-def _grouped(voices: Sequence[Record], field: str) -> dict[Topic | str | None, list[float]]:
+def _grouped(voices: Sequence[DatedRecord], field: str) -> dict[Topic | str | None, list[float]]:
     """
     Return the numbers in *field* by what they are about, in the order in which that is first spoken of.
 
@@ -258,7 +258,7 @@ def _verdict(settled: SettledFinding) -> str:
     return f" → {word} (was {number(score.actual)}{brier})"
 
 
-def _decision(taken: TakenDecision, *, waits: bool) -> str:
+def _decision(taken: ReviewedDecision, *, waits: bool) -> str:
     core = taken.decision.core
     parts = [f"Decided {when(core['decided_at'])}: {label(core['type'])}"]
     if core.get("action"):
@@ -273,6 +273,6 @@ def _decision(taken: TakenDecision, *, waits: bool) -> str:
     return f"- {', '.join(parts)}{corrected} → {verdict}{f'; {ends}' if ends else ''}"
 
 
-def _outcome(record: Record) -> str:
+def _outcome(record: DatedRecord) -> str:
     topic = topic_of(record)
     return was(topic, record.core["actual"]) if topic is not None else ""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from imem.recall.sections.base import (
     Block,
-    Page,
-    Section,
+    RenderContext,
+    RenderedSection,
     calls,
     conclusion,
     decided,
-    ending,
     label,
+    result_text,
     said,
     section,
     share,
@@ -30,16 +30,19 @@ SUMMARY_CHARS: Final = 90
 """Longest quotation of a summary, in characters."""
 
 
-def similar(page: Page) -> Section:
+def similar(context: RenderContext) -> RenderedSection:
     """Return them, most alike first."""
-    arm = page.briefing.similar_analyses
+    answer = context.briefing.similar_analyses
     return section(
         "Similar analyses of other subjects",
-        arm,
-        [Block(similar_text(item, page.briefing.as_of), WORTH * FADING**place) for place, item in enumerate(arm.items)],
+        answer,
+        [
+            Block(similar_text(item, context.briefing.as_of), WORTH * FADING**place)
+            for place, item in enumerate(answer.items)
+        ],
         nouns=("similar analysis", "similar analyses"),
         nothing="similar analyses",
-        call=calls(page.own, "similar", "similar", arm.total),
+        call=calls(context.own, "similar", "similar", answer.total),
     )
 
 
@@ -48,7 +51,7 @@ def similar_text(item: SimilarItem, at: datetime | None = None) -> str:
     core = item.analysis.core
     concluded = conclusion(item.analysis) or label(core["kind"])
     told = ", ".join([concluded, *map(decided, item.decisions)])
-    end = ending(item.decisions, item.claims, at, core.get("probability"))
+    end = result_text(item.decisions, item.claims, at, core.get("probability"))
     summary = f"; {said(core['summary'], SUMMARY_CHARS)}" if core.get("summary") else ""
     head = f"- {share(item.score)} {label(item.subject_id)} {when(core['date'])}"
     return f"{head}: {told}{f' → {end}' if end else ''}{summary}"

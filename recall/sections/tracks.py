@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from imem.recall.sections.base import EVIDENCE, Block, Call, Page, Section, calls, label, marked, section, share
+from imem.recall.sections.base import (
+    EVIDENCE,
+    Block,
+    FollowUpCall,
+    RenderContext,
+    RenderedSection,
+    calls,
+    label,
+    marked,
+    section,
+    share,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +39,7 @@ _KINDS: Final = frozenset({"baseline", "ensemble", "human"})
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TableLayout:
     """
     What the table says in each row.
 
@@ -54,11 +65,11 @@ LEGEND: Final = (
 ALL_LITTLE: Final = " All are little evidence (n below 15)."
 
 
-def tracks(page: Page) -> Section:
+def tracks(context: RenderContext) -> RenderedSection:
     """Return the records, the best first, baselines last."""
-    arm = page.briefing.track_records
-    items = sorted(arm.items, key=_rank)
-    form = _form(items)
+    answer = context.briefing.track_records
+    items = sorted(answer.items, key=_rank)
+    form = _layout_of(items)
     blocks, baselines = [], 0
     for place, item in enumerate(items):
         worth = WORTH * FADING**place
@@ -67,14 +78,16 @@ def tracks(page: Page) -> Section:
             baselines += 1
         if item.evidence == "none":
             worth = min(worth, NOTHING_WORTH)
-        blocks.append(Block(_row(item, page.briefing.for_agent, form), worth))
+        blocks.append(Block(_row(item, context.briefing.for_agent, form), worth))
     where = "" if form.domain or not items else f" in {label(items[0].domain)}"
-    made = calls(page.own, "brief", "brief", 1)
+    made = calls(context.own, "brief", "brief", 1)
     subject = made.python.removeprefix("await memory.brief(").split(", limit", maxsplit=1)[0]
-    call = Call("brief", f"(await memory.brief({subject}{{when}})).track_records", f"imem brief {subject} --json")
+    call = FollowUpCall(
+        "brief", f"(await memory.brief({subject}{{when}})).track_records", f"imem brief {subject} --json"
+    )
     return section(
         f"Track records of those who spoke{where}, best first",
-        arm,
+        answer,
         blocks,
         nouns=("agent's track record", "agents' track records"),
         nothing="track records",
@@ -85,7 +98,7 @@ def tracks(page: Page) -> Section:
 
 def track_table(items: Sequence[TrackRecordItem]) -> str:
     """Return track records as a table by domain, each with the best first, or nothing when there are none."""
-    form = replace(_form(items), domain=True, reference=None, nothing=NO_OUTCOMES)
+    form = replace(_layout_of(items), domain=True, reference=None, nothing=NO_OUTCOMES)
     ranked = sorted(items, key=lambda item: (item.domain, _rank(item)))
     return "\n".join([_head(form), *(_row(item, None, form) for item in ranked)]) if items else ""
 
@@ -95,9 +108,9 @@ def _rank(item: TrackRecordItem) -> tuple[bool, int, float, int, str, str]:
     return item.baseline, EVIDENCE.index(item.evidence), -item.lower, -item.n, item.agent, item.domain
 
 
-def _form(items: Sequence[TrackRecordItem]) -> Form:
+def _layout_of(items: Sequence[TrackRecordItem]) -> TableLayout:
     references = {item.reference for item in items if item.skill is not None}
-    return Form(
+    return TableLayout(
         domain=len({item.domain for item in items}) > 1,
         reference=references.pop() if len(references) == 1 else None,
         skill=any(item.skill is not None for item in items),
@@ -105,7 +118,7 @@ def _form(items: Sequence[TrackRecordItem]) -> Form:
     )
 
 
-def _head(form: Form) -> str:
+def _head(form: TableLayout) -> str:
     skill = f"skill vs {form.reference}, 95 %" if form.reference is not None else "skill, 95 %"
     columns = ["agent", *(["domain"] if form.domain else []), "n (claims)", "right", "share right, 95 %"]
     columns += [skill] if form.skill else []
@@ -113,7 +126,7 @@ def _head(form: Form) -> str:
     return f"{legend}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
 
 
-def _row(item: TrackRecordItem, for_agent: str | None, form: Form) -> str:
+def _row(item: TrackRecordItem, for_agent: str | None, form: TableLayout) -> str:
     kind = str(item.kind) if item.kind in _KINDS else ""
     who = marked(item.agent, kind, "you" if item.agent == for_agent else "")
     right = f"{item.right}/{item.rows}" if item.rows else "–"
@@ -130,7 +143,7 @@ def _row(item: TrackRecordItem, for_agent: str | None, form: Form) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _skill(item: TrackRecordItem, form: Form) -> str:
+def _skill(item: TrackRecordItem, form: TableLayout) -> str:
     if item.skill is None or item.evidence == "none":
         return "–"
     there = item.skill_lower is not None and item.skill_upper is not None

@@ -38,29 +38,29 @@ MOST_SHARE: Final = 0.05
 
 ENOUGH: Final = 20
 
-REST_S: Final = 60.0
+ALERT_INTERVAL_S: Final = 60.0
 """Least time between two tellings of one type by one process, in seconds."""
 
 BUDGET_MS: Final = 2_000
 """How long telling may take, in milliseconds."""
 
 
-class Outcome(StrEnum):
+class AnswerSource(StrEnum):
     """How a question was answered."""
 
-    KEPT = "kept"
+    CACHED = "kept"
     """By a kept answer."""
     EXACT = "exact"
     """By L3."""
     STALE = "stale"
     """By an answer of a while ago."""
-    LESS = "less"
+    REDUCED = "less"
     """By what was made of fewer records."""
     NONE = "none"
     """Not at all."""
 
 
-_DEPTHS: Final = {Outcome.KEPT: 0, Outcome.EXACT: 0, Outcome.STALE: 1}
+_DEPTHS: Final = {AnswerSource.CACHED: 0, AnswerSource.EXACT: 0, AnswerSource.STALE: 1}
 
 
 class _Minute:
@@ -69,11 +69,11 @@ class _Minute:
     def __init__(self, query: str) -> None:
         self.asked: deque[float] = deque()
         self.late: deque[float] = deque()
-        self.told_at = float("-inf")
+        self.alerted_at = float("-inf")
         self.depth = DEPTH.labels(query)
         self.rate = TIMEOUT_RATE.labels(query)
         self.timeouts = TIMEOUTS.labels(query)
-        self.outcomes = {outcome: OUTCOMES.labels(query, outcome.value) for outcome in Outcome}
+        self.outcomes = {outcome: OUTCOMES.labels(query, outcome.value) for outcome in AnswerSource}
 
     def forget(self, before: float) -> None:
         for times in (self.asked, self.late):
@@ -81,7 +81,7 @@ class _Minute:
                 times.popleft()
 
 
-class Watch:
+class LatencyWatch:
     """
     Counts the questions of one process.
 
@@ -94,9 +94,9 @@ class Watch:
         self._database = database
         self._now = now
         self._minutes: dict[str, _Minute] = {}
-        self._telling: set[asyncio.Task[None]] = set()
+        self._alerts_under_way: set[asyncio.Task[None]] = set()
 
-    def observe(self, query: str, outcome: Outcome, *, depth: int | None = None, late: bool = False) -> None:
+    def observe(self, query: str, outcome: AnswerSource, *, depth: int | None = None, late: bool = False) -> None:
         """
         Count one question.
 
@@ -117,25 +117,25 @@ class Watch:
         share = len(minute.late) / len(minute.asked)
         minute.rate.set(share)
         bad = len(minute.late) >= MOST_TIMEOUTS or (len(minute.asked) >= ENOUGH and share > MOST_SHARE)
-        if late and bad and now - minute.told_at >= REST_S and self._database is not None:
-            minute.told_at = now
+        if late and bad and now - minute.alerted_at >= ALERT_INTERVAL_S and self._database is not None:
+            minute.alerted_at = now
             task = asyncio.get_running_loop().create_task(
-                self._tell(self._database, query, len(minute.late), len(minute.asked))
+                self._raise_alert(self._database, query, len(minute.late), len(minute.asked))
             )
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            self._alerts_under_way.add(task)
+            task.add_done_callback(self._alerts_under_way.discard)
 
-    async def told(self) -> None:
+    async def drain(self) -> None:
         """Wait until what was bad is told."""
-        await asyncio.gather(*self._telling)
+        await asyncio.gather(*self._alerts_under_way)
 
     async def close(self) -> None:
         """End what is being told."""
-        for task in list(self._telling):
+        for task in list(self._alerts_under_way):
             task.cancel()
-        await asyncio.gather(*self._telling, return_exceptions=True)
+        await asyncio.gather(*self._alerts_under_way, return_exceptions=True)
 
-    async def _tell(self, database: Database, query: str, late: int, asked: int) -> None:
+    async def _raise_alert(self, database: Database, query: str, late: int, asked: int) -> None:
         about = id_of("timeouts", query)
         payload = {
             "reason": f"{late} of {asked} questions of the type {query} were not answered in time within a minute.",
@@ -145,7 +145,7 @@ class Watch:
         log.warning("recall.timeouts", query=query, timeouts=late, asked=asked)
         try:
             async with database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
-                if not await rows(conn, "alert_open", {"about": about}):
+                if not await rows(conn, "open_alert_about", {"about": about}):
                     await raise_alert(conn, alert)
         except ImemError as error:
-            log.warning("recall.timeouts_not_told", query=query, reason=str(error))
+            log.warning("recall.timeout_alert_failed", query=query, reason=str(error))

@@ -1,4 +1,4 @@
-"""An answer that came after its deadline says so: whatever asks here does it through :func:`says_if_late`."""
+"""An answer that came after its deadline says so: whatever asks here does it through :func:`reports_lateness`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from imem.journal.deadline import Deadline
 from imem.kg.views import View
-from imem.recall.model import Rows, Value
+from imem.recall.model import AnswerModel, Rows
 
 P = ParamSpec("P")
 A = TypeVar("A")
 
 
-def says_if_late(question: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any, A]]:
+def reports_lateness(question: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any, A]]:
     """Have what *question* returns say in ``late_ms`` how late it is; its ``deadline`` is given by name."""
 
     @wraps(question)
@@ -29,7 +29,7 @@ def says_if_late(question: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[A
 
 
 def _late(answer: object, late_ms: float) -> object:
-    if isinstance(answer, Value):
+    if isinstance(answer, AnswerModel):
         return answer.model_copy(update={"late_ms": late_ms})
     if isinstance(answer, View):
         return replace(answer, late_ms=late_ms)

@@ -7,29 +7,29 @@ SELECT workflow.raise_alert_v1(
 -- Takes the alerts about something off the cards; see workflow.close_alerts_v1. Column: closed, how many.
 SELECT workflow.close_alerts_v1(%(about)s) AS closed
 
--- error_counted --
+-- count_errors --
 -- Adds errors of a store to their total; whoever adds to the same waits until the transaction ends.
 INSERT INTO workflow.error_counter AS c (name, store, total, last_reason)
 VALUES (%(name)s, %(store)s, %(count)s, %(reason)s)
 ON CONFLICT (name, store) DO UPDATE SET
     total = c.total + excluded.total, last_at = imem_now(), last_reason = excluded.last_reason
 
--- alert_open --
+-- open_alert_about --
 -- The alert about a matter, if one stands.
 SELECT alert_id FROM workflow.alert WHERE about = %(about)s AND closed_at IS NULL LIMIT 1
 
--- alert_turn --
+-- lock_alerts_about --
 -- Waits until no other process decides about the alerts on the same matter; until the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended('imem.alert.' || %(about)s::text, 0))
 
--- alert_about --
+-- set_alert_about --
 -- An alert is about something else than it was thought to be when it was raised: that ends it.
 UPDATE workflow.alert SET about = %(about)s WHERE alert_id = %(alert_id)s AND closed_at IS NULL
 
 -- open_alerts --
 -- Alerts that have a card, and how many there are in all; those nobody has acknowledged first, then the most severe, then
 -- the oldest.
-SELECT alert_id, kind, severity, subject, analysis_id, about, payload, demanding, raised_at, resends, next_due_at,
+SELECT alert_id, kind, severity, subject, analysis_id, about, payload, demanding AS requires_ack, raised_at, resends, next_due_at,
     escalated_at, acknowledged_at, acknowledged_by, count(*) OVER () AS total
 FROM workflow.alert WHERE closed_at IS NULL
 ORDER BY acknowledged_at IS NOT NULL, array_position(ARRAY['CRITICAL', 'HIGH', 'MEDIUM', 'NORMAL'], severity), raised_at, alert_id
@@ -37,7 +37,7 @@ LIMIT %(limit)s
 
 -- alerts_by_id --
 -- The given alerts, oldest first.
-SELECT alert_id, kind, severity, subject, analysis_id, about, payload, demanding, raised_at, resends, next_due_at,
+SELECT alert_id, kind, severity, subject, analysis_id, about, payload, demanding AS requires_ack, raised_at, resends, next_due_at,
     escalated_at, acknowledged_at, acknowledged_by
 FROM workflow.alert WHERE alert_id = ANY (%(alert_ids)s::uuid[]) ORDER BY raised_at, alert_id
 

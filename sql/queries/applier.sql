@@ -151,7 +151,7 @@ RETURNING state, tier, attempts, extract(epoch FROM next_attempt_at - imem_now()
 SELECT kind, key, version, (SELECT max(position) FROM delivery WHERE state IN ('pending', 'dispatched')) AS upto FROM derive_work
 ORDER BY version LIMIT %(limit)s
 
--- waits_upto --
+-- pending_upto --
 -- Whether an event up to a position is still on its way.
 SELECT EXISTS (SELECT FROM delivery WHERE state IN ('pending', 'dispatched') AND position <= %(upto)s) AS waits
 
@@ -160,7 +160,7 @@ SELECT EXISTS (SELECT FROM delivery WHERE state IN ('pending', 'dispatched') AND
 DELETE FROM derive_work AS d USING unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS done (kind, key, version)
 WHERE d.kind = done.kind AND d.key = done.key AND d.version = done.version
 
--- derive_again --
+-- requeue_derived --
 -- Has derived values computed once more.
 INSERT INTO derive_work (kind, key)
 SELECT DISTINCT k.kind, k.key FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS k (kind, key) ORDER BY 1, 2

@@ -125,7 +125,7 @@ SELECT encode(sha256(payload_hash), 'hex') AS digest FROM event WHERE event_id =
 -- Which of the given events the journal holds.
 SELECT event_id FROM event WHERE event_id = ANY (%(ids)s::uuid[])
 
--- kept_in_interim --
+-- results_in_interim --
 -- Which subtasks of an agent left their result among the interim results of some checkpoint of its present run.
 SELECT DISTINCT k.subtask FROM unnest(%(subtasks)s::text[]) AS k (subtask)
 JOIN workflow.agent_checkpoints AS c

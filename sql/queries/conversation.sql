@@ -31,7 +31,7 @@ UNION ALL
 (SELECT * FROM standing WHERE NOT pinned AND depth = 0 ORDER BY seq DESC LIMIT %(limit)s)
 ORDER BY seq
 
--- standing_turns --
+-- active_turns --
 -- Everything that stands in a thread and may be summarised, in order and without its text: what decides where to cut.
 SELECT id, role, tool_call_id, metadata -> 'tool_calls' AS tool_calls
 FROM workflow.conversation_messages

@@ -50,7 +50,7 @@ UPDATE settlement_due AS d SET stuck = left(%(reason)s, 500)
 FROM unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS bad (kind, key, version)
 WHERE d.kind = bad.kind AND d.key = bad.key AND d.version = bad.version
 
--- try_again --
+-- clear_set_aside --
 -- Takes back what was set aside.
 UPDATE settlement_due SET stuck = NULL WHERE stuck IS NOT NULL
 

@@ -102,7 +102,7 @@ SELECT *, imem_audit_v1(%(actor)s, %(role)s, 'workflow', analysis_id, 'answer_ga
     AS audited
 FROM answered
 
--- gate_on_file --
+-- gate_by_number --
 -- One gate.
 SELECT * FROM workflow.gate_state WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s
 

@@ -9,7 +9,7 @@ FROM imem_append_v1(
     %(subject_id)b::text[], %(metric)b::text[], %(target_at)b::timestamptz[], %(ref_hash)b::bytea[], %(importance)b::real[],
     %(tier)b::smallint[], %(turns)b::text[], %(group_line)b::integer[], %(group)b::text[], %(group_hash)b::bytea[])
 
--- bear_lock --
+-- set_lock_epoch --
 -- Says, for this transaction, under which epoch the actor's writes were locked by whoever writes now.
 SELECT set_config('imem.lock_epoch', %s, true)
 
@@ -28,7 +28,7 @@ SELECT set_config('synchronous_commit', 'off', true), imem_audit_v1(
     %(actor)s, %(role)s, %(resource_type)s, %(resource_id)s, %(action)s, %(authorized)s, %(reason)s,
     %(context)s::jsonb, %(outcome)s), (SELECT epoch FROM pattern_epoch) AS epoch
 
--- undelivered --
+-- count_undelivered --
 -- How many of the given positions the graph does not hold yet, and how many it never will.
 SELECT count(*) FILTER (WHERE state IN ('pending', 'dispatched')) AS waiting, count(*) FILTER (WHERE state = 'dead') AS dead
 FROM delivery WHERE position = ANY(%(positions)s::bigint[])

@@ -1,4 +1,4 @@
--- cores_on_file --
+-- recorded_cores --
 -- The core of each of the given records as first stated, and who stated it. Parameters: kinds, keys (arrays of one
 -- length). Columns: kind, key, core, actor. Records without a core are left out.
 SELECT h.kind, h.key, e.payload -> 'core' AS core, e.actor
@@ -10,7 +10,7 @@ JOIN event AS e ON e.position = h.position
 -- Where a load notes what its lines refer to in vain; of this session alone, gone with it.
 CREATE TEMPORARY TABLE IF NOT EXISTS load_missing (kind text, key text, PRIMARY KEY (kind, key))
 
--- forget_missing --
+-- clear_missing --
 -- Empties it: an earlier look of this session may have ended halfway.
 TRUNCATE load_missing
 
@@ -80,12 +80,12 @@ SELECT
 CREATE TEMPORARY TABLE IF NOT EXISTS load_seen (
     kind text, key text, hash bytea NOT NULL, ref_hash bytea, line bigint NOT NULL, PRIMARY KEY (kind, key))
 
--- forget_seen --
+-- clear_seen --
 -- Empties it: an earlier check of this session may have ended halfway.
 TRUNCATE load_seen
 
 -- note_seen --
--- Notes the cores of a batch; the first statement of a core counts. Parameters as judge_lines.
+-- Notes the cores of a batch; the first statement of a core counts. Parameters as validate_lines.
 INSERT INTO load_seen (kind, key, hash, ref_hash, line)
 SELECT DISTINCT ON (l.kind, l.key) l.kind, l.key, l.hash, l.ref_hash, l.line
 FROM unnest(
@@ -95,7 +95,7 @@ WHERE l.hash IS NOT NULL AND NOT l.corrects
 ORDER BY l.kind, l.key, l.line
 ON CONFLICT (kind, key) DO NOTHING
 
--- judge_lines --
+-- validate_lines --
 -- What the journal would refuse of a batch, by what it holds and what the checked lines said before. Parameters, arrays
 -- of one length: kind, key, hash (of the core; none without one), ref_hash, corrects, known_at, line (its number over
 -- all files). Columns: line, status (as imem_append_v1 says it; premature and late_claim were said when the line was read,

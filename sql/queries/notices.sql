@@ -62,7 +62,7 @@ FROM unnest(
     %(parts)s::text[], %(whys)s::text[]) AS r (position, agent_id, seq, tier, score, parts, why)
 ON CONFLICT (position, agent_id) DO NOTHING
 
--- usage_told --
+-- usage_notified --
 -- Counts what agents are told by each sender.
 INSERT INTO workflow.notice_usage AS u (agent_id, sender, told)
 SELECT n.agent_id, n.sender, n.count
@@ -70,7 +70,7 @@ FROM unnest(%(agent_ids)s::text[], %(senders)s::text[], %(counts)s::bigint[]) AS
 ORDER BY n.agent_id, n.sender
 ON CONFLICT (agent_id, sender) DO UPDATE SET told = u.told + excluded.told
 
--- notices_untold --
+-- notices_unqueued --
 -- What has no notice in any queue and was not pulled: of each agent at work the most urgent, the oldest first.
 SELECT b.agent_id, r.position, r.tier FROM workflow.inbox AS b
 JOIN workflow.agent_instance AS i ON i.agent_id = b.agent_id

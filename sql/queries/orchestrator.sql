@@ -122,7 +122,7 @@ WHERE a.outcome IS NULL AND (%(after)s::text IS NULL OR a.analysis_id > %(after)
   AND workflow.halted_v1(a.analysis_id) IS NULL
 ORDER BY a.analysis_id LIMIT %(limit)s
 
--- tasks_worn --
+-- tasks_exhausted --
 -- Which of the agents, having completed, were started again so often for lost results that it does not help.
 SELECT agent_type, dispatch FROM workflow.agent_task
 WHERE analysis_id = %(analysis_id)s AND agent_type = ANY (%(agent_types)s::text[]) AND reruns >= %(most)s

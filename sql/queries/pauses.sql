@@ -1,4 +1,4 @@
--- analyses_meant --
+-- analyses_matching --
 -- The analyses that a name means: one analysis, or those of a stock that run.
 SELECT analysis_id, subject_id, outcome, true AS exact FROM workflow.analysis WHERE analysis_id = %(name)s
 UNION ALL
@@ -14,7 +14,7 @@ SELECT analysis_id, subject_id, outcome FROM workflow.hold_analysis_v1(%(analysi
 -- Ends an analysis that runs, as failed, and fences its agents off.
 SELECT workflow.end_analysis_v1(%(analysis_id)s, 'failed', %(reason)s, NULL) AS status
 
--- pauses_meant --
+-- pauses_matching --
 -- The open pauses that a name means: of one analysis, or of a stock.
 SELECT id, analysis_id, stock_id, analysis_id = %(name)s AS exact FROM workflow.paused_analyses
 WHERE (analysis_id = %(name)s OR stock_id = %(name)s) AND status IN ('PAUSING', 'PAUSED', 'RESUMING', 'STALE')
@@ -145,7 +145,7 @@ SELECT imem_now() AS now
 -- A manager that stands still inside a step loses its claim after this while: its session ends.
 SELECT set_config('idle_in_transaction_session_timeout', '30s', true)
 
--- pause_stop_wanted --
+-- pause_stop_reason --
 -- Why the agents of an analysis shall stop at their next safe point, and none may start; NULL where they may go on.
 SELECT CASE WHEN a.outcome IS NOT NULL THEN a.outcome ELSE workflow.halted_v1(a.analysis_id) END AS stop
 FROM workflow.analysis AS a WHERE a.analysis_id = %(analysis_id)s

@@ -1,4 +1,4 @@
--- journal_mark --
+-- journal_end --
 -- The newest position, and the number of this transaction, a later one than any that was given a position up to there: once
 -- all older ones have ended, nothing can appear any more at or below that position.
 SELECT coalesce(max(position), 0) AS position, pg_current_xact_id()::text AS until FROM event

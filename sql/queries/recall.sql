@@ -164,7 +164,7 @@ WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.kind IN ('record.Finding'
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 
--- voices_of_analyses --
+-- speakers_of_analyses --
 -- Who spoke in each of the given analyses, and who took its decisions, from the journal alone: what is asked when the graph is away.
 SELECT e.analysis_id,
     coalesce(array_agg(DISTINCT e.payload -> 'core' ->> 'agent') FILTER (WHERE e.kind = 'record.Finding'), '{}') AS speakers,
@@ -231,7 +231,7 @@ SELECT (SELECT count(*) FROM settlement_due WHERE stuck IS NULL) + (SELECT count
     + (SELECT count(*) FROM delivery WHERE state IN ('pending', 'dispatched')) AS due,
     (SELECT count(*) FROM agent_outcome) AS scores, (SELECT count(*) FROM similarity_due) AS uncompared
 
--- opening --
+-- read_horizon --
 -- What every question begins with: the safe horizon, the present moment, and the epoch of pattern statuses.
 SELECT imem_safe_horizon() AS horizon, imem_journal_now() AS now, (SELECT epoch FROM pattern_epoch) AS epoch
 
@@ -239,7 +239,7 @@ SELECT imem_safe_horizon() AS horizon, imem_journal_now() AS now, (SELECT epoch 
 -- The epoch of pattern statuses: what a kept answer that shows patterns needs, and all that one needs of Postgres.
 SELECT epoch FROM pattern_epoch
 
--- whereabouts --
+-- related_subjects --
 -- What the records with the given kinds and keys are about: what is kept under its name has changed with them. Of a subject
 -- that is a question, its series as well. Columns: subject_id, series_id, kind, agent; any may be NULL.
 WITH wanted AS (

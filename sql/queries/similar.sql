@@ -88,7 +88,7 @@ CROSS JOIN LATERAL (
 ORDER BY n.key, n.position, n.question
 ON CONFLICT (model, kind, key, position, question) DO NOTHING
 
--- mark_standing --
+-- mark_current_embeddings --
 -- Says of each statement of the given analyses whether it is the one that counts now, and whether it is the only one.
 UPDATE embedding AS e SET standing = s.stands, sole = (s.statements = 1)
 FROM (
@@ -371,7 +371,7 @@ SELECT imem_embedding_drop_v1(%(model)s::smallint)
 SELECT analysis_id, neighbour_id, score FROM similar_analysis
 WHERE version = %(version)s AND analysis_id = ANY (%(keys)s::text[]) ORDER BY analysis_id, rank
 
--- lists_naming --
+-- lists_containing --
 -- Analyses that have one of the given ones as a neighbour in a version.
 SELECT analysis_id, neighbour_id FROM similar_analysis
 WHERE version = %(version)s AND neighbour_id = ANY (%(keys)s::text[]) ORDER BY analysis_id, neighbour_id

@@ -24,7 +24,7 @@ ADMITTED_BELOW: Final = {Tier.SYSTEM_CRITICAL: 100, Tier.CRITICAL: 90, Tier.HIGH
 ALERT_ABOVE: Final = 50
 """With more notices than that, somebody is told."""
 
-LASTS: Final = timedelta(days=14)
+NOTICE_TTL: Final = timedelta(days=14)
 """How long a queue lives after its last notice: as long as a paused agent's memory."""
 
 _DROP: Final = 1000
@@ -46,7 +46,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferResult:
     """
     What became of notices that were offered.
 
@@ -74,10 +74,10 @@ class Notices:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def offer(self, agent_id: str, notices: Sequence[Notice], *, deadline: Deadline) -> Offered:
+    async def offer(self, agent_id: str, notices: Sequence[Notice], *, deadline: Deadline) -> OfferResult:
         """Queue *notices*, as far as they are admitted; one that waits already is queued. Twice is once."""
         arguments: list[Argument] = [ADMITTED_BELOW[tier] for tier in Tier]
-        arguments.append(int(LASTS.total_seconds() * 1000))
+        arguments.append(int(NOTICE_TTL.total_seconds() * 1000))
         for notice in notices:
             arguments += [notice.position, int(notice.tier)]
         depth, outcomes, gone = await self._client.run(
@@ -86,7 +86,7 @@ class Notices:
         displaced = tuple(map(int, gone))
         queued = tuple(one.position for one, in_ in zip(notices, outcomes, strict=True) if in_)
         refused = tuple(one.position for one, in_ in zip(notices, outcomes, strict=True) if not in_)
-        return Offered(depth, tuple(one for one in queued if one not in displaced), refused, displaced)
+        return OfferResult(depth, tuple(one for one in queued if one not in displaced), refused, displaced)
 
     async def waiting(self, agent_id: str, *, deadline: Deadline) -> list[Notice]:
         """Return the notices that wait for an agent: the most urgent tier first, each oldest first."""
@@ -103,9 +103,9 @@ class Notices:
 
     async def lost(self, *, deadline: Deadline) -> bytes | None:
         """Return the run of the server where it may have lost notices since :meth:`keep`; None where it has not."""
-        run, told = await self._client.run(script("told"), (keys.NOTICES_TOLD,), (), deadline=deadline)
+        run, told = await self._client.run(script("told"), (keys.NOTICES_SERVER_RUN,), (), deadline=deadline)
         return None if run == told else bytes(run)
 
     async def keep(self, run: bytes, *, deadline: Deadline) -> None:
         """Note that whatever *run* of the server may have lost is queued again."""
-        await self._client.run(script("set_told"), (keys.NOTICES_TOLD,), (run,), deadline=deadline)
+        await self._client.run(script("set_server_run"), (keys.NOTICES_SERVER_RUN,), (run,), deadline=deadline)

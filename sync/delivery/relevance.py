@@ -56,8 +56,8 @@ _NAMING: Final[Mapping[str, tuple[str, ...]]] = {
 _WORDS: Final = re.compile(r"[^\W_]+")
 
 
-class Why(StrEnum):
-    """Why an agent is told, or that it is not."""
+class NotifyReason(StrEnum):
+    """Why an agent is notified, or why not."""
 
     EVERYBODY = "everybody"
     NAMED = "named"
@@ -67,7 +67,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class RoutableEvent:
     """
     What was recorded, as far as it matters for who is told.
 
@@ -93,7 +93,7 @@ class Message:
     named: frozenset[str] = frozenset()
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Message:
+    def from_row(cls, row: Mapping[str, Any]) -> RoutableEvent:
         """Return the message of an event's row."""
         kind = row["kind"].partition(".")[2]
         core = row["core"] or {}
@@ -145,7 +145,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class RelevanceScore:
     """
     How much a message concerns an agent.
 
@@ -160,16 +160,16 @@ class Score:
     agent_id: str
     parts: tuple[float, float, float, float, float]
     total: float
-    why: Why
+    why: NotifyReason
     tier: Tier
 
     @property
     def told(self) -> bool:
         """Whether the agent is told."""
-        return self.why is not Why.BELOW
+        return self.why is not NotifyReason.BELOW
 
 
-def is_news(message: Message, candidate: Candidate) -> bool:
+def is_news(message: RoutableEvent, candidate: Candidate) -> bool:
     """
     Return whether *candidate* may not know *message* of itself.
 
@@ -180,7 +180,7 @@ def is_news(message: Message, candidate: Candidate) -> bool:
     return others or message.tier is Tier.SYSTEM_CRITICAL
 
 
-def score(message: Message, candidate: Candidate) -> Score:
+def score(message: RoutableEvent, candidate: Candidate) -> RelevanceScore:
     """Return how much *message* concerns *candidate*, and whether it is told."""
     parts = (
         _specialisation(message, candidate),
@@ -191,10 +191,10 @@ def score(message: Message, candidate: Candidate) -> Score:
     )
     total = sum(weight * part for weight, part in zip(WEIGHTS, parts, strict=True))
     why = _why(message, candidate, parts, total)
-    return Score(candidate.agent_id, parts, total, why, _tier(message, why))
+    return RelevanceScore(candidate.agent_id, parts, total, why, _tier(message, why))
 
 
-def _specialisation(message: Message, candidate: Candidate) -> float:
+def _specialisation(message: RoutableEvent, candidate: Candidate) -> float:
     """1 where it is the agent's own field; else the share of the field's words that its profile has."""
     if message.domain is None:
         return 0.0
@@ -205,36 +205,36 @@ def _specialisation(message: Message, candidate: Candidate) -> float:
     return len(field & known) / len(field) if field else 0.0
 
 
-def _active(message: Message, candidate: Candidate) -> float:
+def _active(message: RoutableEvent, candidate: Candidate) -> float:
     """1 in the same analysis, 0.7 in another one of the same subject."""
     if message.analysis_id is not None and message.analysis_id == candidate.analysis_id:
         return 1.0
     return 0.7 if message.subject_id is not None and message.subject_id == candidate.subject_id else 0.0
 
 
-def _usage(message: Message, candidate: Candidate) -> float:
+def _usage(message: RoutableEvent, candidate: Candidate) -> float:
     """Return the share of what this sender said that the agent took, a half as long as nobody knows."""
     told, pulled = candidate.told.get(message.sender, 0), candidate.pulled.get(message.sender, 0)
     return min(1.0, (pulled + 1) / (told + 2))
 
 
-def _importance(message: Message) -> float:
+def _importance(message: RoutableEvent) -> float:
     importance = UNSTATED_IMPORTANCE if message.importance is None else message.importance
     return (importance + _URGENCY[message.tier]) / 2
 
 
-def _why(message: Message, candidate: Candidate, parts: tuple[float, ...], total: float) -> Why:
+def _why(message: RoutableEvent, candidate: Candidate, parts: tuple[float, ...], total: float) -> NotifyReason:
     if message.tier is Tier.SYSTEM_CRITICAL:
-        return Why.EVERYBODY
+        return NotifyReason.EVERYBODY
     if _is_named(message, candidate, active=parts[1] > 0):
-        return Why.NAMED
+        return NotifyReason.NAMED
     bears = parts[0] > 0 or parts[1] > 0
     if broadcasts(message.importance) and bears:
-        return Why.IMPORTANT
-    return Why.RELEVANT if total >= NOTIFY_AT - _EPSILON else Why.BELOW
+        return NotifyReason.IMPORTANT
+    return NotifyReason.RELEVANT if total >= NOTIFY_AT - _EPSILON else NotifyReason.BELOW
 
 
-def _is_named(message: Message, candidate: Candidate, *, active: bool) -> bool:
+def _is_named(message: RoutableEvent, candidate: Candidate, *, active: bool) -> bool:
     """Whether the message names the instance; or its shared name, where the message is about its work or nobody's."""
     if candidate.agent_id in message.named:
         return True
@@ -242,9 +242,9 @@ def _is_named(message: Message, candidate: Candidate, *, active: bool) -> bool:
     return (active or nowhere) and not message.named.isdisjoint({candidate.owner, candidate.agent_type})
 
 
-def _tier(message: Message, why: Why) -> Tier:
+def _tier(message: RoutableEvent, why: NotifyReason) -> Tier:
     """Return the tier of the notice: who is named hears of it soon, and of a challenge the others less urgently."""
-    if why is Why.NAMED:
+    if why is NotifyReason.NAMED:
         return min(message.tier, Tier.HIGH)
     if message.kind == "Debate" and message.tier is Tier.CRITICAL:
         return Tier.HIGH

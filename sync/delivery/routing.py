@@ -21,8 +21,8 @@ from typing import Any, Final
 import structlog
 
 from imem.alerts.store import NewAlert, Severity, close_alerts, raise_alert
-from imem.jobs.leadership import lead
-from imem.jobs.lease import Lease
+from imem.jobs.leadership import run_as_leader
+from imem.jobs.lease import LeaderLease
 from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 from imem.journal.events.entry import Tier
@@ -30,10 +30,10 @@ from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, new_id, rows
-from imem.kg.projection.applier import Bell
+from imem.kg.projection.applier import WakeupSource
 from imem.sync.delivery import metrics
 from imem.sync.delivery.notices import ALERT_ABOVE, Notice, Notices
-from imem.sync.delivery.relevance import Candidate, Message, Score, is_news, score
+from imem.sync.delivery.relevance import Candidate, RelevanceScore, RoutableEvent, is_news, score
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ RETIRE_EVERY_S: Final = 3600.0
 RETIRED: Final = 10_000
 """Rows forgotten at a time."""
 
-KIND: Final = "NOTICES_WAITING"
+ALERT_KIND: Final = "NOTICES_WAITING"
 """The kind of alert that a queue raises that grows."""
 
 
@@ -68,7 +68,7 @@ class Router:
     def __init__(self, database: Database, notices: Notices | None = None) -> None:
         self._database = database
         self._notices = notices
-        self._lease = Lease(database, "router")
+        self._lease = LeaderLease(database, "router")
         self._retired_at = 0.0
 
     # Who is told
@@ -85,7 +85,7 @@ class Router:
             due = await rows(conn, "notices_due", {"limit": limit})
             if not due:
                 return 0
-            messages = [Message.from_row(row) for row in due]
+            messages = [RoutableEvent.from_row(row) for row in due]
             senders = sorted({message.sender for message in messages})
             candidates = [_candidate(row) for row in await rows(conn, "notice_candidates", {"senders": senders})]
             scores = [
@@ -112,7 +112,7 @@ class Router:
 
     # Queues
 
-    async def tell(self, *, deadline: Deadline) -> int:
+    async def queue_notices(self, *, deadline: Deadline) -> int:
         """
         Queue a notice for whatever has none; return how many were queued.
 
@@ -123,9 +123,9 @@ class Router:
             return 0
         lost = await self._notices.lost(deadline=deadline)
         if lost is not None:
-            await self._database.do("notices_lost", deadline=deadline)
+            await self._database.execute("notices_lost", deadline=deadline)
             await self._notices.keep(lost, deadline=deadline)
-        untold = await self._database.named("notices_untold", {"each": EACH}, deadline=deadline)
+        untold = await self._database.named("notices_unqueued", {"each": EACH}, deadline=deadline)
         queued, depths = 0, {}
         for agent_id, its in groupby(untold, key=lambda row: row["agent_id"]):
             offered = [Notice(row["position"], Tier(row["tier"])) for row in its]
@@ -136,7 +136,7 @@ class Router:
             metrics.DISPLACED.inc(len(result.displaced))
             if result.queued or result.displaced:
                 moved = {"queued": list(result.queued), "displaced": list(result.displaced)}
-                await self._database.do("notices_queued", {"agent_id": agent_id, **moved}, deadline=deadline)
+                await self._database.execute("notices_queued", {"agent_id": agent_id, **moved}, deadline=deadline)
         await self._alert(depths, deadline)
         return queued
 
@@ -164,7 +164,7 @@ class Router:
             await execute(conn, "inbox_alerted", {"agent_id": agent_id, "alert_id": alert_id})
             alert = NewAlert(
                 alert_id=alert_id,
-                kind=KIND,
+                kind=ALERT_KIND,
                 severity=Severity.HIGH,
                 analysis_id=member["analysis_id"],
                 about=alert_id,
@@ -174,28 +174,28 @@ class Router:
 
     # Regular passes
 
-    async def run(self, bell: Bell) -> None:
+    async def run(self, wakeups: WakeupSource) -> None:
         """Route and tell until cancelled, while the lease is ours; a store that is away is waited for."""
-        await lead(self._lease, lambda: self._rounds(bell))
+        await run_as_leader(self._lease, lambda: self._rounds(wakeups))
 
     async def stop(self) -> None:
         """Let the lease go; call it after the task of :meth:`run` has ended."""
         await self._lease.drop()
 
-    async def _rounds(self, bell: Bell) -> None:
-        """Route what is due whenever the bell rings; ends by an error."""
+    async def _rounds(self, wakeups: WakeupSource) -> None:
+        """Route what is due whenever the wakeups rings; ends by an error."""
         while True:
             heed_cancellation()
             if await self.step() == 0:
-                await bell.wait()
+                await wakeups.wait()
 
     async def step(self) -> int:
         """Route one page and tell; return how many events were routed. Queues that are away hold nothing up."""
         done = await self.route(deadline=Deadline.after_ms(PASS_MS))
         try:
-            await self.tell(deadline=Deadline.after_ms(PASS_MS))
+            await self.queue_notices(deadline=Deadline.after_ms(PASS_MS))
         except ImemError as error:
-            log.warning("router.not_told", reason=str(error))
+            log.warning("router.notices_not_queued", reason=str(error))
         await self._retire()
         return done
 
@@ -203,7 +203,7 @@ class Router:
         now = time.monotonic()
         if now - self._retired_at > RETIRE_EVERY_S:
             self._retired_at = now
-            await self._database.do("retire_recipients", {"limit": RETIRED}, deadline=Deadline.after_ms(PASS_MS))
+            await self._database.execute("retire_recipients", {"limit": RETIRED}, deadline=Deadline.after_ms(PASS_MS))
 
 
 def _candidate(row: Row) -> Candidate:
@@ -221,7 +221,7 @@ def _candidate(row: Row) -> Candidate:
     )
 
 
-async def _add(conn: Connection, scores: Sequence[tuple[Message, Score]]) -> None:
+async def _add(conn: Connection, scores: Sequence[tuple[RoutableEvent, RelevanceScore]]) -> None:
     """Write who is told and who is not, with numbers in the order of the events."""
     counts = Counter(one.agent_id for _, one in scores if one.told)
     numbers: dict[str, int] = {}
@@ -247,7 +247,7 @@ async def _add(conn: Connection, scores: Sequence[tuple[Message, Score]]) -> Non
         pairs = sorted(told)
         await execute(
             conn,
-            "usage_told",
+            "usage_notified",
             {
                 "agent_ids": [agent_id for agent_id, _ in pairs],
                 "senders": [sender for _, sender in pairs],

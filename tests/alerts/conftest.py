@@ -11,9 +11,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest_asyncio
 
-from imem.alerts.notifiers import Attempt, Notice, Notifier, Verdict
-from imem.alerts.sending import Sent, send_due
-from imem.alerts.store import AGENT_FAILURE, Alerts, NewAlert, Severity, Situation, raise_alert
+from imem.alerts.notifiers import AlertMessage, Attempt, DeliveryOutcome, Notifier
+from imem.alerts.sending import SendReport, send_due
+from imem.alerts.store import AGENT_FAILURE, AlertContext, Alerts, NewAlert, Severity, raise_alert
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Row
@@ -29,10 +29,10 @@ class Collecting:
     """A channel that keeps what it gets."""
 
     def __init__(self, attempt: Attempt | None = None) -> None:
-        self.got: list[Notice] = []
-        self.attempt = attempt or Attempt(Verdict.TAKEN)
+        self.got: list[AlertMessage] = []
+        self.attempt = attempt or Attempt(DeliveryOutcome.DELIVERED)
 
-    async def send(self, notice: Notice, *, deadline: Deadline) -> Attempt:
+    async def send(self, notice: AlertMessage, *, deadline: Deadline) -> Attempt:
         deadline.check("a notice")
         self.got.append(notice)
         return self.attempt
@@ -43,7 +43,7 @@ class Collecting:
 
 
 def failure(subject: str = "company:NW", alert_id: UUID | None = None, **more: Any) -> NewAlert:
-    situation = Situation(
+    situation = AlertContext(
         checkpoint_id=UUID(int=7), progress_pct=40.0, completed=("one", "two"), pending=("three",), phase="valuation",
         day=0, reason="The agent crashed.", agent="valuation",
     )  # fmt: skip
@@ -99,7 +99,7 @@ class Desk:
         finally:
             await database.close()
 
-    async def send(self, channels: Mapping[str, Notifier], minutes: float = 0.0) -> Sent:
+    async def send(self, channels: Mapping[str, Notifier], minutes: float = 0.0) -> SendReport:
         """Plan and send what is due so many minutes from now."""
         async with self.after(minutes) as database:
             return await send_due(database, channels, until=NEVER)

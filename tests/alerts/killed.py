@@ -20,7 +20,7 @@ from uuid import uuid4, uuid5
 
 import psycopg
 
-from imem.alerts.notifiers import Attempt, Notice, WebhookNotifier
+from imem.alerts.notifiers import AlertMessage, Attempt, WebhookNotifier
 from imem.alerts.sending import CLAIM_S, send_due
 from imem.alerts.store import raise_alert
 from imem.journal.deadline import Deadline
@@ -76,7 +76,7 @@ class Dying(WebhookNotifier):
 
     early = False
 
-    async def send(self, notice: Notice, *, deadline: Deadline) -> Attempt:
+    async def send(self, notice: AlertMessage, *, deadline: Deadline) -> Attempt:
         if self.early:
             die()
         done = await super().send(notice, deadline=deadline)

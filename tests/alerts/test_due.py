@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from imem.alerts.notifiers import Attempt, Verdict
-from imem.alerts.sending import LISTED, LONGEST_BACKOFF_S, LONGEST_RETRY_AFTER_S, send_due, wait_s
+from imem.alerts.notifiers import Attempt, DeliveryOutcome
+from imem.alerts.sending import LONGEST_BACKOFF_S, LONGEST_RETRY_AFTER_S, SUMMARY_ALERTS, backoff_s, send_due
 from imem.alerts.store import Severity, close_alerts
 
 from .conftest import NEVER, PERSON, Collecting, Desk, failure
@@ -176,7 +176,10 @@ async def test_a_summary_names_so_many_and_counts_all(desk: Desk) -> None:
         await desk.send({"one": channel}, minutes)
     summaries = [notice for notice in channel.got if notice.type == "alerts.summary"]
     assert sum(notice.data["count"] for notice in summaries) == 990
-    assert all(len(notice.data["alerts"]) <= LISTED and len(notice.data["subjects"]) <= LISTED for notice in summaries)
+    assert all(
+        len(notice.data["alerts"]) <= SUMMARY_ALERTS and len(notice.data["subjects"]) <= SUMMARY_ALERTS
+        for notice in summaries
+    )
     assert channel.types.count("alert.raised") == 10
 
 
@@ -192,7 +195,7 @@ async def test_many_passes_at_once_send_once(desk: Desk) -> None:
 async def test_what_a_channel_does_not_take_is_tried_again_later_each_time(desk: Desk) -> None:
     """Under the same id and with the same bytes, and given up after a day; the other channel has it already."""
     await desk.say(failure())
-    away, fine = Collecting(Attempt(Verdict.AGAIN, "It is away.")), Collecting()
+    away, fine = Collecting(Attempt(DeliveryOutcome.RETRY, "It is away.")), Collecting()
     channels = {"away": away, "fine": fine}
     await desk.send(channels, 0.1)
     await desk.send(channels, 0.2)
@@ -229,12 +232,12 @@ async def test_a_sender_whose_claim_has_run_out_does_not_disturb_the_next(desk: 
 
     assert await desk.database.named("claim_sends", claim, deadline=NEVER) == []
     assert await desk.one("SELECT state FROM workflow.alert_send") == "due"
-    assert await desk.database.do("settle_sent", {"send_id": slow["send_id"]}, deadline=NEVER) == 1
+    assert await desk.database.execute("settle_sent", {"send_id": slow["send_id"]}, deadline=NEVER) == 1
 
 
 async def test_a_channel_that_wants_no_more_is_not_asked_again(desk: Desk) -> None:
     await desk.say(failure(kind="DAY_3", severity=Severity.MEDIUM))
-    gone = Collecting(Attempt(Verdict.NEVER, "Gone."))
+    gone = Collecting(Attempt(DeliveryOutcome.NEVER, "Gone."))
     for minutes in (0.1, 5, 60):
         await desk.send({"gone": gone}, minutes)
     assert len(gone.got) == 1
@@ -254,9 +257,9 @@ async def test_a_channel_without_a_program_keeps_what_it_has_to_get(desk: Desk) 
 
 
 def test_waits_grow_and_are_bounded() -> None:
-    assert [wait_s(attempts) for attempts in (1, 2, 3, 7, 500)] == [10, 20, 40, LONGEST_BACKOFF_S, LONGEST_BACKOFF_S]
-    assert wait_s(1, asked_s=120) == 120
-    assert wait_s(1, asked_s=10**9) == LONGEST_RETRY_AFTER_S
+    assert [backoff_s(attempts) for attempts in (1, 2, 3, 7, 500)] == [10, 20, 40, LONGEST_BACKOFF_S, LONGEST_BACKOFF_S]
+    assert backoff_s(1, asked_s=120) == 120
+    assert backoff_s(1, asked_s=10**9) == LONGEST_RETRY_AFTER_S
 
 
 async def test_an_unknown_alert_is_named(desk: Desk) -> None:

@@ -18,8 +18,8 @@ from imem.journal.clock import SystemClock
 from imem.journal.modes import Health, Mode
 from imem.journal.valkey_memory import MemoryUse
 from imem.local.doctor import servers
-from imem.local.doctor.finding import Level
-from imem.services.health import look
+from imem.local.doctor.finding import CheckLevel
+from imem.services.health import check_health
 from imem.services.stores import Stores, valkeys_of
 from imem.workers.celery_app import make_app
 from imem.workers.pipelines import PIPELINES
@@ -117,17 +117,17 @@ async def test_a_full_valkey_is_no_normal_mode_and_broken_for_the_doctor(
     for share in (0.5, 0.9, 1.0):
         durable.up_to(share)
         async with Stores.open(settings) as stores:
-            health = await look(stores)
+            health = await check_health(stores)
         assert health.durable
         assert health.full == (("durable",) if share == 1.0 else ())
         findings = servers.valkey(settings, role, SystemClock())
         said[share] = [one.level for one in findings if "full" in one.text]
-    assert said == {0.5: [], 0.9: [Level.WEAK], 1.0: [Level.BROKEN]}
+    assert said == {0.5: [], 0.9: [CheckLevel.WEAK], 1.0: [CheckLevel.BROKEN]}
     assert Health(full=("durable",)).mode is Mode.DEGRADED_WRITE
 
 
 def test_it_is_looked_at_every_half_minute_also_without_the_broker(light_stack: Any) -> None:
-    """A full broker takes no task: the worker's processes look by themselves."""
+    """A full broker takes no task: the worker's processes check_health by themselves."""
     entry = make_app(light_stack.settings).conf.beat_schedule[WATCH_MEMORY.name]
     assert (entry["task"], entry["schedule"]) == (WATCH_MEMORY.name, 30.0)
     assert WATCH_MEMORY.name in {one.name for one in fallback_rounds(PIPELINES, light_stack.settings)}

@@ -106,12 +106,12 @@ async def test_the_graph_hears_nothing_of_it(desk: Desk) -> None:
     assert await named("claim_urgent", held, deadline=NEVER) == []
     (counts,) = await named("delivery_counts", deadline=NEVER)
     assert (counts["pending"], counts["dead"]) == (0, 0)
-    (mark,) = await named("journal_mark", deadline=NEVER)
+    (mark,) = await named("journal_end", deadline=NEVER)
     span = {"after": 0, "upto": mark["position"]}
     assert mark["position"] == 2
     assert await named("journal_count", span, deadline=NEVER) == [{"events": 0, "dead": 0}]
     assert await named("events_after", {**span, "limit": 10}, deadline=NEVER) == []
-    assert await named("undelivered", {"positions": [1, 2]}, deadline=NEVER) == [{"waiting": 0, "dead": 0}]
+    assert await named("count_undelivered", {"positions": [1, 2]}, deadline=NEVER) == [{"waiting": 0, "dead": 0}]
     desk.owner("INSERT INTO derive_work (kind, key) VALUES ('subject_counters', 'x')")
     (derivable,) = await named("claim_derive", {"limit": 10}, deadline=NEVER)
     assert derivable["upto"] is None

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from imem.alerts import sending
 from imem.alerts.notifiers import (
     TOLERANCE_S,
+    AlertMessage,
+    DeliveryOutcome,
     LogNotifier,
-    Notice,
-    Verdict,
     WebhookNotifier,
-    key_of,
     notifiers_of,
     signed,
+    signing_key,
     verify,
 )
 from imem.alerts.sending import send_due
@@ -44,7 +44,7 @@ from .killed import SECRET
 
 TOKEN = "t0ken-in-the-path"  # noqa: S105
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-NOTICE = Notice(UUID(int=5), "alert.raised", AT, {"alert_id": "x", "reason": "ü"})
+NOTICE = AlertMessage(UUID(int=5), "alert.raised", AT, {"alert_id": "x", "reason": "ü"})
 PATIENCE = 5000
 
 
@@ -56,7 +56,7 @@ async def test_the_request_is_signed(desk: Desk) -> None:
     """Computed here from the specification alone, over the very bytes that arrived."""
     with serving() as server:
         notifier = WebhookNotifier(f"{server.url}/{TOKEN}", SECRET, ManualClock(AT))
-        assert (await notifier.send(NOTICE, deadline=soon())).verdict is Verdict.TAKEN
+        assert (await notifier.send(NOTICE, deadline=soon())).outcome is DeliveryOutcome.DELIVERED
 
     (asked,) = server.asked
     assert asked.path == f"/{TOKEN}"
@@ -74,7 +74,7 @@ async def test_the_request_is_signed(desk: Desk) -> None:
 
 def test_a_secret_as_the_specification_writes_it() -> None:
     """The example of the Standard Webhooks specification: its secret, id, time and body make its signature."""
-    key = key_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    key = signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     headers = signed(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
@@ -82,7 +82,7 @@ def test_a_secret_as_the_specification_writes_it() -> None:
 def test_what_a_receiver_believes() -> None:
     """Its own secret, these bytes, this id, within five minutes; several signatures while a secret is changed."""
     clock = ManualClock(AT)
-    headers = dict(signed(key_of(SECRET), "id", int(AT.timestamp()), b"body"))
+    headers = dict(signed(signing_key(SECRET), "id", int(AT.timestamp()), b"body"))
     assert verify(SECRET, headers, b"body", clock=clock)
     assert verify(
         SECRET, {**headers, "webhook-signature": f"v1,AAAA {headers['webhook-signature']}"}, b"body", clock=clock
@@ -116,17 +116,18 @@ def test_what_is_signed_is_believed(secret: str, id_: str, body: bytes) -> None:
         return
     secret = secret.encode("utf-8", "replace").decode()
     id_ = id_.encode("utf-8", "replace").decode()
-    assert verify(secret, signed(key_of(secret), id_, int(AT.timestamp()), body), body, clock=ManualClock(AT))
+    assert verify(secret, signed(signing_key(secret), id_, int(AT.timestamp()), body), body, clock=ManualClock(AT))
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict"),
-    [(200, Verdict.TAKEN), (204, Verdict.TAKEN), (400, Verdict.AGAIN), (404, Verdict.AGAIN), (410, Verdict.NEVER),
-     (429, Verdict.AGAIN), (500, Verdict.AGAIN), (503, Verdict.AGAIN)],
+    ("status", "outcome"),
+    [(200, DeliveryOutcome.DELIVERED), (204, DeliveryOutcome.DELIVERED), (400, DeliveryOutcome.RETRY), (404,
+    DeliveryOutcome.RETRY), (410, DeliveryOutcome.NEVER),
+     (429, DeliveryOutcome.RETRY), (500, DeliveryOutcome.RETRY), (503, DeliveryOutcome.RETRY)],
 )  # fmt: skip
-async def test_what_an_answer_means(status: int, verdict: Verdict) -> None:
+async def test_what_an_answer_means(status: int, outcome: DeliveryOutcome) -> None:
     with serving(lambda _: Answer(status, b"whatever" if status != 204 else b"")) as server:
-        assert (await WebhookNotifier(server.url, SECRET).send(NOTICE, deadline=soon())).verdict is verdict
+        assert (await WebhookNotifier(server.url, SECRET).send(NOTICE, deadline=soon())).outcome is outcome
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -134,7 +135,7 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
     """What is signed for one address is not given to another."""
     with serving() as other, serving(lambda _: Answer(status, headers={"location": f"{other.url}/x"})) as server:
         attempt = await WebhookNotifier(server.url, SECRET).send(NOTICE, deadline=soon())
-    assert attempt.verdict is Verdict.AGAIN
+    assert attempt.outcome is DeliveryOutcome.RETRY
     assert "redirects" in attempt.reason
     assert (len(server.asked), other.asked) == (1, [])
 
@@ -157,12 +158,12 @@ async def test_a_receiver_that_hangs_holds_nobody_up_for_long(answer: Answer) ->
         began = time.monotonic()
         attempt = await WebhookNotifier(server.url, SECRET).send(NOTICE, deadline=Deadline.after_ms(500))
         assert time.monotonic() - began < 2
-    assert attempt.verdict is (Verdict.TAKEN if answer.cut else Verdict.AGAIN)
+    assert attempt.outcome is (DeliveryOutcome.DELIVERED if answer.cut else DeliveryOutcome.RETRY)
 
 
 async def test_nobody_there() -> None:
     attempt = await WebhookNotifier("http://127.0.0.1:1/x", SECRET).send(NOTICE, deadline=soon())
-    assert attempt.verdict is Verdict.AGAIN
+    assert attempt.outcome is DeliveryOutcome.RETRY
 
 
 async def test_a_silent_receiver_does_not_keep_others_from_being_told(

@@ -19,7 +19,7 @@ from imem.alerts.notifiers import verify
 from imem.jobs.alert_pipelines import SEND_ALERTS
 from imem.journal.settings import Settings
 from imem.local import state
-from imem.local.process import Identity
+from imem.local.process import ProcessIdentity
 from imem.workers.celery_app import make_app
 from tests.http_server import serving
 
@@ -111,6 +111,6 @@ def test_workers_of_the_local_stack_get_the_webhook_from_who_started_it(home: Pa
     assert filled.webhook_secret == settings.webhook_secret
     assert "IMEM_WEBHOOK_SECRET" not in environment(settings)
     assert "IMEM_WEBHOOK_URL" not in environment(settings)
-    assert SECRET not in repr(state.State(Identity(1, 0, ""), endpoints=endpoints))
+    assert SECRET not in repr(state.StackState(ProcessIdentity(1, 0, ""), endpoints=endpoints))
     own = Settings.read({"IMEM_WEBHOOK_URL": "https://other/x", "IMEM_WEBHOOK_SECRET": "another secret of ours"})
     assert state.fill(own, endpoints).webhook_url == own.webhook_url

@@ -21,8 +21,8 @@ from imem.kg.engine import Graph, given
 from imem.services.stores import Stores, secret
 from tests.bench.floor import driver
 
-_FIRST = frozenset({"opening", "find_subject"})
-"""What is asked before the arms begin."""
+_FIRST = frozenset({"read_horizon", "find_subject"})
+"""What is asked before the sections begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ async def noting(stores: Stores) -> AsyncIterator[tuple[Stores, Notebook]]:
     graph = NotingGraph(settings.neo4j_url, settings.neo4j_user, secret(settings, "neo4j_password"))
     graph.notes = notes
     try:
-        yield Stores(settings, database, Gateway(database, stores.gateway.actor), stores.ringer, graph), notes
+        yield Stores(settings, database, Gateway(database, stores.gateway.actor), stores.wakeup_publisher, graph), notes
     finally:
         await graph.close()
         await database.close()

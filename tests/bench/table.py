@@ -28,7 +28,7 @@ ORDER: Final = (
     "brief from C1 p95",
     "brief from C2 p50",
     "brief from C2 p95",
-    "arms of kept briefings that were loaded",
+    "sections of kept briefings that were loaded",
     "hits, cold",
     "hits, warmed",
     "brief, graph stopped, p50",

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from redis.asyncio import Redis
 
-from imem.cache.keys import ALIVE, CHANGES
+from imem.cache.keys import APPLIER_HEARTBEAT, CHANGES
 from imem.cache.metrics import REQUESTS
 from imem.cache.scripts import script
 from imem.journal.actors import Action, Resource, ResourceType
@@ -82,7 +82,7 @@ async def _emptied(world: World) -> None:
 
 @pytest.mark.spec("PF-1")
 async def test_kept_briefings(world: World, stores: Stores, table: Table, counts: dict[str, int]) -> None:
-    """All arms, through Memory and the gateway: from another process's answers, and from one's own."""
+    """All sections, through Memory and the gateway: from another process's answers, and from one's own."""
     subjects, _ = await subjects_of(stores)
     chance = random.Random(11)
     asked = chance.sample(subjects, min(len(subjects), counts["briefs"]))
@@ -113,7 +113,7 @@ async def test_kept_briefings(world: World, stores: Stores, table: Table, counts
         Figure(
             name=f"brief from {tier} p{share:.0%}".rstrip("%"), data=world.data, value=percentile(taken, share),
             unit="ms", floor=percentile(least, share), bar=bar if share == 0.50 else KEPT_MS,
-            note="all arms through Memory and the gateway, patterns audited; floor: the bare drivers leave "
+            note="all sections through Memory and the gateway, patterns audited; floor: the bare drivers leave "
             "that row and ask what has changed, at once" + (", after one MGET" if tier == "C1" else ""),
         )
         for tier, taken, least, bar in (("C1", shared, least_shared, 5.0), ("C2", own, least_own, 1.5))
@@ -123,7 +123,7 @@ async def test_kept_briefings(world: World, stores: Stores, table: Table, counts
     table.add(
         *figures,
         Figure(
-            name="arms of kept briefings that were loaded", data=world.data, value=misses / (14 * len(asked)) * 100,
+            name="sections of kept briefings that were loaded", data=world.data, value=misses / (14 * len(asked)) * 100,
             unit="%", bar=1,
         ),
     )  # fmt: skip
@@ -137,7 +137,7 @@ async def _least(world: World, stores: Stores, count: int) -> tuple[list[float],
     row = _audit_row(
         stores.gateway.actor, Resource(ResourceType.PATTERNS), Action.READ, authorized=True, outcome="granted"
     )
-    look, tags = script("changes_look"), range(0, 3_000, 100)
+    look, tags = script("changes_versions"), range(0, 3_000, 100)
     shared, own = [], []
     async with (
         Bare.open(stores.settings) as bare,
@@ -152,7 +152,7 @@ async def _least(world: World, stores: Stores, count: int) -> tuple[list[float],
                 await (await conn.execute(sql("audit_patterns"), row)).fetchall()
 
         async def both() -> None:
-            await asyncio.gather(recorded(), durable.evalsha(look.sha1.decode(), 2, CHANGES, ALIVE, *tags))
+            await asyncio.gather(recorded(), durable.evalsha(look.sha1.decode(), 2, CHANGES, APPLIER_HEARTBEAT, *tags))
 
         for _ in range(count):
             own.append(await _timed(both))
@@ -305,7 +305,9 @@ class Crowd:
         ended = time.perf_counter()
         self.taken.append((ended - due) * 1000)
         self.answers.append((ended, briefing.mode == "normal"))
-        self.unlabelled += any(arm.quality is not Quality.EXACT and not arm.reason for arm in briefing.arms.values())
+        self.unlabelled += any(
+            section.quality is not Quality.EXACT and not section.reason for section in briefing.sections.values()
+        )
 
     async def load(self, seconds: float, a_second: int) -> None:
         """Ask for so long, from anew."""

@@ -123,7 +123,7 @@ def test_memory(world: World, table: Table) -> None:
 def uncaching(stores: Stores) -> Memory:
     """Return a memory that keeps no answers, and is served none that others keep."""
     memory = Memory(stores)
-    memory._recall = recall_over(stores, keeping=False)
+    memory._recall = recall_over(stores, use_cache=False)
     return memory
 
 
@@ -190,7 +190,9 @@ async def timed_briefs(
         answer = await memory.brief(subject, as_of=moment)
         taken.append((time.perf_counter() - begun) * 1000)
         if less(answer):
-            parts = ", ".join(f"{name}: {arm.reason}" for name, arm in answer.arms.items() if arm.reason)
+            parts = ", ".join(
+                f"{name}: {section.reason}" for name, section in answer.sections.items() if section.reason
+            )
             missing.append(f"after {taken[-1]:.0f} ms {parts}")
     return taken, missing
 

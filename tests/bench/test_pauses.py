@@ -1,4 +1,4 @@
-"""How long pausing and resuming takes: five stocks at once, each with five agents of 100 keys and 100 KB."""
+"""How long pause_services and resuming takes: five stocks at once, each with five agents of 100 keys and 100 KB."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ async def have(world: World, analysis_id: str) -> None:
 
 async def test_five_stocks(world: World, table: Table) -> None:
     """Pausing to proven snapshots of every agent, and resuming after the working server has lost everything."""
-    pausing, resuming, singles = [], [], []
+    pause_services, resuming, singles = [], [], []
     for number in range(ROUNDS[table.scale]):
         names = [f"a-{number}-{stock}" for stock in range(STOCKS)]
         await asyncio.gather(*(have(world, name) for name in names))
         stocks = [f"company:{name}" for name in names]
         begun = time.perf_counter()
         paused = await world.batches.pause_batch(stocks, "All.", by=PERSON, deadline=soon(60_000))
-        pausing.append(time.perf_counter() - begun)
+        pause_services.append(time.perf_counter() - begun)
         assert (paused.status, paused.paused) == ("COMPLETED", STOCKS)
         await world.working_redis.flushall()
         begun = time.perf_counter()
@@ -72,7 +72,7 @@ async def test_five_stocks(world: World, table: Table) -> None:
     data = f"{STOCKS} stocks, {STOCKS * len(AGENTS)} agents"
     note = f"{KEYS} keys of {BYTES:,} bytes an agent; to PAUSED, both snapshots of each proven"
     table.add(
-        Figure(name="pause a batch, worst", data=data, value=max(pausing), unit="s", bar=PAUSE_BAR_S, note=note),
+        Figure(name="pause a batch, worst", data=data, value=max(pause_services), unit="s", bar=PAUSE_BAR_S, note=note),
         Figure(
             name="resume a batch, worst", data=data, value=max(resuming), unit="s", bar=RESUME_BAR_S,
             note="to RESUMED, with the working server emptied before",

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from imem.checkpoints.recovery import Tier
+from imem.checkpoints.recovery import RecoveryTier
 from tests.bench.table import Figure, Table, percentile
 from tests.checkpoints.conftest import World, opened, soon
 from tests.checkpoints.recovering import READERS, desk_of, names
@@ -23,7 +23,7 @@ SIZES: Final = {"100 keys / 100 KB": (100, 1_000), "80 keys / 8 MB": (80, 100_00
 
 TIMES: Final = {"full": 20, "tiny": 3}
 
-BARS_MS: Final = {Tier.LIVE: 1_000, Tier.SECONDARY: 5_000, Tier.POSTGRES: 30_000}
+BARS_MS: Final = {RecoveryTier.LIVE: 1_000, RecoveryTier.SECONDARY: 5_000, RecoveryTier.POSTGRES: 30_000}
 """What the specification demands of each tier."""
 
 
@@ -34,13 +34,13 @@ async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
             yield replace(made, definitions=READERS)
 
 
-async def lose(world: World, tier: Tier) -> None:
+async def lose(world: World, tier: RecoveryTier) -> None:
     """Take away the tiers above *tier*."""
     lease = await world.leases.current(world.analysis, "reader", deadline=soon())
     assert lease is not None
-    if tier is not Tier.LIVE:
+    if tier is not RecoveryTier.LIVE:
         await world.memories.clear(world.agent("reader"), lease.epoch, deadline=soon())
-    if tier is Tier.POSTGRES:
+    if tier is RecoveryTier.POSTGRES:
         await world.snapshots.drop(world.agent("reader"), deadline=soon())
 
 

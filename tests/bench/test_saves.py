@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from imem.cache.working.document import Contents, Entry, Type, digest, document_of
+from imem.cache.working.document import Contents, MemoryEntry, Type, digest, document_of
 from imem.checkpoints.leases import Leases
-from imem.checkpoints.model import Kind
+from imem.checkpoints.model import CheckpointKind
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Subtask
 from imem.checkpoints.store import Checkpoints
 from imem.journal.postgres.database import Database
@@ -41,7 +41,8 @@ def remembered(size: int, salt: int) -> Contents:
     """Return a memory of as many bytes as the peer's messages, one text for each message."""
     messages = words(size, salt)
     return {
-        f"message {n}".encode(): Entry(Type.STRING, (one["content"].encode(),), 0) for n, one in enumerate(messages)
+        f"message {n}".encode(): MemoryEntry(Type.STRING, (one["content"].encode(),), 0)
+        for n, one in enumerate(messages)
     }
 
 
@@ -70,7 +71,12 @@ async def test_a_commit_beside_langgraphs_own_saver(
                         document, its = document_of(contents), digest(contents)
                         begun = time.perf_counter()
                         await checkpoints.save(
-                            lease, kind=Kind.SUBTASK, subtask=name, document=document, digest=its, deadline=soon()
+                            lease,
+                            kind=CheckpointKind.SUBTASK,
+                            subtask=name,
+                            document=document,
+                            digest=its,
+                            deadline=soon(),
                         )
                         if turn >= WARM:
                             taken_ms["ours"].append((time.perf_counter() - begun) * 1000)

@@ -35,7 +35,8 @@ def far(table: Table) -> Iterator[Seeded]:
 def cut_short(answer: Briefing) -> bool:
     """Say whether a part is missing; that an index looked at part of very many vectors is as it should be."""
     return any(
-        arm.quality is not Quality.EXACT and "by an index" not in (arm.reason or "") for arm in answer.arms.values()
+        section.quality is not Quality.EXACT and "by an index" not in (section.reason or "")
+        for section in answer.sections.values()
     )
 
 
@@ -64,7 +65,7 @@ async def warmed(far: Seeded, stores: Stores, table: Table) -> None:
 
 
 async def test_brief(far: Seeded, table: Table) -> None:
-    """A briefing with all arms takes less than twice as long as with a tenth of the analyses."""
+    """A briefing with all sections takes less than twice as long as with a tenth of the analyses."""
     note = "events of a fiftieth stated and scored, the rest copied; graph by `database import full`"
     table.add(
         Figure(name="seeding by the offline import", data=far.data, value=far.seconds, unit="s", bar=600, note=note)

@@ -10,7 +10,7 @@ import pytest
 from imem.credibility.settling import settle_tracks
 from imem.credibility.track_record import track_pairs, track_records
 from imem.journal.deadline import Deadline
-from imem.kg.asof import AsOf, Clock
+from imem.kg.asof import AsOf, AsOfClock
 from tests.bench.table import Figure, Table, percentile
 from tests.credibility.conftest import HALFLIFE, World, world
 
@@ -58,7 +58,7 @@ async def test_track_records_as_of_a_day(world: World, table: Table, domains: in
     taken_ms = []
     for number in range(READS):
         moment = START + (END - START) * number / READS + timedelta(days=20)
-        clock = Clock.RECORDED if number % 2 else Clock.KNOWN
+        clock = AsOfClock.RECORDED if number % 2 else AsOfClock.KNOWN
         begun = time.perf_counter()
         answer = await track_records(
             world.database, pairs, AsOf(moment, clock), halflife_years=HALFLIFE, deadline=Deadline.after_ms(2000)

@@ -19,7 +19,7 @@ from imem.cache.client import Client
 from imem.cache.working.document import CAP_BYTES, Contents, contents_of, digest, document_of, size_of
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
-from imem.cache.working.state import Identity
+from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.cache.working.values import SortedSet, entry_of
 from imem.journal.clock import SystemClock
@@ -105,7 +105,7 @@ async def timed(call: Callable[[], Awaitable[Any]]) -> float:
 async def test_one_key_at_a_time(bench: Bench, table: Table, size: int) -> None:
     """A get and a set with every check, index, revision and expiry, beside a bare GET and SET of the same bytes."""
     memory = WorkingMemory(
-        bench.store, await bench.store.open(Identity(f"bench-{size}", "bench", "valuation"), 1, deadline=NEVER)
+        bench.store, await bench.store.open(MemoryIdentity(f"bench-{size}", "bench", "valuation"), 1, deadline=NEVER)
     )
     keys, text = [f"key {number}" for number in range(100)], "x" * size
     for key in keys:
@@ -189,7 +189,7 @@ class Whole:
 
 async def whole(bench: Bench, contents: Contents, count: int) -> Whole:
     """Take and restore snapshots of *contents*, ours and bare ones in turn."""
-    identity = Identity(f"whole-{len(contents)}-{size_of(contents)}", "bench", "valuation")
+    identity = MemoryIdentity(f"whole-{len(contents)}-{size_of(contents)}", "bench", "valuation")
     wanted, meta = digest(contents), await bench.store.open(identity, 1, deadline=NEVER)
     await bench.store.restore(identity, contents, wanted, 1, 1, deadline=NEVER)
     texts = {f"bare:{number}": b"".join(entry.flat()) for number, entry in enumerate(contents.values())}

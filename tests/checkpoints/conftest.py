@@ -13,14 +13,14 @@ import psycopg
 import pytest_asyncio
 
 from imem.cache.client import Client
-from imem.cache.working.document import Entry, Type, digest, document_of
+from imem.cache.working.document import MemoryEntry, Type, digest, document_of
 from imem.cache.working.snapshots import SnapshotStore
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.deliverables import Deliverables, checks
 from imem.checkpoints.leases import Leases
 from imem.checkpoints.metrics import Metrics
-from imem.checkpoints.model import Checkpoint, Kind, Lease
+from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location, Subtask
 from imem.checkpoints.orchestration.workflows import Workflows
 from imem.checkpoints.store import Checkpoints
@@ -51,7 +51,7 @@ def soon() -> Deadline:
 
 def memory(**texts: str) -> tuple[dict[str, Any], str]:
     """Return the document and the digest of a working memory with these texts."""
-    contents = {name.encode(): Entry(Type.STRING, (text.encode(),), 86_400_000) for name, text in texts.items()}
+    contents = {name.encode(): MemoryEntry(Type.STRING, (text.encode(),), 86_400_000) for name, text in texts.items()}
     return document_of(contents), digest(contents)
 
 
@@ -120,7 +120,7 @@ class World:
         finally:
             await database.close()
 
-    async def acquire(self, agent_type: str = "filer", holder: str = "process-1", **named: Any) -> Lease:
+    async def acquire(self, agent_type: str = "filer", holder: str = "process-1", **named: Any) -> AgentLease:
         """Take the lease of an agent of this test's analysis."""
         asked = {
             "analysis_id": self.analysis,
@@ -137,10 +137,10 @@ class World:
         """Return the id of the agent's instance in this test's analysis."""
         return f"{agent_type}-{self.analysis.removeprefix('analysis:')}"
 
-    async def save(self, lease: Lease, subtask: str | None, **named: Any) -> Checkpoint:
+    async def save(self, lease: AgentLease, subtask: str | None, **named: Any) -> Checkpoint:
         """Save a completed subtask, or whatever kind is named."""
         document, its = memory(after=str(subtask))
-        asked = {"kind": Kind.SUBTASK, "document": document, "digest": its, "deadline": soon()}
+        asked = {"kind": CheckpointKind.SUBTASK, "document": document, "digest": its, "deadline": soon()}
         return await self.checkpoints.save(lease, subtask=subtask, **{**asked, **named})
 
     async def load(self, agent_type: str = "filer") -> Checkpoint:

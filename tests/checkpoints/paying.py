@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from imem.cache.client import Client
-from imem.checkpoints.session import Desk
+from imem.checkpoints.session import SessionFactory
 from imem.journal.clock import SystemClock
 from imem.journal.postgres.database import Database
 from tests.checkpoints.recovering import READERS, WHO
@@ -27,7 +27,7 @@ async def main(task: dict[str, Any]) -> None:
     """Work as the task says."""
     database = Database(task["postgres"], size=4)
     working, durable = Client(task["working"]), Client(task["durable"])
-    desk = Desk.over(database, working, durable, READERS, SystemClock())
+    desk = SessionFactory.over(database, working, durable, READERS, SystemClock())
 
     async def pay() -> dict[str, Any]:
         async with httpx.AsyncClient() as client:
@@ -40,7 +40,7 @@ async def main(task: dict[str, Any]) -> None:
             log = session.memory.list("log")
             await log.append(f"{subtask} begun")
             if subtask == task["pays_in"]:
-                answer = await session.once("prices of MU", pay, durable=task["keep"])
+                answer = await session.memoize("prices of MU", pay, durable=task["keep"])
                 await log.append(f"paid {answer['price']}")
                 if task["dies"]:
                     os.kill(os.getpid(), signal.SIGKILL)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from imem.cache.working.document import digest
-from imem.cache.working.state import Identity
-from imem.checkpoints.delivery import Delivery
+from imem.cache.working.state import MemoryIdentity
 from imem.checkpoints.model import Checkpoint
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Subtask
-from imem.checkpoints.recovery import Recovery, Tier
-from imem.checkpoints.session import Desk, Session
-from imem.checkpoints.versions import MIGRATIONS, Migrations
+from imem.checkpoints.recovery import Recovery, RecoveryTier
+from imem.checkpoints.result_delivery import ResultDelivery
+from imem.checkpoints.session import Session, SessionFactory
+from imem.checkpoints.versions import MIGRATIONS, CheckpointMigrations
 from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection
@@ -32,12 +32,12 @@ WHO = {"agent_type": "reader", "subject_id": "company:MU", "owner": "ann"}
 class Alarms:
     """Notes what it is told, once for each checkpoint, as the real one does."""
 
-    told: dict[str, Mapping[Tier, str]] = field(default_factory=dict)
+    told: dict[str, Mapping[RecoveryTier, str]] = field(default_factory=dict)
 
     async def unrecoverable(
         self,
         checkpoint: Checkpoint,
-        reasons: Mapping[Tier, str],
+        reasons: Mapping[RecoveryTier, str],
         *,
         deadline: Deadline,
         conn: Connection | None = None,
@@ -47,14 +47,16 @@ class Alarms:
         self.told.setdefault(str(checkpoint.id), dict(reasons))
 
 
-def desk_of(world: World, alarms: Alarms | None = None, migrations: Migrations = MIGRATIONS) -> Desk:
+def desk_of(
+    world: World, alarms: Alarms | None = None, migrations: CheckpointMigrations = MIGRATIONS
+) -> SessionFactory:
     """Return what sessions work with, upon the stores of *world*."""
-    delivery = Delivery(world.database, world.definitions, SystemClock(), world.cache)
+    delivery = ResultDelivery(world.database, world.definitions, SystemClock(), world.cache)
     recovery = Recovery(
         world.checkpoints, world.memories, world.snapshots, world.definitions, alarms or Alarms(), results=delivery,
         migrations=migrations, metrics=world.metrics,
     )  # fmt: skip
-    return Desk(
+    return SessionFactory(
         world.leases, world.checkpoints, world.memories, world.snapshots, recovery, delivery, SystemClock(),
         world.metrics,
     )  # fmt: skip
@@ -65,8 +67,8 @@ def names(world: World) -> dict[str, Any]:
     return {"analysis_id": world.analysis, "agent_id": world.agent("reader"), **WHO}
 
 
-def identity(world: World) -> Identity:
-    return Identity(world.agent("reader"), world.analysis, "reader")
+def identity(world: World) -> MemoryIdentity:
+    return MemoryIdentity(world.agent("reader"), world.analysis, "reader")
 
 
 async def work(session: Session, subtask: str) -> Checkpoint:

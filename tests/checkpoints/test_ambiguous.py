@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from imem.checkpoints.model import Kind
+from imem.checkpoints.model import CheckpointKind
 from imem.checkpoints.orchestration.definitions import Location
 from imem.journal.errors import OutcomeUnknown
 from imem.journal.postgres.database import Database
@@ -74,7 +74,7 @@ async def test_every_other_write_may_be_repeated_too(world: World, what: str) ->
             case "deliverable":
                 return (await its.deliverables.store(lease, "fetch", [1], deadline=soon())).location
             case "pause":
-                return (await its.save(lease, None, kind=Kind.PAUSE)).seq
+                return (await its.save(lease, None, kind=CheckpointKind.PAUSE)).seq
             case "epochs":
                 return [one.epoch for one in await its.leases.raise_epoch(its.analysis, deadline=soon())]
             case "step":

@@ -15,10 +15,10 @@ from pydantic import SecretStr
 from imem.cache import keys
 from imem.cache.client import Client
 from imem.cache.working.snapshots import SnapshotMeta
-from imem.cache.working.state import Identity
-from imem.checkpoints.cleanup import Cleanup, Missing
+from imem.cache.working.state import MemoryIdentity
+from imem.checkpoints.cleanup import Cleanup, MissingResult
 from imem.checkpoints.deliverables import checks
-from imem.checkpoints.model import Failure, Kind, Lease, Outcome
+from imem.checkpoints.model import AgentLease, AnalysisOutcome, CheckpointKind, SubtaskFailure
 from imem.checkpoints.orchestration.definitions import Location
 from imem.checkpoints.pipelines import CLEANUP
 from imem.jobs.runtime import slot
@@ -54,7 +54,7 @@ async def in_cache(world: World) -> Any:
     return redis.asyncio.Redis.from_url(world.settings.valkey_cache_url.get_secret_value())
 
 
-async def worked(world: World) -> Lease:
+async def worked(world: World) -> AgentLease:
     """Run the agent to its end, with everything delivered; return its lease."""
     lease = await world.acquire()
     its = world.deliverables
@@ -75,9 +75,9 @@ async def worked(world: World) -> Lease:
     return lease
 
 
-async def remember(world: World, lease: Lease) -> None:
+async def remember(world: World, lease: AgentLease) -> None:
     """Leave a working memory and its snapshot, as an agent does."""
-    identity = Identity(lease.agent_id, lease.analysis_id, lease.agent_type)
+    identity = MemoryIdentity(lease.agent_id, lease.analysis_id, lease.agent_type)
     await world.memories.open(identity, lease.epoch, deadline=soon())
     document, digest = memory(a="b")
     latest = await world.load(lease.agent_type)
@@ -122,9 +122,9 @@ async def test_after_success_no_unpreserved_row_or_key_remains(world: World) -> 
     assert await world.rows("SELECT FROM workflow.agent_leases") == []
     analysis = await world.checkpoints.analysis(world.analysis, deadline=soon())
     assert analysis is not None
-    assert analysis.outcome is Outcome.SUCCEEDED
+    assert analysis.outcome is AnalysisOutcome.SUCCEEDED
     with pytest.raises(StaleEpoch):
-        await world.save(lease, None, kind=Kind.PAUSE)
+        await world.save(lease, None, kind=CheckpointKind.PAUSE)
     again = await world.cleanup().cleanup_success(world.analysis, deadline=soon())
     assert (again.deleted, again.cleared) == (0, True)
     payloads = await world.deliverables.payloads(world.analysis, deadline=soon())
@@ -185,7 +185,7 @@ async def test_where_a_deliverable_is_missing_nothing_is_deleted_and_it_is_named
 
     cleaned = await world.cleanup().cleanup_success(world.analysis, deadline=soon())
 
-    assert cleaned.missing == (Missing("filer", subtask, location),)
+    assert cleaned.missing == (MissingResult("filer", subtask, location),)
     assert (cleaned.deleted, await rows(world)) == (0, [0, 1, 2, 3])
     assert len(await left_keys(world)) == 4
     if what in {"a payload", "its content"}:
@@ -223,11 +223,11 @@ async def test_what_is_not_completed_or_was_never_delivered_is_missing(world: Wo
     cleaned = await world.cleanup().cleanup_success(world.analysis, deadline=soon())
 
     assert set(cleaned.missing) == {
-        Missing("filer", "fetch", Location.POSTGRES),
-        Missing("filer", "parse", None),
-        Missing("filer", "rank", None),
-        Missing("clerk", "one", None),
-        Missing("clerk", "two", None),
+        MissingResult("filer", "fetch", Location.POSTGRES),
+        MissingResult("filer", "parse", None),
+        MissingResult("filer", "rank", None),
+        MissingResult("clerk", "one", None),
+        MissingResult("clerk", "two", None),
     }
     assert (await world.save(lease, "parse")).seq == 2, "nobody was fenced off"
 
@@ -309,7 +309,7 @@ async def test_an_analysis_ends_in_one_way(world: World) -> None:
         await world.cleanup().cleanup_success(world.analysis, deadline=soon())
     analysis = await world.checkpoints.analysis(world.analysis, deadline=soon())
     assert analysis is not None
-    assert (analysis.outcome, analysis.reason) == (Outcome.FAILED, "The ticker is gone.")
+    assert (analysis.outcome, analysis.reason) == (AnalysisOutcome.FAILED, "The ticker is gone.")
 
 
 # Failure
@@ -321,7 +321,7 @@ async def test_after_failure_all_rows_remain_at_day_29_and_are_gone_at_day_31(wo
     async with world.later(-100 * DAY) as long_ago:
         lease = await long_ago.acquire()
         await long_ago.save(lease, "fetch")
-        await long_ago.save(lease, "parse", kind=Kind.FAILURE, failure=Failure(reason="It broke."))
+        await long_ago.save(lease, "parse", kind=CheckpointKind.FAILURE, failure=SubtaskFailure(reason="It broke."))
     await remember(world, lease)
     await world.cleanup().fail_analysis(world.analysis, "It broke.", deadline=soon())
 
@@ -383,14 +383,14 @@ PAUSE = (
 
 
 @pytest.mark.spec("CK-40")
-@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("outcome", list(AnalysisOutcome))
 @pytest.mark.parametrize("status", OPEN)
 async def test_a_checkpoint_that_an_open_pause_refers_to_is_never_cleaned_up(
-    world: World, outcome: Outcome, status: str
+    world: World, outcome: AnalysisOutcome, status: str
 ) -> None:
     """Neither after success nor years after failure; it goes when the pause is over, which may refer to it still."""
     lease = await worked(world)
-    named, saved, pause_id = await world.load(), await world.save(lease, None, kind=Kind.PAUSE), uuid4()
+    named, saved, pause_id = await world.load(), await world.save(lease, None, kind=CheckpointKind.PAUSE), uuid4()
     # A pause refers to what it was ordered on, and to what it saved of each agent.
     world.owner(PAUSE, pause_id, world.analysis, named.id)
     world.owner(
@@ -399,7 +399,7 @@ async def test_a_checkpoint_that_an_open_pause_refers_to_is_never_cleaned_up(
         pause_id, world.agent(), saved.id,
     )  # fmt: skip
     world.owner("UPDATE workflow.paused_analyses SET status = %s", status)
-    if outcome is Outcome.SUCCEEDED:
+    if outcome is AnalysisOutcome.SUCCEEDED:
         cleaned = await world.cleanup().cleanup_success(world.analysis, deadline=soon())
         assert (cleaned.deleted, cleaned.kept) == (3, 2)
     else:
@@ -417,7 +417,7 @@ async def test_a_checkpoint_that_an_open_pause_refers_to_is_never_cleaned_up(
 @pytest.mark.spec("CK-40")
 async def test_a_pause_that_is_being_opened_is_waited_for(world: World) -> None:
     """It refers to a row in a transaction that has not ended when the clean-up comes to it."""
-    paused = await world.save(await world.acquire(), None, kind=Kind.PAUSE)
+    paused = await world.save(await world.acquire(), None, kind=CheckpointKind.PAUSE)
     await world.cleanup().fail_analysis(world.analysis, "x", deadline=soon())
 
     async with world.later(31 * DAY) as day:

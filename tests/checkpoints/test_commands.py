@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from imem.journal.errors import BadInput, NotOpen, PermissionDenied, StaleEpoch
 from imem.journal.settings import Role, Settings
 from imem.services.stores import Stores
-from imem.services.working import Work
+from imem.services.working import AgentServices
 from tests.checkpoints.conftest import World, soon
 from tests.checkpoints.recovering import READERS, desk_of, names, work
 
@@ -57,9 +57,9 @@ def settings_of(world: World, role: Role, actor: str) -> Settings:
 
 
 @asynccontextmanager
-async def at(world: World, role: Role, actor: str) -> AsyncIterator[Work]:
+async def at(world: World, role: Role, actor: str) -> AsyncIterator[AgentServices]:
     async with Stores.open(settings_of(world, role, actor)) as stores:
-        opened = Work(stores)
+        opened = AgentServices(stores)
         try:
             yield opened
         finally:

@@ -12,9 +12,9 @@ import pytest
 from imem.cache import keys
 from imem.cache.client import Client
 from imem.cache.subtask_results import ResultStore
-from imem.checkpoints.delivery import NOTHING, Delivery
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Location, Subtask
-from imem.checkpoints.session import Desk, Session
+from imem.checkpoints.result_delivery import NO_RESULT, ResultDelivery
+from imem.checkpoints.session import Session, SessionFactory
 from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput, NotDelivered
 
@@ -27,7 +27,7 @@ RANKS = {"MU": 1, "share": 0.25, "large": 1e17}
 
 
 @asynccontextmanager
-async def begun(world: World, *, desk: Desk | None = None) -> AsyncIterator[Session]:
+async def begun(world: World, *, desk: SessionFactory | None = None) -> AsyncIterator[Session]:
     """Lend the agent of this test's analysis at work."""
     async with (desk or desk_of(world)).begin(
         analysis_id=world.analysis, agent_type="filer", agent_id=world.agent(), subject_id="company:MU", owner="ann"
@@ -93,7 +93,7 @@ async def test_an_agent_that_delivers_is_cleaned_up_after_its_end(world: World) 
         ("fetch", "postgres"), ("parse", "graph"), ("parse", "message"), ("rank", "cache"),
     ]  # fmt: skip
     assert (await world.load()).interim_results == {"rank": RANKS}
-    kept = Delivery(world.database, world.definitions, SystemClock(), world.cache)
+    kept = ResultDelivery(world.database, world.definitions, SystemClock(), world.cache)
     assert await kept.result(world.analysis, "filer", "rank", deadline=soon()) == RANKS
     cleaned = await world.cleanup().cleanup_success(world.analysis, deadline=soon())
     assert (cleaned.missing, cleaned.deleted, cleaned.cleared) == ((), 4, True)
@@ -108,14 +108,14 @@ async def test_a_subtask_that_delivered_nothing_is_not_completed(world: World) -
             await session.complete("fetch")
         assert (refused.value.subtask, refused.value.stores) == ("fetch", ("postgres",))
         assert await kinds(world) == [("start", None)]
-        await session.deliver("fetch", postgres=NOTHING)
+        await session.deliver("fetch", postgres=NO_RESULT)
         await session.complete("fetch")
-        await session.deliver("parse", graph=NOTHING)
+        await session.deliver("parse", graph=NO_RESULT)
         with pytest.raises(NotDelivered, match="parse has delivered nothing to message"):
             await session.complete("parse")
-        await session.deliver("parse", message=NOTHING)
+        await session.deliver("parse", message=NO_RESULT)
         await session.complete("parse")
-        await session.deliver("rank", cache=NOTHING)
+        await session.deliver("rank", cache=NO_RESULT)
         await session.complete("rank")
 
     assert await world.deliverables.payloads(world.analysis, deadline=soon()) == {}
@@ -171,7 +171,7 @@ async def test_the_same_again_counts_for_the_later_lease(world: World) -> None:
 async def test_only_the_subtask_under_way_delivers(world: World) -> None:
     async with begun(world) as session:
         with pytest.raises(BadInput, match="now is fetch, not parse"):
-            await session.deliver("parse", graph=NOTHING)
+            await session.deliver("parse", graph=NO_RESULT)
         await do(world, session, "fetch")
         with pytest.raises(BadInput, match="now is parse, not fetch"):
             await session.deliver("fetch", postgres="late")
@@ -203,7 +203,7 @@ async def test_a_cache_that_is_away_keeps_no_result_back(world: World, unused_tc
 
     async with begun(world) as session:
         assert session.pending == ()
-    kept = Delivery(world.database, world.definitions, SystemClock(), world.cache)
+    kept = ResultDelivery(world.database, world.definitions, SystemClock(), world.cache)
     assert await kept.result(world.analysis, "filer", "rank", deadline=soon()) == RANKS
 
 
@@ -254,7 +254,7 @@ async def test_what_the_cache_evicted_is_put_back_from_the_checkpoint(world: Wor
     client = await in_cache(world)
     assert 29 * 86_400 < await client.ttl(key) <= 30 * 86_400
     await client.aclose()
-    kept = Delivery(world.database, world.definitions, SystemClock(), world.cache)
+    kept = ResultDelivery(world.database, world.definitions, SystemClock(), world.cache)
     assert await kept.result(world.analysis, "filer", "rank", deadline=soon()) == RANKS
     assert len(await kinds(world)) == 4
 

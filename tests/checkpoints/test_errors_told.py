@@ -13,7 +13,7 @@ from imem.cache.client import Client
 from imem.cache.working.snapshots import SnapshotStore
 from imem.checkpoints.incidents.error_watch import ErrorWatch
 from imem.checkpoints.metrics import Metrics
-from imem.checkpoints.model import Kind
+from imem.checkpoints.model import CheckpointKind
 from imem.checkpoints.store import Checkpoints
 from imem.journal.actors import Actor
 from imem.journal.clock import SystemClock
@@ -49,9 +49,9 @@ async def test_a_save_without_its_copy_tells_people_at_once(world: World) -> Non
     for subtask in ("fetch", "parse"):
         document, its = memory(after=subtask)
         await checkpoints.save(
-            lease, kind=Kind.SUBTASK, subtask=subtask, document=document, digest=its, deadline=soon()
+            lease, kind=CheckpointKind.SUBTASK, subtask=subtask, document=document, digest=its, deadline=soon()
         )
-    await checkpoints.errors.told()
+    await checkpoints.errors.flush()
     await away.close()
 
     assert await told(world) == [("CHECKPOINT_SAVE_ERRORS", "durable")]
@@ -68,7 +68,7 @@ async def test_a_tier_that_is_damaged_tells_people_though_another_serves(world: 
     await plain.aclose()
     async with desk.begin(**names(world)):
         pass
-    await desk.recovery._checkpoints.errors.told()
+    await desk.recovery._checkpoints.errors.flush()
 
     assert await told(world) == [("CHECKPOINT_CONSISTENCY_ERRORS", "l1_existing")]
 
@@ -80,7 +80,7 @@ async def test_many_errors_in_many_processes_are_one_alert_a_cause(world: World)
     for number in range(200):
         watches[number % 4].count(metrics.save_errors, ValkeyUnavailable("away"), store="durable")
         watches[number % 4].count(metrics.consistency_errors, ConsistencyError("torn\0"), store="redis_secondary")
-    await asyncio.gather(*(watch.told() for watch in watches))
+    await asyncio.gather(*(watch.flush() for watch in watches))
 
     assert sorted(await told(world)) == [
         ("CHECKPOINT_CONSISTENCY_ERRORS", "redis_secondary"),
@@ -94,7 +94,7 @@ async def test_many_errors_in_many_processes_are_one_alert_a_cause(world: World)
             await Alerts(world.database).acknowledge(alert.alert_id, PERSON, deadline=soon())
     assert await told(world) == []
     watches[0].count(metrics.save_errors, ValkeyUnavailable("away"), store="durable")
-    await watches[0].told()
+    await watches[0].flush()
     assert await told(world) == [("CHECKPOINT_SAVE_ERRORS", "durable")]
 
 
@@ -115,9 +115,9 @@ async def test_a_postgres_that_was_away_hears_of_it_when_it_is_back(world: World
     lease = await world.acquire()
     with pytest.raises(PostgresUnavailable):
         await checkpoints.save(
-            lease, kind=Kind.SUBTASK, subtask="fetch", document=document, digest=its, deadline=soon()
+            lease, kind=CheckpointKind.SUBTASK, subtask="fetch", document=document, digest=its, deadline=soon()
         )
-    await watch.told()
+    await watch.flush()
     await away.close()
 
     assert waits == [2.0, 4.0, 8.0, 15.0, 15.0, 15.0]

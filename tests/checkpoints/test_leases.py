@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from imem.checkpoints.leases import LASTS
-from imem.checkpoints.model import Kind
+from imem.checkpoints.leases import LEASE_TTL
+from imem.checkpoints.model import CheckpointKind
 from imem.journal.errors import BadInput, LeaseHeld, LeaseLost, StaleEpoch, TransitionRefused
 
 from .conftest import World, memory, soon
@@ -34,7 +34,7 @@ async def test_the_first_lease_writes_the_start_checkpoint(world: World) -> None
 
     assert (lease.epoch, lease.holder, lease.agent_id) == (1, "process-1", world.agent())
     start = await world.load()
-    assert (start.seq, start.run, start.kind, start.epoch) == (0, 1, Kind.START, 1)
+    assert (start.seq, start.run, start.kind, start.epoch) == (0, 1, CheckpointKind.START, 1)
     assert start.clean
     assert (start.completed_subtasks, start.pending_subtasks) == ((), ("fetch", "parse", "rank"))
     assert (start.current_subtask, start.progress_pct) == ("fetch", Decimal(0))
@@ -58,17 +58,17 @@ async def test_the_holder_keeps_its_lease_and_others_wait(world: World) -> None:
 async def test_a_lease_that_ran_out_is_taken_over_with_a_new_epoch(world: World) -> None:
     """Also by the same process: it may have slept, and whatever it sent before must not count."""
     first = await world.acquire()
-    async with world.later(LASTS - SECOND) as almost:
+    async with world.later(LEASE_TTL - SECOND) as almost:
         with pytest.raises(LeaseHeld):
             await almost.acquire(holder="process-2")
-    async with world.later(LASTS + SECOND) as after:
+    async with world.later(LEASE_TTL + SECOND) as after:
         second = await after.acquire(holder="process-2")
         with pytest.raises(StaleEpoch):
             await after.leases.renew(first, deadline=soon())
         with pytest.raises(LeaseLost):
             await after.leases.check(first, deadline=soon())
         await after.leases.check(second, deadline=soon())
-    async with world.later(2 * LASTS + 2 * SECOND) as later:
+    async with world.later(2 * LEASE_TTL + 2 * SECOND) as later:
         third = await later.acquire(holder="process-2")
 
     assert [first.epoch, second.epoch, third.epoch] == [1, 2, 3]
@@ -76,7 +76,7 @@ async def test_a_lease_that_ran_out_is_taken_over_with_a_new_epoch(world: World)
 
 async def test_a_lease_that_ran_out_and_that_nobody_took_can_be_renewed(world: World) -> None:
     lease = await world.acquire()
-    async with world.later(3 * LASTS) as later:
+    async with world.later(3 * LEASE_TTL) as later:
         renewed = await later.leases.renew(lease, deadline=soon())
         assert renewed.epoch == lease.epoch
         with pytest.raises(LeaseHeld):
@@ -121,7 +121,7 @@ async def test_of_many_at_once_one_gets_it(world: World) -> None:
 
     assert [epoch for epoch in epochs if epoch] == [1]
     assert await count(world) == [1, 1, 1, 1]
-    async with world.later(LASTS + SECOND) as later:
+    async with world.later(LEASE_TTL + SECOND) as later:
         taken = await asyncio.gather(
             *(later.acquire(holder=f"late-{number}") for number in range(12)), return_exceptions=True
         )
@@ -141,7 +141,9 @@ async def test_raising_epochs_fences_off_everybody_at_once_and_once(world: World
         with pytest.raises(StaleEpoch):
             await world.leases.renew(lost, deadline=soon())
     document, its = memory(a="b")
-    paused = await world.checkpoints.save(fenced[1], kind=Kind.PAUSE, document=document, digest=its, deadline=soon())
+    paused = await world.checkpoints.save(
+        fenced[1], kind=CheckpointKind.PAUSE, document=document, digest=its, deadline=soon()
+    )
     assert (paused.epoch, paused.l1_snapshot) == (2, document)
     resumed = await world.acquire("filer", holder="process-2")
     assert resumed.epoch == 3
@@ -223,7 +225,7 @@ async def test_a_lease_is_kept_while_the_block_runs(world: World) -> None:
     lease = await world.acquire()
     renewed = asyncio.Event()
 
-    async with world.leases.kept(lease, every_s=0.01):
+    async with world.leases.keep_alive(lease, every_s=0.01):
         async with asyncio.timeout(10):
             while not renewed.is_set():
                 current = await world.leases.current(world.analysis, "filer", deadline=soon())
@@ -239,7 +241,7 @@ async def test_a_block_ends_when_the_lease_is_lost(world: World) -> None:
     lease = await world.acquire()
 
     async def lose() -> None:
-        async with world.leases.kept(lease, every_s=0.01):
+        async with world.leases.keep_alive(lease, every_s=0.01):
             await world.leases.raise_epoch(world.analysis, deadline=soon())
             await asyncio.Event().wait()
 
@@ -248,5 +250,5 @@ async def test_a_block_ends_when_the_lease_is_lost(world: World) -> None:
 
     other = await world.acquire(holder="process-2")
     with pytest.raises(KeyError, match="mine"):
-        async with world.leases.kept(other, every_s=10):
+        async with world.leases.keep_alive(other, every_s=10):
             raise KeyError("mine")

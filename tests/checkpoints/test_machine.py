@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from imem.cache.working.snapshots import SnapshotStore
 from imem.checkpoints.leases import Leases
-from imem.checkpoints.model import Checkpoint, Failure, Kind, Lease
+from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind, SubtaskFailure
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.store import Checkpoints
 from imem.journal.errors import BadInput, LeaseHeld, StaleEpoch
@@ -36,7 +36,7 @@ NAMES = FILER.names
 class Row:
     """A checkpoint, as the model has it."""
 
-    kind: Kind
+    kind: CheckpointKind
     run: int
     epoch: int
     subtask: str | None
@@ -61,7 +61,7 @@ class Model:
     until_s: int = 0
     released: bool = False
     rows: list[Row] = field(default_factory=list)
-    given: list[Lease] = field(default_factory=list)
+    given: list[AgentLease] = field(default_factory=list)
 
     def live(self) -> bool:
         left_s = self.until_s - self.now_s
@@ -74,7 +74,7 @@ class Model:
         if not self.live():
             self.epoch += 1
         if not self.rows:
-            self.rows.append(Row(Kind.START, 1, 1, None, None, None, ()))
+            self.rows.append(Row(CheckpointKind.START, 1, 1, None, None, None, ()))
         self.holder, self.until_s, self.released = holder, self.now_s + LASTS_S, False
         return self.epoch
 
@@ -84,16 +84,16 @@ class Model:
         if epoch != self.epoch:
             return StaleEpoch
         same = (last.kind, last.subtask, last.text, last.reason) == (wish.kind, wish.subtask, wish.text, wish.reason)
-        if same and (wish.kind in {Kind.START, Kind.SUBTASK} or last.epoch == epoch):
+        if same and (wish.kind in {CheckpointKind.START, CheckpointKind.SUBTASK} or last.epoch == epoch):
             return len(self.rows) - 1
         completed, run = last.completed, last.run
-        if wish.kind is Kind.START:
+        if wish.kind is CheckpointKind.START:
             completed, run = (), run + 1
-        elif wish.kind is not Kind.PAUSE:
+        elif wish.kind is not CheckpointKind.PAUSE:
             first = NAMES[len(completed)] if len(completed) < len(NAMES) else None
             if wish.subtask != first:
                 return BadInput
-            if wish.kind is Kind.SUBTASK:
+            if wish.kind is CheckpointKind.SUBTASK:
                 assert wish.subtask is not None
                 completed = (*completed, wish.subtask)
         self.rows.append(replace(wish, epoch=epoch, run=run, completed=completed))
@@ -180,25 +180,25 @@ class LeasesAndCheckpoints(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 30), subtask=SUBTASKS, text=TEXTS)
     def complete(self, which: int, subtask: str, text: str) -> None:
-        self._save(which, Row(Kind.SUBTASK, 0, 0, subtask, text, None, ()))
+        self._save(which, Row(CheckpointKind.SUBTASK, 0, 0, subtask, text, None, ()))
 
     @rule(which=st.integers(0, 2), text=TEXTS)
     def complete_the_next(self, which: int, text: str) -> None:
         """As often as not what an agent would do, so that runs come to their end."""
         if self.model.rows and len(done := self.model.rows[-1].completed) < len(NAMES):
-            self._save(-1 - which, Row(Kind.SUBTASK, 0, 0, NAMES[len(done)], text, None, ()))
+            self._save(-1 - which, Row(CheckpointKind.SUBTASK, 0, 0, NAMES[len(done)], text, None, ()))
 
     @rule(which=st.integers(0, 30), subtask=st.none() | SUBTASKS, text=TEXTS, reason=TEXTS)
     def fail(self, which: int, subtask: str | None, text: str, reason: str) -> None:
-        self._save(which, Row(Kind.FAILURE, 0, 0, subtask, text, reason, ()))
+        self._save(which, Row(CheckpointKind.FAILURE, 0, 0, subtask, text, reason, ()))
 
     @rule(which=st.integers(0, 30), text=TEXTS)
     def pause(self, which: int, text: str) -> None:
-        self._save(which, Row(Kind.PAUSE, 0, 0, None, text, None, ()))
+        self._save(which, Row(CheckpointKind.PAUSE, 0, 0, None, text, None, ()))
 
     @rule(which=st.integers(0, 30))
     def begin_again(self, which: int) -> None:
-        self._save(which, Row(Kind.START, 0, 0, None, None, None, ()))
+        self._save(which, Row(CheckpointKind.START, 0, 0, None, None, None, ()))
 
     def _save(self, which: int, wish: Row) -> None:
         if not self.model.given:
@@ -209,7 +209,7 @@ class LeasesAndCheckpoints(RuleBasedStateMachine):
         expected = self.model.save(lease.epoch, wish)
         saving = self.checkpoints.save(
             lease, kind=wish.kind, subtask=wish.subtask, document=document, digest=digest,
-            failure=Failure(reason=wish.reason) if wish.reason is not None else None, deadline=soon(),
+            failure=SubtaskFailure(reason=wish.reason) if wish.reason is not None else None, deadline=soon(),
         )  # fmt: skip
         if isinstance(expected, type):
             with pytest.raises(expected):
@@ -236,7 +236,7 @@ class LeasesAndCheckpoints(RuleBasedStateMachine):
         latest = self.runner.run(self.checkpoints.load(self.analysis, "filer", deadline=soon()))
         assert latest is not None
         assert latest.seq == len(self.model.rows) - 1
-        assert not self.saved or latest == self.saved[-1] or latest.kind is Kind.START
+        assert not self.saved or latest == self.saved[-1] or latest.kind is CheckpointKind.START
         lease = self.runner.run(self.leases.current(self.analysis, "filer", deadline=soon()))
         assert lease is not None
         assert (lease.epoch, lease.holder) == (self.model.epoch, self.model.holder)

@@ -18,21 +18,30 @@ import redis.asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imem.cache.working.document import Entry, Type, digest
-from imem.cache.working.state import Identity
-from imem.checkpoints.model import Kind
-from imem.checkpoints.paid_calls import LONGEST_CALL, Owner, answer_in, calls_in, joined, kept, key_of, without_calls
+from imem.cache.working.document import MemoryEntry, Type, digest
+from imem.cache.working.state import MemoryIdentity
+from imem.checkpoints.model import CheckpointKind
+from imem.checkpoints.paid_calls import (
+    LONGEST_CALL,
+    CallOwner,
+    answer_in,
+    calls_in,
+    joined,
+    kept,
+    key_of,
+    without_calls,
+)
 from imem.checkpoints.session import Session
 from imem.journal.errors import BadInput, ConsistencyError, UnsupportedType
 from tests.checkpoints.conftest import World, soon
 from tests.checkpoints.recovering import READERS, desk_of, identity, names
 from tests.http_server import Answer, serving
 
-OWNER = Owner(Identity("reader-1", "a-1", "reader"), 1)
+OWNER = CallOwner(MemoryIdentity("reader-1", "a-1", "reader"), 1)
 
 
-def entry(answer: dict[bytes, bytes]) -> Entry:
-    return Entry(Type.HASH, tuple(answer.items()))
+def entry(answer: dict[bytes, bytes]) -> MemoryEntry:
+    return MemoryEntry(Type.HASH, tuple(answer.items()))
 
 
 # In a process that is killed
@@ -108,7 +117,7 @@ async def begun(world: World) -> AsyncIterator[Session]:
 async def test_tasks_that_ask_at_once_make_one_call(world: World) -> None:
     upstream = Upstream()
     async with begun(world) as session:
-        answers = await asyncio.gather(*(session.once("k", upstream) for _ in range(20)))
+        answers = await asyncio.gather(*(session.memoize("k", upstream) for _ in range(20)))
     assert upstream.calls == 1
     assert answers == [{"call": 1, "rows": [1.5, None, "x\0"]}] * 20
 
@@ -121,8 +130,8 @@ async def test_a_call_that_fails_is_made_again(world: World) -> None:
 
     async with begun(world) as session:
         with pytest.raises(ZeroDivisionError):
-            await session.once("k", failing)
-        assert (await session.once("k", upstream))["call"] == 1
+            await session.memoize("k", failing)
+        assert (await session.memoize("k", upstream))["call"] == 1
 
 
 async def test_another_attempt_undoes_everything_but_what_was_paid_for(world: World) -> None:
@@ -134,7 +143,7 @@ async def test_another_attempt_undoes_everything_but_what_was_paid_for(world: Wo
         await session.complete("read")
         await session.memory.list("log").append("begun")
         for trouble in (None, "lost", "torn"):
-            assert (await session.once("k", upstream))["call"] == 1
+            assert (await session.memoize("k", upstream))["call"] == 1
             its = world.memories
             if trouble == "lost":
                 await its.clear(world.agent("reader"), session.lease.epoch, deadline=soon())
@@ -145,36 +154,36 @@ async def test_another_attempt_undoes_everything_but_what_was_paid_for(world: Wo
                 )
                 await plain.aclose()
                 session._calls.saved({"calls:k"})
-            await session.again()
+            await session.rollback_to_checkpoint()
             assert sorted(await session.memory.keys()) == (["done"] if trouble == "lost" else ["calls:k", "done"]), (
                 trouble
             )
         await session.complete("rate")
     async with begun(world) as session:
-        assert (await session.once("k", upstream))["call"] == 1
+        assert (await session.memoize("k", upstream))["call"] == 1
         assert session.recovered.tier.value == "l1_existing"
 
 
 async def test_an_answer_that_is_forgotten_is_asked_for_again(world: World) -> None:
     upstream = Upstream()
     async with begun(world) as session:
-        await session.once("k", upstream)
+        await session.memoize("k", upstream)
         assert await session.forget("k")
         assert not await session.forget("k")
-        assert (await session.once("k", upstream))["call"] == 2
+        assert (await session.memoize("k", upstream))["call"] == 2
 
 
 async def test_a_durable_answer_is_on_the_durable_server_until_a_checkpoint_holds_it(world: World) -> None:
     """Forgotten, it is no answer there either; with the snapshot it goes."""
     upstream, name, agent = Upstream(), b"calls:k", world.agent("reader")
     async with begun(world) as session:
-        await session.once("k", upstream, durable=True)
+        await session.memoize("k", upstream, durable=True)
         assert b'"call":1' in (await world.snapshots.get_call(agent, name, deadline=soon()) or b"")
         await session.forget("k")
-        assert (await session.once("k", upstream, durable=True))["call"] == 2
+        assert (await session.memoize("k", upstream, durable=True))["call"] == 2
         await session.complete("fetch")
         assert await world.snapshots.get_call(agent, name, deadline=soon()) is None
-        await session.once("j", upstream, durable=True)
+        await session.memoize("j", upstream, durable=True)
         await world.snapshots.drop(agent, deadline=soon())
         assert await world.snapshots.get_call(agent, b"calls:j", deadline=soon()) is None
 
@@ -183,16 +192,16 @@ async def test_an_answer_that_was_tampered_with_is_not_believed(world: World) ->
     """Nor is what a program wrote under the reserved name itself, or what another agent paid for."""
     upstream = Upstream()
     async with begun(world) as session:
-        await session.once("k", upstream)
+        await session.memoize("k", upstream)
         await session.memory.hash("calls:k").put({"answer": '{"call":7}'})
         with pytest.raises(ConsistencyError):
-            await session.once("k", upstream)
+            await session.memoize("k", upstream)
         await session.memory.set("calls:own", "x")
         with pytest.raises(UnsupportedType):
-            await session.once("own", upstream)
-        other = Owner(replace(identity(world), analysis_id="other"), 1)
+            await session.memoize("own", upstream)
+        other = CallOwner(replace(identity(world), analysis_id="other"), 1)
         await session.memory.set("calls:theirs", kept("calls:theirs", "x", other))
-        await session.again()
+        await session.rollback_to_checkpoint()
         assert await session.memory.keys() == []
 
 
@@ -200,14 +209,14 @@ async def test_a_run_that_begins_clean_pays_anew(world: World) -> None:
     """What it knew before does not count, its calls among it."""
     upstream = Upstream()
     async with begun(world) as session:
-        await session.once("k", upstream)
+        await session.memoize("k", upstream)
         await session.complete("fetch")
         await desk_of(replace(world, definitions=READERS)).checkpoints.save(
-            session.lease, kind=Kind.START, deadline=soon()
+            session.lease, kind=CheckpointKind.START, deadline=soon()
         )
     async with begun(world) as session:
         assert await session.memory.keys() == []
-        assert (await session.once("k", upstream))["call"] == 2
+        assert (await session.memoize("k", upstream))["call"] == 2
 
 
 # Their form
@@ -243,7 +252,7 @@ def test_answers_come_back_as_they_were(answer: Any) -> None:
         (b"calls:k", OWNER, {b"more": b""}),
     ],
 )
-def test_what_is_not_proven_is_no_answer(suffix: bytes, owner: Owner, change: dict[bytes, bytes]) -> None:
+def test_what_is_not_proven_is_no_answer(suffix: bytes, owner: CallOwner, change: dict[bytes, bytes]) -> None:
     found = {suffix: entry({**kept("calls:k", "x", OWNER), **change})}
     assert calls_in(found, owner) == {}
     assert without_calls(found, owner) == found
@@ -264,7 +273,7 @@ def test_keys_of_calls_have_bounds() -> None:
 
 
 def test_answers_that_do_not_fit_beside_a_checkpoint_are_left_out() -> None:
-    base = {b"big": Entry(Type.STRING, (b"x" * 8_000_000,))}
+    base = {b"big": MemoryEntry(Type.STRING, (b"x" * 8_000_000,))}
     small, large = entry(kept("calls:s", "x", OWNER)), entry(kept("calls:l", "x" * 500_000, OWNER))
     whole = joined(base, {b"calls:l": large, b"calls:s": small})
     assert whole.keys() == {b"big", b"calls:s"}

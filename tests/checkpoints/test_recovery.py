@@ -16,11 +16,11 @@ from psycopg.types.json import Jsonb
 
 from imem.cache import keys
 from imem.cache.working.changes import put
-from imem.cache.working.state import Identity, ms_of
+from imem.cache.working.state import MemoryIdentity, ms_of
 from imem.cache.working.store import WorkingStore
-from imem.checkpoints.model import Failure, Kind
+from imem.checkpoints.model import CheckpointKind, SubtaskFailure
 from imem.checkpoints.orchestration.definitions import Definitions
-from imem.checkpoints.recovery import Tier
+from imem.checkpoints.recovery import RecoveryTier
 from imem.checkpoints.session import Session
 from imem.journal.clock import SystemClock
 from imem.journal.errors import BadInput, NotResumable, StaleEpoch
@@ -119,21 +119,23 @@ Damage = Callable[[World], Awaitable[None]]
 @pytest.mark.parametrize(
     ("damages", "tier"),
     [
-        ((), Tier.LIVE),
-        ((lose_live,), Tier.SECONDARY),
-        ((spoil_live,), Tier.SECONDARY),
-        ((lose_live, lose_snapshot), Tier.POSTGRES),
-        ((spoil_live, spoil_snapshot), Tier.POSTGRES),
-        ((lose_one_key, lose_snapshot), Tier.POSTGRES),
-        ((no_meta,), Tier.SECONDARY),
-        ((half_a_meta,), Tier.SECONDARY),
-        ((no_index,), Tier.SECONDARY),
-        ((lose_live, no_snapshot), Tier.POSTGRES),
-        ((other_live,), Tier.SECONDARY),
-        ((lose_live, other_snapshot), Tier.POSTGRES),
+        ((), RecoveryTier.LIVE),
+        ((lose_live,), RecoveryTier.SECONDARY),
+        ((spoil_live,), RecoveryTier.SECONDARY),
+        ((lose_live, lose_snapshot), RecoveryTier.POSTGRES),
+        ((spoil_live, spoil_snapshot), RecoveryTier.POSTGRES),
+        ((lose_one_key, lose_snapshot), RecoveryTier.POSTGRES),
+        ((no_meta,), RecoveryTier.SECONDARY),
+        ((half_a_meta,), RecoveryTier.SECONDARY),
+        ((no_index,), RecoveryTier.SECONDARY),
+        ((lose_live, no_snapshot), RecoveryTier.POSTGRES),
+        ((other_live,), RecoveryTier.SECONDARY),
+        ((lose_live, other_snapshot), RecoveryTier.POSTGRES),
     ],
 )
-async def test_each_tier_serves_without_those_above(reader: World, damages: tuple[Damage, ...], tier: Tier) -> None:
+async def test_each_tier_serves_without_those_above(
+    reader: World, damages: tuple[Damage, ...], tier: RecoveryTier
+) -> None:
     """Whatever is lost or altered, the agent goes on with exactly what it knew, and the answer names who served."""
     before = await known(reader)
     for damage in damages:
@@ -156,8 +158,8 @@ async def test_one_key_of_many_is_missing(reader: World) -> None:
     await lose_one_key(reader)
 
     async with desk_of(reader).begin(**names(reader)) as session:
-        assert session.recovered.tier is Tier.SECONDARY
-        assert "is gone" in session.recovered.refused[Tier.LIVE]
+        assert session.recovered.tier is RecoveryTier.SECONDARY
+        assert "is gone" in session.recovered.refused[RecoveryTier.LIVE]
         assert await known(reader) == before
 
 
@@ -166,12 +168,12 @@ async def test_another_analysis_memory_under_the_same_name_is_refused(reader: Wo
     """What somebody else left under the agent's name is not taken for its own."""
     before = await known(reader)
     await lose_live(reader)
-    other = Identity(reader.agent("reader"), "analysis:another", "reader")
+    other = MemoryIdentity(reader.agent("reader"), "analysis:another", "reader")
     await reader.memories.open(other, 99, deadline=soon())
 
     async with desk_of(reader).begin(**names(reader)) as session:
-        assert session.recovered.tier is Tier.SECONDARY
-        assert "another analysis" in session.recovered.refused[Tier.LIVE]
+        assert session.recovered.tier is RecoveryTier.SECONDARY
+        assert "another analysis" in session.recovered.refused[RecoveryTier.LIVE]
         assert await known(reader) == before
 
 
@@ -211,7 +213,7 @@ async def test_of_a_version_that_nobody_understands_somebody_is_told(reader: Wor
                 pytest.fail("it began")
 
     (reasons,) = alarms.told.values()
-    assert "no step leads from 1 to 2" in reasons[Tier.POSTGRES]
+    assert "no step leads from 1 to 2" in reasons[RecoveryTier.POSTGRES]
 
 
 async def test_however_many_checkpoints_there_are_the_nearest_boundary_counts(reader: World) -> None:
@@ -220,7 +222,12 @@ async def test_however_many_checkpoints_there_are_the_nearest_boundary_counts(re
     lease = await reader.acquire("reader")
     for number in range(1_000):
         await reader.save(
-            lease, "read", kind=Kind.FAILURE, document=document, digest=its, failure=Failure(reason=f"{number}")
+            lease,
+            "read",
+            kind=CheckpointKind.FAILURE,
+            document=document,
+            digest=its,
+            failure=SubtaskFailure(reason=f"{number}"),
         )
     await reader.leases.release(lease, deadline=soon())
     async with desk.begin(**names(reader)) as session:
@@ -251,7 +258,7 @@ async def test_a_clean_start_has_nothing_to_recover(world: World) -> None:
     await fresh.memories.open(leftover, 1, deadline=soon())
 
     async with desk_of(fresh).begin(**names(fresh)) as session:
-        assert session.recovered.tier is Tier.CLEAN
+        assert session.recovered.tier is RecoveryTier.CLEAN
         assert await session.memory.len() == 0
         assert session.pending == ("fetch", "read", "rate")
 
@@ -271,7 +278,7 @@ async def test_writes_after_the_checkpoint_stay_only_where_they_may_be_repeated(
     async with desk.begin(**names(reader)) as session:
         assert session.current == subtask
         assert session.recovered.dirty is kept
-        assert session.recovered.tier is (Tier.LIVE if kept else Tier.SECONDARY)
+        assert session.recovered.tier is (RecoveryTier.LIVE if kept else RecoveryTier.SECONDARY)
         assert await session.memory.contains("calls") is kept
         assert (await known(reader) == before) is not kept
 
@@ -284,12 +291,12 @@ async def test_a_failure_in_the_middle_takes_back_what_may_not_be_repeated(reade
         before = await known(reader)
         await session.memory.list("calls").append("half done")
         failed = await session.failed("the endpoint is gone")
-    assert failed.kind is Kind.FAILURE
+    assert failed.kind is CheckpointKind.FAILURE
     assert "calls" in failed.working_memory
 
     async with desk.begin(**names(reader)) as session:
         assert session.recovered.rolled_back
-        assert session.recovered.tier is Tier.POSTGRES
+        assert session.recovered.tier is RecoveryTier.POSTGRES
         assert session.current == "rate"
         assert await known(reader) == before
         await work(session, "rate")
@@ -323,7 +330,7 @@ async def test_the_snapshot_and_paid_answers_live_as_long_as_the_memory_they_pro
     its = keys.snapshot(agent_id)
     every = [its.body, its.meta, keys.calls(agent_id)]
     async with desk_of(reader).begin(**names(reader)) as session:
-        await session.once("dear", _paid, durable=True)
+        await session.memoize("dear", _paid, durable=True)
         for key in every:
             # As they stand when nothing was saved for long: an hour is left.
             assert await raw(reader, "durable", "PEXPIRE", key, 3_600_000) == 1

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 
-from imem.checkpoints.recovery import Tier
+from imem.checkpoints.recovery import RecoveryTier
 from imem.checkpoints.session import Session
 from imem.journal.errors import BudgetExceeded, ImemError, NotOpen, OutcomeUnknown, ValkeyUnavailable
 from imem.journal.postgres.migrations import migrate
@@ -108,7 +108,7 @@ async def test_the_server_of_working_memory_is_killed_in_the_middle_of_a_subtask
     assert len(killed) == rounds
     assert done == ["fetch", "read", "rate"], "each was completed once, and in order"
     async with desk_of(reader).begin(**names(reader)) as session:
-        assert session.recovered.tier in {Tier.LIVE, Tier.SECONDARY}
+        assert session.recovered.tier in {RecoveryTier.LIVE, RecoveryTier.SECONDARY}
         known = await session.memory.items(raw=True)
     assert {name.partition(":")[0] for name in known} >= {"fetch", "read", "rate"}
 
@@ -123,10 +123,10 @@ async def test_both_valkeys_are_killed_and_the_row_is_enough(own: LocalStack, re
     for name in ("valkey-working", "valkey-durable"):
         kill(own, name)
 
-    async def look(session: Session) -> tuple[Tier, dict[str, Any]]:
+    async def look(session: Session) -> tuple[RecoveryTier, dict[str, Any]]:
         return session.recovered.tier, await session.memory.items(raw=True)
 
     tier, after = await begun_again(reader, look)
 
-    assert tier is Tier.POSTGRES
+    assert tier is RecoveryTier.POSTGRES
     assert after == before

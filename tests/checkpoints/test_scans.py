@@ -102,8 +102,8 @@ ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     # What people and programs ask at any moment.
     "open_alerts": {"limit": 100},
     "undelivered_alerts": {},
-    "analyses_meant": {"name": "company:7"},
-    "pauses_meant": {"name": "company:7"},
+    "analyses_matching": {"name": "company:7"},
+    "pauses_matching": {"name": "company:7"},
     "failures_of_signature": {"signature": "0" * 32, "since": SINCE},
     "langgraph_keys": {
         "filter": None,

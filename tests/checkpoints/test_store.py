@@ -13,7 +13,7 @@ import pytest
 
 from imem.cache.working.snapshots import SnapshotStore
 from imem.checkpoints.metrics import Metrics
-from imem.checkpoints.model import Checkpoint, Failure, Kind
+from imem.checkpoints.model import Checkpoint, CheckpointKind, SubtaskFailure
 from imem.checkpoints.store import Checkpoints
 from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
@@ -62,11 +62,13 @@ async def test_every_completed_subtask_leaves_one_row_and_seq_has_no_gaps(world:
     lease = await world.acquire()
     first = await world.save(lease, "fetch")
     await world.save(lease, "fetch")
-    failed = await world.save(lease, "parse", kind=Kind.FAILURE, failure=Failure(reason="Timed out.", retry_count=2))
+    failed = await world.save(
+        lease, "parse", kind=CheckpointKind.FAILURE, failure=SubtaskFailure(reason="Timed out.", retry_count=2)
+    )
     await world.save(lease, "parse")
-    paused = await world.save(lease, None, kind=Kind.PAUSE)
-    again = await world.checkpoints.save(lease, kind=Kind.START, deadline=soon())
-    await world.checkpoints.save(lease, kind=Kind.START, deadline=soon())
+    paused = await world.save(lease, None, kind=CheckpointKind.PAUSE)
+    again = await world.checkpoints.save(lease, kind=CheckpointKind.START, deadline=soon())
+    await world.checkpoints.save(lease, kind=CheckpointKind.START, deadline=soon())
     for subtask in SUBTASKS:
         last = await world.save(lease, subtask)
 
@@ -83,20 +85,22 @@ async def test_every_completed_subtask_leaves_one_row_and_seq_has_no_gaps(world:
 
 
 @pytest.mark.spec("CK-5")
-@pytest.mark.parametrize("kind", [Kind.SUBTASK, Kind.FAILURE, Kind.PAUSE])
-async def test_what_was_saved_is_loaded_field_by_field_from_either_tier(world: World, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [CheckpointKind.SUBTASK, CheckpointKind.FAILURE, CheckpointKind.PAUSE])
+async def test_what_was_saved_is_loaded_field_by_field_from_either_tier(world: World, kind: CheckpointKind) -> None:
     lease = await world.acquire(agent_config={"first": 1})
     document, digest = memory(plain="text", empty="", unicode="ü\u2028")
 
     saved = await world.checkpoints.save(
         lease,
         kind=kind,
-        subtask=None if kind is Kind.PAUSE else "fetch",
+        subtask=None if kind is CheckpointKind.PAUSE else "fetch",
         document=document,
         digest=digest,
         interim_results=RICH,
         agent_config={"model": "large", "temperature": 0.0, "more": RICH},
-        failure=Failure(reason="No answer.", details=RICH, retry_count=3) if kind is Kind.FAILURE else None,
+        failure=SubtaskFailure(reason="No answer.", details=RICH, retry_count=3)
+        if kind is CheckpointKind.FAILURE
+        else None,
         deadline=soon(),
     )
 
@@ -106,7 +110,7 @@ async def test_what_was_saved_is_loaded_field_by_field_from_either_tier(world: W
             assert (type(now), now) == (type(was), was), field.name
     assert saved.interim_results == RICH
     assert type(saved.interim_results["numbers"][1]) is float
-    assert saved.l1_snapshot == (document if kind is Kind.PAUSE else None)
+    assert saved.l1_snapshot == (document if kind is CheckpointKind.PAUSE else None)
     assert saved.checkpoint_time.utcoffset() == timedelta(0)
     assert await world.checkpoints.get(saved.id, deadline=soon()) == saved
 
@@ -120,11 +124,11 @@ async def test_a_superseded_epoch_changes_neither_store(world: World) -> None:
     rows, copy = await stored(world), await world.snapshots.get_checkpoint(world.analysis, "filer", deadline=soon())
 
     for kind, subtask, named in (
-        (Kind.SUBTASK, "parse", {}),
-        (Kind.SUBTASK, "fetch", {}),
-        (Kind.PAUSE, None, {}),
-        (Kind.FAILURE, "parse", {"failure": Failure(reason="Late.")}),
-        (Kind.START, None, {"document": None, "digest": None}),
+        (CheckpointKind.SUBTASK, "parse", {}),
+        (CheckpointKind.SUBTASK, "fetch", {}),
+        (CheckpointKind.PAUSE, None, {}),
+        (CheckpointKind.FAILURE, "parse", {"failure": SubtaskFailure(reason="Late.")}),
+        (CheckpointKind.START, None, {"document": None, "digest": None}),
     ):
         with pytest.raises(StaleEpoch):
             await world.save(old, subtask, kind=kind, **named)
@@ -153,7 +157,7 @@ async def test_the_subtask_saved_is_the_first_pending_one(world: World) -> None:
         assert refused.value.field == "subtask"
     await world.save(lease, "fetch")
     with pytest.raises(BadInput, match=r"the next one .* is parse"):
-        await world.save(lease, "rank", kind=Kind.FAILURE, failure=Failure(reason="x"))
+        await world.save(lease, "rank", kind=CheckpointKind.FAILURE, failure=SubtaskFailure(reason="x"))
     document, digest = memory(after="something else")
     with pytest.raises(BadInput, match="completed already"):
         await world.save(lease, "fetch", document=document, digest=digest)
@@ -161,7 +165,9 @@ async def test_the_subtask_saved_is_the_first_pending_one(world: World) -> None:
         await world.save(lease, subtask)
     with pytest.raises(BadInput, match="completed already"):
         await world.save(lease, "parse")
-    done = await world.save(lease, None, kind=Kind.FAILURE, failure=Failure(reason="While shutting down."))
+    done = await world.save(
+        lease, None, kind=CheckpointKind.FAILURE, failure=SubtaskFailure(reason="While shutting down.")
+    )
     assert (done.current_subtask, done.subtask) == (None, None)
 
 
@@ -170,17 +176,17 @@ async def test_repeating_the_last_save_returns_its_row(world: World) -> None:
     lease = await world.acquire()
     saved = await world.save(lease, "fetch", interim_results=RICH)
     assert await world.save(lease, "fetch", interim_results=RICH) == saved
-    failure = Failure(reason="x", details={"a": 1})
-    failed = await world.save(lease, "parse", kind=Kind.FAILURE, failure=failure)
-    assert await world.save(lease, "parse", kind=Kind.FAILURE, failure=failure) == failed
-    second = await world.save(lease, "parse", kind=Kind.FAILURE, failure=replace(failure, retry_count=1))
-    paused = await world.save(lease, None, kind=Kind.PAUSE)
-    assert await world.save(lease, None, kind=Kind.PAUSE) == paused
+    failure = SubtaskFailure(reason="x", details={"a": 1})
+    failed = await world.save(lease, "parse", kind=CheckpointKind.FAILURE, failure=failure)
+    assert await world.save(lease, "parse", kind=CheckpointKind.FAILURE, failure=failure) == failed
+    second = await world.save(lease, "parse", kind=CheckpointKind.FAILURE, failure=replace(failure, retry_count=1))
+    paused = await world.save(lease, None, kind=CheckpointKind.PAUSE)
+    assert await world.save(lease, None, kind=CheckpointKind.PAUSE) == paused
     assert (failed.seq, second.seq, paused.seq) == (2, 3, 4)
 
     await world.leases.release(lease, deadline=soon())
     other = await world.acquire(holder="process-2")
-    assert (await world.save(other, None, kind=Kind.PAUSE)).seq == 5
+    assert (await world.save(other, None, kind=CheckpointKind.PAUSE)).seq == 5
 
 
 async def test_one_after_the_other_also_where_the_clock_was_set_back(world: World) -> None:
@@ -215,16 +221,22 @@ async def test_of_saves_at_once_one_counts(world: World) -> None:
     ("named", "field"),
     [
         ({"subtask": None}, "subtask"),
-        ({"kind": Kind.PAUSE}, "subtask"),
+        ({"kind": CheckpointKind.PAUSE}, "subtask"),
         ({"document": None}, "document"),
         ({"digest": None}, "digest"),
         ({"digest": "A" * 64}, "digest"),
-        ({"kind": Kind.START, "subtask": None}, "document"),
-        ({"failure": Failure(reason="x")}, "failure"),
-        ({"kind": Kind.FAILURE}, "failure"),
-        ({"kind": Kind.FAILURE, "failure": Failure(reason="")}, "failure.reason"),
-        ({"kind": Kind.FAILURE, "failure": Failure(reason="x", retry_count=-1)}, "failure.retry_count"),
-        ({"kind": Kind.FAILURE, "failure": Failure(reason="x", details={"a": float("inf")})}, "failure.details.a"),
+        ({"kind": CheckpointKind.START, "subtask": None}, "document"),
+        ({"failure": SubtaskFailure(reason="x")}, "failure"),
+        ({"kind": CheckpointKind.FAILURE}, "failure"),
+        ({"kind": CheckpointKind.FAILURE, "failure": SubtaskFailure(reason="")}, "failure.reason"),
+        (
+            {"kind": CheckpointKind.FAILURE, "failure": SubtaskFailure(reason="x", retry_count=-1)},
+            "failure.retry_count",
+        ),
+        (
+            {"kind": CheckpointKind.FAILURE, "failure": SubtaskFailure(reason="x", details={"a": float("inf")})},
+            "failure.details.a",
+        ),
         ({"interim_results": {"a": ["\0"]}}, "interim_results.a[0]"),
         ({"interim_results": [1]}, "interim_results"),
         ({"agent_config": {"a": object()}}, "agent_config.a"),
@@ -258,7 +270,7 @@ async def test_a_copy_is_believed_only_where_postgres_says_that_it_is_the_latest
     without = Checkpoints(world.database, DEFINITIONS)
     document, digest = memory(after="parse")
     second = await without.save(
-        lease, kind=Kind.SUBTASK, subtask="parse", document=document, digest=digest, deadline=soon()
+        lease, kind=CheckpointKind.SUBTASK, subtask="parse", document=document, digest=digest, deadline=soon()
     )
 
     assert await world.load() == second
@@ -297,7 +309,7 @@ async def test_a_valkey_that_is_away_is_counted_and_costs_no_save(world: World, 
     document, digest = memory(a="b")
 
     saved = await checkpoints.save(
-        lease, kind=Kind.SUBTASK, subtask="fetch", document=document, digest=digest, deadline=soon()
+        lease, kind=CheckpointKind.SUBTASK, subtask="fetch", document=document, digest=digest, deadline=soon()
     )
 
     assert await checkpoints.load(world.analysis, "filer", deadline=soon()) == saved
@@ -323,7 +335,7 @@ async def test_without_postgres_nothing_is_saved_and_no_copy_believed(world: Wor
     with pytest.raises(PostgresUnavailable):
         await checkpoints.save(
             lease,
-            kind=Kind.SUBTASK,
+            kind=CheckpointKind.SUBTASK,
             subtask="parse",
             document=document,
             digest=digest,
@@ -370,7 +382,7 @@ async def test_a_save_may_be_part_of_the_callers_transaction(world: World) -> No
     """Rolled back with it, and copied only when its owner says that it is committed."""
     lease = await world.acquire()
     document, digest = memory(a="b")
-    wish: dict[str, Any] = {"kind": Kind.PAUSE, "document": document, "digest": digest, "deadline": soon()}
+    wish: dict[str, Any] = {"kind": CheckpointKind.PAUSE, "document": document, "digest": digest, "deadline": soon()}
 
     async def roll_back() -> None:
         async with world.database.transaction(soon()) as conn:

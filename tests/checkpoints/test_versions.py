@@ -10,8 +10,8 @@ import pytest
 from imem.cache.working.document import contents_of, digest
 from imem.checkpoints.model import Checkpoint
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Subtask
-from imem.checkpoints.recovery import Tier
-from imem.checkpoints.versions import Migrations, resumable
+from imem.checkpoints.recovery import RecoveryTier
+from imem.checkpoints.versions import CheckpointMigrations, resumable
 from imem.journal.errors import BadInput, ConsistencyError, NotResumable
 
 from .conftest import World, memory, soon
@@ -51,8 +51,8 @@ def checked(checkpoint: Checkpoint) -> Checkpoint:
 
 
 @pytest.fixture
-def migrations() -> Migrations:
-    known = Migrations()
+def migrations() -> CheckpointMigrations:
+    known = CheckpointMigrations()
     known.register("filer", "1", "2", renamed)
     known.register("filer", "2", "3", checked)
     return known
@@ -61,7 +61,7 @@ def migrations() -> Migrations:
 @pytest.mark.spec("CK-6")
 @pytest.mark.parametrize("left", ["live", "snapshot", "row"])
 async def test_a_session_goes_on_from_what_an_older_version_left(
-    world: World, migrations: Migrations, left: str
+    world: World, migrations: CheckpointMigrations, left: str
 ) -> None:
     """Whatever of it is left: the memory is the migrated one, and the next save goes on from the migrated lists."""
     old, new = replace(world, definitions=ONE), replace(world, definitions=THREE)
@@ -92,12 +92,14 @@ async def test_a_session_goes_on_from_what_an_older_version_left(
     assert (saved.completed_subtasks, saved.pending_subtasks) == (("download", "check"), ("parse", "rank", "report"))
     assert set(saved.working_memory) == {"after", "migrated", "checked"}
     async with desk_of(new, migrations=migrations).begin(**who) as session:
-        assert (session.recovered.tier, session.recovered.migrated) == (Tier.LIVE, False)
+        assert (session.recovered.tier, session.recovered.migrated) == (RecoveryTier.LIVE, False)
         assert await session.memory.items() == {"after": "fetch", "migrated": "yes", "checked": "yes"}
 
 
 @pytest.mark.spec("CK-6")
-async def test_a_checkpoint_of_an_older_version_is_migrated_and_resumed(world: World, migrations: Migrations) -> None:
+async def test_a_checkpoint_of_an_older_version_is_migrated_and_resumed(
+    world: World, migrations: CheckpointMigrations
+) -> None:
     """Two versions on; the next save goes on from what it was migrated to, and the old row stays."""
     old, new = replace(world, definitions=ONE), replace(world, definitions=THREE)
     await old.save(await old.acquire(agent_config={"a": 1}), "fetch")
@@ -138,7 +140,7 @@ async def test_a_checkpoint_of_an_older_version_is_migrated_and_resumed(world: W
     ],
 )
 async def test_what_cannot_be_migrated_is_refused_and_nothing_is_started(
-    world: World, migrations: Migrations, saved_by: Definitions, present: Definitions, said: str
+    world: World, migrations: CheckpointMigrations, saved_by: Definitions, present: Definitions, said: str
 ) -> None:
     old = replace(world, definitions=saved_by)
     lease = await old.acquire()
@@ -155,10 +157,10 @@ async def test_a_checkpoint_of_the_present_version_is_taken_as_it_is(world: Worl
     old = replace(world, definitions=ONE)
     saved = await old.save(await old.acquire(), "fetch")
 
-    assert resumable(saved, ONE, Migrations()) is saved
+    assert resumable(saved, ONE, CheckpointMigrations()) is saved
 
 
-async def test_a_start_is_migrated_too(world: World, migrations: Migrations) -> None:
+async def test_a_start_is_migrated_too(world: World, migrations: CheckpointMigrations) -> None:
     """Nothing was known yet, and nothing is digested."""
     old, new = replace(world, definitions=ONE), replace(world, definitions=TWO)
     await old.acquire()
@@ -173,7 +175,7 @@ async def test_a_start_is_migrated_too(world: World, migrations: Migrations) -> 
 async def test_a_step_that_makes_no_memory_is_found_out(world: World) -> None:
     old = replace(world, definitions=ONE)
     saved = await old.save(await old.acquire(), "fetch")
-    wrong = Migrations()
+    wrong = CheckpointMigrations()
 
     @wrong.step("filer", "1", "2")
     def breaks(checkpoint: Checkpoint) -> Checkpoint:
@@ -183,7 +185,7 @@ async def test_a_step_that_makes_no_memory_is_found_out(world: World) -> None:
         wrong.migrate(saved, "2")
 
 
-def test_steps_never_go_round_in_a_circle_and_lead_one_way(migrations: Migrations) -> None:
+def test_steps_never_go_round_in_a_circle_and_lead_one_way(migrations: CheckpointMigrations) -> None:
     for start, end in (("1", "3"), ("3", "1"), ("3", "3"), ("3", "2")):
         with pytest.raises(BadInput, match="filer"):
             migrations.register("filer", start, end, checked)

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest_asyncio
 
-from imem.checkpoints.conversations.messages import Message, Stored
+from imem.checkpoints.conversations.messages import Message, StoredMessage
 from imem.checkpoints.conversations.store import Conversations
 from imem.checkpoints.conversations.summaries import Summariser
 from imem.journal.deadline import Deadline
@@ -25,9 +25,9 @@ class Counting:
     """A summariser that says how many messages it got, and keeps them."""
 
     def __init__(self) -> None:
-        self.got: list[tuple[Stored, ...]] = []
+        self.got: list[tuple[StoredMessage, ...]] = []
 
-    async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+    async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         deadline.check("a summary")
         self.got.append(tuple(messages))
         return f"summary of {len(messages)}"
@@ -85,13 +85,13 @@ async def talk(light_stack: Any, light_template: str) -> AsyncIterator[Talk]:
         await database.close()
 
 
-def stored(number: int, content: str, role: Any = "user", **more: Any) -> Stored:
+def stored(number: int, content: str, role: Any = "user", **more: Any) -> StoredMessage:
     """Return a message as if it had been stored."""
     values = {
         "id": f"m{number}", "seq": number, "depth": 0, "role": role, "content": content, "agent_id": None,
         "tool_call_id": None, "metadata": {}, "pinned": False, "superseded_by": None, "created_at": LATER,
     }  # fmt: skip
-    return Stored(**{**values, **more})
+    return StoredMessage(**{**values, **more})
 
 
 def calling(*calls: str, content: str = "", **more: Any) -> Message:

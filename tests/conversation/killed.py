@@ -15,7 +15,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from imem.checkpoints.conversations.messages import Message, Stored
+from imem.checkpoints.conversations.messages import Message, StoredMessage
 from imem.checkpoints.conversations.store import Conversations
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection
@@ -44,7 +44,7 @@ class Summariser:
     def __init__(self, fuse: Fuse) -> None:
         self._fuse = fuse
 
-    async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+    async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         deadline.check("a summary")
         self._fuse.burn()
         return f"summary of {len(messages)}"

@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from imem.checkpoints.conversations.messages import PREFIX, Message
-from imem.checkpoints.conversations.summaries import REPLY_BYTES, SUMMARY_CHARS, Endpoint
+from imem.checkpoints.conversations.summaries import REPLY_BYTES, SUMMARY_CHARS, EndpointSummariser
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, ImemError, StatementRejected, StoreUnavailable
 from tests.http_server import Answer, Asked, HttpServer, serving
@@ -34,7 +34,7 @@ def completion(text: Any) -> Answer:
 
 
 @contextmanager
-def model(*answers: Answer) -> Iterator[tuple[HttpServer, Endpoint]]:
+def model(*answers: Answer) -> Iterator[tuple[HttpServer, EndpointSummariser]]:
     """Run a model that gives these answers in turn, the last for ever."""
     left = list(answers)
 
@@ -42,7 +42,7 @@ def model(*answers: Answer) -> Iterator[tuple[HttpServer, Endpoint]]:
         return left.pop(0) if len(left) > 1 else left[0]
 
     with serving(next_answer) as server:
-        yield server, Endpoint(f"{server.url}/{TOKEN}/v1/", "small", KEY)
+        yield server, EndpointSummariser(f"{server.url}/{TOKEN}/v1/", "small", KEY)
 
 
 async def test_it_asks_as_openai_has_it() -> None:
@@ -68,7 +68,7 @@ async def test_it_asks_as_openai_has_it() -> None:
 )  # fmt: skip
 async def test_where_it_asks(base: str, path: str) -> None:
     with serving(lambda _: completion("done")) as server:
-        await Endpoint(server.url + base, "small").summarise(MESSAGES, deadline=Deadline.after_ms(5000))
+        await EndpointSummariser(server.url + base, "small").summarise(MESSAGES, deadline=Deadline.after_ms(5000))
     assert server.asked[0].path == path
     assert "authorization" not in server.asked[0].headers
 
@@ -156,7 +156,7 @@ async def test_a_refusal_is_not_repeated(status: int) -> None:
 
 async def test_nobody_there() -> None:
     with pytest.raises(StoreUnavailable):
-        await Endpoint("http://127.0.0.1:1/v1", "small").summarise(MESSAGES, deadline=Deadline.after_ms(5000))
+        await EndpointSummariser("http://127.0.0.1:1/v1", "small").summarise(MESSAGES, deadline=Deadline.after_ms(5000))
 
 
 async def test_an_answer_without_end_is_not_read_to_the_end() -> None:

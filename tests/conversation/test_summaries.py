@@ -15,8 +15,8 @@ from imem.checkpoints.conversations.summaries import (
     EXTRACT_CHARS,
     QUOTED_CHARS,
     SUMMARY_CHARS,
-    Endpoint,
-    Extractive,
+    EndpointSummariser,
+    ExtractiveSummariser,
     cleaned,
     extract,
     shortened,
@@ -133,7 +133,7 @@ def test_large_messages_take_a_moment() -> None:
 
 async def test_the_default_needs_nothing() -> None:
     chosen = summariser_of(Settings.read({}))
-    assert isinstance(chosen, Extractive)
+    assert isinstance(chosen, ExtractiveSummariser)
     assert "Northwind" in await chosen.summarise(talk(), deadline=Deadline.after_ms(5000))  # type: ignore[arg-type]
     with pytest.raises(BudgetExceeded):
         await chosen.summarise(talk(), deadline=Deadline.after_ms(0))  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ async def test_the_default_needs_nothing() -> None:
 
 def test_settings_choose_the_model() -> None:
     chosen = summariser_of(Settings.read({"IMEM_SUMMARY_URL": "http://localhost:1/v1", "IMEM_SUMMARY_MODEL": "m"}))
-    assert isinstance(chosen, Endpoint)
+    assert isinstance(chosen, EndpointSummariser)
     with pytest.raises(SettingsError, match="IMEM_SUMMARY_MODEL"):
         summariser_of(Settings.read({"IMEM_SUMMARY_URL": "http://localhost:1/v1"}))
 
@@ -193,6 +193,6 @@ async def test_the_loop_goes_on_meanwhile() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    await Extractive().summarise(talk(30), deadline=Deadline.never())  # type: ignore[arg-type]
+    await ExtractiveSummariser().summarise(talk(30), deadline=Deadline.never())  # type: ignore[arg-type]
     counting.cancel()
     assert turns > 1

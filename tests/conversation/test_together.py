@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import psycopg
 import pytest
 
-from imem.checkpoints.conversations.messages import WINDOW, Message, Stored
-from imem.checkpoints.conversations.store import Conversations, Summarised
+from imem.checkpoints.conversations.messages import WINDOW, Message, StoredMessage
+from imem.checkpoints.conversations.store import Conversations, SummaryOutcome
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 
@@ -28,7 +28,7 @@ class Meeting:
         self._url = url
         self.open_transactions: list[int] = []
 
-    async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+    async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         async with asyncio.timeout(deadline.left_s()):
             await self._barrier.wait()
         # On a connection of its own, and not through the pool, whose own use would be counted.
@@ -58,7 +58,7 @@ async def test_two_summarisers_leave_one_summary(talk: Talk) -> None:
 
     ended = await asyncio.gather(*(conversations.summarise("w", "t", deadline=NEVER) for _ in range(2)))
 
-    assert sorted(ended) == [Summarised.DONE, Summarised.OUTRUN]
+    assert sorted(ended) == [SummaryOutcome.DONE, SummaryOutcome.OUTRUN]
     assert meeting.open_transactions == [0, 0]
     assert await talk.summaries() == 1
     window = await conversations.window("w", "t", deadline=NEVER)
@@ -74,13 +74,13 @@ async def test_a_summary_of_what_was_summarised_otherwise_meanwhile_is_not_place
         await conversations.add("w", "t", said(number), deadline=NEVER, summarise=False)
 
     class Slow:
-        async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+        async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
             deadline.check("a summary")
             for number in range(22, 50):
                 await conversations.add("w", "t", said(number), deadline=NEVER)
             return f"late summary of {len(messages)}"
 
-    assert await talk.with_summariser(Slow()).summarise("w", "t", deadline=NEVER) is Summarised.OUTRUN
+    assert await talk.with_summariser(Slow()).summarise("w", "t", deadline=NEVER) is SummaryOutcome.OUTRUN
     window = await conversations.window("w", "t", deadline=NEVER)
     assert not any("late" in message.content for message in window)
     assert await talk.summaries() == 1
@@ -145,12 +145,12 @@ async def test_whoever_adds_while_a_summary_is_made_does_not_pay_for_another(tal
     conversations: Conversations
 
     class Busy:
-        async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+        async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
             nonlocal calls
             calls += 1
             deadline.check("a summary")
             added = await conversations.add("w", "t", said(100 + calls), deadline=NEVER)
-            assert added.summarised is Summarised.NOTHING
+            assert added.summarised is SummaryOutcome.NOTHING
             return f"summary of {len(messages)}"
 
     conversations = talk.with_summariser(Busy())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from imem.checkpoints.conversations.messages import MOST_PINNED, PREFIX, SUMMARY, WINDOW, Message, Stored
-from imem.checkpoints.conversations.store import Conversations, Summarised
+from imem.checkpoints.conversations.messages import MOST_PINNED, PREFIX, SUMMARY, WINDOW, Message, StoredMessage
+from imem.checkpoints.conversations.store import Conversations, SummaryOutcome
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, PostgresUnavailable, StoreUnavailable
 from imem.journal.postgres.database import Database
@@ -26,7 +26,7 @@ class Away:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+    async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         self.asked += 1
         deadline.check("a summary")
         raise StoreUnavailable(f"Nobody summarises {len(messages)} messages.")
@@ -35,7 +35,7 @@ class Away:
 class Broken:
     """A summariser of somebody's own that knows nothing of our errors."""
 
-    async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+    async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         raise RuntimeError(f"{len(messages)} messages, and {deadline.left_s():.0f} s")
 
 
@@ -48,7 +48,7 @@ async def fill(conversations: Conversations, upto: int, after: int = 0) -> None:
         await conversations.add("w", "t", said(number), deadline=NEVER)
 
 
-def seqs(window: Sequence[Stored]) -> list[int]:
+def seqs(window: Sequence[StoredMessage]) -> list[int]:
     return [message.seq for message in window]
 
 
@@ -64,7 +64,7 @@ async def test_after_the_twenty_first_message_a_summary_stands_first(talk: Talk)
     added = await conversations.add("w", "t", said(21), deadline=NEVER)
 
     window = await conversations.window("w", "t", deadline=NEVER)
-    assert added.summarised is Summarised.DONE
+    assert added.summarised is SummaryOutcome.DONE
     assert len(window) == 7
     assert (window[0].role, window[0].metadata, window[0].content) == ("system", SUMMARY, f"{PREFIX}summary of 15")
     assert [message.content for message in window[1:]] == [f"message {number}" for number in range(16, 22)]
@@ -197,7 +197,7 @@ async def test_a_model_that_fails_costs_nothing_but_the_summary(talk: Talk, summ
     added = await conversations.add("w", "t", said(21), deadline=NEVER)
     await fill(conversations, 30, after=21)
 
-    assert added.summarised is Summarised.FAILED
+    assert added.summarised is SummaryOutcome.FAILED
     assert seqs(await conversations.window("w", "t", deadline=NEVER)) == list(range(11, 31))
     assert await talk.said() == list(range(1, 31))
     assert await talk.summaries() == 0
@@ -221,7 +221,7 @@ async def test_a_model_that_is_away_is_not_asked_with_every_message(talk: Talk) 
     counting = Counting()
     added = await talk.with_summariser(counting).add("w", "t", said(62), deadline=NEVER)
 
-    assert added.summarised is Summarised.DONE
+    assert added.summarised is SummaryOutcome.DONE
     window = await conversations.window("w", "t", deadline=NEVER)
     assert len(counting.got) == 3
     assert seqs(window) == [1, *range(44, 63)]
@@ -244,7 +244,7 @@ async def test_silence_ends_with_the_callers_time(talk: Talk) -> None:
     """A summariser that never answers holds up the adding until the deadline, and the message is there."""
 
     class Silent:
-        async def summarise(self, messages: Sequence[Stored], *, deadline: Deadline) -> str:
+        async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
             try:
                 async with asyncio.timeout(deadline.left_s()):
                     await asyncio.Event().wait()
@@ -257,7 +257,7 @@ async def test_silence_ends_with_the_callers_time(talk: Talk) -> None:
 
     added = await conversations.add("w", "t", said(21), deadline=Deadline.after_ms(400))
 
-    assert (added.new, added.summarised) == (True, Summarised.FAILED)
+    assert (added.new, added.summarised) == (True, SummaryOutcome.FAILED)
     assert await talk.said() == list(range(1, 22))
 
 

@@ -11,7 +11,7 @@ import orjson
 import psycopg
 import pytest_asyncio
 
-from imem.credibility.settling import Settled, settle_due
+from imem.credibility.settling import SettlementResult, settle_due
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.events.entry import Receipt
@@ -48,7 +48,7 @@ class World:
         assert not any(receipt.verdict.refused for receipt in receipts), receipts
         return receipts
 
-    async def settle(self) -> Settled:
+    async def settle(self) -> SettlementResult:
         return await settle_due(self.database, self.gateway, halflife_years=HALFLIFE, until=Deadline.never())
 
     async def rows(self, query: str, *parameters: Any) -> list[Row]:

@@ -22,7 +22,7 @@ HALFLIFE = 2.0
 
 async def _settle(url: str, after: int) -> None:
     counter = [after]
-    for owner, name in ((store, "rows"), (store, "do"), (Gateway, "_append_batch")):
+    for owner, name in ((store, "rows"), (store, "execute"), (Gateway, "_append_batch")):
         setattr(owner, name, deadly(counter, getattr(owner, name)))
     database = Database(url)
     gateway = Gateway(database, settling.ACTOR)

@@ -11,8 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imem.credibility.history import Answer, Key, Question, Said, Score, Span, Statement, scores_of
-from imem.kg.asof import Clock
+from imem.credibility.history import (
+    DatedStatement,
+    OutcomeValue,
+    Question,
+    QuestionKey,
+    ScoreVersion,
+    StatedClaim,
+    ValidityInterval,
+    scores_of,
+)
+from imem.kg.asof import AsOfClock
 from imem.kg.kinds.metrics import Metric, metric_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,30 +46,34 @@ def statements(
 ) -> list[Any]:
     """Statements of one record: equal cores and differing corrections, of any times."""
     core = draw(values)
-    found: list[Statement[Any]] = []
+    found: list[DatedStatement[Any]] = []
     for number in range(draw(st.integers(0, most))):
         known = draw(st.integers(0, 20))
         corrects = corrections and draw(st.booleans())
         recorded = day(known + draw(st.integers(0, 4)))
         value = draw(values) if corrects or not corrections else core
-        found.append(Statement(day(known), recorded, f"{known:03}|x|{number:03}", corrects, value))
+        found.append(DatedStatement(day(known), recorded, f"{known:03}|x|{number:03}", corrects, value))
     return found
 
 
-answers = st.builds(Answer, st.just(""), st.just(0), st.sampled_from([0.0, 1.0]))
+answers = st.builds(OutcomeValue, st.just(""), st.just(0), st.sampled_from([0.0, 1.0]))
 
 
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
-    question = Question(Key("market:q", "up", day(TARGET)))
+    question = Question(QuestionKey("market:q", "up", day(TARGET)))
     for name, vintage in (("o0", 0), ("o0b", 0), ("o1", 1)):
         made = draw(statements(answers))
         if made:
-            question.outcomes[name] = [one._replace(value=Answer(name, vintage, one.value.actual)) for one in made]
+            question.outcomes[name] = [
+                one._replace(value=OutcomeValue(name, vintage, one.value.actual)) for one in made
+            ]
     for name, agent in FINDINGS.items():
         made = draw(statements(st.sampled_from([0.2, 0.5, 0.7])))
         if made:
-            question.findings[name] = [one._replace(value=Said(agent, "flu", one.value, None, None)) for one in made]
+            question.findings[name] = [
+                one._replace(value=StatedClaim(agent, "flu", one.value, None, None)) for one in made
+            ]
     for agent in ("base", "bob"):
         made = draw(statements(st.booleans(), most=2, corrections=False))
         if made:
@@ -71,17 +84,17 @@ def questions(draw: st.DrawFn) -> Question:
 # The model: what stands at one moment, from nothing but what is visible then.
 
 
-def visible(found: Iterable[Statement[Any]], clock: Clock, at: datetime) -> list[Statement[Any]]:
-    return [one for one in found if (one.known_at if clock is Clock.KNOWN else one.recorded_at) <= at]
+def visible(found: Iterable[DatedStatement[Any]], clock: AsOfClock, at: datetime) -> list[DatedStatement[Any]]:
+    return [one for one in found if (one.known_at if clock is AsOfClock.KNOWN else one.recorded_at) <= at]
 
 
-def stands(found: list[Statement[Any]]) -> Statement[Any] | None:
+def stands(found: list[DatedStatement[Any]]) -> DatedStatement[Any] | None:
     corrections = sorted((one for one in found if one.corrects), key=lambda one: one.order_key)
     cores = sorted((one for one in found if not one.corrects), key=lambda one: one.order_key)
     return corrections[-1] if corrections else cores[0] if cores else None
 
 
-def modelled(question: Question, finding: str, clock: Clock, at: datetime) -> tuple[Any, ...] | None:
+def modelled(question: Question, finding: str, clock: AsOfClock, at: datetime) -> tuple[Any, ...] | None:
     seen = {key: visible(found, clock, at) for key, found in question.outcomes.items()}
     there = [(one.value.vintage, one.order_key, key, one.value) for key in seen if (one := stands(seen[key]))]
     if not there:
@@ -116,19 +129,19 @@ def modelled(question: Question, finding: str, clock: Clock, at: datetime) -> tu
     return answer.outcome_id, answer.vintage, said, answer.actual, y, error, reference
 
 
-def covers(span: Span | None, at: datetime) -> bool:
+def covers(span: ValidityInterval | None, at: datetime) -> bool:
     return span is not None and span.start <= at and (span.end is None or at < span.end)
 
 
-def standing_scores(scores: Iterable[Score], finding: str, clock: Clock, at: datetime) -> list[Score]:
+def standing_scores(scores: Iterable[ScoreVersion], finding: str, clock: AsOfClock, at: datetime) -> list[ScoreVersion]:
     return [
         score
         for score in scores
-        if score.finding_id == finding and covers(score.known if clock is Clock.KNOWN else score.recorded, at)
+        if score.finding_id == finding and covers(score.known if clock is AsOfClock.KNOWN else score.recorded, at)
     ]
 
 
-def shown(score: Score) -> tuple[Any, ...]:
+def shown(score: ScoreVersion) -> tuple[Any, ...]:
     content = score.content
     return (
         content.outcome_id, content.vintage, content.stated, content.actual, content.y, content.brier,
@@ -142,7 +155,7 @@ def test_scores_stand_as_one_moment_shows_them(question: Question) -> None:
     """On either clock and at every moment, exactly the score stands that follows from what counts by then."""
     scores = scores_of(question, up())
 
-    for clock in Clock:
+    for clock in AsOfClock:
         for number in range(DAYS):
             for finding in question.findings:
                 found = standing_scores(scores, finding, clock, day(number))
@@ -154,7 +167,7 @@ def test_scores_stand_as_one_moment_shows_them(question: Question) -> None:
 @given(questions(), st.integers(0, 20))
 def test_what_comes_later_changes_nothing_before(question: Question, cut: int) -> None:
     """Leaving out everything that counts after a moment leaves every score at that moment as it was."""
-    for clock in Clock:
+    for clock in AsOfClock:
         before = Question(question.key)
         for whole, part in ((question.outcomes, before.outcomes), (question.findings, before.findings)):
             for key, found in whole.items():
@@ -184,13 +197,13 @@ def test_identities_are_unique_and_the_order_of_statements_is_nothing(question: 
 def test_who_becomes_a_baseline_loses_the_reference_even_where_the_mean_stays() -> None:
     """Two baselines of one mind: the mean forecast does not move when the second is described, its own score does."""
 
-    def said(known: int, value: Any) -> list[Statement[Any]]:
-        return [Statement(day(known), day(known), f"{known:03}|x|000", corrects=False, value=value)]
+    def said(known: int, value: Any) -> list[DatedStatement[Any]]:
+        return [DatedStatement(day(known), day(known), f"{known:03}|x|000", corrects=False, value=value)]
 
-    question = Question(Key("market:q", "up", day(TARGET)))
-    question.outcomes["o"] = said(12, Answer("o", 0, 1.0))
+    question = Question(QuestionKey("market:q", "up", day(TARGET)))
+    question.outcomes["o"] = said(12, OutcomeValue("o", 0, 1.0))
     for name, agent in (("f3", "bob"), ("f4", "base")):
-        question.findings[name] = said(1, Said(agent, "flu", 0.2, None, None))
+        question.findings[name] = said(1, StatedClaim(agent, "flu", 0.2, None, None))
     question.profiles = {"base": said(0, value=True), "bob": said(20, value=True)}
 
     found = {
@@ -205,10 +218,10 @@ def test_who_becomes_a_baseline_loses_the_reference_even_where_the_mean_stays() 
 @pytest.mark.parametrize(("known", "counts"), [(TARGET - 1, True), (TARGET, False), (TARGET + 1, False)])
 def test_a_claim_counts_only_when_known_before_its_target(known: int, *, counts: bool) -> None:
     """At the very moment of the target it is as late as any."""
-    question = Question(Key("market:q", "up", day(TARGET)))
-    answer = Answer("o", 0, 1.0)
-    question.outcomes["o"] = [Statement(day(12), day(12), "012|x|000", corrects=False, value=answer)]
-    said = Said("ann", "flu", 0.2, None, None)
-    question.findings["f"] = [Statement(day(known), day(known), f"{known:03}|x|000", corrects=False, value=said)]
+    question = Question(QuestionKey("market:q", "up", day(TARGET)))
+    answer = OutcomeValue("o", 0, 1.0)
+    question.outcomes["o"] = [DatedStatement(day(12), day(12), "012|x|000", corrects=False, value=answer)]
+    said = StatedClaim("ann", "flu", 0.2, None, None)
+    question.findings["f"] = [DatedStatement(day(known), day(known), f"{known:03}|x|000", corrects=False, value=said)]
 
     assert bool(scores_of(question, up())) is counts

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imem.credibility.reconcile import MISMATCH, reconcile
-from imem.credibility.settling import alone, retrack
-from imem.credibility.store import Pair
+from imem.credibility.settling import alone, recompute_track_record
+from imem.credibility.store import TrackRecordKey
 from imem.credibility.track_record import track_records
-from imem.credibility.track_steps import Member, Scored, Start, span_of, steps_after, steps_of
+from imem.credibility.track_steps import ObservationClaim, ScoredClaim, SweepStart, span_of, steps_after, steps_of
 from imem.journal.deadline import Deadline
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from imem.kg.asof import AsOf, Clock
+from imem.kg.asof import AsOf, AsOfClock
 from tests.servers import cloned
 
 from .conftest import HALFLIFE, IMPORTER, World, agent, corrected, finding, outcome
@@ -40,23 +40,23 @@ async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
 # Pure
 
 
-def start_at(scores: list[Scored], clock: Clock, place: int) -> Start:
+def start_at(scores: list[ScoredClaim], clock: AsOfClock, place: int) -> SweepStart:
     """Return what is stored and asked for when a sweep goes on after one of its steps."""
     full = steps_of(scores, clock, HALFLIFE)
     step = full[place]
-    observations: dict[Any, dict[str, Member]] = {}
+    observations: dict[Any, dict[str, ObservationClaim]] = {}
     for score in scores:
         one = span_of(score, clock)
         if one is not None and score.y is not None and one.start <= step.at and (one.end is None or one.end > step.at):
-            member = Member(score.y, score.happened, score.brier, score.reference)
+            member = ObservationClaim(score.y, score.happened, score.brier, score.reference)
             observations.setdefault(score.target_at, {})[score.finding_id] = member
     rates = {
         score.finding_id: base_rate(scores, clock, score.finding_id) for score in scores if score.brier is not None
     }
-    return Start(step, observations, rates)
+    return SweepStart(step, observations, rates)
 
 
-def base_rate(scores: list[Scored], clock: Clock, finding_id: str) -> float:
+def base_rate(scores: list[ScoredClaim], clock: AsOfClock, finding_id: str) -> float:
     spans = [(span, score) for score in scores if (span := span_of(score, clock)) is not None]
     first, claim = min(
         ((span.start, score) for span, score in spans if score.finding_id == finding_id and score.brier is not None),
@@ -73,9 +73,9 @@ def base_rate(scores: list[Scored], clock: Clock, finding_id: str) -> float:
 @pytest.mark.spec("PF-10")
 @settings(max_examples=300, deadline=None)
 @given(histories(), st.integers(0, 40))
-def test_a_sweep_that_goes_on_is_the_whole_one(scores: list[Scored], place: int) -> None:
+def test_a_sweep_that_goes_on_is_the_whole_one(scores: list[ScoredClaim], place: int) -> None:
     """From any step on, with what stands there alone, the steps are the same to the last bit."""
-    for clock in Clock:
+    for clock in AsOfClock:
         full = steps_of(scores, clock, HALFLIFE)
         if not full:
             continue
@@ -122,14 +122,16 @@ async def in_full(world: World) -> list[dict[str, Any]]:
     pairs = await world.rows("SELECT DISTINCT agent, domain FROM agent_outcome")
     async with alone(world.database, wait=True) as conn:
         for row in pairs:
-            await retrack(conn, Pair(row["agent"], row["domain"]), HALFLIFE)
+            await recompute_track_record(conn, TrackRecordKey(row["agent"], row["domain"]), HALFLIFE)
     return await world.rows(STEPS)
 
 
 @pytest.mark.spec("PF-10")
 @pytest.mark.parametrize("seed", range(5))
 async def test_whatever_the_order_of_arrival(world: World, seed: int) -> None:
-    """Scored after every few statements, the record is that of a computation in full, to 1e-9 and in fact exactly."""
+    """
+    ScoredClaim after every few statements, the record is that of a computation in full, to 1e-9 and in fact exactly.
+    """
     chance = random.Random(seed)
     lines = facts(seed)
     while lines:
@@ -215,7 +217,7 @@ async def test_effective_observations(world: World) -> None:
     """Old ones weigh less: many of different age are worth fewer of one age, and never more than there are."""
     await world.say(*facts(2))
     await world.settle()
-    at = AsOf(day(100), Clock.KNOWN)
+    at = AsOf(day(100), AsOfClock.KNOWN)
     found = await track_records(
         world.database, [("ann", "flu")], at, halflife_years=HALFLIFE, deadline=Deadline.never()
     )

@@ -20,7 +20,7 @@ from imem.journal.gateway import Gateway
 from imem.journal.settings import Role
 from imem.kg.asof import AsOf
 from imem.kg.load_format.lines import parse_line
-from imem.services.delegation import lent
+from imem.services.delegation import delegated_actor
 
 from .conftest import HALFLIFE, World, agent, cites, corrected, finding, outcome
 
@@ -43,7 +43,7 @@ def unstated(line: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def under(name: str, lender: Actor) -> Callable[[World], Awaitable[Actor]]:
     """Return what *lender* becomes in a memory that it lends under *name*, as ``acting_as`` does."""
-    return lambda world: lent(Gateway(world.database, lender), name, deadline=Deadline.never())
+    return lambda world: delegated_actor(Gateway(world.database, lender), name, deadline=Deadline.never())
 
 
 async def say(world: World, line: dict[str, Any], who: Actor | Callable[[World], Awaitable[Actor]]) -> str:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from imem.credibility.posterior import Evidence, decay, posterior, posteriors
+from imem.credibility.posterior import DecayedEvidence, decay, posterior, posteriors
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ def test_decay(age: float, weight: float) -> None:
 @pytest.mark.parametrize(
     ("evidence", "mean", "lower", "upper"),
     [
-        (Evidence(9, 12, 15, 20), 0.7446, 0.5481, 0.8992),
-        (Evidence(4, 12, 9, 20), 0.3874, 0.2003, 0.5940),
-        (Evidence(0, 0), 0.5, 0.0015, 0.9985),
+        (DecayedEvidence(9, 12, 15, 20), 0.7446, 0.5481, 0.8992),
+        (DecayedEvidence(4, 12, 9, 20), 0.3874, 0.2003, 0.5940),
+        (DecayedEvidence(0, 0), 0.5, 0.0015, 0.9985),
     ],
 )
-def test_worked_examples(evidence: Evidence, mean: float, lower: float, upper: float) -> None:
+def test_worked_examples(evidence: DecayedEvidence, mean: float, lower: float, upper: float) -> None:
     found = posterior(evidence)
 
     assert (found.mean, found.lower, found.upper) == pytest.approx((mean, lower, upper), abs=5e-5)
@@ -44,7 +44,7 @@ def test_worked_examples(evidence: Evidence, mean: float, lower: float, upper: f
 def test_one_domain_alone_is_jeffreys_and_staleness_widens(
     right: int, of: int, age: float, mean: float, half_width: float | None
 ) -> None:
-    found = posterior(Evidence(right * decay(age, 2), of * decay(age, 2)))
+    found = posterior(DecayedEvidence(right * decay(age, 2), of * decay(age, 2)))
 
     assert found.mean == pytest.approx(mean, abs=5e-5)
     if half_width is not None:
@@ -58,7 +58,7 @@ shares = st.floats(0, 1)
 @settings(deadline=None)
 @given(st.lists(st.tuples(shares, weights, shares, weights), max_size=5))
 def test_interval_is_that_of_scipy_and_holds_the_mean(bodies: list[tuple[float, float, float, float]]) -> None:
-    evidence = [Evidence(s * w, w, t * v, v) for s, w, t, v in bodies]
+    evidence = [DecayedEvidence(s * w, w, t * v, v) for s, w, t, v in bodies]
 
     for one, found in zip(evidence, posteriors(evidence), strict=True):
         expected = [stats.beta.ppf(bound, found.alpha, found.beta) for bound in (0.025, 0.975)]
@@ -70,7 +70,7 @@ def test_interval_is_that_of_scipy_and_holds_the_mean(bodies: list[tuple[float, 
 @settings(deadline=None)
 @given(shares, st.floats(2, 500), st.floats(0.1, 20))
 def test_age_never_narrows(share: float, weight: float, age: float) -> None:
-    fresh = posterior(Evidence(share * weight, weight))
-    stale = posterior(Evidence(share * weight * decay(age, 2), weight * decay(age, 2)))
+    fresh = posterior(DecayedEvidence(share * weight, weight))
+    stale = posterior(DecayedEvidence(share * weight * decay(age, 2), weight * decay(age, 2)))
 
     assert stale.half_width >= fresh.half_width - 1e-9

@@ -12,11 +12,11 @@ import pytest
 
 from imem.credibility.reconcile import reconcile
 from imem.credibility.settled_links import SettledBy
-from imem.credibility.settling import Busy, Settled, alone, settle_questions
+from imem.credibility.settling import SettlementLocked, SettlementResult, alone, settle_questions
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput
-from imem.journal.events.entry import Verdict
+from imem.journal.events.entry import AppendStatus
 from imem.journal.settings import Role
 from imem.kg.kinds import metrics as metrics_module
 from imem.kg.kinds.enums import DecisionOutcome
@@ -125,7 +125,7 @@ async def test_an_outcome_is_refused_before_the_moment_that_it_speaks_of(world: 
     entry = entry_of(parse_line(orjson.dumps({"record": "Outcome", "core": core}), needs_known_at=False))
     for actor in (PERSON, AGENT):
         (receipt,) = await world.gateway.append([entry], actor=actor, deadline=Deadline.never())
-        assert receipt.verdict is Verdict.PREMATURE
+        assert receipt.verdict is AppendStatus.PREMATURE
     with pytest.raises(BadInput) as refused:
         await world.say({"record": "Outcome", "core": core, "known_at": day(3).isoformat()})
     assert refused.value.field == "known_at"
@@ -276,7 +276,7 @@ async def test_a_decision_gets_the_verdict_of_what_it_cites_first(world: World) 
     await world.settle()
 
     assert await verdicts(world) == [(day(7), "success"), (day(9), "failure")]
-    assert (await world.settle()) == Settled()
+    assert (await world.settle()) == SettlementResult()
 
 
 async def test_sell_pass_and_buy_differ(world: World) -> None:
@@ -338,7 +338,7 @@ async def test_a_period_and_a_unit_make_another_question(world: World) -> None:
         ("f/neither", pytest.approx(99.99), 1), ("f/quarter", pytest.approx(10.1), 1),
         ("f/year", pytest.approx(40.4), 1),
     ]  # fmt: skip
-    # Said in time that they were dollars, and loaded late: the claim was about the other question.
+    # StatedClaim in time that they were dollars, and loaded late: the claim was about the other question.
     euros: dict[str, Any] = {**revenue, **year, "unit": "EUR", "value": 36.0}
     await world.say(corrected(finding("f/year in euros", day(1), day(5), **euros), day(2), unit="USD"))
     await world.settle()
@@ -460,7 +460,7 @@ async def test_what_is_said_while_a_batch_runs_stays_due(world: World) -> None:
     line = finding("f", day(1), day(5), probability=0.2)
 
     async with alone(world.database) as conn:
-        with pytest.raises(Busy):
+        with pytest.raises(SettlementLocked):
             await settle_questions(world.database)
         # A writer is not held up by the settler.
         await world.say(corrected(line, day(3), probability=0.7))
@@ -474,7 +474,7 @@ async def test_what_is_said_while_a_batch_runs_stays_due(world: World) -> None:
         ).fetchone()
         conn.execute("UPDATE settlement_due SET version = DEFAULT")
     gone = {"kinds": ["Finding"], "keys": ["f"], "versions": [version[0] if version else 0]}
-    assert await world.database.do("delete_due", gone, deadline=Deadline.never()) == 0
+    assert await world.database.execute("delete_due", gone, deadline=Deadline.never()) == 0
 
 
 async def test_a_due_row_without_a_question_does_not_wait_for_ever(world: World) -> None:
@@ -490,7 +490,7 @@ async def test_small_batches_end_the_same(world: World) -> None:
     await world.say(*lines)
 
     rounds = 0
-    while (await settle_questions(world.database, questions=3)) != Settled():
+    while (await settle_questions(world.database, questions=3)) != SettlementResult():
         rounds += 1
 
     assert rounds == 3

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from imem.credibility.skill import Comparison, Skill, skill
+from imem.credibility.skill import BrierComparison, Skill, skill
 
 Days = list[tuple[float, float]]
 
 
-def compared(days: Days, weights: list[float] | None = None) -> Comparison:
+def compared(days: Days, weights: list[float] | None = None) -> BrierComparison:
     """Return the sums over observations, each of which is the Brier sums of the agent and of the reference."""
     weights = weights or [1.0] * len(days)
     each = [(weight, own, other) for weight, (own, other) in zip(weights, days, strict=True)]
-    return Comparison(
+    return BrierComparison(
         math.fsum(w * own for w, own, _ in each),
         math.fsum(w * other for w, _, other in each),
         math.fsum((w * own) ** 2 for w, own, _ in each),
@@ -53,7 +53,7 @@ def test_worked_example() -> None:
 def test_what_cannot_be_estimated_is_none() -> None:
     """A reference without error is nothing to compare with; one observation has no spread, nor one beside a crumb."""
     assert skill(compared([(0.2, 0.0)])) is None
-    assert skill(Comparison(0.0, 0.0, 0.0, 0.0, 0.0)) is None
+    assert skill(BrierComparison(0.0, 0.0, 0.0, 0.0, 0.0)) is None
     assert found([(0.1, 0.2)]) == (0.5, None, None)
     assert found([(0.1, 0.2), (0.1, 0.2)], [1.0, 0.001])[1:] == (None, None)
     assert None not in found([(0.1, 0.2), (0.1, 0.2)])

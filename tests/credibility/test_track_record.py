@@ -11,7 +11,7 @@ from scipy import stats
 from imem.credibility.posterior import decay
 from imem.credibility.track_record import TrackRecord, TrackRecords, scores_as_of, track_pairs, track_records
 from imem.journal.deadline import Deadline
-from imem.kg.asof import AsOf, Clock
+from imem.kg.asof import AsOf, AsOfClock
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import record_of
 from imem.kg.model import AgentCredibility
@@ -26,7 +26,7 @@ def day(number: float) -> datetime:
 
 
 def on_file(moment: datetime) -> AsOf:
-    return AsOf(moment, Clock.RECORDED)
+    return AsOf(moment, AsOfClock.RECORDED)
 
 
 async def ask(world: World, at: AsOf, *agents: str, halflife: float = HALFLIFE) -> TrackRecords:

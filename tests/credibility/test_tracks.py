@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imem.credibility.history import Span
+from imem.credibility.history import ValidityInterval
 from imem.credibility.posterior import decay, years_between
-from imem.credibility.track_steps import Scored, Step, steps_of
-from imem.kg.asof import Clock
+from imem.credibility.track_steps import ScoredClaim, TrackRecordStep, steps_of
+from imem.kg.asof import AsOfClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HALFLIFE = 0.1
@@ -23,12 +23,12 @@ def day(number: float) -> datetime:
     return START + timedelta(days=number)
 
 
-def span(start: int, length: int | None) -> Span:
-    return Span(day(start), None if length is None else day(start + length))
+def span(start: int, length: int | None) -> ValidityInterval:
+    return ValidityInterval(day(start), None if length is None else day(start + length))
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Scored]:
+def histories(draw: st.DrawFn) -> list[ScoredClaim]:
     """Scores of claims, up to two spans each on either clock, one after the other."""
     found = []
     for number in range(draw(st.integers(0, 8))):
@@ -42,7 +42,7 @@ def histories(draw: st.DrawFn) -> list[Scored]:
             scored = stated != 0.5
             error = (stated - happened) ** 2 if scored else None
             found.append(
-                Scored(
+                ScoredClaim(
                     f"f{number}", day(target), day(predicted), day(known), stated, happened,
                     int((stated > 0.5) == bool(happened)) if scored else None, error, error,
                     draw(st.sampled_from([None, 0.4])),
@@ -53,23 +53,23 @@ def histories(draw: st.DrawFn) -> list[Scored]:
     return found
 
 
-def spans(scores: list[Scored], clock: Clock) -> list[tuple[Span, Scored]]:
-    found = [(score.known if clock is Clock.KNOWN else score.recorded, score) for score in scores]
+def spans(scores: list[ScoredClaim], clock: AsOfClock) -> list[tuple[ValidityInterval, ScoredClaim]]:
+    found = [(score.known if clock is AsOfClock.KNOWN else score.recorded, score) for score in scores]
     return [(one, score) for one, score in found if one is not None]
 
 
-def by_day(scores: list[Scored], value: Callable[[Scored], float]) -> dict[datetime, float]:
+def by_day(scores: list[ScoredClaim], value: Callable[[ScoredClaim], float]) -> dict[datetime, float]:
     found: dict[datetime, float] = {}
     for score in scores:
         found[score.target_at] = found.get(score.target_at, 0.0) + value(score)
     return found
 
 
-def reference_error(score: Scored) -> float:
+def reference_error(score: ScoredClaim) -> float:
     return ((score.reference or 0.0) - (score.happened or 0)) ** 2
 
 
-def plain(scores: list[Scored], clock: Clock, at: datetime) -> Step:
+def plain(scores: list[ScoredClaim], clock: AsOfClock, at: datetime) -> TrackRecordStep:
     """Compute what a step at *at* must say, from the scores that stand then."""
     there = [s for one, s in spans(scores, clock) if one.start <= at and (one.end is None or at < one.end)]
     scored = [score for score in there if score.y is not None]
@@ -79,7 +79,7 @@ def plain(scores: list[Scored], clock: Clock, at: datetime) -> Step:
     ages = {target: decay(years_between(target, at), HALFLIFE) for target in days}
     common = [score for score in scored if score.reference is not None]
     own, others = by_day(common, lambda one: one.brier or 0.0), by_day(common, reference_error)
-    return Step(
+    return TrackRecordStep(
         at,
         observations=len(days),
         scored=len(scored),
@@ -106,9 +106,9 @@ def plain(scores: list[Scored], clock: Clock, at: datetime) -> Step:
 
 @settings(max_examples=300, deadline=None)
 @given(histories())
-def test_steps_are_what_stands(scores: list[Scored]) -> None:
+def test_steps_are_what_stands(scores: list[ScoredClaim]) -> None:
     """Between changes nothing but age moves, and at each change the sums are those of the scores that stand."""
-    for clock in Clock:
+    for clock in AsOfClock:
         steps = steps_of(scores, clock, HALFLIFE)
         assert [step.at for step in steps] == sorted({at for one, _ in spans(scores, clock) for at in one if at})
         for step in steps:
@@ -119,28 +119,28 @@ def test_steps_are_what_stands(scores: list[Scored]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(histories(), st.integers(0, 30), st.randoms(use_true_random=False))
-def test_later_changes_and_order_are_nothing(scores: list[Scored], cut: int, random: object) -> None:
+def test_later_changes_and_order_are_nothing(scores: list[ScoredClaim], cut: int, random: object) -> None:
     """Steps up to a moment are bit for bit the same without what begins after it, in any order of rows."""
-    for clock in Clock:
+    for clock in AsOfClock:
         before = []
         for score in scores:
-            one = score.known if clock is Clock.KNOWN else score.recorded
+            one = score.known if clock is AsOfClock.KNOWN else score.recorded
             if one is not None and one.start <= day(cut):
                 end = one.end if one.end is not None and one.end <= day(cut) else None
-                cut_off = Span(one.start, end)
+                cut_off = ValidityInterval(one.start, end)
                 before.append(
-                    score._replace(known=cut_off) if clock is Clock.KNOWN else score._replace(recorded=cut_off)
+                    score._replace(known=cut_off) if clock is AsOfClock.KNOWN else score._replace(recorded=cut_off)
                 )
         random.shuffle(before)  # type: ignore[attr-defined]
         full = [step for step in steps_of(scores, clock, HALFLIFE) if step.at <= day(cut)]
         assert steps_of(before, clock, HALFLIFE) == full
 
 
-def claim(name: str, predicted: float, known: int, happened: int, stated: float = 0.9) -> Scored:
+def claim(name: str, predicted: float, known: int, happened: int, stated: float = 0.9) -> ScoredClaim:
     error = (stated - happened) ** 2
     right = int((stated > 0.5) == bool(happened))
-    stands = Span(day(known), None)
-    return Scored(
+    stands = ValidityInterval(day(known), None)
+    return ScoredClaim(
         name, day(known - 1), day(predicted), day(known), stated, happened, right, error, 0.1, None, stands, stands
     )
 
@@ -150,7 +150,7 @@ def test_own_base_rate_knows_what_was_known_before_the_claim() -> None:
     claims = [claim("a", 0, 5, 1), claim("b", 4.5, 8, 1), claim("c", 5.5, 9, 0), claim("d", 10, 12, 0)]
     rates = [0.5, 0.5, 1.5 / 2, 2.5 / 4]
 
-    steps = steps_of(claims, Clock.KNOWN, 2.0)
+    steps = steps_of(claims, AsOfClock.KNOWN, 2.0)
 
     expected = [(rate - one.happened) ** 2 for rate, one in zip(rates, claims, strict=True) if one.happened is not None]
     for n, step in enumerate(steps):
@@ -164,13 +164,13 @@ def test_own_base_rate_knows_what_was_known_before_the_claim() -> None:
 
 def test_claims_that_are_true_together_are_one_observation() -> None:
     """22 tickers on one day are one observation: their mean."""
-    stands = Span(day(2), None)
+    stands = ValidityInterval(day(2), None)
     claims = [
-        Scored(f"f{n}", day(1), day(0), day(2), 1.0, None, int(n < 11), None, None, None, stands, stands)
+        ScoredClaim(f"f{n}", day(1), day(0), day(2), 1.0, None, int(n < 11), None, None, None, stands, stands)
         for n in range(22)
     ]
 
-    (step,) = steps_of(claims, Clock.KNOWN, 2.0)
+    (step,) = steps_of(claims, AsOfClock.KNOWN, 2.0)
 
     assert (step.observations, step.scored, step.correct) == (1, 22, 11)
     assert step.successes / step.weight == pytest.approx(0.5)
@@ -180,9 +180,9 @@ def test_claims_that_are_true_together_are_one_observation() -> None:
 
 def test_a_claim_settled_early_ages_from_then() -> None:
     """An answer known before target_at must not weigh more than one."""
-    stands = Span(day(1), None)
+    stands = ValidityInterval(day(1), None)
     (step,) = steps_of(
-        [Scored("f", day(100), day(0), day(1), 1.0, None, 1, None, None, None, stands, None)], Clock.KNOWN, 2.0
+        [ScoredClaim("f", day(100), day(0), day(1), 1.0, None, 1, None, None, None, stands, None)], AsOfClock.KNOWN, 2.0
     )
 
     assert step.weight == 1.0

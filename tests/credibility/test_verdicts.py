@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imem.credibility.history import Span, Statement, Steps
-from imem.credibility.verdicts import PENDING, Citation, Verdict, missing, movement, verdicts
+from imem.credibility.history import DatedStatement, Timeline, ValidityInterval
+from imem.credibility.verdicts import PENDING, DecisionVerdict, FindingCitation, missing, movement, verdicts
 from imem.kg.kinds.metrics import metric_of
 
-Scores = dict[str, list[tuple[Span, int | None]]]
+Scores = dict[str, list[tuple[ValidityInterval, int | None]]]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -22,28 +22,28 @@ def day(number: int) -> datetime:
     return START + timedelta(days=number)
 
 
-def said(known: int, value: Any, number: int = 0) -> Statement[Any]:
-    return Statement(day(known), day(known), order_key(day(known), number), corrects=False, value=value)
+def said(known: int, value: Any, number: int = 0) -> DatedStatement[Any]:
+    return DatedStatement(day(known), day(known), order_key(day(known), number), corrects=False, value=value)
 
 
 def order_key(known_at: datetime, number: int) -> str:
     return f"{(known_at - START) // timedelta(microseconds=1):018}|x|{number:03}"
 
 
-def cited(finding: str, known: int, rank: int | None = 1, at: int = 0) -> list[Statement[Citation]]:
-    return [said(known, Citation(finding, day(at), rank))]
+def cited(finding: str, known: int, rank: int | None = 1, at: int = 0) -> list[DatedStatement[FindingCitation]]:
+    return [said(known, FindingCitation(finding, day(at), rank))]
 
 
 LONG = [said(0, "long")]
 """Stated before everything else."""
 
 
-def changes(steps: Steps[str]) -> list[tuple[datetime, str | None]]:
+def changes(steps: Timeline[str]) -> list[tuple[datetime, str | None]]:
     return list(zip(steps.times, steps.values, strict=True))
 
 
 def test_verdict_is_known_from_the_later_of_citation_and_score() -> None:
-    scores: Scores = {"f": [(Span(day(5), None), 1)]}
+    scores: Scores = {"f": [(ValidityInterval(day(5), None), 1)]}
 
     assert changes(verdicts({"l": cited("f", 2)}, scores, {"f": day(4)}, LONG)) == [(day(5), "success")]
     assert changes(verdicts({"l": cited("f", 9)}, scores, {"f": day(10)}, LONG)) == [(day(9), "success")]
@@ -51,7 +51,7 @@ def test_verdict_is_known_from_the_later_of_citation_and_score() -> None:
 
 def test_a_citation_made_when_it_shows_who_was_right_counts_for_nothing() -> None:
     """Whatever time its author gives it: what counts is when it was known, before the moment the claim speaks of."""
-    scores: Scores = {"f": [(Span(day(5), None), -1)], "right": [(Span(day(5), None), 1)]}
+    scores: Scores = {"f": [(ValidityInterval(day(5), None), -1)], "right": [(ValidityInterval(day(5), None), 1)]}
     targets = {"f": day(4), "right": day(4)}
     honest = {"l": cited("f", 2, at=2)}
 
@@ -61,7 +61,7 @@ def test_a_citation_made_when_it_shows_who_was_right_counts_for_nothing() -> Non
 
 
 def test_only_the_first_rank_counts_and_abstention_is_no_verdict() -> None:
-    scores: Scores = {"f": [(Span(day(5), None), None)], "g": [(Span(day(5), None), -1)]}
+    scores: Scores = {"f": [(ValidityInterval(day(5), None), None)], "g": [(ValidityInterval(day(5), None), -1)]}
 
     targets = {"f": day(4), "g": day(4)}
     both = {"l": cited("f", 2, at=1), "m": cited("g", 2, at=0)}
@@ -71,7 +71,7 @@ def test_only_the_first_rank_counts_and_abstention_is_no_verdict() -> None:
 
 
 def test_a_new_vintage_changes_the_verdict_from_its_own_day() -> None:
-    scores: Scores = {"f": [(Span(day(5), day(8)), 1), (Span(day(8), None), -1)]}
+    scores: Scores = {"f": [(ValidityInterval(day(5), day(8)), 1), (ValidityInterval(day(8), None), -1)]}
 
     found = verdicts({"l": cited("f", 2)}, scores, {"f": day(4)}, LONG)
     assert changes(found) == [(day(5), "success"), (day(8), "failure")]
@@ -91,9 +91,9 @@ def test_a_new_vintage_changes_the_verdict_from_its_own_day() -> None:
 def test_the_stance_decides(stance: str | None, expected: list[str | None]) -> None:
     """One finding, cited by decisions of every stance, and what they came to when it rose, stayed and fell."""
     told = [
-        verdicts({"l": cited("f", 2)}, {"f": [(Span(day(5), None), moved)]}, {"f": day(4)}, [said(2, stance)]).at(
-            day(6)
-        )
+        verdicts(
+            {"l": cited("f", 2)}, {"f": [(ValidityInterval(day(5), None), moved)]}, {"f": day(4)}, [said(2, stance)]
+        ).at(day(6))
         for moved in (1, 0, -1)
     ]
 
@@ -102,7 +102,7 @@ def test_the_stance_decides(stance: str | None, expected: list[str | None]) -> N
 
 def test_a_stance_that_is_taken_in_hindsight_counts_for_nothing() -> None:
     """Neither one stated when it shows who was right, nor a correction then; a correction in time counts."""
-    scores: Scores = {"f": [(Span(day(5), None), 1)]}
+    scores: Scores = {"f": [(ValidityInterval(day(5), None), 1)]}
     links, targets = {"l": cited("f", 2)}, {"f": day(4)}
     corrected = [said(2, "short"), said(6, "long")._replace(corrects=True)]
 
@@ -125,7 +125,7 @@ def test_what_goes_up() -> None:
 def test_what_should_not_stand_becomes_pending() -> None:
     stated = [said(5, "success")]
 
-    assert missing(Steps[str](), stated) == [Verdict(day(5), PENDING)]
+    assert missing(Timeline[str](), stated) == [DecisionVerdict(day(5), PENDING)]
 
 
 outcomes = st.sampled_from(["success", "failure", None])
@@ -138,12 +138,12 @@ def test_after_mending_everything_stands_and_nothing_is_missing(
     changed: list[tuple[int, str | None]], before: list[tuple[int, str]]
 ) -> None:
     """Whatever was said before, what is missing makes every day right, and then nothing is."""
-    steps = Steps((day(number), value) for number, value in sorted(changed, key=lambda one: one[0]))
+    steps = Timeline((day(number), value) for number, value in sorted(changed, key=lambda one: one[0]))
     stated = [said(number, value, index) for index, (number, value) in enumerate(before)]
     for index, verdict in enumerate(missing(steps, stated)):
         key = order_key(verdict.known_at, 100 + index)
         assert (verdict.known_at, verdict.outcome) not in {(one.known_at, one.value) for one in stated}
-        stated.append(Statement(verdict.known_at, verdict.known_at, key, corrects=False, value=verdict.outcome))
+        stated.append(DatedStatement(verdict.known_at, verdict.known_at, key, corrects=False, value=verdict.outcome))
 
     for number in range(11):
         moment = day(number) + timedelta(seconds=1)

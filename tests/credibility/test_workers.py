@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from imem.credibility.pipelines import SETTLE
 from imem.journal.settings import Settings
-from imem.workers.applier import Asker
+from imem.workers.applier import TaskRequester
 from imem.workers.celery_app import QUEUE, make_app
 from imem.workers.pipelines import PIPELINES
 from tests.waiting import until
@@ -103,12 +103,12 @@ async def test_what_the_applier_asks_for_is_settled(
     """A request reaches the worker by name, whether it was up already or not; other events ask for nothing."""
     settings = settings_of(stack, world, home)
     await world.say(*lines(3))
-    asker = Asker(make_app(settings), SETTLE, settings)
-    asker.applied(frozenset({"record.Company"}))
-    asking = asyncio.create_task(asker.run())
+    requester = TaskRequester(make_app(settings), SETTLE, settings)
+    requester.applied(frozenset({"record.Company"}))
+    asking = asyncio.create_task(requester.run())
     await asyncio.sleep(0)
     assert await broker.llen(f"imem:celery:{QUEUE}") == 0
-    asker.applied(frozenset({"record.Outcome", "record.Company"}))
+    requester.applied(frozenset({"record.Outcome", "record.Company"}))
     await until(lambda: asked(broker))
     asking.cancel()
 

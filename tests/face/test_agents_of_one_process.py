@@ -173,12 +173,12 @@ async def test_a_session_notices_a_pause(house: House) -> None:
         done = []
         ordered = None
         async with ann.session(house.agent_id, **house.names) as session:
-            while (subtask := session.current) is not None and await session.stop_wanted() is None:
+            while (subtask := session.current) is not None and await session.stop_reason() is None:
                 await session.complete(subtask)
                 done.append(subtask)
                 if subtask == "read":
                     ordered = asyncio.create_task(memory.pause(house.analysis, "The figures look odd."))
-                    while await session.stop_wanted() is None:  # noqa: ASYNC110 - there is no event to wait for
+                    while await session.stop_reason() is None:  # noqa: ASYNC110 - there is no event to wait for
                         await asyncio.sleep(0.02)
             left = session.current
         assert (done, left) == (["fetch", "read"], "rate")

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from imem import Memory
 from imem.blocking.working import SyncConversation
 from imem.checkpoints.conversations.messages import PREFIX, Message
-from imem.checkpoints.conversations.store import Conversations, Summarised
+from imem.checkpoints.conversations.store import Conversations, SummaryOutcome
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, PermissionDenied, PostgresUnavailable, SettingsError, TooLarge
 from imem.journal.postgres.database import Database
@@ -57,12 +57,12 @@ async def test_a_thread_of_one_s_own(house: House) -> None:
         assert (await talk.window(), await talk.history(), await talk.delete()) == ((), (), 0)
         added = [await talk.add(said(number)) for number in range(1, 22)]
 
-        assert ([one.seq for one in added], added[-1].summarised) == (list(range(1, 22)), Summarised.DONE)
+        assert ([one.seq for one in added], added[-1].summarised) == (list(range(1, 22)), SummaryOutcome.DONE)
         assert not (await talk.add(said(21))).new
         window = await talk.window()
         assert (len(window), window[0].content.startswith(PREFIX)) == (7, True)
         assert [message.content for message in await talk.history(after=19)] == ["message 20", "message 21"]
-        assert await talk.summarise() is Summarised.NOTHING
+        assert await talk.summarise() is SummaryOutcome.NOTHING
         assert await talk.delete() == 21
         assert (await talk.window(), await talk.history(), await talk.delete()) == ((), (), 0)
         assert (await talk.add(said(1, agent_id="reader-1"))).seq == 1
@@ -83,7 +83,7 @@ def test_the_same_without_await(house: House) -> None:
         assert (talk.workflow_id, talk.thread_id) == (house.analysis, "t")
         assert talk.add(said(1)).new
         assert [message.to_chat() for message in talk.window()] == [{"role": "user", "content": "message 1"}]
-        assert (len(talk.history()), talk.summarise(), talk.delete()) == (1, Summarised.NOTHING, 1)
+        assert (len(talk.history()), talk.summarise(), talk.delete()) == (1, SummaryOutcome.NOTHING, 1)
         assert talk.window() == ()
 
 

@@ -25,7 +25,7 @@ from imem.cache.working.handles import HashHandle, ListHandle, MembersHandle, So
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.values import SortedSet
 from imem.checkpoints.leases import Leases
-from imem.checkpoints.recovery import Tier
+from imem.checkpoints.recovery import RecoveryTier
 from imem.checkpoints.session import Session
 from imem.journal.errors import (
     BadInput,
@@ -274,7 +274,7 @@ def test_a_session_goes_on_where_the_last_one_ended(ann: SyncMemory, house: Hous
     """With what it knew, at its next subtask; the lease is given up at the end of the block, and the epoch grows."""
     with ann.session(house.agent_id, **house.names, agent_config={"model": "small"}) as session:
         assert (session.current, session.pending) == ("fetch", ("fetch", "read", "rate"))
-        assert session.recovered.tier is Tier.CLEAN
+        assert session.recovered.tier is RecoveryTier.CLEAN
         session.memory["paper"] = "10-K"
         saved = session.complete("fetch", interim_results={"pages": 120})
         assert (saved.seq, session.checkpoint, session.current) == (1, saved, "read")
@@ -283,7 +283,7 @@ def test_a_session_goes_on_where_the_last_one_ended(ann: SyncMemory, house: Hous
             session.complete("rate")
 
     with ann.session(house.agent_id, **house.names) as again:
-        assert (again.lease.epoch, again.current, again.recovered.tier) == (2, "read", Tier.LIVE)
+        assert (again.lease.epoch, again.current, again.recovered.tier) == (2, "read", RecoveryTier.LIVE)
         assert again.checkpoint.interim_results == {"pages": 120}
         assert (dict(again.memory), again.memory.epoch, again.memory.identity.agent_id) == (
             {"paper": "10-K"}, 2, house.agent_id,
@@ -345,7 +345,7 @@ def test_a_wait_that_cannot_be_kept_is_refused(
 
 def test_a_session_that_was_taken_over_stops(ann: SyncMemory, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next call says so, whatever it is, and so does the end of the block; nothing of it is written."""
-    monkeypatch.setattr(Leases, "kept", partialmethod(Leases.kept, every_s=0.05))
+    monkeypatch.setattr(Leases, "keep_alive", partialmethod(Leases.keep_alive, every_s=0.05))
 
     def write_on(session: SyncSession) -> None:
         for number in range(100_000):
@@ -449,10 +449,10 @@ def test_a_call_that_is_paid_for_is_made_once_in_a_thread_of_its_own(session: Sy
         return {"n": len(calls)}
 
     session.memory["note"] = "x"
-    assert session.once("k", call) == {"n": 1}
-    session.again()
+    assert session.memoize("k", call) == {"n": 1}
+    session.rollback_to_checkpoint()
     assert list(session.memory) == ["calls:k"]
-    assert session.once("k", call, durable=True) == {"n": 1}
+    assert session.memoize("k", call, durable=True) == {"n": 1}
     assert session.forget("k")
-    assert session.once("k", call, durable=True) == {"n": 2}
+    assert session.memoize("k", call, durable=True) == {"n": 2}
     assert threading.get_ident() not in calls

@@ -17,8 +17,8 @@ from imem.journal.events.entry import Tier
 from imem.journal.settings import Role
 from imem.kg.model import Finding
 from imem.memory import Memory
-from imem.sync.delivery.publishing import PushState
-from imem.sync.snapshots import Opening
+from imem.sync.delivery.pusher import PushState
+from imem.sync.snapshots import SnapshotOutcome
 from imem.sync.synchronizer import SyncState
 
 from .conftest import House
@@ -108,7 +108,7 @@ async def test_a_facilitator_opens_a_debate_that_all_read(house: House) -> None:
         assert taken.snapshot_id is not None
         seen = [await memory.read_snapshot(taken.snapshot_id) for memory in (ann, bob, fay)]
 
-    assert taken.opening is Opening.TAKEN
+    assert taken.outcome is SnapshotOutcome.TAKEN
     assert {one.sha256 for one in seen} == {taken.sha256}
     assert [row["actor"] for row in house.rows("SELECT actor FROM event")] == ["ann"]
 

@@ -14,7 +14,7 @@ from imem.journal.settings import Settings
 from imem.journal.statements import Statement, cypher, load, root_of
 from imem.kg.engine import given
 from imem.kg.queries import AREAS, AS_OF, arguments, named_queries, names_search, read_header, topic_search
-from imem.recall.dated_rows import FINISHED
+from imem.recall.dated_rows import DATED_QUERIES
 from tests.conftest import Stack
 from tests.graph.build import Row, as_of, ask, at
 from tests.graph.conftest import Address
@@ -101,7 +101,7 @@ def test_what_a_query_says_it_takes_is_what_it_takes(name: str) -> None:
     assert set(query.parameters) == used
     assert "limit" in used, "every query is bounded by its caller"
     assert query.as_of == (used >= AS_OF)
-    assert query.as_of == (name in FINISHED), "rows of a moment are dated before anybody sees them"
+    assert query.as_of == (name in DATED_QUERIES), "rows of a moment are dated before anybody sees them"
     assert query.purpose.endswith("."), "a sentence says what it is for"
 
 

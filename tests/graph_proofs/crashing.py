@@ -78,14 +78,14 @@ class CrashingDatabase(Database):
 
     steps: Steps
 
-    async def do(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> int:
+    async def execute(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> int:
         self.steps.take()
-        changed = await super().do(name, parameters, deadline=deadline)
+        changed = await super().execute(name, parameters, deadline=deadline)
         self.steps.take()
         return changed
 
 
-class Bell:
+class WakeupSource:
     """Ends the life when nothing is due any more."""
 
     def __init__(self, database: Database) -> None:
@@ -103,7 +103,9 @@ async def live(where: dict[str, Any], steps: Steps) -> None:
     """Apply until killed, or until nothing is due."""
     graph, database = CrashingGraph(*where["graph"]), CrashingDatabase(where["postgres"])
     graph.steps = database.steps = steps
-    applier = Applier(database, graph, Bell(database), batch=where["batch"], derivers={"settled_by": SettledBy()})
+    applier = Applier(
+        database, graph, WakeupSource(database), batch=where["batch"], derivers={"settled_by": SettledBy()}
+    )
     assert await applier.lease.take()
     try:
         await applier._serve()

@@ -86,9 +86,9 @@ async def test_urgent_events_overtake_with_their_predecessors(empty: World, jour
     await journal.say(plain, finding, actor=agent)
 
     applier = empty.applier(journal, batch=5)
-    await applier._claim(applier._hands.bulk)
+    await applier._claim(applier._lane_slots.bulk)
 
-    assert [event.key for event in applier._hands.bulk.waiting] == ["own", "f"]
+    assert [event.key for event in applier._lane_slots.bulk.waiting] == ["own", "f"]
 
 
 async def test_of_two_appliers_one_works(empty: World, journal: Journal) -> None:
@@ -98,7 +98,7 @@ async def test_of_two_appliers_one_works(empty: World, journal: Journal) -> None
     assert await first.lease.take()
     with pytest.raises(LeaseLost):
         await second.drain()
-    lane = first._hands.bulk
+    lane = first._lane_slots.bulk
     await first._claim(lane)
     events = lane.begin()
 
@@ -290,7 +290,9 @@ async def test_values_that_somebody_else_derived_meanwhile_are_derived_again(
     await journal.say(analysis("a1"))
     applier = empty.applier(journal)
     await applier.drain()
-    await journal.database.do("derive_again", {"kinds": ["subject_counters"], "keys": ["company:MU"]}, deadline=NEVER)
+    await journal.database.execute(
+        "requeue_derived", {"kinds": ["subject_counters"], "keys": ["company:MU"]}, deadline=NEVER
+    )
     write = Graph.write
 
     async def slow(self: Graph, name: str, *arguments: Any, **more: Any) -> Any:

@@ -23,7 +23,7 @@ from tests.graph_proofs.world import NEVER, Journal, Line, World, importer
 
 TOP = Path(__file__).resolve().parents[2]
 BATCH = 5
-MOST_STEPS = 30
+MAX_FALLBACKS = 30
 """Within so many steps a life of the long test ends: more than one batch has."""
 
 
@@ -172,7 +172,7 @@ async def _killed(world: World, journal: Journal, kills: int) -> None:
     ends = []
     async with lives(world, journal) as program:
         for _ in range(kills):
-            ends.append(await program.one(rng.randint(1, MOST_STEPS)))
+            ends.append(await program.one(rng.randint(1, MAX_FALLBACKS)))
             let_go(journal)
             assert await whole(world)
         while await program.one(10**9):
@@ -210,4 +210,4 @@ async def test_a_kill_at_every_single_step(empty: World, journal: Journal) -> No
             assert await program.one(10**9) == 0
             assert await graph_hash(empty.graph) == due.undisturbed, step
             await due.again(empty, journal)
-    assert step > MOST_STEPS
+    assert step > MAX_FALLBACKS

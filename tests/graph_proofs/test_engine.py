@@ -14,7 +14,7 @@ from neo4j.exceptions import ClientError
 
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, GraphUnavailable, OutcomeUnknown, StatementRejected
-from imem.kg.engine import Graph, translated
+from imem.kg.engine import Graph, translate_error
 from imem.kg.projection.hash import graph_hash
 from tests.graph_proofs.proxy import Proxy, proxied
 from tests.graph_proofs.world import NEVER, Journal, World, analysis
@@ -145,7 +145,7 @@ async def test_what_the_server_does_not_allow_is_no_events_fault(world: World) -
     with pytest.raises(ClientError) as refused:
         async with world.graph.driver.session(database="nowhere") as session:
             await (await session.run("RETURN 1")).consume()
-    assert isinstance(translated(refused.value), GraphUnavailable)
+    assert isinstance(translate_error(refused.value), GraphUnavailable)
 
 
 async def test_a_deadline_that_has_passed_asks_nobody() -> None:

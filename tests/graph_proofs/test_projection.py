@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql as composed
 
 from imem.commands.sync import _sentence
-from imem.jobs.lease import Lease
+from imem.jobs.lease import LeaderLease
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.kg.projection import verification
@@ -65,7 +65,11 @@ async def applied(world: World, journal: Journal) -> None:
 
     async def done() -> bool:
         found = await compare(journal.database, world.graph, deadline=NEVER)
-        return found.mismatch is None and found.of_journal is not None and found.held == found.applied == found.events
+        return (
+            found.mismatch is None
+            and found.projected_journal is not None
+            and found.held == found.applied == found.events
+        )
 
     try:
         await until(done)
@@ -101,14 +105,14 @@ async def test_a_graph_of_this_journal_is_left_alone(empty: World, journal: Jour
     await empty.apply(waiting[:3])
     before = await graph_hash(empty.graph)
 
-    lease = Lease(journal.database, "applier")
+    lease = LeaderLease(journal.database, "applier")
     await lease.seize()
     found = await ensure(journal.database, empty.graph, lease)
     await lease.drop()
 
     assert (found.mismatch, found.held, found.applied) == (None, FIRST * 5 + 3, FIRST * 5)
     assert await graph_hash(empty.graph) == before
-    assert (await compare(journal.database, empty.graph, deadline=NEVER)).of_journal == found.journal
+    assert (await compare(journal.database, empty.graph, deadline=NEVER)).projected_journal == found.journal
 
 
 async def test_an_older_dump(empty: World, journal: Journal) -> None:
@@ -172,7 +176,7 @@ async def test_killed_while_it_empties_the_graph(
     await applied(empty, journal)
     await empty.run("CREATE (:Human {id: 'of another journal'})")
     journal.owner("UPDATE journal_identity SET id = gen_random_uuid()")
-    lease = Lease(journal.database, "applier")
+    lease = LeaderLease(journal.database, "applier")
     await lease.seize()
 
     with monkeypatch.context() as patch:

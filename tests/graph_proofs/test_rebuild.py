@@ -16,9 +16,9 @@ from imem.kg.engine import Graph
 from imem.kg.projection.hash import graph_hash
 from imem.kg.projection.rebuild import (
     Replacement,
-    applier_held,
     begin,
-    hand_over,
+    clear_rebuild_mark,
+    holding_applier_lease,
     rebuild_in_place,
     rederive,
     replay,
@@ -91,9 +91,9 @@ async def test_the_new_graph_has_the_hash_of_the_live_one(empty: World, journal:
 
     assert await replacement.fill() == []
     await journal.say(analysis("late2"))
-    async with applier_held(journal.database) as lease:
+    async with holding_applier_lease(journal.database) as lease:
         made = await replacement.compare(lease)
-    await hand_over(target)
+    await clear_rebuild_mark(target)
 
     assert made.same
     assert made.after == await graph_hash(target)
@@ -119,7 +119,7 @@ async def test_it_goes_on_where_it_stopped(empty: World, journal: Journal, targe
     seen: list[int] = []
     await replay(journal.database, target, after=middle, upto=upto, page=5, report=lambda done, _: seen.append(done))
     assert seen == [28, 33, 38, 43, 48, 50]
-    async with applier_held(journal.database) as lease:
+    async with holding_applier_lease(journal.database) as lease:
         assert (await replacement.compare(lease)).same
 
 
@@ -132,7 +132,7 @@ async def test_a_difference_is_found_and_named(empty: World, journal: Journal, t
     replacement = Replacement(journal.database, empty.graph, target)
     await replacement.fill()
 
-    async with applier_held(journal.database) as lease:
+    async with holding_applier_lease(journal.database) as lease:
         made = await replacement.compare(lease)
 
     assert not made.same
@@ -153,7 +153,7 @@ async def test_what_was_refused_is_tried_once_more(empty: World, journal: Journa
     replacement = Replacement(journal.database, empty.graph, target)
 
     refused = await replacement.fill()
-    async with applier_held(journal.database) as lease:
+    async with holding_applier_lease(journal.database) as lease:
         made = await replacement.compare(lease)
 
     assert made.same
@@ -267,7 +267,7 @@ async def test_notices_are_no_part_of_the_graph(empty: World, journal: Journal, 
     alone = await graph_hash(empty.graph)
     replacement = Replacement(journal.database, empty.graph, target)
     await replacement.fill()
-    async with applier_held(journal.database) as lease:
+    async with holding_applier_lease(journal.database) as lease:
         done = await replacement.compare(lease)
 
     assert done.same

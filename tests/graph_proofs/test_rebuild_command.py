@@ -235,7 +235,7 @@ def test_a_good_mark_exchanges_the_folders(folders: Folders) -> None:
 def test_a_mark_whose_writer_was_killed_goes_stale(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours later the new graph lacks what was written meanwhile: it must not come in."""
     takeover.ask(folders)
-    later = time.time() + takeover.GOOD_FOR_S
+    later = time.time() + takeover.REQUEST_TTL_S
     monkeypatch.setattr(time, "time", lambda: later)
 
     assert not takeover.carry_out(folders)

@@ -14,7 +14,7 @@ import structlog.testing
 
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, GraphUnavailable
-from imem.kg.engine import FIRST_REST_S, LEAST_SILENCE_S, SILENCES, Graph, Silence
+from imem.kg.engine import FAILURE_THRESHOLD, FIRST_OPEN_S, LEAST_FAILURE_S, CircuitBreaker, Graph
 from tests.graph_proofs.test_engine import RUNAWAY
 from tests.graph_proofs.world import World
 from tests.proxy import SlowProxy, slowly, through
@@ -51,7 +51,7 @@ async def _asked(graph: Graph, ms: float = 400) -> type[BaseException] | None:
 async def test_a_silent_graph_costs_its_readers_nothing_and_comes_back(far: Far) -> None:
     assert await _asked(far.graph, 20_000) is None
     far.proxy.stall()
-    for _ in range(SILENCES):
+    for _ in range(FAILURE_THRESHOLD):
         assert await _asked(far.graph) is BudgetExceeded
 
     begun = time.monotonic()
@@ -74,7 +74,7 @@ async def test_a_silent_graph_costs_its_readers_nothing_and_comes_back(far: Far)
 async def test_a_graph_that_answers_others_is_not_silent(far: Far) -> None:
     """Slow statements end by the server's own word; whoever asks something else is answered."""
     assert await _asked(far.graph, 20_000) is None
-    for _ in range(SILENCES + 1):
+    for _ in range(FAILURE_THRESHOLD + 1):
         slow = asyncio.create_task(far.graph.read_text("runaway", RUNAWAY, deadline=Deadline.after_ms(300)))
         assert await _asked(far.graph, 10_000) is None
         with pytest.raises(BudgetExceeded):
@@ -83,34 +83,34 @@ async def test_a_graph_that_answers_others_is_not_silent(far: Far) -> None:
 
 
 def test_who_gave_little_time_has_learnt_nothing() -> None:
-    silence = Silence()
-    for _ in range(10 * SILENCES):
-        silence.leave(time.monotonic(), answered=False, tries=False)
-    assert silence.enter() is False
-    for _ in range(SILENCES):
-        silence.leave(time.monotonic() - LEAST_SILENCE_S - 0.1, answered=False, tries=False)
+    breaker = CircuitBreaker()
+    for _ in range(10 * FAILURE_THRESHOLD):
+        breaker.record_result(time.monotonic(), answered=False, tries=False)
+    assert breaker.admit() is False
+    for _ in range(FAILURE_THRESHOLD):
+        breaker.record_result(time.monotonic() - LEAST_FAILURE_S - 0.1, answered=False, tries=False)
     with pytest.raises(GraphUnavailable):
-        silence.enter()
+        breaker.admit()
 
 
 def test_one_tries_when_the_rest_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    silence = Silence()
-    for _ in range(SILENCES):
-        silence.leave(now - 1, answered=False, tries=False)
-    now += FIRST_REST_S + 0.01
-    assert silence.enter()
+    breaker = CircuitBreaker()
+    for _ in range(FAILURE_THRESHOLD):
+        breaker.record_result(now - 1, answered=False, tries=False)
+    now += FIRST_OPEN_S + 0.01
+    assert breaker.admit()
     with pytest.raises(GraphUnavailable):
-        silence.enter()
-    silence.leave(now - 0.5, answered=False, tries=True)
-    now += FIRST_REST_S + 0.01
+        breaker.admit()
+    breaker.record_result(now - 0.5, answered=False, tries=True)
+    now += FIRST_OPEN_S + 0.01
     with pytest.raises(GraphUnavailable):
-        silence.enter()
-    now += FIRST_REST_S
-    assert silence.enter()
-    silence.leave(now, answered=True, tries=True)
-    assert not silence.enter()
+        breaker.admit()
+    now += FIRST_OPEN_S
+    assert breaker.admit()
+    breaker.record_result(now, answered=True, tries=True)
+    assert not breaker.admit()
 
 
 @pytest.fixture

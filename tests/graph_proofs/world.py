@@ -17,7 +17,7 @@ from psycopg import sql as composed
 
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.events.entry import Entry, Receipt, Tier
+from imem.journal.events.entry import JournalEntry, Receipt, Tier
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.connection import Row
 from imem.journal.postgres.database import Database
@@ -51,7 +51,7 @@ def writer_of(line: Line) -> str | None:
     return next((governor for governor in governors if governor), None)
 
 
-def entries_of(*lines: Line, tier: Tier | None = None) -> list[Entry]:
+def entries_of(*lines: Line, tier: Tier | None = None) -> list[JournalEntry]:
     """Return lines as the journal takes them, whoever may write them."""
     return [
         entry_of(parse_line(orjson.dumps(line), needs_known_at=False, writer=writer_of(line)), tier=tier)

@@ -18,17 +18,17 @@ import neo4j
 
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
-from imem.journal.events.entry import Entry, Tier
+from imem.journal.events.entry import JournalEntry, Tier
 from imem.journal.gateway import Gateway
-from imem.journal.notifications.visibility import Speaker
-from imem.journal.notifications.wakeups import Ringer
+from imem.journal.notifications.visibility import VisibilityPublisher
+from imem.journal.notifications.wakeups import WakeupPublisher
 from imem.journal.postgres.connection import Parameters, Row
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.kg.engine import Graph
 from imem.kg.projection.applier import Applier
 from imem.kg.projection.rows import Event
-from tests.graph_proofs.crashing import Bell, Finished
+from tests.graph_proofs.crashing import Finished, WakeupSource
 from tests.graph_proofs.world import entries_of
 from tests.lanes.conftest import finding
 from tests.lives import one_a_line
@@ -44,7 +44,7 @@ PUSHING = ("before", "stored", "rung")
 AGENTS = 3
 
 
-def said(number: int) -> tuple[Actor, list[Entry]]:
+def said(number: int) -> tuple[Actor, list[JournalEntry]]:
     """Return who states the finding of that number, and what the journal takes."""
     name = f"agent{number % AGENTS}"
     return Actor(name, Role.HUMAN_ADMIN), entries_of(finding(f"f-{number}", by=name), tier=Tier(number % 4))
@@ -98,10 +98,10 @@ class MortalDatabase(Database):
             self.steps.take("claimed")
         return rows
 
-    async def do(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> int:
+    async def execute(self, name: str, parameters: Parameters | None = None, *, deadline: Deadline) -> int:
         if name == "settle_applied":
             self.steps.take("marking")
-        changed = await super().do(name, parameters, deadline=deadline)
+        changed = await super().execute(name, parameters, deadline=deadline)
         if name == "settle_applied":
             self.steps.take("marked")
         return changed
@@ -110,17 +110,17 @@ class MortalDatabase(Database):
 async def apply(where: dict[str, Any], steps: Steps) -> None:
     graph, database = MortalGraph(*where["graph"]), MortalDatabase(where["postgres"])
     graph.steps = database.steps = steps
-    speaker = Speaker(where["valkey"])
+    speaker = VisibilityPublisher(where["valkey"])
 
     async def written(_: Sequence[Event]) -> None:
         steps.take("told")
 
     def announce(event_ids: Sequence[UUID]) -> None:
-        speaker.say(event_ids)
+        speaker.publish(event_ids)
         steps.take("said")
 
-    bell = Bell(database)
-    applier = Applier(database, graph, bell, batch=where["batch"], written=written, announce=announce)
+    wakeups = WakeupSource(database)
+    applier = Applier(database, graph, wakeups, batch=where["batch"], written=written, announce=announce)
     assert await applier.lease.take()
     try:
         await applier._serve()
@@ -133,19 +133,19 @@ async def apply(where: dict[str, Any], steps: Steps) -> None:
 
 
 async def push(where: dict[str, Any], step: str, number: int) -> None:
-    database, ringer = Database(where["postgres"]), Ringer(where["valkey"])
+    database, wakeup_publisher = Database(where["postgres"]), WakeupPublisher(where["valkey"])
     actor, entries = said(number)
     steps = Steps(step, 1)
 
-    async def ring(tiers: Sequence[Tier]) -> None:
+    async def publish_wakeup(tiers: Sequence[Tier]) -> None:
         steps.take("stored")
-        await ringer.ring(tiers)
+        await wakeup_publisher.publish_wakeup(tiers)
         steps.take("rung")
 
-    gateway = Gateway(database, actor, ring)
+    gateway = Gateway(database, actor, publish_wakeup)
     steps.take("before")
     await gateway.append(entries, deadline=Deadline.never())
-    await ringer.close()
+    await wakeup_publisher.close()
     await database.close()
 
 

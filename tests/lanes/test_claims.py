@@ -31,8 +31,8 @@ async def test_a_critical_event_drags_its_predecessors(paper: Journal) -> None:
     await paper.say(finding("fourth"), actor=agent("bull"))
     applier = lame(paper.database)
 
-    assert await claimed(applier, applier._hands.urgent) == ["first", "second", "third"]
-    assert await claimed(applier, applier._hands.bulk, 100) == [f"import-{number}" for number in range(20)]
+    assert await claimed(applier, applier._lane_slots.urgent) == ["first", "second", "third"]
+    assert await claimed(applier, applier._lane_slots.bulk, 100) == [f"import-{number}" for number in range(20)]
 
 
 async def test_system_critical_goes_ahead_of_critical(paper: Journal) -> None:
@@ -40,7 +40,7 @@ async def test_system_critical_goes_ahead_of_critical(paper: Journal) -> None:
     await paper.say(finding("bear", by="bear"), actor=agent("bear"), tier=Tier.SYSTEM_CRITICAL)
     applier = lame(paper.database)
 
-    assert await claimed(applier, applier._hands.urgent, 1) == ["bear"]
+    assert await claimed(applier, applier._lane_slots.urgent, 1) == ["bear"]
 
 
 async def test_one_actor_with_much_before_its_urgent_event_does_not_hold_up_others(paper: Journal) -> None:
@@ -51,7 +51,7 @@ async def test_one_actor_with_much_before_its_urgent_event_does_not_hold_up_othe
     await paper.say(finding("quick", by="bull"), actor=agent("bull"), tier=Tier.CRITICAL)
     applier = lame(paper.database)
 
-    keys = await claimed(applier, applier._hands.urgent, TURN_EVENTS + 1)
+    keys = await claimed(applier, applier._lane_slots.urgent, TURN_EVENTS + 1)
 
     assert sorted(keys) == sorted([*(f"import-{number}" for number in range(TURN_EVENTS)), "quick"])
 
@@ -61,9 +61,14 @@ async def test_high_goes_ahead_of_normal_and_behind_its_own(paper: Journal) -> N
     await paper.say(finding("own"), finding("high", importance=0.9), finding("after"), actor=agent("bull"))
     applier = lame(paper.database)
 
-    assert await claimed(applier, applier._hands.urgent) == []
-    assert await claimed(applier, applier._hands.bulk, 100) == ["own", "high"]
-    assert await claimed(applier, applier._hands.bulk, 100) == ["own", "high", *(f"n-{n}" for n in range(5)), "after"]
+    assert await claimed(applier, applier._lane_slots.urgent) == []
+    assert await claimed(applier, applier._lane_slots.bulk, 100) == ["own", "high"]
+    assert await claimed(applier, applier._lane_slots.bulk, 100) == [
+        "own",
+        "high",
+        *(f"n-{n}" for n in range(5)),
+        "after",
+    ]
 
 
 @pytest.mark.spec("SY-15")
@@ -73,7 +78,7 @@ async def test_a_normal_event_is_high_after_a_quarter_of_an_hour(paper: Journal,
     await paper.say(finding("normal", by="bear"), actor=agent("bear"))
     async with later(paper, minutes) as database:
         await paper.say(*[finding(f"high-{number}", importance=0.9) for number in range(60)], actor=agent("bull"))
-        keys = await claimed(applier := lame(database), applier._hands.bulk, 10)
+        keys = await claimed(applier := lame(database), applier._lane_slots.bulk, 10)
 
     assert keys[0].startswith(first)
     assert len(keys) == 10
@@ -86,7 +91,7 @@ async def test_many_old_events_leave_room_for_high_ones(paper: Journal) -> None:
     await paper.say(finding("high", importance=0.9), actor=agent("bull"))
     async with later(paper, 60) as database:
         applier = lame(database)
-        keys = await claimed(applier, applier._hands.bulk, 2 * TURN_EVENTS)
+        keys = await claimed(applier, applier._lane_slots.bulk, 2 * TURN_EVENTS)
         assert "high" in keys
         assert len(keys) == 2 * TURN_EVENTS
 
@@ -98,8 +103,8 @@ async def test_what_waits_for_another_attempt_is_not_overtaken_in_either_lane(pa
     await paper.say(finding("other", by="bear"), actor=agent("bear"))
     applier = lame(paper.database)
 
-    assert await claimed(applier, applier._hands.urgent) == []
-    assert await claimed(applier, applier._hands.bulk) == ["other"]
+    assert await claimed(applier, applier._lane_slots.urgent) == []
+    assert await claimed(applier, applier._lane_slots.bulk) == ["other"]
 
 
 @pytest.mark.spec("SY-16")
@@ -110,8 +115,8 @@ async def test_without_tiers_everything_goes_in_the_order_in_which_it_was_record
     applier = lame(paper.database, lanes=False)
 
     assert [lane.name for lane in applier._in_use] == ["bulk"]
-    assert await claimed(applier, applier._hands.bulk, 2) == ["normal", "critical"]
-    assert await claimed(applier, applier._hands.bulk, 2) == ["normal", "critical", "high"]
+    assert await claimed(applier, applier._lane_slots.bulk, 2) == ["normal", "critical"]
+    assert await claimed(applier, applier._lane_slots.bulk, 2) == ["normal", "critical", "high"]
 
 
 async def test_derived_values_that_the_graph_refuses_end_nothing(

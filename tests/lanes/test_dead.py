@@ -21,8 +21,8 @@ from imem.journal.gateway import Gateway
 from imem.journal.settings import Role
 from imem.kg.projection.applier import MOST_REJECTIONS, Applier
 from imem.kg.projection.lanes import Lane
-from imem.sync.dead_letters import RETRIES_EXHAUSTED, DeadAlerts, DeadLetter, dead_letters, replay, replay_all
-from imem.sync.status import Status, status
+from imem.sync.dead_letters import RETRIES_EXHAUSTED, DeadLetter, DeadLetterAlerts, dead_letters, replay, replay_all
+from imem.sync.status import DeliveryStatus, status
 from tests.graph_proofs.world import NEVER, Journal, importer
 from tests.lanes.conftest import agent, finding, lame
 
@@ -43,7 +43,7 @@ async def refuse(applier: Applier, lane: Lane, times: int = MOST_REJECTIONS, *, 
     """Have the graph refuse the first event that is due in *lane*, so many times."""
     for _ in range(times):
         paper.owner("UPDATE delivery SET next_attempt_at = NULL WHERE next_attempt_at IS NOT NULL")
-        applier._hands.clear()
+        applier._lane_slots.clear()
         await applier._claim(lane)
         event = lane.begin()[0]
         await applier._refuse(lane, event, StatementRejected("Neo4j refused a statement (Neo.ClientError.X)."))
@@ -53,11 +53,11 @@ async def die(paper: Journal, applier: Applier) -> None:
     """Let everything that is due die."""
     while (await paper.counts())["pending"]:
         for lane in applier._in_use:
-            applier._hands.clear()
+            applier._lane_slots.clear()
             await applier._claim(lane)
             if lane.waiting:
                 await refuse(applier, lane, paper=paper)
-    applier._hands.clear()
+    applier._lane_slots.clear()
 
 
 async def open_alerts(paper: Journal) -> list[tuple[str, str, str]]:
@@ -75,7 +75,7 @@ async def test_refusals_are_counted_for_each_event_and_spaced(paper: Journal) ->
 
     delays = []
     for _ in range(MOST_REJECTIONS - 1):
-        await refuse(applier, applier._hands.bulk, 1, paper=paper)
+        await refuse(applier, applier._lane_slots.bulk, 1, paper=paper)
         (row,) = await paper.rows(
             "SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::float8 AS s, state FROM delivery "
             "WHERE attempts > 0"
@@ -83,21 +83,21 @@ async def test_refusals_are_counted_for_each_event_and_spaced(paper: Journal) ->
         assert row["state"] == "pending"
         delays.append(row["s"])
     assert all(want - 0.1 < got <= want for got, want in zip(delays, DELAYS_S, strict=True)), delays
-    await refuse(applier, applier._hands.bulk, 1, paper=paper)
+    await refuse(applier, applier._lane_slots.bulk, 1, paper=paper)
 
     rows = await paper.rows("SELECT state, attempts, next_attempt_at FROM delivery ORDER BY position")
     assert [(row["state"], row["attempts"], row["next_attempt_at"]) for row in rows] == [
         ("dead", MOST_REJECTIONS, None), ("pending", 0, None),
     ]  # fmt: skip
-    applier._hands.clear()
-    await applier._claim(applier._hands.bulk)
-    assert [event.key for event in applier._hands.bulk.waiting] == ["good"]
+    applier._lane_slots.clear()
+    await applier._claim(applier._lane_slots.bulk)
+    assert [event.key for event in applier._lane_slots.bulk.waiting] == ["good"]
 
 
 async def test_a_lane_looks_again_when_the_next_attempt_is_due(paper: Journal) -> None:
     await paper.say(finding("bad"), actor=agent("bull"))
     applier = await lead(paper)
-    lane = applier._hands.bulk
+    lane = applier._lane_slots.bulk
     await refuse(applier, lane, 1, paper=paper)
     lane.wake.clear()
 
@@ -109,12 +109,12 @@ async def test_a_lane_looks_again_when_the_next_attempt_is_due(paper: Journal) -
 
 async def test_a_superseded_applier_condemns_nothing(paper: Journal) -> None:
     await paper.say(finding("bad"), actor=agent("bull"))
-    applier = await lead(paper, died=DeadAlerts())
-    await refuse(applier, applier._hands.bulk, MOST_REJECTIONS - 1, paper=paper)
+    applier = await lead(paper, on_dead=DeadLetterAlerts())
+    await refuse(applier, applier._lane_slots.bulk, MOST_REJECTIONS - 1, paper=paper)
     await lame(paper.database).lease.seize()
 
     with pytest.raises(LeaseLost):
-        await refuse(applier, applier._hands.bulk, 1, paper=paper)
+        await refuse(applier, applier._lane_slots.bulk, 1, paper=paper)
 
     assert (await paper.counts())["dead"] == 0
     assert await open_alerts(paper) == []
@@ -124,7 +124,7 @@ async def test_a_superseded_applier_condemns_nothing(paper: Journal) -> None:
 async def test_death_raises_an_alert_and_leaves_a_gap(paper: Journal, tier: Tier, severity: str) -> None:
     """A warning, or more where agents were waiting: one for each actor, however many of its events die."""
     await paper.say(finding("bad-1"), finding("bad-2"), actor=agent("bull"), tier=tier)
-    applier = await lead(paper, died=DeadAlerts())
+    applier = await lead(paper, on_dead=DeadLetterAlerts())
     before = dropped(tier)
     await die(paper, applier)
     assert dropped(tier) == before + 2
@@ -158,9 +158,9 @@ async def test_a_death_whose_alert_cannot_be_raised_is_none(paper: Journal) -> N
     async def fails(*_: Any) -> None:
         raise BadInput("x", "is wrong.")
 
-    applier = await lead(paper, died=fails)
+    applier = await lead(paper, on_dead=fails)
     with pytest.raises(BadInput):
-        await refuse(applier, applier._hands.bulk, paper=paper)
+        await refuse(applier, applier._lane_slots.bulk, paper=paper)
 
     rows = await paper.rows("SELECT state, attempts FROM delivery")
     assert rows == [{"state": "pending", "attempts": MOST_REJECTIONS - 1}]
@@ -185,10 +185,12 @@ async def test_a_replayed_event_begins_anew_and_its_gap_is_closed(paper: Journal
     first, second = (await dead_letters(paper.database, deadline=NEVER)).letters
     rung: list[list[Tier]] = []
 
-    async def ring(tiers: Any) -> None:
+    async def publish_wakeup(tiers: Any) -> None:
         rung.append(list(tiers))
 
-    done = await replay(Gateway(paper.database, PERSON, ring), [first.event_id, second.position], deadline=NEVER)
+    done = await replay(
+        Gateway(paper.database, PERSON, publish_wakeup), [first.event_id, second.position], deadline=NEVER
+    )
 
     assert done == [first.position, second.position]
     assert rung == [[Tier.NORMAL]]
@@ -293,7 +295,7 @@ async def test_gaps_are_written_by_the_database_alone(paper: Journal) -> None:
     ],
 )
 def test_stuck(leads: bool, lag_s: float, applied_s: float | None, stuck: bool) -> None:  # noqa: FBT001
-    assert Status(leads, lag_s, applied_s, 7, ()).stuck is stuck
+    assert DeliveryStatus(leads, lag_s, applied_s, 7, ()).stuck is stuck
 
 
 @pytest.mark.parametrize(
@@ -307,7 +309,7 @@ def test_stuck(leads: bool, lag_s: float, applied_s: float | None, stuck: bool) 
     ],
 )
 def test_what_waits_for_its_cycle_is_not_stuck(leads: bool, lag_s: float, applied_s: float, stuck: bool) -> None:  # noqa: FBT001
-    assert Status(leads, lag_s, applied_s, 7, (), cycle_s=300.0).stuck is stuck
+    assert DeliveryStatus(leads, lag_s, applied_s, 7, (), applier_interval_s=300.0).stuck is stuck
 
 
 async def test_status_counts_by_tier_and_state(paper: Journal) -> None:
@@ -315,7 +317,7 @@ async def test_status_counts_by_tier_and_state(paper: Journal) -> None:
     applier = await lead(paper)
     await die(paper, applier)
     await paper.say(finding("retried"), actor=agent("bull"))
-    await refuse(applier, applier._hands.bulk, 1, paper=paper)
+    await refuse(applier, applier._lane_slots.bulk, 1, paper=paper)
     await paper.say(finding("a", by="bear"), actor=agent("bear"), tier=Tier.CRITICAL)
     receipts = await paper.say(finding("b", by="bear"), finding("c", by="bear"), actor=agent("bear"))
 

@@ -11,8 +11,8 @@ import pytest
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable, StatementRejected
-from imem.journal.events.entry import Entry, Receipt, Verdict
-from imem.journal.events.write_grouping import BATCH_LINES, Grouping
+from imem.journal.events.entry import AppendStatus, JournalEntry, Receipt
+from imem.journal.events.group_commit import BATCH_LINES, GroupCommit
 from imem.journal.gateway import Gateway
 from imem.journal.settings import Role
 from tests.graph_proofs.world import NEVER, Journal, entries_of
@@ -21,7 +21,7 @@ from tests.lanes.conftest import finding
 PERSON = Actor("bull", Role.HUMAN_ADMIN)
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> JournalEntry:
     return entries_of(finding(name))[0]
 
 
@@ -33,14 +33,14 @@ class Stage:
         self.go = asyncio.Semaphore(0)
         self.fails: dict[str, Exception] = {}
 
-    async def __call__(self, entries: Sequence[Entry], deadline: Deadline) -> list[Receipt]:
+    async def __call__(self, entries: Sequence[JournalEntry], deadline: Deadline) -> list[Receipt]:
         self.groups.append([one.key for one in entries])
         await self.go.acquire()
         deadline.check("a statement")
         for one in entries:
             if one.key in self.fails:
                 raise self.fails[one.key]
-        return [Receipt(Verdict.NEW, None, int(one.key), None, durable=True) for one in entries]
+        return [Receipt(AppendStatus.NEW, None, int(one.key), None, durable=True) for one in entries]
 
     def release(self, times: int = 100) -> None:
         for _ in range(times):
@@ -64,7 +64,7 @@ async def test_what_comes_meanwhile_goes_together(paper: Journal) -> None:
 
 
 async def test_two_actors_do_not_wait_for_one_another() -> None:
-    grouping, stage = Grouping(), Stage()
+    grouping, stage = GroupCommit(), Stage()
     calls = [
         asyncio.create_task(grouping.commit(who, [entry(str(number))], stage, NEVER))
         for number, who in enumerate(("a", "b", "a", "b"))
@@ -79,7 +79,7 @@ async def test_two_actors_do_not_wait_for_one_another() -> None:
 
 async def test_one_statement_never_holds_a_group_of_a_record_twice() -> None:
     """What one of two equal writes is told, it is told by Postgres."""
-    grouping, stage = Grouping(), Stage()
+    grouping, stage = GroupCommit(), Stage()
     names = ["0", "1", "2", "1", "3"]
     calls = [asyncio.create_task(grouping.commit("a", [entry(name)], stage, NEVER)) for name in names]
     await asyncio.sleep(0)
@@ -89,7 +89,7 @@ async def test_one_statement_never_holds_a_group_of_a_record_twice() -> None:
 
 
 async def test_a_statement_is_bounded() -> None:
-    grouping, stage = Grouping(), Stage()
+    grouping, stage = GroupCommit(), Stage()
     first = asyncio.create_task(grouping.commit("a", [entry("0")], stage, NEVER))
     await asyncio.sleep(0)
     half = BATCH_LINES // 2
@@ -107,7 +107,7 @@ async def test_a_statement_is_bounded() -> None:
 
 @pytest.mark.parametrize("error", [StatementRejected("No."), BudgetExceeded("Late.")])
 async def test_who_is_to_blame_fails_alone(error: Exception) -> None:
-    grouping, stage = Grouping(), Stage()
+    grouping, stage = GroupCommit(), Stage()
     stage.fails["2"] = error
     calls = [asyncio.create_task(grouping.commit("a", [entry(str(number))], stage, NEVER)) for number in range(4)]
     await asyncio.sleep(0)
@@ -119,7 +119,7 @@ async def test_who_is_to_blame_fails_alone(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", [PostgresUnavailable("Gone."), OutcomeUnknown("Who knows."), TypeError("A fault.")])
 async def test_what_is_nobodys_fault_all_are_told(error: Exception) -> None:
-    grouping, stage = Grouping(), Stage()
+    grouping, stage = GroupCommit(), Stage()
     stage.fails["2"] = error
     calls = [asyncio.create_task(grouping.commit("a", [entry(str(number))], stage, NEVER)) for number in range(4)]
     await asyncio.sleep(0)
@@ -132,7 +132,7 @@ async def test_what_is_nobodys_fault_all_are_told(error: Exception) -> None:
 
 async def test_who_gets_no_turn_in_time_is_told_so() -> None:
     """And nothing of it is written afterwards."""
-    grouping, stage = Grouping(), Stage()
+    grouping, stage = GroupCommit(), Stage()
     first = asyncio.create_task(grouping.commit("a", [entry("0")], stage, NEVER))
     await asyncio.sleep(0)
     with pytest.raises(BudgetExceeded, match="nothing was written"):
@@ -145,7 +145,7 @@ async def test_who_gets_no_turn_in_time_is_told_so() -> None:
 
 
 async def test_who_is_cancelled_while_waiting_leaves_nothing() -> None:
-    grouping, stage = Grouping(), Stage()
+    grouping, stage = GroupCommit(), Stage()
     calls = [asyncio.create_task(grouping.commit("a", [entry(str(number))], stage, NEVER)) for number in range(3)]
     await asyncio.sleep(0)
     calls[1].cancel()
@@ -157,7 +157,7 @@ async def test_who_is_cancelled_while_waiting_leaves_nothing() -> None:
 
 
 async def test_who_comes_after_a_write_that_was_cancelled_is_served() -> None:
-    grouping, stage = Grouping(), Stage()
+    grouping, stage = GroupCommit(), Stage()
     calls = [asyncio.create_task(grouping.commit("a", [entry(str(number))], stage, NEVER)) for number in range(2)]
     await asyncio.sleep(0)
     calls[0].cancel()

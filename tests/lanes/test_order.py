@@ -17,7 +17,7 @@ import imem.kg.projection.batches
 from imem.journal.deadline import Deadline
 from imem.journal.events.entry import Tier
 from imem.journal.gateway import Gateway
-from imem.journal.notifications.wakeups import Cycle
+from imem.journal.notifications.wakeups import IntervalWakeups
 from imem.kg.engine import Graph
 from imem.kg.projection.applier import MOST_REJECTIONS, Applier
 from imem.kg.projection.batches import write_events
@@ -195,8 +195,8 @@ async def test_a_critical_event_is_visible_with_what_lay_claimed_in_the_other_la
 
         async def is_claimed() -> bool:
             # The bulk lane looks ahead once, while its batch is being written: have it look again.
-            await applier._claim(applier._hands.bulk)
-            return "bull" in applier._hands.bulk.actors
+            await applier._claim(applier._lane_slots.bulk)
+            return "bull" in applier._lane_slots.bulk.actors
 
         await until(is_claimed)
         (receipt,) = await journal.say(finding("urgent"), actor=agent("bull"), tier=Tier.CRITICAL)
@@ -249,7 +249,7 @@ async def test_the_victim_of_a_deadlock_writes_once_more(
         defeats.append(seconds)
         await sleep(seconds)
 
-    monkeypatch.setattr(imem.kg.projection.batches, "_YIELD_S", 0.00123)
+    monkeypatch.setattr(imem.kg.projection.batches, "_DEADLOCK_BACKOFF_S", 0.00123)
     monkeypatch.setattr(asyncio, "sleep", yields)
     async with empty.graph.driver.session(database="neo4j") as session, await session.begin_transaction() as other:
         # The server ends who holds fewer locks.
@@ -300,8 +300,8 @@ async def test_without_tiers_there_is_the_cycle_alone_and_nothing_is_lost(empty:
     turns, witness = Turns(), Witness()
 
     def one() -> Applier:
-        bell = Cycle(sleep=turns.sleep)
-        return Applier(journal.database, empty.graph, bell, lanes=False, written=witness.written)
+        wakeups = IntervalWakeups(sleep=turns.sleep)
+        return Applier(journal.database, empty.graph, wakeups, lanes=False, written=witness.written)
 
     async def say(part: int) -> None:
         for number, tier in enumerate(Tier):
@@ -352,7 +352,7 @@ async def test_derived_values_come_under_a_load_that_does_not_end(empty: World, 
     # The next one is there before the first is applied.
     await journal.say(finding("second", by="bear"), actor=agent("bear"))
     assert not await applier.derive()
-    lane = applier._hands.bulk
+    lane = applier._lane_slots.bulk
     lane.size = 1
     await applier._claim(lane)
     await applier._write(lane, lane.begin())

@@ -20,8 +20,8 @@ from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.events.entry import Tier
 from imem.journal.gateway import Gateway
-from imem.journal.notifications.visibility import Listener, Speaker
-from imem.journal.notifications.wakeups import Ringer, StreamBell
+from imem.journal.notifications.visibility import VisibilityPublisher, VisibilitySubscriber
+from imem.journal.notifications.wakeups import WakeupPublisher, WakeupSubscriber
 from imem.kg.engine import Graph
 from imem.kg.projection.applier import Applier
 from tests.graph_proofs.proxy import Proxy, proxied
@@ -155,10 +155,13 @@ async def test_a_valkey_that_comes_back_empty_has_lost_no_event(
     empty: World, journal: Journal, valkey: OwnServer
 ) -> None:
     """Writes are acknowledged before, while it is away, and afterwards; all are applied, and waiting works again."""
-    ringer, bell, speaker, listener = (
-        Ringer(valkey.url), StreamBell(valkey.url), Speaker(valkey.url), Listener(valkey.url),
+    wakeup_publisher, wakeups, speaker, listener = (
+        WakeupPublisher(valkey.url), WakeupSubscriber(valkey.url), VisibilityPublisher(valkey.url),
+        VisibilitySubscriber(valkey.url),
     )  # fmt: skip
-    gateway = Gateway(journal.database, Actor("bull", agent("bull").role), ringer.ring, ear=listener)
+    gateway = Gateway(
+        journal.database, Actor("bull", agent("bull").role), wakeup_publisher.publish_wakeup, visibility=listener
+    )
     positions: list[int] = []
 
     async def push(name: str, wait_ms: float | None = None) -> bool | None:
@@ -176,7 +179,7 @@ async def test_a_valkey_that_comes_back_empty_has_lost_no_event(
     lose_everything(valkey)
     for number in range(10):
         await push(f"away-{number}")
-    async with at_work(Applier(journal.database, empty.graph, bell, announce=speaker.say)):
+    async with at_work(Applier(journal.database, empty.graph, wakeups, announce=speaker.publish)):
         assert await push("waited for without it", 60_000)
         valkey.start()
         for number in range(10):
@@ -185,11 +188,11 @@ async def test_a_valkey_that_comes_back_empty_has_lost_no_event(
         await all_applied(journal)
 
         async def hears() -> bool:
-            await listener.heard([], 0.01)
-            return listener.listening
+            await listener.wait_applied([], 0.01)
+            return listener.subscribed
 
         await until(hears)
-    for one in (ringer, bell, speaker, listener):
+    for one in (wakeup_publisher, wakeups, speaker, listener):
         await one.close()
 
     rows = await journal.rows("SELECT position FROM delivery WHERE state = 'applied' ORDER BY position")
@@ -200,12 +203,12 @@ async def test_a_valkey_that_comes_back_empty_has_lost_no_event(
 
 async def test_a_valkey_that_stands_still_holds_up_nobody(empty: World, journal: Journal, valkey: OwnServer) -> None:
     """It takes a moment to be given up; the applier does not wait for its words to be said."""
-    bell, speaker = StreamBell(valkey.url), Speaker(valkey.url)
-    async with at_work(Applier(journal.database, empty.graph, bell, announce=speaker.say)):
+    wakeups, speaker = WakeupSubscriber(valkey.url), VisibilityPublisher(valkey.url)
+    async with at_work(Applier(journal.database, empty.graph, wakeups, announce=speaker.publish)):
         valkey.signal(signal.SIGSTOP)
         for number in range(5):
             await journal.say(finding(f"f-{number}"), actor=agent("bull"))
         await asyncio.wait_for(all_applied(journal), 60)
         valkey.signal(signal.SIGCONT)
-    await bell.close()
+    await wakeups.close()
     await speaker.close()

@@ -21,7 +21,7 @@ from langgraph.checkpoint.base.id import uuid6
 from psycopg.waiting import Wait
 
 from imem.checkpoints.langgraph import executors
-from imem.checkpoints.langgraph.operations import Call
+from imem.checkpoints.langgraph.operations import StatementCall
 from imem.langgraph import ImemSaver
 
 POINTS: Final = ("before", "sent", "answered")
@@ -39,9 +39,9 @@ def die(point: str) -> None:
 
 def make_deadly() -> None:
     """Put the points into the code that waits."""
-    run, until = executors.Threads.run, executors._until
+    run, until = executors.ThreadExecutor.run, executors._until
 
-    def deadly_run(self: executors.Threads, call: Call) -> Any:
+    def deadly_run(self: executors.ThreadExecutor, call: StatementCall) -> Any:
         die("before")
         rows = run(self, call)
         die("answered")
@@ -56,7 +56,7 @@ def make_deadly() -> None:
             state = executors.next_of(inner, (yield state))
         return state.value
 
-    executors.Threads.run = deadly_run  # type: ignore[method-assign] # that is the point
+    executors.ThreadExecutor.run = deadly_run  # type: ignore[method-assign] # that is the point
     executors._until = deadly_until
 
 

@@ -12,15 +12,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from imem.ingest.line_reader import Batch, Refused, Source, sources_of
-from imem.ingest.loader import Counts, Loader
+from imem.ingest.line_reader import Batch, LoadSource, RefusedLine, sources_of
+from imem.ingest.loader import LoadCounts, Loader
 from imem.journal.deadline import Deadline
 from imem.journal.errors import OutcomeUnknown, PostgresUnavailable
 from imem.journal.postgres.database import LONGEST_TRANSACTION_S, Database
 from imem.journal.postgres.pool import LONGEST_IDLE_S
 from imem.journal.settings import Role
 from imem.kg.model import Company
-from imem.kg.similarity.index import sole
+from imem.kg.similarity.index import run_lock
 from imem.memory import Memory
 from imem.services.stores import Stores
 from tests.load.conftest import KNOWN, Desk
@@ -169,19 +169,19 @@ class Watching:
         self.desk = desk
         self.seen: list[tuple[int]] = []
 
-    def checked(self, _source: Source, _batch: Batch) -> None:
+    def checked(self, _source: LoadSource, _batch: Batch) -> None:
         self.seen += self.desk.rows(
             "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
         )
         self.seen += [(0,)]
 
-    def refused(self, line: Refused) -> None:
+    def refused(self, line: RefusedLine) -> None:
         raise AssertionError(line)
 
-    def loaded(self, _source: Source, _batch: Batch, _counts: Counts) -> None:
+    def loaded(self, _source: LoadSource, _batch: Batch, _counts: LoadCounts) -> None:
         raise AssertionError("a check loads nothing")
 
-    def waiting(self, _counts: Counts) -> None:
+    def waiting(self, _counts: LoadCounts) -> None:
         raise AssertionError("a check waits for nothing")
 
 
@@ -201,10 +201,10 @@ async def test_the_only_process_of_a_long_run_stays_the_only_one(desk: Desk) -> 
     """A transaction that says only who works, and has written nothing, may be idle longer than a writer."""
     database = Database(desk.url, size=2, options="-c idle_in_transaction_session_timeout=50ms")
     try:
-        async with sole(database, "vectors") as held:
+        async with run_lock(database, "vectors") as held:
             assert held
             await database.rows("SELECT pg_sleep(0.3)", deadline=Deadline.after_ms(60_000))
-            async with sole(database, "vectors") as another:
+            async with run_lock(database, "vectors") as another:
                 assert not another
     finally:
         await database.close()

@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 
 from imem.ingest.line_reader import Batch, sources_of
-from imem.ingest.loader import Counts
+from imem.ingest.loader import LoadCounts
 from imem.journal.settings import Role
 from imem.kg.load_format.lines import LINE_BYTES
-from imem.terminal.load_view import View
+from imem.terminal.load_view import LoadView
 from tests.load.conftest import KNOWN, TOP, Desk, analysis, company, finding, performed
 
 
@@ -240,11 +240,11 @@ def test_strict_reads_pipes_twice(desk: Desk) -> None:
 def test_the_same_file_twice_is_read_twice(desk: Desk) -> None:
     """The second reading adds nothing, and progress goes to the end."""
     path = desk.file("desk.jsonl", [company("MU"), company("NVDA")])
-    view = View(Console(), document=None, report=None, total_bytes=2 * path.stat().st_size)
+    view = LoadView(Console(), document=None, report=None, total_bytes=2 * path.stat().st_size)
     shown: list[int] = []
     view._show = lambda what, done, total, note: shown.append(done)  # type: ignore[method-assign] # noqa: ARG005
     for source in sources_of([str(path), str(path)]):
-        view.loaded(source, Batch(upto_byte=path.stat().st_size), Counts())
+        view.loaded(source, Batch(upto_byte=path.stat().st_size), LoadCounts())
 
     assert shown == [path.stat().st_size, 2 * path.stat().st_size]
     assert counts(desk.load(path, path)) == (2, 2, 0, 0)

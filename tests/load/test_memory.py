@@ -15,7 +15,7 @@ from imem.blocking.memory import SyncMemory
 from imem.ingest.recorder import prepare, record
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, CoreConflict, PermissionDenied
-from imem.journal.events.entry import Receipt, Verdict
+from imem.journal.events.entry import AppendStatus, Receipt
 from imem.journal.settings import Role
 from imem.kg.load_format.lines import record_of
 from imem.kg.model import (
@@ -120,9 +120,9 @@ async def test_every_method_writes_one_event_and_repeats_are_harmless(desk: Desk
     async with Memory.open(desk.settings) as memory:
         first, second = await everything(memory), await everything(memory)
 
-    assert {receipt.verdict for receipt in first} == {Verdict.NEW}
+    assert {receipt.verdict for receipt in first} == {AppendStatus.NEW}
     assert {receipt.state for receipt in first} == {"durable"}
-    assert {receipt.verdict for receipt in second} == {Verdict.IDENTICAL}
+    assert {receipt.verdict for receipt in second} == {AppendStatus.IDENTICAL}
     assert [receipt.event_id for receipt in first] == [receipt.event_id for receipt in second]
     assert desk.count("event") == len(first)
     assert desk.count("debate_turn") == 1
@@ -133,7 +133,7 @@ def test_the_same_without_await(desk: Desk) -> None:
     """The methods without await write the same, raise the same, and end their thread."""
     with Memory.sync(desk.settings) as memory:
         assert memory.record_company(Company(ticker="MU")).durable
-        assert memory.record_company(Company(ticker="MU")).verdict is Verdict.IDENTICAL
+        assert memory.record_company(Company(ticker="MU")).verdict is AppendStatus.IDENTICAL
         memory.record_analysis(analysis())
         with pytest.raises(CoreConflict, match="Analysis"):
             memory.record_analysis(analysis(confidence=0.5))
@@ -262,7 +262,7 @@ async def test_an_agent_states_its_own_alone(desk: Desk) -> None:
             except PermissionDenied:
                 told[name] = False
             else:
-                told[name] = receipt.verdict is Verdict.NEW
+                told[name] = receipt.verdict is AppendStatus.NEW
 
     assert told == {name: may for name, _, may in OWN}
     denied = sum(not may for _, _, may in OWN)
@@ -314,7 +314,11 @@ async def test_a_claim_that_nothing_could_settle_is_refused(desk: Desk) -> None:
             await memory.record_finding(claim("late"), known_at=NOW)
 
     assert caught.value.field == "core.target_at"
-    assert (first.verdict, again.verdict, remark.verdict) == (Verdict.NEW, Verdict.IDENTICAL, Verdict.NEW)
+    assert (first.verdict, again.verdict, remark.verdict) == (
+        AppendStatus.NEW,
+        AppendStatus.IDENTICAL,
+        AppendStatus.NEW,
+    )
     assert desk.rows("SELECT record_key FROM event ORDER BY position") == [("good",), ("remark",)]
 
 
@@ -340,7 +344,7 @@ async def test_the_journals_clock_says_which_claim_is_late(desk: Desk) -> None:
                 await memory.record_finding(claim("late"), known_at=soon)
 
     assert late.value.field == "core.target_at"
-    assert (again.verdict, imported.verdict) == (Verdict.IDENTICAL, Verdict.NEW)
+    assert (again.verdict, imported.verdict) == (AppendStatus.IDENTICAL, AppendStatus.NEW)
     assert desk.rows("SELECT record_key FROM event ORDER BY position") == [("early",), ("imported",)]
 
 
@@ -359,7 +363,7 @@ async def test_a_claim_is_late_by_the_clock_that_it_is_recorded_by(desk: Desk) -
             finding(metric="up", probability=0.6, target_at=soon + timedelta(hours=1))
         )
 
-    assert receipt.verdict is Verdict.NEW
+    assert receipt.verdict is AppendStatus.NEW
     assert (
         desk.rows("SELECT record_key FROM event WHERE known_at >= (payload -> 'core' ->> 'target_at')::timestamptz")
         == []
@@ -393,5 +397,5 @@ async def test_a_late_claim_harms_none_of_its_batch(desk: Desk) -> None:
     async with Stores.open(desk.settings) as stores:
         receipts = await record(stores.gateway, lines, deadline=Deadline.after_ms(5000))
 
-    assert [receipt.verdict for receipt in receipts] == [Verdict.NEW, Verdict.LATE_CLAIM, Verdict.NEW]
+    assert [receipt.verdict for receipt in receipts] == [AppendStatus.NEW, AppendStatus.LATE_CLAIM, AppendStatus.NEW]
     assert desk.rows("SELECT record_key FROM event ORDER BY position") == [("a",), ("b",)]

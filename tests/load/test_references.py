@@ -10,8 +10,8 @@ from hypothesis import given, settings
 
 from imem.commands.load import run
 from imem.ingest import loader
-from imem.ingest.line_reader import Batch, Refused, Source, sources_of
-from imem.ingest.loader import Counts, Loader, Missing
+from imem.ingest.line_reader import Batch, LoadSource, RefusedLine, sources_of
+from imem.ingest.loader import LoadCounts, Loader, MissingReferences
 from imem.journal.postgres.connection import Connection
 from imem.kg.kinds.catalog import KINDS, REFERENCES, implied_links
 from imem.services.stores import Stores
@@ -105,14 +105,14 @@ def test_a_load_of_nothing_refers_to_nothing(desk: Desk) -> None:
 class Silent:
     """Who is told how a load goes, and does nothing about it."""
 
-    def refused(self, line: Refused) -> None:
+    def refused(self, line: RefusedLine) -> None:
         raise AssertionError(line)
 
-    def checked(self, _source: Source, _batch: Batch) -> None: ...
+    def checked(self, _source: LoadSource, _batch: Batch) -> None: ...
 
-    def loaded(self, _source: Source, _batch: Batch, _counts: Counts) -> None: ...
+    def loaded(self, _source: LoadSource, _batch: Batch, _counts: LoadCounts) -> None: ...
 
-    def waiting(self, _counts: Counts) -> None: ...
+    def waiting(self, _counts: LoadCounts) -> None: ...
 
 
 async def test_a_long_load_is_looked_at_in_pages(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +139,9 @@ async def test_a_long_load_is_looked_at_in_pages(desk: Desk, monkeypatch: pytest
         await loading.look_for_references()
 
     assert spans == [(1, 3), (4, 6), (7, 9), (10, 10)] * 2
-    analyses = Missing("Analysis", 5, ("gone0", "gone1", "gone2"))
-    assert first == [Missing("Agent", 1, ("ann",)), analyses]
-    assert (loading.counts.missing, loading.counts.unlooked) == ([analyses], "")
+    analyses = MissingReferences("Analysis", 5, ("gone0", "gone1", "gone2"))
+    assert first == [MissingReferences("Agent", 1, ("ann",)), analyses]
+    assert (loading.counts.missing, loading.counts.unchecked_reason) == ([analyses], "")
 
 
 async def test_that_nobody_looked_to_the_end_is_said(

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 import imem.journal.postgres.connection
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, OutcomeUnknown, PostgresUnavailable
-from imem.journal.events.entry import Entry
+from imem.journal.events.entry import JournalEntry
 from imem.journal.gateway import Gateway
 from imem.journal.postgres import failure_detector
 from imem.journal.postgres.database import Database
@@ -145,7 +145,7 @@ async def works(database: Database) -> None:
     assert time.monotonic() - began < 1.0 * SIZE
 
 
-def entry(key: str) -> Entry:
+def entry(key: str) -> JournalEntry:
     return entry_of(parse_line(orjson.dumps(analysis(key))))
 
 

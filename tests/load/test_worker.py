@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from imem.cache.client import Client
-from imem.cache.tiers.tag_versions import Changes
+from imem.cache.tiers.tag_versions import TagVersionReader
 from imem.cache.tiers.tags import agent, subject
 from imem.credibility.settling import settle_due
 from imem.journal.actors import Actor
@@ -145,7 +145,7 @@ async def test_the_process_publishes_scores_and_neighbours(desk: Desk) -> None:
     with desk.applier():
         assert desk.run("load", desk.file("season.jsonl", lines)).returncode == 0
         async with journal_of(desk) as journal:
-            told = Told(journal, Changes(client))
+            told = Told(journal, TagVersionReader(client))
 
             async def settle() -> None:
                 await settle_due(
@@ -163,23 +163,23 @@ async def test_the_process_publishes_scores_and_neighbours(desk: Desk) -> None:
 class Told:
     """What the applier's process says has changed while something is derived."""
 
-    def __init__(self, journal: Journal, changes: Changes) -> None:
+    def __init__(self, journal: Journal, changes: TagVersionReader) -> None:
         self._journal = journal
         self._changes = changes
 
     async def of(self, work: Callable[[], Awaitable[None]]) -> set[str]:
         """Return the tags that are told of by when everything that *work* has made due is in the graph."""
         await awaited(self._says)
-        standing = await self._changes.standing(deadline=Deadline.never())
-        assert standing is not None
+        tag_versions = await self._changes.tag_versions(deadline=Deadline.never())
+        assert tag_versions is not None
         await work()
         assert await self._journal.rows("SELECT FROM derive_work"), "nothing was to be derived"
         await awaited(self._derived)
-        told = await self._changes.told_after(standing.bookmark.number, deadline=Deadline.never())
+        told = await self._changes.changes_after(tag_versions.bookmark.number, deadline=Deadline.never())
         return {tag for _, tags in told for tag in tags}
 
     async def _says(self) -> bool:
-        return await self._changes.standing(deadline=Deadline.never()) is not None
+        return await self._changes.tag_versions(deadline=Deadline.never()) is not None
 
     async def _derived(self) -> bool:
         return not await self._journal.rows("SELECT FROM derive_work")

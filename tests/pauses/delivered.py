@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from imem.checkpoints.delivery import NOTHING
 from imem.checkpoints.orchestration.definitions import Definitions, Location
+from imem.checkpoints.result_delivery import NO_RESULT
 from imem.checkpoints.session import Session
 
 
@@ -13,7 +13,7 @@ def results(agent_type: str, subtask: str) -> dict[str, Any]:
     """Return something for each store that the shipped definition names."""
     stores = Definitions.read().of_type(agent_type).subtask(subtask).stores
     keeping = {Location.POSTGRES, Location.CACHE}
-    return {store.value: {"of": subtask} if store in keeping else NOTHING for store in stores}
+    return {store.value: {"of": subtask} if store in keeping else NO_RESULT for store in stores}
 
 
 async def deliver(session: Session, subtask: str) -> None:

@@ -34,7 +34,7 @@ import psycopg
 from pydantic import SecretStr
 
 from imem.cache.client import Client
-from imem.checkpoints.pauses.gate_memory import AGAIN
+from imem.checkpoints.pauses.gate_memory import RETRY_AFTER
 from imem.journal.errors import TransitionRefused
 from imem.journal.postgres.connection import Connection
 from tests.lives import deadly
@@ -159,7 +159,7 @@ async def together(task: dict[str, Any], _: str, after: int, say: Say) -> None:
 async def attend(task: dict[str, Any], _: str, after: int, say: Say) -> None:
     """Have memories wait with their gates; where all do, let half of the gates be answered, or wait anew."""
     world = world_of(task)
-    if not await world.database.named("gates_to_look_at", {"again": AGAIN, "limit": 1}, deadline=soon()):
+    if not await world.database.named("gates_to_look_at", {"again": RETRY_AFTER, "limit": 1}, deadline=soon()):
         world.owner(
             "UPDATE workflow.gate_state SET state = CASE state WHEN 'VALIDATED' THEN 'WAITING_FOR_HUMAN' ELSE "
             "'VALIDATED' END WHERE random() < 0.5"

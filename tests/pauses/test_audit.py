@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from imem.alerts.store import Alerts, NewAlert, Severity, raise_alert
-from imem.checkpoints.incidents.failures import Failure, Kind
+from imem.checkpoints.incidents.failures import AgentFailure, FailureKind
 from imem.checkpoints.pauses.batch_runs import _written
 from imem.checkpoints.pauses.human_gates import answer_gate, open_gate
 from imem.journal.errors import StatementRejected
@@ -111,7 +111,7 @@ async def _carry_out(world: World) -> Order:
 @ordering("a cause that is over", "resolve")
 async def _resolve(world: World) -> Order:
     lease = await world.begin("a-1")
-    quota = Failure(kind=Kind.QUOTA, message="429", endpoint="api.example", attempt=3)
+    quota = AgentFailure(kind=FailureKind.QUOTA, message="429", endpoint="api.example", attempt=3)
     report = await world.incidents.report("a-1", lease.agent_type, quota, deadline=soon())
     await world.release(lease)
     return lambda: world.incidents.cause_resolved(report.signature, by=PERSON, deadline=soon())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from imem.checkpoints.incidents.failures import Failure, Kind
-from imem.checkpoints.pauses.batch_runs import Batches, BatchState, Room
+from imem.checkpoints.incidents.failures import AgentFailure, FailureKind
+from imem.checkpoints.pauses.batch_runs import BatchRuns, BatchState, LocalCapacity
 from imem.checkpoints.pauses.plan import Plan
 from imem.journal.errors import BadInput, NotResumable, TransitionRefused
 from imem.journal.postgres.connection import Connection
@@ -126,7 +126,9 @@ async def test_gate_timeouts_are_resumed_first_then_automatic_pauses_then_manual
     await ready(world, 4)
     await world.pauses.pause_analysis("company:a-00", "By hand.", by=PERSON, deadline=soon())
     await world.pauses.pause_analysis("company:a-02", "By hand.", by=PERSON, deadline=soon())
-    await world.incidents.report("a-01", "business_research", Failure(kind=Kind.CRASH, message="x"), deadline=soon())
+    await world.incidents.report(
+        "a-01", "business_research", AgentFailure(kind=FailureKind.CRASH, message="x"), deadline=soon()
+    )
     world.gate("a-03")
     await world.later(timedelta(hours=25))
     await world.manager.round(deadline=soon())
@@ -150,7 +152,7 @@ async def test_nothing_is_resumed_while_something_is_short(world: World) -> None
     names = await paused(world, 2)
     short = Short()
     graph = {name: definition.after for name, definition in world.definitions.agents.items()}
-    batches = Batches(world.database, world.pauses, graph, world.saga, short)
+    batches = BatchRuns(world.database, world.pauses, graph, world.saga, short)
 
     state = await batches.resume_batch(stocks(names), by=PERSON, deadline=soon(2_000))
     assert (state.status, state.queued, state.held_back) == ("IN_PROGRESS", 2, short.of)
@@ -162,14 +164,14 @@ async def test_nothing_is_resumed_while_something_is_short(world: World) -> None
 
 async def test_a_quota_that_is_used_up_is_what_is_short(world: World) -> None:
     await ready(world, 3)
-    quota = Failure(kind=Kind.QUOTA, message="429", endpoint="api.example", attempt=3)
+    quota = AgentFailure(kind=FailureKind.QUOTA, message="429", endpoint="api.example", attempt=3)
     async with world.database.transaction(soon()) as conn:
-        assert await Room().short_of(conn) is None
+        assert await LocalCapacity().short_of(conn) is None
     for number in range(3):
         await world.incidents.report(f"a-0{number}", "business_research", quota, deadline=soon())
 
     async with world.database.transaction(soon()) as conn:
-        assert "quota" in str(await Room().short_of(conn))
+        assert "quota" in str(await LocalCapacity().short_of(conn))
 
 
 async def test_a_busy_machine_is_what_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +180,7 @@ async def test_a_busy_machine_is_what_is_short(world: World, monkeypatch: pytest
         load = waiting * (os.cpu_count() or 1)
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
         async with world.database.transaction(soon()) as conn:
-            assert await Room().short_of(conn) == short
+            assert await LocalCapacity().short_of(conn) == short
 
 
 async def test_a_batch_of_pauses_goes_on_where_one_refuses(world: World) -> None:
@@ -237,7 +239,7 @@ async def test_a_batch_ends_where_a_member_at_a_gate_is_rejected_for_good(world:
     """It waited for the person at the gate to be paused; that will not come any more."""
     lease = await world.begin("a-gated", stock_id="company:gated")
     world.gate("a-gated")
-    quota = Failure(kind=Kind.QUOTA, message="429", endpoint="api.example", attempt=3)
+    quota = AgentFailure(kind=FailureKind.QUOTA, message="429", endpoint="api.example", attempt=3)
     await world.incidents.report("a-gated", lease.agent_type, quota, deadline=soon())
     await world.release(lease)
     for name in await ready(world, 2):

@@ -13,11 +13,11 @@ import structlog
 from typer.testing import CliRunner, Result
 
 from imem import commands
-from imem.checkpoints.incidents.failures import Failure, Kind
+from imem.checkpoints.incidents.failures import AgentFailure, FailureKind
 from imem.cli import app
 from imem.commands.pauses import PLAN_CHARS
 from imem.journal.errors import PermissionDenied, TransitionRefused
-from imem.services.pauses import Orders
+from imem.services.pauses import AuthorizedPauseService
 
 from .world import World, soon
 
@@ -146,7 +146,7 @@ async def test_a_batch_shows_how_it_goes(world: World, imem: Any) -> None:
 
 async def test_a_cause_that_is_over_and_a_pause_that_is_given_up(world: World, imem: Any) -> None:
     lease = await world.begin("a-1", stock_id="company:a-1")
-    quota = Failure(kind=Kind.QUOTA, message="429", endpoint="api.example", attempt=3)
+    quota = AgentFailure(kind=FailureKind.QUOTA, message="429", endpoint="api.example", attempt=3)
     report = await world.incidents.report("a-1", lease.agent_type, quota, deadline=soon())
     await world.release(lease)
     await world.manager.round(deadline=soon())
@@ -171,16 +171,16 @@ async def test_a_batch_that_is_held_back_is_looked_at_now_and_then(
     for name in ("a-1", "a-2"):
         await world.paused(name, stock_id=f"company:{name}")
     await have(world, "b-0", "b-1", "b-2")
-    quota = Failure(kind=Kind.QUOTA, message="429", endpoint="api.example", attempt=3)
+    quota = AgentFailure(kind=FailureKind.QUOTA, message="429", endpoint="api.example", attempt=3)
     for name in ("b-0", "b-1", "b-2"):
         await world.incidents.report(name, "business_research", quota, deadline=soon())
-    looks, carry_out = [], Orders.carry_out
+    looks, carry_out = [], AuthorizedPauseService.carry_out
 
-    async def counted(self: Orders, *given: Any, **named: Any) -> Any:
+    async def counted(self: AuthorizedPauseService, *given: Any, **named: Any) -> Any:
         looks.append(given)
         return await carry_out(self, *given, **named)
 
-    monkeypatch.setattr(Orders, "carry_out", counted)
+    monkeypatch.setattr(AuthorizedPauseService, "carry_out", counted)
     found = await imem("resume", "a-1", "a-2", "--wait", "0", "--json")
 
     assert found.exit_code == 3, found.output

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from imem.cache.working.state import Mode
+from imem.cache.working.state import ExpiryMode
 
 from .world import World, soon
 
@@ -140,7 +140,7 @@ async def check_memories(world: World) -> None:
     )
     for agent in agents:
         meta = await world.working.verify(agent["agent_id"], agent["digest"], deadline=soon())
-        assert meta.mode is (Mode.PAUSED if agent["paused"] else Mode.ACTIVE)
+        assert meta.mode is (ExpiryMode.PAUSED if agent["paused"] else ExpiryMode.ACTIVE)
 
 
 @pytest.mark.spec("CK-31", "CK-33", "CK-41")
@@ -196,4 +196,4 @@ async def test_managers_that_die_while_gates_open_and_close(
     for agent in agents:
         meta = await world.working.meta(agent["agent_id"], deadline=soon())
         assert meta is not None
-        assert (meta.mode is Mode.GATED, agent["kept"]) == (agent["waits"], agent["waits"])
+        assert (meta.mode is ExpiryMode.GATED, agent["kept"]) == (agent["waits"], agent["waits"])

@@ -23,7 +23,7 @@ import redis.exceptions
 from pydantic import SecretStr
 
 from imem.cache.working.document import contents_of, digest
-from imem.checkpoints.model import Checkpoint, Lease
+from imem.checkpoints.model import AgentLease, Checkpoint
 from imem.journal.errors import BudgetExceeded, ImemError, PostgresUnavailable, StatementRejected, StoreUnavailable
 from imem.journal.postgres.migrations import migrate
 from imem.local.supervisor import LocalStack
@@ -108,7 +108,7 @@ def own_memories() -> Iterator[Any]:
         yield SimpleNamespace(valkey_working_url=SecretStr(working.url), valkey_durable_url=SecretStr(durable.url))
 
 
-async def begun(world: World, count: int) -> dict[str, Lease]:
+async def begun(world: World, count: int) -> dict[str, AgentLease]:
     """Have so many analyses of one agent each, which knows much and has completed nothing."""
     leases = {}
     for number in range(count):
@@ -118,7 +118,7 @@ async def begun(world: World, count: int) -> dict[str, Lease]:
     return leases
 
 
-async def save_until_full(world: World, leases: dict[str, Lease]) -> tuple[list[Checkpoint], list[ImemError]]:
+async def save_until_full(world: World, leases: dict[str, AgentLease]) -> tuple[list[Checkpoint], list[ImemError]]:
     """Complete subtask after subtask until five saves were refused; return what was saved, and why those were not."""
     saved: list[Checkpoint] = []
     refused: list[ImemError] = []

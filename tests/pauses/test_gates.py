@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from imem.cache.keys import snapshot
-from imem.cache.working.state import ACTIVE_TTL, PAUSED_TTL, Mode, ms_of
-from imem.checkpoints.delivery import NOTHING
+from imem.cache.working.state import ACTIVE_TTL, PAUSED_TTL, ExpiryMode, ms_of
+from imem.checkpoints.result_delivery import NO_RESULT
 from imem.journal.clock import ManualClock
 from tests.servers import cloned
 
@@ -53,14 +53,16 @@ class Waiting:
 
     async def session(self, agent_type: str, agent_id: str, analysis_id: str = "a-1") -> None:
         """Have an agent begin or go on, complete its next subtask, and end."""
-        async with self.world.parts.runner.desk.begin(
+        async with self.world.parts.runner.session_factory.begin(
             analysis_id=analysis_id, agent_type=agent_type, agent_id=agent_id, subject_id="company:MU", owner="tester"
         ) as session:
             assert session.current is not None
             await session.memory.update(
                 {f"of:{session.current}": ["found", "cached"], "text": "kept", "calls": {"n": "1"}}
             )
-            await session.deliver(session.current, postgres=NOTHING, graph=NOTHING, cache=NOTHING, message=NOTHING)
+            await session.deliver(
+                session.current, postgres=NO_RESULT, graph=NO_RESULT, cache=NO_RESULT, message=NO_RESULT
+            )
             await session.complete(session.current)
 
     async def ends(self, agent_id: str) -> int:
@@ -77,7 +79,7 @@ class Waiting:
         assert len(moments) == 1
         return moments.pop()
 
-    async def mode(self, agent_id: str) -> Mode:
+    async def mode(self, agent_id: str) -> ExpiryMode:
         meta = await self.world.working.meta(agent_id, deadline=soon())
         assert meta is not None
         return meta.mode
@@ -112,7 +114,7 @@ async def test_thirty_hours_at_a_gate_lose_no_key(waiting: Waiting) -> None:
             assert ends > ms_of(waiting.clock.now()), f"lost after {hours} hours"
             assert abs(ends - ms_of(waiting.began + PAUSED_TTL)) < 60_000
             assert await waiting.snapshot_ends(agent) >= ends
-            assert await waiting.mode(agent) is Mode.GATED
+            assert await waiting.mode(agent) is ExpiryMode.GATED
     for agent, (_, contents) in zip(agents, held, strict=True):
         _, now = await waiting.world.working.read(agent, deadline=soon())
         assert {suffix: entry.leaves for suffix, entry in now.items()} == {
@@ -123,7 +125,7 @@ async def test_thirty_hours_at_a_gate_lose_no_key(waiting: Waiting) -> None:
     await waiting.round()
     for _ in range(2):
         assert {await waiting.ends(agent) for agent in agents} == {ms_of(waiting.began + 30 * HOUR + ACTIVE_TTL)}
-        assert {await waiting.mode(agent) for agent in agents} == {Mode.ACTIVE}
+        assert {await waiting.mode(agent) for agent in agents} == {ExpiryMode.ACTIVE}
         assert await waiting.kept() == 0
         await waiting.at(30 * HOUR + timedelta(minutes=5))
 
@@ -145,20 +147,20 @@ async def test_a_timeout_hands_the_memory_to_the_pause(waiting: Waiting) -> None
     agent = await waiting.worked()
     waiting.world.gate()
     await waiting.at(23 * HOUR)
-    assert (await waiting.mode(agent), await waiting.kept()) == (Mode.GATED, 1)
+    assert (await waiting.mode(agent), await waiting.kept()) == (ExpiryMode.GATED, 1)
 
     await waiting.at(25 * HOUR)
 
     row = await waiting.world.pause_row("a-1")
     assert (row["status"], row["pause_trigger"]) == ("PAUSED", "GATE_TIMEOUT")
-    assert (await waiting.mode(agent), await waiting.kept()) == (Mode.PAUSED, 0)
+    assert (await waiting.mode(agent), await waiting.kept()) == (ExpiryMode.PAUSED, 0)
     assert await waiting.ends(agent) == ms_of(row["pause_timestamp"] + PAUSED_TTL)
     await waiting.round()
-    assert await waiting.mode(agent) is Mode.PAUSED
+    assert await waiting.mode(agent) is ExpiryMode.PAUSED
     resumed = await waiting.world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
     assert resumed.status == "RESUMED"
     await waiting.round()
-    assert await waiting.mode(agent) is Mode.ACTIVE
+    assert await waiting.mode(agent) is ExpiryMode.ACTIVE
     assert await waiting.ends(agent) == ms_of(waiting.clock.now() + ACTIVE_TTL)
 
 
@@ -171,7 +173,11 @@ async def test_a_pause_that_waits_for_a_server_is_not_disturbed(waiting: Waiting
 
     await waiting.at(2 * HOUR)
 
-    assert (await waiting.ends(agent), await waiting.mode(agent), await waiting.kept()) == (before, Mode.PAUSED, 0)
+    assert (await waiting.ends(agent), await waiting.mode(agent), await waiting.kept()) == (
+        before,
+        ExpiryMode.PAUSED,
+        0,
+    )
 
 
 async def test_the_last_of_several_gates_lets_go(waiting: Waiting) -> None:
@@ -181,10 +187,10 @@ async def test_the_last_of_several_gates_lets_go(waiting: Waiting) -> None:
     await waiting.round()
     waiting.world.gate(gate=2, state="VALIDATED")
     await waiting.round()
-    assert await waiting.mode(agent) is Mode.GATED
+    assert await waiting.mode(agent) is ExpiryMode.GATED
     waiting.world.gate(gate=3, state="VALIDATED")
     await waiting.round()
-    assert await waiting.mode(agent) is Mode.ACTIVE
+    assert await waiting.mode(agent) is ExpiryMode.ACTIVE
 
 
 async def test_agents_that_begin_or_are_restored_at_a_gate_wait_as_well(waiting: Waiting) -> None:
@@ -195,11 +201,11 @@ async def test_agents_that_begin_or_are_restored_at_a_gate_wait_as_well(waiting:
     second = await waiting.worked(TWO[1])
     await waiting.world.working_redis.delete(*await waiting.world.keys(first))
     await waiting.session(TWO[0], first)
-    assert await waiting.mode(first) is Mode.ACTIVE, "a restored memory begins with 24 hours"
+    assert await waiting.mode(first) is ExpiryMode.ACTIVE, "a restored memory begins with 24 hours"
 
     await waiting.round()
 
-    assert {await waiting.mode(agent) for agent in (first, second)} == {Mode.GATED}
+    assert {await waiting.mode(agent) for agent in (first, second)} == {ExpiryMode.GATED}
     assert await waiting.kept() == 2
 
 
@@ -208,13 +214,13 @@ async def test_what_a_server_forgot_is_found_within_the_hour(waiting: Waiting) -
     agent = await waiting.worked()
     waiting.world.gate()
     await waiting.round()
-    await waiting.world.working.expire(agent, Mode.ACTIVE, deadline=soon())
+    await waiting.world.working.expire(agent, ExpiryMode.ACTIVE, deadline=soon())
 
     await waiting.at(timedelta(minutes=59))
-    assert await waiting.mode(agent) is Mode.ACTIVE
+    assert await waiting.mode(agent) is ExpiryMode.ACTIVE
     await waiting.at(timedelta(minutes=61))
 
-    assert await waiting.mode(agent) is Mode.GATED
+    assert await waiting.mode(agent) is ExpiryMode.GATED
 
 
 async def test_what_fails_at_a_gate_does_not_linger(waiting: Waiting) -> None:

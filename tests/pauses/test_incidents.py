@@ -9,18 +9,18 @@ from uuid import uuid4
 
 import pytest
 
-from imem.checkpoints.incidents.failures import Failure, Kind
-from imem.checkpoints.model import Lease
+from imem.checkpoints.incidents.failures import AgentFailure, FailureKind
+from imem.checkpoints.model import AgentLease
 from imem.checkpoints.pauses.lifecycle import FailureClass
 from imem.journal.errors import BadInput, PostgresUnavailable
 
 from .world import PERSON, World, soon
 
-CRASH = Failure(kind=Kind.CRASH, message="ZeroDivisionError: 17")
-QUOTA = Failure(kind=Kind.QUOTA, message="429", endpoint="api.example", attempt=3)
+CRASH = AgentFailure(kind=FailureKind.CRASH, message="ZeroDivisionError: 17")
+QUOTA = AgentFailure(kind=FailureKind.QUOTA, message="429", endpoint="api.example", attempt=3)
 
 
-async def fails(world: World, analysis_id: str, failure: Failure = CRASH, **named: Any) -> Lease:
+async def fails(world: World, analysis_id: str, failure: AgentFailure = CRASH, **named: Any) -> AgentLease:
     """Have an agent that fails: it reports, gives its lease up, and ends."""
     lease = await world.begin(analysis_id, stock_id=f"company:{analysis_id}", **named)
     await world.incidents.report(analysis_id, lease.agent_type, failure, deadline=soon())
@@ -105,7 +105,7 @@ async def test_a_retry_does_nothing_but_say_when(world: World) -> None:
     lease = await world.begin("a-1")
 
     report = await world.incidents.report(
-        "a-1", lease.agent_type, Failure(kind=Kind.QUOTA, message="429", attempt=2), deadline=soon()
+        "a-1", lease.agent_type, AgentFailure(kind=FailureKind.QUOTA, message="429", attempt=2), deadline=soon()
     )
 
     assert (report.does, report.wait_s, report.pause_id) == (FailureClass.RETRY, 2.0, None)
@@ -117,14 +117,14 @@ async def test_a_failure_of_the_third_class_ends_the_analysis(world: World) -> N
     lease = await world.begin("a-1")
 
     report = await world.incidents.report(
-        "a-1", lease.agent_type, Failure(kind=Kind.DELISTED, message="Delisted."), deadline=soon()
+        "a-1", lease.agent_type, AgentFailure(kind=FailureKind.DELISTED, message="Delisted."), deadline=soon()
     )
 
     assert report.does is FailureClass.FAIL
     state = await world.pauses.get_pause_state(None, analysis_id="a-1", deadline=soon())
     assert (state.status, state.outcome) == (None, "failed")
     assert await world.alerts() == ["ANALYSIS_FAILED"]
-    assert await world.pauses.stop_wanted("a-1", deadline=soon()) == "failed"
+    assert await world.pauses.stop_reason("a-1", deadline=soon()) == "failed"
 
 
 async def test_a_failure_waits_for_a_gate_and_is_announced_at_once(world: World) -> None:
@@ -200,7 +200,11 @@ async def test_failures_far_apart_or_of_several_causes_are_not_one(world: World)
         await world.later(timedelta(minutes=6 * number))
         await fails(world, f"a-{number}", QUOTA)
     for number in range(3):
-        await fails(world, f"b-{number}", Failure(kind=Kind.UPSTREAM, message="500", endpoint=f"api-{number}.example"))
+        await fails(
+            world,
+            f"b-{number}",
+            AgentFailure(kind=FailureKind.UPSTREAM, message="500", endpoint=f"api-{number}.example"),
+        )
     await world.manager.round(deadline=soon())
 
     assert await world.rows("SELECT FROM workflow.failure_correlations") == []
@@ -298,7 +302,10 @@ async def test_whatever_a_failure_says_it_pauses(world: World, message: str) -> 
     lease = await world.begin("a-1")
 
     report = await world.incidents.report(
-        "a-1", lease.agent_type, Failure(kind=Kind.CRASH, message=message, endpoint=message), deadline=soon()
+        "a-1",
+        lease.agent_type,
+        AgentFailure(kind=FailureKind.CRASH, message=message, endpoint=message),
+        deadline=soon(),
     )
 
     assert report.pause_id is not None

@@ -12,71 +12,78 @@ from hypothesis import strategies as st
 from imem.checkpoints.pauses.lifecycle import (
     AUTO_RESUMES,
     TRANSITIONS,
-    By,
-    Facts,
     FailureClass,
     Gate,
-    Status,
+    GuardContext,
+    Initiator,
+    PauseStatus,
     Trigger,
     check,
 )
 from imem.journal.errors import TransitionRefused
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-STATES: list[Status | None] = [None, *Status]
+STATES: list[PauseStatus | None] = [None, *PauseStatus]
 
-GOOD: dict[tuple[Status | None, Status], list[Facts]] = {
-    (None, Status.PAUSING): [
-        Facts(by=By.HUMAN, trigger=Trigger.MANUAL),
-        Facts(by=By.SYSTEM, trigger=Trigger.AUTO_TIER2, failure=FailureClass.PAUSE),
-        Facts(by=By.SYSTEM, trigger=Trigger.GATE_TIMEOUT, gate=Gate.TIMED_OUT),
-        Facts(by=By.SYSTEM, trigger=Trigger.GATE_REJECTION, gate=Gate.SOFT_REJECTED),
-        Facts(by=By.SYSTEM, trigger=Trigger.AUTO_BATCH_CORRELATION),
+GOOD: dict[tuple[PauseStatus | None, PauseStatus], list[GuardContext]] = {
+    (None, PauseStatus.PAUSING): [
+        GuardContext(by=Initiator.HUMAN, trigger=Trigger.MANUAL),
+        GuardContext(by=Initiator.SYSTEM, trigger=Trigger.AUTO_TIER2, failure=FailureClass.PAUSE),
+        GuardContext(by=Initiator.SYSTEM, trigger=Trigger.GATE_TIMEOUT, gate=Gate.TIMED_OUT),
+        GuardContext(by=Initiator.SYSTEM, trigger=Trigger.GATE_REJECTION, gate=Gate.SOFT_REJECTED),
+        GuardContext(by=Initiator.SYSTEM, trigger=Trigger.AUTO_BATCH_CORRELATION),
     ],
-    (Status.PAUSING, Status.PAUSING): [Facts(by=By.SYSTEM, failed=True)],
-    (Status.PAUSING, Status.PAUSED): [Facts(by=By.SYSTEM, stopped=True, verified=True)],
-    (Status.PAUSED, Status.RESUMING): [
-        Facts(by=By.HUMAN),
-        Facts(by=By.HUMAN, attempts=AUTO_RESUMES),
-        Facts(by=By.AUTOMATIC, cause_resolved=True, attempts=AUTO_RESUMES - 1),
+    (PauseStatus.PAUSING, PauseStatus.PAUSING): [GuardContext(by=Initiator.SYSTEM, failed=True)],
+    (PauseStatus.PAUSING, PauseStatus.PAUSED): [GuardContext(by=Initiator.SYSTEM, stopped=True, verified=True)],
+    (PauseStatus.PAUSED, PauseStatus.RESUMING): [
+        GuardContext(by=Initiator.HUMAN),
+        GuardContext(by=Initiator.HUMAN, attempts=AUTO_RESUMES),
+        GuardContext(by=Initiator.AUTOMATIC, cause_resolved=True, attempts=AUTO_RESUMES - 1),
     ],
-    (Status.RESUMING, Status.RESUMED): [Facts(by=By.SYSTEM, recovered=True, scheduled=True)],
-    (Status.RESUMING, Status.PAUSING): [Facts(by=By.SYSTEM, failed=True)],
-    (Status.PAUSED, Status.STALE): [Facts(by=By.SYSTEM, now=NOW, stale_at=NOW)],
-    (Status.STALE, Status.RESUMING): [Facts(by=By.HUMAN)],
-    (Status.STALE, Status.EXPIRED): [Facts(by=By.SYSTEM, now=NOW, expires_at=NOW)],
-    (Status.PAUSED, Status.EXPIRED): [Facts(by=By.HUMAN)],
+    (PauseStatus.RESUMING, PauseStatus.RESUMED): [GuardContext(by=Initiator.SYSTEM, recovered=True, scheduled=True)],
+    (PauseStatus.RESUMING, PauseStatus.PAUSING): [GuardContext(by=Initiator.SYSTEM, failed=True)],
+    (PauseStatus.PAUSED, PauseStatus.STALE): [GuardContext(by=Initiator.SYSTEM, now=NOW, stale_at=NOW)],
+    (PauseStatus.STALE, PauseStatus.RESUMING): [GuardContext(by=Initiator.HUMAN)],
+    (PauseStatus.STALE, PauseStatus.EXPIRED): [GuardContext(by=Initiator.SYSTEM, now=NOW, expires_at=NOW)],
+    (PauseStatus.PAUSED, PauseStatus.EXPIRED): [GuardContext(by=Initiator.HUMAN)],
 }
 
-BAD: dict[tuple[Status | None, Status], list[Facts]] = {
-    (None, Status.PAUSING): [
-        Facts(by=By.HUMAN, trigger=Trigger.MANUAL, gate_waiting=True),
-        Facts(by=By.SYSTEM, trigger=Trigger.AUTO_TIER2, failure=FailureClass.PAUSE, gate_waiting=True),
-        Facts(by=By.SYSTEM, trigger=Trigger.MANUAL),
-        Facts(by=By.SYSTEM, trigger=Trigger.AUTO_TIER2, failure=FailureClass.RETRY),
-        Facts(by=By.SYSTEM, trigger=Trigger.AUTO_TIER2, failure=FailureClass.FAIL),
-        Facts(by=By.SYSTEM, trigger=Trigger.GATE_TIMEOUT, gate=Gate.VALIDATED),
-        Facts(by=By.SYSTEM, trigger=Trigger.GATE_REJECTION, gate=Gate.HARD_REJECTED),
-        Facts(by=By.HUMAN, trigger=Trigger.AUTO_BATCH_CORRELATION),
-        Facts(by=By.HUMAN),
+BAD: dict[tuple[PauseStatus | None, PauseStatus], list[GuardContext]] = {
+    (None, PauseStatus.PAUSING): [
+        GuardContext(by=Initiator.HUMAN, trigger=Trigger.MANUAL, gate_waiting=True),
+        GuardContext(by=Initiator.SYSTEM, trigger=Trigger.AUTO_TIER2, failure=FailureClass.PAUSE, gate_waiting=True),
+        GuardContext(by=Initiator.SYSTEM, trigger=Trigger.MANUAL),
+        GuardContext(by=Initiator.SYSTEM, trigger=Trigger.AUTO_TIER2, failure=FailureClass.RETRY),
+        GuardContext(by=Initiator.SYSTEM, trigger=Trigger.AUTO_TIER2, failure=FailureClass.FAIL),
+        GuardContext(by=Initiator.SYSTEM, trigger=Trigger.GATE_TIMEOUT, gate=Gate.VALIDATED),
+        GuardContext(by=Initiator.SYSTEM, trigger=Trigger.GATE_REJECTION, gate=Gate.HARD_REJECTED),
+        GuardContext(by=Initiator.HUMAN, trigger=Trigger.AUTO_BATCH_CORRELATION),
+        GuardContext(by=Initiator.HUMAN),
     ],
-    (Status.PAUSING, Status.PAUSED): [
-        Facts(by=By.SYSTEM, stopped=True),
-        Facts(by=By.SYSTEM, verified=True),
+    (PauseStatus.PAUSING, PauseStatus.PAUSED): [
+        GuardContext(by=Initiator.SYSTEM, stopped=True),
+        GuardContext(by=Initiator.SYSTEM, verified=True),
     ],
-    (Status.PAUSED, Status.RESUMING): [
-        Facts(by=By.SYSTEM, cause_resolved=True),
-        Facts(by=By.AUTOMATIC),
-        Facts(by=By.AUTOMATIC, cause_resolved=True, attempts=AUTO_RESUMES),
+    (PauseStatus.PAUSED, PauseStatus.RESUMING): [
+        GuardContext(by=Initiator.SYSTEM, cause_resolved=True),
+        GuardContext(by=Initiator.AUTOMATIC),
+        GuardContext(by=Initiator.AUTOMATIC, cause_resolved=True, attempts=AUTO_RESUMES),
     ],
-    (Status.RESUMING, Status.RESUMED): [
-        Facts(by=By.SYSTEM, recovered=True),
-        Facts(by=By.SYSTEM, scheduled=True),
+    (PauseStatus.RESUMING, PauseStatus.RESUMED): [
+        GuardContext(by=Initiator.SYSTEM, recovered=True),
+        GuardContext(by=Initiator.SYSTEM, scheduled=True),
     ],
-    (Status.PAUSED, Status.STALE): [Facts(by=By.HUMAN, now=NOW, stale_at=NOW + timedelta(seconds=1))],
-    (Status.STALE, Status.RESUMING): [Facts(by=By.AUTOMATIC, cause_resolved=True), Facts(by=By.SYSTEM)],
-    (Status.STALE, Status.EXPIRED): [Facts(by=By.HUMAN, now=NOW, expires_at=NOW + timedelta(seconds=1))],
-    (Status.PAUSED, Status.EXPIRED): [Facts(by=By.SYSTEM, now=NOW, expires_at=NOW)],
+    (PauseStatus.PAUSED, PauseStatus.STALE): [
+        GuardContext(by=Initiator.HUMAN, now=NOW, stale_at=NOW + timedelta(seconds=1))
+    ],
+    (PauseStatus.STALE, PauseStatus.RESUMING): [
+        GuardContext(by=Initiator.AUTOMATIC, cause_resolved=True),
+        GuardContext(by=Initiator.SYSTEM),
+    ],
+    (PauseStatus.STALE, PauseStatus.EXPIRED): [
+        GuardContext(by=Initiator.HUMAN, now=NOW, expires_at=NOW + timedelta(seconds=1))
+    ],
+    (PauseStatus.PAUSED, PauseStatus.EXPIRED): [GuardContext(by=Initiator.SYSTEM, now=NOW, expires_at=NOW)],
 }
 
 
@@ -85,7 +92,7 @@ def test_every_listed_transition_works_and_every_other_is_refused() -> None:
     """All pairs of states, with facts that would let a listed one pass."""
     assert set(TRANSITIONS) == set(GOOD)
     every = [facts for found in GOOD.values() for facts in found]
-    for before, after in itertools.product(STATES, Status):
+    for before, after in itertools.product(STATES, PauseStatus):
         if (before, after) in GOOD:
             for facts in GOOD[before, after]:
                 check(before, after, facts)
@@ -106,8 +113,8 @@ def test_a_guard_keeps_what_it_guards() -> None:
 
 
 FACTS = st.builds(
-    Facts,
-    by=st.sampled_from(By),
+    GuardContext,
+    by=st.sampled_from(Initiator),
     now=st.none() | st.just(NOW),
     trigger=st.none() | st.sampled_from(Trigger),
     failure=st.none() | st.sampled_from(FailureClass),
@@ -125,18 +132,20 @@ FACTS = st.builds(
 )
 
 
-@given(st.lists(st.tuples(st.sampled_from(Status), FACTS), max_size=30))
-def test_whatever_is_tried_a_pause_is_always_where_the_table_lets_it_be(tried: list[tuple[Status, Facts]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from(PauseStatus), FACTS), max_size=30))
+def test_whatever_is_tried_a_pause_is_always_where_the_table_lets_it_be(
+    tried: list[tuple[PauseStatus, GuardContext]],
+) -> None:
     """Random walks: nothing leaves EXPIRED or RESUMED, nothing runs unproven, a person alone revives a stale one."""
-    at: Status | None = None
+    at: PauseStatus | None = None
     for after, facts in tried:
         try:
             check(at, after, facts)
         except TransitionRefused:
             continue
-        assert at not in {Status.EXPIRED, Status.RESUMED}
-        assert after is not Status.RESUMED or (facts.recovered and facts.scheduled)
-        assert after is not Status.PAUSED or (facts.stopped and facts.verified)
-        assert not (at is Status.STALE and after is Status.RESUMING) or facts.by is By.HUMAN
-        assert after is not Status.PAUSING or at is not None or not facts.gate_waiting
+        assert at not in {PauseStatus.EXPIRED, PauseStatus.RESUMED}
+        assert after is not PauseStatus.RESUMED or (facts.recovered and facts.scheduled)
+        assert after is not PauseStatus.PAUSED or (facts.stopped and facts.verified)
+        assert not (at is PauseStatus.STALE and after is PauseStatus.RESUMING) or facts.by is Initiator.HUMAN
+        assert after is not PauseStatus.PAUSING or at is not None or not facts.gate_waiting
         at = after

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from imem.checkpoints.orchestration.orchestrator import LOST_AFTER, Message, Started
-from imem.checkpoints.orchestration.programs import AgentRun, Stopped, program, program_of
+from imem.checkpoints.orchestration.orchestrator import LOST_AFTER, DispatchMessage, StartedAgent
+from imem.checkpoints.orchestration.programs import AgentRun, AgentStopped, program, program_of
 from imem.journal.errors import BadInput, LeaseHeld, TransitionRefused
 
 from .delivered import deliver
@@ -25,7 +25,7 @@ async def started(world: World, agents: dict[str, str] | None = None, analysis_i
     await world.orchestrator.start_analysis(analysis_id, f"company:{analysis_id}", named, deadline=soon())
 
 
-async def take(world: World, agent_type: str, analysis_id: str = "a-1") -> Started:
+async def take(world: World, agent_type: str, analysis_id: str = "a-1") -> StartedAgent:
     """Begin the agent that was sent last under that type."""
     found = [one for one in world.sent if (one.analysis_id, one.agent_type) == (analysis_id, agent_type)]
     begun = await world.orchestrator.begin(found[-1], deadline=soon())
@@ -61,7 +61,7 @@ async def test_a_message_starts_nothing_whose_parents_have_not_completed(world: 
     await started(world)
     world.owner("UPDATE workflow.agent_task SET state = 'SENT', dispatch = 7 WHERE agent_type = 'valuation'")
 
-    assert await world.orchestrator.begin(Message("a-1", "valuation", 7), deadline=soon()) is None
+    assert await world.orchestrator.begin(DispatchMessage("a-1", "valuation", 7), deadline=soon()) is None
     with pytest.raises(TransitionRefused):
         await world.orchestrator.start_agent("a-1", "business_research", deadline=soon())
     assert (await states(world))["valuation"] == "SENT"
@@ -74,8 +74,8 @@ async def test_a_message_delivered_twice_or_late_starts_once(world: World) -> No
     begun = await asyncio.gather(*(world.orchestrator.begin(message, deadline=soon()) for _ in range(5)))
 
     assert sum(one is not None for one in begun) == 1
-    assert await world.orchestrator.begin(Message("a-1", "screening", 99), deadline=soon()) is None
-    assert await world.orchestrator.begin(Message("a-1", "astrologer", 1), deadline=soon()) is None
+    assert await world.orchestrator.begin(DispatchMessage("a-1", "screening", 99), deadline=soon()) is None
+    assert await world.orchestrator.begin(DispatchMessage("a-1", "astrologer", 1), deadline=soon()) is None
 
 
 async def test_a_message_that_was_lost_is_sent_again(world: World) -> None:
@@ -197,7 +197,7 @@ async def test_an_agent_stops_at_its_safe_point_and_goes_on_after_the_resume(wor
                     world.pauses.pause_analysis("company:a-1", "Wait.", by=PERSON, deadline=soon())
                 )
                 order.add_done_callback(lambda _: paused.set())
-                while await world.pauses.stop_wanted("a-1", deadline=soon()) is None:  # noqa: ASYNC110 - another task's transaction has no event
+                while await world.pauses.stop_reason("a-1", deadline=soon()) is None:  # noqa: ASYNC110 - another task's transaction has no event
                     await asyncio.sleep(0.01)
             await given.safe_point()
 
@@ -280,7 +280,7 @@ def test_an_agent_without_a_program_is_refused_by_name() -> None:
 
 async def test_a_program_that_lets_the_stop_pass_is_no_failure(world: World) -> None:
     async def run(_: AgentRun) -> None:
-        raise Stopped("paused")
+        raise AgentStopped("paused")
 
     program("screening")(run)
     await started(world, {"screening": "scr"})

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic import SecretStr
 
-from imem.cache.working.state import Mode
+from imem.cache.working.state import ExpiryMode
 from imem.checkpoints.orchestration.programs import AgentRun, program
 from imem.journal.errors import ImemError
 from imem.journal.postgres.migrations import migrate
@@ -54,7 +54,7 @@ async def test_a_gate_opens_while_a_server_is_away(
     assert told.troubles == {}
     meta = await own.working.meta(lease.agent_id, deadline=soon())
     assert meta is not None
-    assert meta.mode is Mode.GATED
+    assert meta.mode is ExpiryMode.GATED
 
 
 @pytest.mark.spec("CK-34")
@@ -289,7 +289,7 @@ async def test_an_answer_that_came_while_the_working_server_was_away_is_not_paid
             return len(calls)
 
         for name in given.session.pending:
-            assert await given.session.once("prices", call) == 1
+            assert await given.session.memoize("prices", call) == 1
             await deliver(given.session, name)
             await given.session.complete(name)
 

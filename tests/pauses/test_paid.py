@@ -34,12 +34,12 @@ async def pay(session: Session, upstream: HttpServer, key: str) -> str:
         async with httpx.AsyncClient() as client:
             return (await client.get(f"{upstream.url}/{key}")).raise_for_status().text + "ok"
 
-    return await session.once(key, call)
+    return await session.memoize(key, call)
 
 
 async def broken_off(world: World, upstream: HttpServer, done: int) -> None:
     """Have an agent that ended in the middle of a subtask, with writes of it, after it had paid."""
-    async with world.parts.runner.desk.begin(**AGENT) as session:
+    async with world.parts.runner.session_factory.begin(**AGENT) as session:
         for name in session.pending[:done]:
             await session.memory.set(name, "done")
             await deliver(session, name)
@@ -73,7 +73,7 @@ async def test_a_pause_within_a_subtask_keeps_what_was_paid_for(
     resumed = await world.pauses.resume_analysis(None, analysis_id="a-1", by=PERSON, deadline=soon())
 
     assert resumed.status == "RESUMED"
-    async with world.parts.runner.desk.begin(**AGENT) as session:
+    async with world.parts.runner.session_factory.begin(**AGENT) as session:
         assert session.pending == tuple(names[done:])
         assert sorted(await session.memory.keys()) == sorted([*names[:done], "calls:prices"])
         assert await pay(session, upstream, "prices") == "ok"

@@ -10,20 +10,20 @@ from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.deliverables import checks
 from imem.checkpoints.incidents.reruns import LOOK_AGAIN, MOST
 from imem.checkpoints.orchestration.programs import AgentRun, program
-from imem.checkpoints.pauses.gate_memory import Gates
-from imem.checkpoints.pauses.manager import Manager
+from imem.checkpoints.pauses.gate_memory import GateMemories
+from imem.checkpoints.pauses.manager import PauseManager
 from imem.journal.clock import SystemClock
 
 from .delivered import deliver
 from .world import PERSON, World, soon
 
 
-def manager_of(world: World) -> Manager:
+def manager_of(world: World) -> PauseManager:
     """Return a manager that ends analyses."""
     its = checks(world.database, None)
     cleanup = Cleanup(world.database, world.definitions, its, durable=world.snapshots, working=world.working)
-    gates = Gates(world.database, world.working, world.snapshots, SystemClock())
-    return Manager(world.database, world.saga, world.incidents, world.batches, gates=gates, cleanup=cleanup)
+    gates = GateMemories(world.database, world.working, world.snapshots, SystemClock())
+    return PauseManager(world.database, world.saga, world.incidents, world.batches, gates=gates, cleanup=cleanup)
 
 
 async def completed(world: World) -> list[str]:

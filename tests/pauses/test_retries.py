@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 import httpx
 import pytest
 
-from imem.checkpoints.incidents.failures import Failure, Kind, failure_of
-from imem.checkpoints.incidents.reports import Earlier
+from imem.checkpoints.incidents.failures import AgentFailure, FailureKind, failure_of
+from imem.checkpoints.incidents.reports import FailedAttempt
 from imem.checkpoints.incidents.retries import numbered
 from imem.checkpoints.orchestration.programs import AgentRun, program
-from imem.checkpoints.orchestration.runner import Runner
+from imem.checkpoints.orchestration.runner import AgentRunner
 from tests.http_server import Answer, Asked, HttpServer, serving
 
 from .delivered import deliver
@@ -79,7 +79,7 @@ class Waits:
             await self.meanwhile()
 
 
-def runner(world: World, waits: Waits) -> Runner:
+def runner(world: World, waits: Waits) -> AgentRunner:
     return replace(world.parts.runner, sleep=waits, chance=lambda: 0.5)
 
 
@@ -160,12 +160,16 @@ async def test_three_timeouts_in_a_row_pause(world: World, upstream: Upstream) -
 
 def test_timeouts_in_a_row_are_those_of_one_endpoint() -> None:
     """What another endpoint did in between says nothing; an answer of this one, even a refusal, ends the row."""
-    late = Failure(kind=Kind.TIMEOUT, message="m", endpoint="a")
-    timeout, other, answered = Earlier(Kind.TIMEOUT, "a"), Earlier(Kind.NETWORK, "b"), Earlier(Kind.QUOTA, "a")
+    late = AgentFailure(kind=FailureKind.TIMEOUT, message="m", endpoint="a")
+    timeout, other, answered = (
+        FailedAttempt(FailureKind.TIMEOUT, "a"),
+        FailedAttempt(FailureKind.NETWORK, "b"),
+        FailedAttempt(FailureKind.QUOTA, "a"),
+    )
     assert numbered(late, []).timeouts == 1
     assert (numbered(late, [other, timeout]).timeouts, numbered(late, [other, timeout]).attempt) == (2, 3)
     assert numbered(late, [answered, timeout]).timeouts == 1
-    assert numbered(replace(late, kind=Kind.QUOTA), [timeout]).timeouts == 1
+    assert numbered(replace(late, kind=FailureKind.QUOTA), [timeout]).timeouts == 1
 
 
 async def test_a_process_that_dies_while_it_waits_does_not_make_its_successor_count_from_one(

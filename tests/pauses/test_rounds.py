@@ -110,7 +110,7 @@ async def test_analyses_that_cannot_be_ended_keep_no_others_waiting(
     world.owner("UPDATE workflow.agent_task SET state = 'COMPLETED'")
     cleanup: Any = Refusing()
     parts = world.parts
-    managing = manager.Manager(
+    managing = manager.PauseManager(
         world.database, parts.saga, parts.incidents, parts.batches, gates=parts.manager._gates, cleanup=cleanup
     )
 

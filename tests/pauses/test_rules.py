@@ -11,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imem.checkpoints.incidents.correlation import LEAST, WINDOW, Occurrence, correlated, signature_of
-from imem.checkpoints.incidents.failures import Failure, Kind, class_of, failure_of, wait_s
+from imem.checkpoints.incidents.failures import AgentFailure, FailureKind, class_of, failure_of, wait_s
 from imem.checkpoints.pauses import timers
-from imem.checkpoints.pauses.batches import BatchStatus, Member, Waiting, ordered, room, startable, status_of, stops
+from imem.checkpoints.pauses.batches import (
+    BatchMemberState,
+    BatchStatus,
+    WaitingAnalysis,
+    ordered,
+    room,
+    should_stop,
+    startable,
+    status_of,
+)
 from imem.checkpoints.pauses.lifecycle import FailureClass, Trigger
 from imem.checkpoints.pauses.timers import Timer
 from imem.journal.errors import (
@@ -67,35 +76,35 @@ def test_extensions_that_the_rules_do_not_allow() -> None:
 
 def test_gate_timeouts_come_first_then_automatic_pauses_then_manual_ones_the_oldest_of_each_first() -> None:
     waiting = [
-        Waiting("a", Trigger.MANUAL, day(0)),
-        Waiting("b", Trigger.AUTO_TIER2, day(3)),
-        Waiting("c", Trigger.AUTO_BATCH_CORRELATION, day(1)),
-        Waiting("d", Trigger.GATE_TIMEOUT, day(9)),
-        Waiting("e", Trigger.GATE_TIMEOUT, day(8)),
-        Waiting("f", Trigger.AUTO_TIER2, day(1)),
+        WaitingAnalysis("a", Trigger.MANUAL, day(0)),
+        WaitingAnalysis("b", Trigger.AUTO_TIER2, day(3)),
+        WaitingAnalysis("c", Trigger.AUTO_BATCH_CORRELATION, day(1)),
+        WaitingAnalysis("d", Trigger.GATE_TIMEOUT, day(9)),
+        WaitingAnalysis("e", Trigger.GATE_TIMEOUT, day(8)),
+        WaitingAnalysis("f", Trigger.AUTO_TIER2, day(1)),
     ]
     assert [one.analysis_id for one in ordered(waiting)] == ["e", "d", "c", "f", "b", "a"]
 
 
 @pytest.mark.spec("CK-39")
 def test_more_than_half_stops_and_exactly_half_goes_on() -> None:
-    assert not stops(failed=5, total=10)
-    assert stops(failed=6, total=10)
-    assert not stops(failed=2, total=5)
-    assert stops(failed=3, total=5)
-    half = [Member.FAILED] * 5 + [Member.QUEUED] * 5
+    assert not should_stop(failed=5, total=10)
+    assert should_stop(failed=6, total=10)
+    assert not should_stop(failed=2, total=5)
+    assert should_stop(failed=3, total=5)
+    half = [BatchMemberState.FAILED] * 5 + [BatchMemberState.QUEUED] * 5
     assert room(half, limit=5) == 5
-    assert room([Member.FAILED, *half], limit=5) == 0
-    assert status_of([Member.FAILED, *half]) is BatchStatus.FAILED
-    assert status_of([*half, Member.DONE]) is BatchStatus.IN_PROGRESS
-    assert status_of([Member.DONE]) is BatchStatus.COMPLETED
-    assert status_of([Member.DONE, Member.FAILED]) is BatchStatus.PARTIALLY_FAILED
+    assert room([BatchMemberState.FAILED, *half], limit=5) == 0
+    assert status_of([BatchMemberState.FAILED, *half]) is BatchStatus.FAILED
+    assert status_of([*half, BatchMemberState.DONE]) is BatchStatus.IN_PROGRESS
+    assert status_of([BatchMemberState.DONE]) is BatchStatus.COMPLETED
+    assert status_of([BatchMemberState.DONE, BatchMemberState.FAILED]) is BatchStatus.PARTIALLY_FAILED
 
 
 @pytest.mark.spec("CK-39")
-@given(st.lists(st.sampled_from(Member), min_size=1, max_size=60), st.integers(1, 8))
-def test_there_is_never_more_room_than_the_limit(members: list[Member], limit: int) -> None:
-    assert 0 <= room(members, limit=limit) <= max(0, limit - members.count(Member.RUNNING))
+@given(st.lists(st.sampled_from(BatchMemberState), min_size=1, max_size=60), st.integers(1, 8))
+def test_there_is_never_more_room_than_the_limit(members: list[BatchMemberState], limit: int) -> None:
+    assert 0 <= room(members, limit=limit) <= max(0, limit - members.count(BatchMemberState.RUNNING))
 
 
 @given(
@@ -118,25 +127,31 @@ def test_agents_of_a_type_start_up_to_its_limit(
 
 
 def test_what_a_failure_does() -> None:
-    def does(kind: Kind, **named: float) -> FailureClass:
-        return class_of(Failure(kind=kind, message="m", **named))  # type: ignore[arg-type]
+    def does(kind: FailureKind, **named: float) -> FailureClass:
+        return class_of(AgentFailure(kind=kind, message="m", **named))  # type: ignore[arg-type]
 
-    assert does(Kind.TIMEOUT, timeouts=2) is FailureClass.RETRY
-    assert does(Kind.TIMEOUT, timeouts=3) is FailureClass.PAUSE
-    assert does(Kind.QUOTA) is FailureClass.RETRY
-    assert does(Kind.QUOTA, attempt=3) is FailureClass.PAUSE
-    assert does(Kind.OVERLOADED, retry_after_s=5) is FailureClass.RETRY
-    assert does(Kind.OVERLOADED, retry_after_s=3_600) is FailureClass.PAUSE
-    for kind in (Kind.CRASH, Kind.DATA_QUALITY, Kind.UPSTREAM, Kind.OUT_OF_MEMORY, Kind.DISK_FULL):
+    assert does(FailureKind.TIMEOUT, timeouts=2) is FailureClass.RETRY
+    assert does(FailureKind.TIMEOUT, timeouts=3) is FailureClass.PAUSE
+    assert does(FailureKind.QUOTA) is FailureClass.RETRY
+    assert does(FailureKind.QUOTA, attempt=3) is FailureClass.PAUSE
+    assert does(FailureKind.OVERLOADED, retry_after_s=5) is FailureClass.RETRY
+    assert does(FailureKind.OVERLOADED, retry_after_s=3_600) is FailureClass.PAUSE
+    for kind in (
+        FailureKind.CRASH,
+        FailureKind.DATA_QUALITY,
+        FailureKind.UPSTREAM,
+        FailureKind.OUT_OF_MEMORY,
+        FailureKind.DISK_FULL,
+    ):
         assert does(kind) is FailureClass.PAUSE
-    for kind in (Kind.CHECKPOINT, Kind.SECURITY, Kind.CONFIGURATION, Kind.DELISTED):
+    for kind in (FailureKind.CHECKPOINT, FailureKind.SECURITY, FailureKind.CONFIGURATION, FailureKind.DELISTED):
         assert does(kind) is FailureClass.FAIL
 
 
 def test_the_wait_before_another_attempt_grows_and_is_never_shorter_than_was_asked_for() -> None:
-    waits = [wait_s(Failure(kind=Kind.QUOTA, message="m", attempt=attempt)) for attempt in (1, 2, 3)]
+    waits = [wait_s(AgentFailure(kind=FailureKind.QUOTA, message="m", attempt=attempt)) for attempt in (1, 2, 3)]
     assert waits == [1.0, 2.0, 4.0]
-    assert wait_s(Failure(kind=Kind.QUOTA, message="m", retry_after_s=30.0)) == 30.0
+    assert wait_s(AgentFailure(kind=FailureKind.QUOTA, message="m", retry_after_s=30.0)) == 30.0
 
 
 def answer(status: int, **headers: str) -> httpx.HTTPStatusError:
@@ -149,26 +164,26 @@ def answer(status: int, **headers: str) -> httpx.HTTPStatusError:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (answer(429), Kind.QUOTA),
-        (answer(503, **{"retry-after": "7"}), Kind.OVERLOADED),
-        (answer(500), Kind.UPSTREAM),
-        (answer(404), Kind.UPSTREAM),
-        (httpx.ReadTimeout("slow"), Kind.TIMEOUT),
-        (httpx.ConnectError("refused"), Kind.NETWORK),
-        (TimeoutError(), Kind.TIMEOUT),
-        (ConnectionResetError(), Kind.NETWORK),
-        (MemoryError(), Kind.OUT_OF_MEMORY),
-        (ServerFull("full"), Kind.OUT_OF_MEMORY),
-        (OSError(errno.ENOSPC, "full"), Kind.DISK_FULL),
-        (ValkeyUnavailable("gone"), Kind.STORE),
-        (ConsistencyError("torn"), Kind.CHECKPOINT),
-        (PermissionDenied("no"), Kind.SECURITY),
-        (SettingsError("wrong"), Kind.CONFIGURATION),
-        (BadInput("x", "odd"), Kind.DATA_QUALITY),
-        (ZeroDivisionError(), Kind.CRASH),
+        (answer(429), FailureKind.QUOTA),
+        (answer(503, **{"retry-after": "7"}), FailureKind.OVERLOADED),
+        (answer(500), FailureKind.UPSTREAM),
+        (answer(404), FailureKind.UPSTREAM),
+        (httpx.ReadTimeout("slow"), FailureKind.TIMEOUT),
+        (httpx.ConnectError("refused"), FailureKind.NETWORK),
+        (TimeoutError(), FailureKind.TIMEOUT),
+        (ConnectionResetError(), FailureKind.NETWORK),
+        (MemoryError(), FailureKind.OUT_OF_MEMORY),
+        (ServerFull("full"), FailureKind.OUT_OF_MEMORY),
+        (OSError(errno.ENOSPC, "full"), FailureKind.DISK_FULL),
+        (ValkeyUnavailable("gone"), FailureKind.STORE),
+        (ConsistencyError("torn"), FailureKind.CHECKPOINT),
+        (PermissionDenied("no"), FailureKind.SECURITY),
+        (SettingsError("wrong"), FailureKind.CONFIGURATION),
+        (BadInput("x", "odd"), FailureKind.DATA_QUALITY),
+        (ZeroDivisionError(), FailureKind.CRASH),
     ],
 )
-def test_errors_as_failures(error: Exception, kind: Kind) -> None:
+def test_errors_as_failures(error: Exception, kind: FailureKind) -> None:
     assert failure_of(error).kind is kind
 
 
@@ -181,7 +196,7 @@ def test_the_cause_behind_an_error_counts() -> None:
             raise RuntimeError("prices could not be had") from error
     except RuntimeError as error:
         failure = failure_of(error, attempt=1)
-    assert (failure.kind, failure.endpoint, failure.retry_after_s) == (Kind.OVERLOADED, "api.example", 7.0)
+    assert (failure.kind, failure.endpoint, failure.retry_after_s) == (FailureKind.OVERLOADED, "api.example", 7.0)
 
 
 # Patterns
@@ -189,25 +204,25 @@ def test_the_cause_behind_an_error_counts() -> None:
 
 def test_a_pattern_is_what_failures_of_one_cause_have_in_common() -> None:
     """Numbers, ids, times and addresses do not count; the agent's type counts unless the cause lies outside."""
-    one = Failure(
-        kind=Kind.DATA_QUALITY, message="Row 17 of 0f8e5c1a-1111-2222-3333-444455556666 at 2026-06-01T10:00:00Z"
+    one = AgentFailure(
+        kind=FailureKind.DATA_QUALITY, message="Row 17 of 0f8e5c1a-1111-2222-3333-444455556666 at 2026-06-01T10:00:00Z"
     )
-    other = Failure(
-        kind=Kind.DATA_QUALITY, message="Row 4 of 9a8e5c1a-1111-2222-3333-444455556666 at 2026-07-02T11:00:00Z"
+    other = AgentFailure(
+        kind=FailureKind.DATA_QUALITY, message="Row 4 of 9a8e5c1a-1111-2222-3333-444455556666 at 2026-07-02T11:00:00Z"
     )
     assert signature_of(one, "valuation") == signature_of(other, "valuation")
     assert signature_of(one, "valuation").hash != signature_of(one, "screening").hash
     assert "valuation" in signature_of(one, "valuation").pattern
-    quota = Failure(kind=Kind.QUOTA, message="429 of key 77", endpoint="api.example")
+    quota = AgentFailure(kind=FailureKind.QUOTA, message="429 of key 77", endpoint="api.example")
     assert signature_of(quota, "valuation") == signature_of(quota, "screening")
     assert signature_of(quota, "valuation").external
     assert not signature_of(one, "valuation").external
     assert len(signature_of(one, "valuation").hash) == 64
 
 
-@given(st.text(max_size=3_000), st.sampled_from(Kind))
-def test_any_text_has_a_pattern_of_bounded_length(message: str, kind: Kind) -> None:
-    found = signature_of(Failure(kind=kind, message=message), "valuation")
+@given(st.text(max_size=3_000), st.sampled_from(FailureKind))
+def test_any_text_has_a_pattern_of_bounded_length(message: str, kind: FailureKind) -> None:
+    found = signature_of(AgentFailure(kind=kind, message=message), "valuation")
     assert len(found.pattern) < 500
 
 

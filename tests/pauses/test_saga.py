@@ -11,9 +11,9 @@ import pytest
 from imem.cache import keys
 from imem.cache.working.changes import put
 from imem.cache.working.document import contents_of, digest
-from imem.cache.working.snapshots import Put, SnapshotMeta, SnapshotStore
-from imem.cache.working.state import Mode
-from imem.checkpoints.model import Kind
+from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore, SnapshotWrite
+from imem.cache.working.state import ExpiryMode
+from imem.checkpoints.model import CheckpointKind
 from imem.checkpoints.orchestration.definitions import Definitions
 from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator
 from imem.journal.clock import SystemClock
@@ -42,7 +42,7 @@ async def test_an_agent_at_work_is_waited_for_until_it_stops(world: World) -> No
     assert (await world.pause_row("a-1"))["status"] == "PAUSED"
     latest = await world.checkpoints.load("a-1", "business_research", deadline=soon())
     assert latest is not None
-    assert (latest.kind, len(latest.completed_subtasks)) == (Kind.PAUSE, 3)
+    assert (latest.kind, len(latest.completed_subtasks)) == (CheckpointKind.PAUSE, 3)
 
 
 async def test_an_agent_that_does_not_stop_is_fenced_off(world: World) -> None:
@@ -92,7 +92,7 @@ async def test_paused_means_proven_for_every_begun_agent(world: World) -> None:
         assert (found[0].seq, digest(contents_of(found[1]))) == (row.seq, agent["digest"])
         meta = await world.working.meta(agent["agent_id"], deadline=soon())
         assert meta is not None
-        assert meta.mode is Mode.PAUSED
+        assert meta.mode is ExpiryMode.PAUSED
         assert abs(meta.expires_at - pause.stale_at) < timedelta(seconds=1)
         expiries = {await world.working_redis.pexpiretime(key) for key in await world.keys(agent["agent_id"])}
         assert len(expiries) == 1
@@ -253,7 +253,7 @@ async def test_a_manager_that_stood_still_does_nothing_more(world: World) -> Non
     assert len(await world.rows("SELECT FROM workflow.agent_checkpoints WHERE kind = 'pause'")) == 1
     meta = await world.working.meta(lease.agent_id, deadline=soon())
     assert meta is not None
-    assert meta.mode is not Mode.PAUSED
+    assert meta.mode is not ExpiryMode.PAUSED
 
 
 @pytest.mark.spec("CK-34")
@@ -290,7 +290,7 @@ async def test_a_durable_snapshot_that_is_not_what_was_put_there_is_never_paused
     class Forgetful(SnapshotStore):
         """Whose server does not keep what it was given."""
 
-        async def put(self, meta: SnapshotMeta, document: dict[str, Any], **named: Any) -> Put:
+        async def put(self, meta: SnapshotMeta, document: dict[str, Any], **named: Any) -> SnapshotWrite:
             kept = await super().put(meta, document, **named)
             if damage == "another byte":
                 body = await world.durable_redis.get(its.body)
@@ -363,7 +363,7 @@ async def test_a_resume_that_is_taken_back_lets_memories_live_as_long_as_the_pau
     meta = await world.working.meta(lease.agent_id, deadline=soon())
     assert pause is not None
     assert meta is not None
-    assert (pause.status, meta.mode) == ("PAUSED", Mode.PAUSED)
+    assert (pause.status, meta.mode) == ("PAUSED", ExpiryMode.PAUSED)
     assert abs(meta.expires_at - pause.stale_at) < timedelta(seconds=1)
 
 

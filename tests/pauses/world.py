@@ -16,21 +16,21 @@ from imem.cache.client import Client
 from imem.cache.working.changes import put
 from imem.cache.working.document import digest, document_of
 from imem.cache.working.snapshots import SnapshotStore
-from imem.cache.working.state import Identity
+from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.cleanup import Cleanup
 from imem.checkpoints.deliverables import checks
-from imem.checkpoints.delivery import Delivery
 from imem.checkpoints.incidents.reports import Incidents
 from imem.checkpoints.leases import Leases
-from imem.checkpoints.model import Checkpoint, Kind, Lease
+from imem.checkpoints.model import AgentLease, Checkpoint, CheckpointKind
 from imem.checkpoints.orchestration.definitions import Definitions, Location
-from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, Message
-from imem.checkpoints.pauses.assembly import Pausing, assemble
-from imem.checkpoints.pauses.batch_runs import Batches
-from imem.checkpoints.pauses.manager import Manager
-from imem.checkpoints.pauses.orders import Pauses
-from imem.checkpoints.pauses.saga import Saga, Stores
+from imem.checkpoints.orchestration.orchestrator import CeleryOrchestrator, DispatchMessage
+from imem.checkpoints.pauses.assembly import PauseServices, assemble
+from imem.checkpoints.pauses.batch_runs import BatchRuns
+from imem.checkpoints.pauses.manager import PauseManager
+from imem.checkpoints.pauses.pause_service import PauseService
+from imem.checkpoints.pauses.saga import Saga, SagaStores
+from imem.checkpoints.result_delivery import ResultDelivery
 from imem.checkpoints.store import Checkpoints
 from imem.journal.actors import Actor
 from imem.journal.clock import Clock, SystemClock
@@ -73,11 +73,11 @@ class World:
     durable_client: Client
     working_redis: redis.asyncio.Redis
     durable_redis: redis.asyncio.Redis
-    parts: Pausing
-    sent: list[Message] = field(default_factory=list)
+    parts: PauseServices
+    sent: list[DispatchMessage] = field(default_factory=list)
 
     @property
-    def stores(self) -> Stores:
+    def stores(self) -> SagaStores:
         return self.parts.stores
 
     @property
@@ -101,8 +101,8 @@ class World:
         return self.stores.snapshots
 
     @property
-    def delivery(self) -> Delivery:
-        return Delivery(self.database, self.definitions, SystemClock())
+    def delivery(self) -> ResultDelivery:
+        return ResultDelivery(self.database, self.definitions, SystemClock())
 
     @property
     def orchestrator(self) -> CeleryOrchestrator:
@@ -118,7 +118,7 @@ class World:
         return self.parts.saga
 
     @property
-    def pauses(self) -> Pauses:
+    def pauses(self) -> PauseService:
         return self.parts.pauses
 
     @property
@@ -126,11 +126,11 @@ class World:
         return self.parts.incidents
 
     @property
-    def batches(self) -> Batches:
+    def batches(self) -> BatchRuns:
         return self.parts.batches
 
     @property
-    def manager(self) -> Manager:
+    def manager(self) -> PauseManager:
         return self.parts.manager
 
     async def rows(self, query: Any, *parameters: Any) -> list[Row]:
@@ -143,23 +143,23 @@ class World:
 
     async def begin(
         self, analysis_id: str, agent_type: str = "business_research", *, stock_id: str = "company:MU", done: int = 2
-    ) -> Lease:
+    ) -> AgentLease:
         """Have an agent that has completed so many subtasks, with a memory of them; it still holds its lease."""
         agent_id = f"{agent_type[:20]}-{uuid4().hex[:8]}"
         lease = await self.leases.acquire(
             analysis_id=analysis_id, agent_type=agent_type, agent_id=agent_id, subject_id=stock_id,
             holder=f"test-{uuid4().hex}", owner="tester", deadline=soon(),
         )  # fmt: skip
-        await self.working.open(Identity(agent_id, analysis_id, agent_type), lease.epoch, deadline=soon())
+        await self.working.open(MemoryIdentity(agent_id, analysis_id, agent_type), lease.epoch, deadline=soon())
         for name in self.definitions.of_type(agent_type).names[:done]:
             await self.complete(lease, name)
         return lease
 
-    async def write(self, lease: Lease, values: Mapping[str, Any]) -> None:
+    async def write(self, lease: AgentLease, values: Mapping[str, Any]) -> None:
         changes = [put(name, value) for name, value in values.items()]
         await self.working.write(lease.agent_id, lease.epoch, changes, deadline=soon())
 
-    async def complete(self, lease: Lease, subtask: str) -> Checkpoint:
+    async def complete(self, lease: AgentLease, subtask: str) -> Checkpoint:
         await self.write(lease, {f"done:{subtask}": "yes", "calls": [subtask, "cached"]})
         said = {Location(name): result for name, result in results(lease.agent_type, subtask).items()}
         if said:
@@ -167,16 +167,16 @@ class World:
         meta, contents = await self.working.read(lease.agent_id, epoch=lease.epoch, deadline=soon())
         found = digest(contents)
         saved = await self.checkpoints.save(
-            lease, kind=Kind.SUBTASK, subtask=subtask, document=document_of(contents), digest=found,
+            lease, kind=CheckpointKind.SUBTASK, subtask=subtask, document=document_of(contents), digest=found,
             interim_results={subtask: said.get(Location.CACHE, {"n": 1})}, deadline=soon(),
         )  # fmt: skip
         await self.working.mark(lease.agent_id, lease.epoch, seq=saved.seq, digest=found, rev=meta.rev, deadline=soon())
         return saved
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: AgentLease) -> None:
         await self.leases.release(lease, deadline=soon())
 
-    async def paused(self, analysis_id: str, **named: Any) -> Lease:
+    async def paused(self, analysis_id: str, **named: Any) -> AgentLease:
         """Have an analysis with one agent, paused by a person."""
         lease = await self.begin(analysis_id, **named)
         await self.release(lease)
@@ -186,7 +186,7 @@ class World:
         assert result.status == "PAUSED", result
         return lease
 
-    async def memory(self, lease: Lease) -> dict[bytes, Any]:
+    async def memory(self, lease: AgentLease) -> dict[bytes, Any]:
         _, contents = await self.working.read(lease.agent_id, deadline=soon())
         return {suffix: entry.leaves for suffix, entry in contents.items()}
 
@@ -253,9 +253,9 @@ def make_world(
     database = Database(url, size=size)
     working_client = Client(settings.valkey_working_url.get_secret_value(), name="The working Valkey")
     durable_client = Client(settings.valkey_durable_url.get_secret_value(), name="The durable Valkey")
-    sent: list[Message] = []
+    sent: list[DispatchMessage] = []
 
-    async def send(message: Message) -> None:
+    async def send(message: DispatchMessage) -> None:
         sent.append(message)
 
     parts = assemble(

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from imem.cache.client import Client
-from imem.cache.keys import ALIVE
-from imem.cache.tiers.invalidation import Teller, Told
+from imem.cache.keys import APPLIER_HEARTBEAT
+from imem.cache.tiers.invalidation import InvalidationPublisher, ProjectionInvalidator
 from imem.credibility.settled_links import SettledBy
 from imem.credibility.settling import settle_due
 from imem.journal.deadline import Deadline
@@ -25,7 +25,7 @@ from imem.memory import Memory
 from tests.graph_proofs.conftest import empty, journal, world
 from tests.graph_proofs.world import Journal, Line, World, importer
 from tests.similar.conftest import Directions
-from tests.telling import giving_word
+from tests.telling import publishing_heartbeat
 
 __all__ = ["empty", "journal", "world"]
 
@@ -47,7 +47,7 @@ class Desk:
     journal: Journal
     memory: Memory
     settings: Settings
-    told: Told | None = None
+    told: ProjectionInvalidator | None = None
 
     async def know(self, lines: Sequence[Line], source: str = "test") -> None:
         """State facts as an import and let every pipeline finish."""
@@ -89,7 +89,7 @@ async def patient(settings: Settings) -> AsyncIterator[Memory]:
         tiers = memory._stores.tiers
         assert tiers is not None
         assert tiers.shared is not None
-        tiers.caches_ms = tiers.shared.budget_ms = tiers.shared.keep_ms = 2_000.0
+        tiers.cache_timeout_ms = tiers.shared.budget_ms = tiers.shared.write_timeout_ms = 2_000.0
         yield memory
 
 
@@ -104,11 +104,11 @@ async def telling(empty: World, journal: Journal) -> AsyncIterator[Desk]:
             await bare.flushall()
     async with Client(settings.valkey_durable_url.get_secret_value()) as client, patient(settings) as memory:
         # A busy machine may not come to repeat its word for a while.
-        teller = Teller(client, lambda: True, life_s=60.0)
+        publisher = InvalidationPublisher(client, lambda: True, heartbeat_ttl_s=60.0)
         try:
-            async with giving_word(teller):
-                yield Desk(empty, journal, memory, settings, Told(journal.database, teller))
+            async with publishing_heartbeat(publisher):
+                yield Desk(empty, journal, memory, settings, ProjectionInvalidator(journal.database, publisher))
         finally:
             # It would hold for whoever comes next, too: nothing is kept for a desk that nobody tells.
             async with Redis.from_url(settings.valkey_durable_url.get_secret_value()) as bare:
-                await bare.delete(ALIVE)
+                await bare.delete(APPLIER_HEARTBEAT)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest_asyncio
 from pydantic import SecretStr
 
-from imem.cache.tiers.tiered import CACHES_MS
+from imem.cache.tiers.tiered import CACHE_TIMEOUT_MS
 from imem.journal.modes import Mode
 from imem.journal.settings import Settings
 from imem.memory import Memory
@@ -77,15 +77,15 @@ async def kept(far: Far, *subjects: str) -> None:
     tiers = far.memory._stores.tiers
     assert tiers is not None
     assert tiers.shared is not None
-    tiers.caches_ms = tiers.shared.budget_ms = 2_000.0
+    tiers.cache_timeout_ms = tiers.shared.budget_ms = 2_000.0
     for subject in subjects or ("T0",):
         for _ in range(20):
             briefing = await far.memory.brief(subject, deadline_ms=2000)
-            # The subject's own record, six arms, and what its name means.
+            # The subject's own record, six sections, and what its name means.
             if briefing.mode == "normal" and len(tiers.local) >= 8:
                 break
         assert briefing.mode == "normal", briefing
-    tiers.caches_ms = tiers.shared.budget_ms = CACHES_MS
+    tiers.cache_timeout_ms = tiers.shared.budget_ms = CACHE_TIMEOUT_MS
 
 
 def forget(far: Far) -> None:
@@ -97,17 +97,17 @@ def forget(far: Far) -> None:
 
 def labelled(briefing: Briefing) -> None:
     """Assert that whatever is not exact says what it is, and that what is empty does not look as if it were known."""
-    for name, arm in briefing.arms.items():
-        match arm.quality:
+    for name, section in briefing.sections.items():
+        match section.quality:
             case Quality.EXACT:
-                assert arm.error is None and arm.age_s is None and arm.completeness is None, name  # noqa: PT018
+                assert section.error is None and section.age_s is None and section.completeness is None, name  # noqa: PT018
             case Quality.STALE:
-                assert arm.age_s is not None, name
-                assert arm.reason, name
+                assert section.age_s is not None, name
+                assert section.reason, name
             case Quality.PARTIAL:
-                assert arm.reason, name
+                assert section.reason, name
             case Quality.UNAVAILABLE:
-                assert arm.error in {EXHAUSTED, AWAY}, name
-                assert arm.fallback_exhausted is True, name
-                assert arm.total == 0, name
+                assert section.error in {EXHAUSTED, AWAY}, name
+                assert section.fallback_exhausted is True, name
+                assert section.total == 0, name
     assert (briefing.mode in {Mode.DEGRADED_READ, Mode.READ_ONLY}) == briefing.degraded

@@ -7,26 +7,26 @@ from typing import Any, Literal
 
 from imem.recall.model import (
     Briefing,
-    ClaimsSettled,
-    DebatesArm,
-    HistoryArm,
+    ClaimSummary,
+    DatedRecord,
+    DebatesSection,
     HistoryItem,
-    Record,
-    RecordsArm,
+    HistorySection,
+    RecordsSection,
+    ReviewedDecision,
     SettledFinding,
     Subject,
-    TakenDecision,
     TrackRecordItem,
-    TrackRecordsArm,
+    TrackRecordsSection,
 )
 
 AT = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
-def record(kind: str, key: str, days: float, /, **core: Any) -> Record:
+def record(kind: str, key: str, days: float, /, **core: Any) -> DatedRecord:
     """Return a record that was known so many days before :data:`AT`."""
     at = AT - timedelta(days=days)
-    return Record(kind=kind, key=key, core=core, known_at=at, occurred_at=at)
+    return DatedRecord(kind=kind, key=key, core=core, known_at=at, occurred_at=at)
 
 
 def finding(agent: str, days: float = 0, **core: Any) -> SettledFinding:
@@ -35,14 +35,14 @@ def finding(agent: str, days: float = 0, **core: Any) -> SettledFinding:
 
 
 def analysis(
-    days: float, *findings: SettledFinding, claims: ClaimsSettled | None = None, action: str | None = None, **core: Any
+    days: float, *findings: SettledFinding, claims: ClaimSummary | None = None, action: str | None = None, **core: Any
 ) -> HistoryItem:
     """Return an analysis so many days old, with a decision where an *action* is given."""
     date = (AT - timedelta(days=days)).isoformat()
     taken = []
     if action is not None:
         decision = {"type": "rating", "action": action, "decided_at": date, "agents_involved": ["boss"]}
-        taken.append(TakenDecision(decision=record("Decision", f"d{days:g}", days, **decision)))
+        taken.append(ReviewedDecision(decision=record("Decision", f"d{days:g}", days, **decision)))
     return HistoryItem(
         subject_id=core.pop("subject_id", "company:MU"),
         analysis=record("Analysis", f"a{days:g}", days, **{"date": date, "kind": "research"} | core),
@@ -63,7 +63,7 @@ def track(agent: str, n: int, lower: float = 0.4, *, kind: str = "model", domain
     )  # fmt: skip
 
 
-def contradiction(key: str, priority: str, days: float = 1, /, **changes: Any) -> Record:
+def contradiction(key: str, priority: str, days: float = 1, /, **changes: Any) -> DatedRecord:
     core = {
         "data_point": key, "source_a": "one", "source_b": "other", "value_a": 1.0, "value_b": 2.0, "priority": priority,
         "timestamp": (AT - timedelta(days=days)).isoformat(),
@@ -76,12 +76,12 @@ def briefing(*items: HistoryItem, tracks: list[TrackRecordItem] | None = None, *
         "subject": Subject(subject_id="company:MU"),
         "as_of": AT,
         "clock": "known",
-        "history": HistoryArm(items=list(items), total=len(items)),
-        "debates": DebatesArm(),
-        "track_records": TrackRecordsArm(items=tracks or [], total=len(tracks or [])),
-        "contradictions": RecordsArm(),
-        "patterns": RecordsArm(),
-        "lessons": RecordsArm(),
+        "history": HistorySection(items=list(items), total=len(items)),
+        "debates": DebatesSection(),
+        "track_records": TrackRecordsSection(items=tracks or [], total=len(tracks or [])),
+        "contradictions": RecordsSection(),
+        "patterns": RecordsSection(),
+        "lessons": RecordsSection(),
     }
     return Briefing.model_validate({**parts, **changes})
 

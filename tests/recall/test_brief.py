@@ -152,7 +152,7 @@ async def test_without_neo4j_the_journal_answers_and_says_so(desk: Desk) -> None
 
 
 async def test_without_postgres_nothing_is_claimed(desk: Desk) -> None:
-    """The journal is away: an answer comes inside the budget and every arm says that it could not be asked."""
+    """The journal is away: an answer comes inside the budget and every section says that it could not be asked."""
     url = f"postgresql://imem_app:none@127.0.0.1:{_refused()}/imem"
     settings = desk.settings.model_copy(update={"postgres_url": SecretStr(url)})
     async with Memory.open(settings) as memory:
@@ -160,12 +160,12 @@ async def test_without_postgres_nothing_is_claimed(desk: Desk) -> None:
         briefing = await memory.brief("T0", deadline_ms=1000)
         assert time.monotonic() - begun < 1.2
     assert briefing.mode is Mode.READ_ONLY
-    assert {arm.quality for arm in briefing.arms.values()} == {Quality.UNAVAILABLE}
-    assert all(arm.fallback_exhausted and arm.error == AWAY for arm in briefing.arms.values())
+    assert {section.quality for section in briefing.sections.values()} == {Quality.UNAVAILABLE}
+    assert all(section.fallback_exhausted and section.error == AWAY for section in briefing.sections.values())
 
 
 async def test_single_questions_answer_as_the_briefing_does(desk: Desk) -> None:
-    """Each arm can be asked for alone, and a debate and a text whole."""
+    """Each section can be asked for alone, and a debate and a text whole."""
     await _season(desk)
     briefing = await desk.memory.brief("T0", as_of=_at(5))
     alone = {"mode": Mode.NORMAL}

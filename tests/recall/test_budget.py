@@ -20,9 +20,9 @@ from imem.journal.modes import Mode
 from imem.journal.settings import Role
 from imem.kg.engine import Graph, Record
 from imem.memory import Memory
-from imem.recall.model import AWAY, Arm, Briefing, Completeness, Quality
-from imem.recall.section_registry import ARMS, MOST_STEPS
-from imem.recall.timing.latency_watch import MOST_TIMEOUTS, Outcome, Watch
+from imem.recall.model import AWAY, Briefing, BriefingSection, Completeness, Quality
+from imem.recall.section_registry import BRIEFING_SECTIONS, MAX_FALLBACKS
+from imem.recall.timing.latency_watch import MOST_TIMEOUTS, AnswerSource, LatencyWatch
 from tests.graph_proofs.test_engine import RUNAWAY
 from tests.punctual import Punctual
 from tests.recall.conftest import Desk
@@ -42,7 +42,7 @@ QUERIES = {
     "contradictions": "contradictions_of_subject",
     "lessons": "lessons_of_subject",
 }
-"""The arms of a briefing that ask the graph, each with its query."""
+"""The sections of a briefing that ask the graph, each with its query."""
 
 LATE_S = 1.0
 """A briefing of so few records that has 2 s and took so many was held up by the machine."""
@@ -75,7 +75,9 @@ async def troubled(desk: Desk, name: str, becomes: str = RUNAWAY, **changes: Any
 
 @pytest.mark.spec("PF-6")
 async def test_a_query_that_takes_for_ever_is_answered_in_time_and_ends_on_the_server(telling: Desk) -> None:
-    """By 500 ms from the call, what stands in says so, the other arms are whole; within 1 s the transaction is gone."""
+    """
+    By 500 ms from the call, what stands in says so, the other sections are whole; within 1 s the transaction is gone.
+    """
     await _season(telling)
     async with troubled(telling, "company_history") as memory:
         await memory.brief("T0", deadline_ms=2000)
@@ -121,11 +123,13 @@ async def only_one_less(memory: Memory, name: str) -> Briefing:
         started_s = time.monotonic()
         briefing = await memory.brief("T0", deadline_ms=2000)
         took_s = time.monotonic() - started_s
-        less = {other: arm for other, arm in briefing.arms.items() if arm.quality is not Quality.EXACT}
+        less = {other: section for other, section in briefing.sections.items() if section.quality is not Quality.EXACT}
         assert name in less, "what failed is shown as exact"
         if set(less) == {name}:
             return briefing
-        assert took_s > LATE_S, {other: (arm.quality, arm.reason) for other, arm in less.items() if other != name}
+        assert took_s > LATE_S, {
+            other: (section.quality, section.reason) for other, section in less.items() if other != name
+        }
     raise AssertionError(f"{MOST_LATE} briefings one after the other were late")
 
 
@@ -136,7 +140,7 @@ async def test_one_query_that_fails_leaves_the_others_whole(telling: Desk, name:
     await _season(telling)
     async with troubled(telling, QUERIES[name], FAILS, role=Role.AGENT, actor="agent0") as memory:
         briefing = await only_one_less(memory, name)
-    assert briefing.arms[name].quality is Quality.PARTIAL, "what the journal knows stands in"
+    assert briefing.sections[name].quality is Quality.PARTIAL, "what the journal knows stands in"
     well = await whole(telling.memory, "T0")
     assert {**said(briefing), name: None, "mode": None} == {**said(well), name: None, "mode": None}
     labelled(briefing)
@@ -153,7 +157,7 @@ async def test_one_query_that_postgres_refuses_leaves_the_others_whole(telling: 
     labelled(briefing)
 
 
-Asking = Callable[[Memory, str, float], Awaitable[Arm | Briefing]]
+Asking = Callable[[Memory, str, float], Awaitable[BriefingSection | Briefing]]
 
 QUESTIONS: dict[str, Asking] = {
     "brief": lambda memory, subject, ms: memory.brief(subject, deadline_ms=ms),
@@ -164,15 +168,15 @@ QUESTIONS: dict[str, Asking] = {
 }
 
 
-class Counting(Watch):
-    """Counts how often an arm was answered, and how many things that stand in were tried at most."""
+class Counting(LatencyWatch):
+    """Counts how often a section was answered, and how many things that stand in were tried at most."""
 
     def __init__(self) -> None:
         super().__init__()
         self.answered: dict[str, int] = {}
         self.deepest = 0
 
-    def observe(self, query: str, outcome: Outcome, *, depth: int | None = None, late: bool = False) -> None:
+    def observe(self, query: str, outcome: AnswerSource, *, depth: int | None = None, late: bool = False) -> None:
         self.answered[query] = self.answered.get(query, 0) + 1
         self.deepest = max(self.deepest, depth or 0)
         super().observe(query, outcome, depth=depth, late=late)
@@ -193,13 +197,13 @@ async def test_with_every_tier_stalled_a_hundred_questions_end_in_time_and_say_s
             try:
                 answer = await QUESTIONS[question](far.memory, subject, budget_ms)
             except (StoreUnavailable, BudgetExceeded):
-                assert question != "brief", "a briefing says in its arms what could not be asked"
+                assert question != "brief", "a briefing says in its sections what could not be asked"
                 return
         assert answer.mode in {Mode.DEGRADED_READ, Mode.READ_ONLY}
-        for arm in answer.arms.values() if isinstance(answer, Briefing) else [answer]:
-            assert arm.quality is not Quality.EXACT
-            assert arm.reason
-            shown.append(arm.quality)
+        for section in answer.sections.values() if isinstance(answer, Briefing) else [answer]:
+            assert section.quality is not Quality.EXACT
+            assert section.reason
+            shown.append(section.quality)
         if isinstance(answer, Briefing):
             labelled(answer)
 
@@ -216,8 +220,10 @@ async def test_with_every_tier_stalled_a_hundred_questions_end_in_time_and_say_s
     assert in_time.late_s < 0
     assert Quality.STALE in shown, "what was kept stood in"
     assert Quality.UNAVAILABLE in shown
-    assert counting.deepest <= MOST_STEPS + 1
-    assert sum(counting.answered.values()) <= in_time.calls * len(ARMS), "an arm was answered twice for one question"
+    assert counting.deepest <= MAX_FALLBACKS + 1
+    assert sum(counting.answered.values()) <= in_time.calls * len(BRIEFING_SECTIONS), (
+        "a section was answered twice for one question"
+    )
     far.flow()
 
 
@@ -260,30 +266,30 @@ async def test_too_many_timeouts_are_told_to_people_once(telling: Desk) -> None:
     """Ten in a minute, or more than a twentieth of them."""
     now = 0.0
     database = telling.memory._stores.database
-    watch = Watch(database, now=lambda: now)
+    watch = LatencyWatch(database, now=lambda: now)
 
     async def alerts() -> list[dict[str, Any]]:
-        await watch.told()
+        await watch.drain()
         return await telling.journal.rows("SELECT kind, payload FROM workflow.alert WHERE kind = 'QUERY_TIMEOUTS'")
 
     for _ in range(400):
-        watch.observe("history", Outcome.EXACT)
+        watch.observe("history", AnswerSource.EXACT)
     for _ in range(MOST_TIMEOUTS - 1):
-        watch.observe("history", Outcome.LESS, depth=1, late=True)
+        watch.observe("history", AnswerSource.REDUCED, depth=1, late=True)
     assert await alerts() == []
-    watch.observe("history", Outcome.NONE, depth=2, late=True)
+    watch.observe("history", AnswerSource.NONE, depth=2, late=True)
     assert len(await alerts()) == 1
-    watch.observe("history", Outcome.NONE, depth=2, late=True)
+    watch.observe("history", AnswerSource.NONE, depth=2, late=True)
     now = 120.0
     for _ in range(MOST_TIMEOUTS):
-        watch.observe("history", Outcome.NONE, depth=2, late=True)
+        watch.observe("history", AnswerSource.NONE, depth=2, late=True)
     assert len(await alerts()) == 1, "it stands until somebody has acknowledged it"
     for _ in range(38):
-        watch.observe("debates", Outcome.KEPT)
+        watch.observe("debates", AnswerSource.CACHED)
     for _ in range(2):
-        watch.observe("debates", Outcome.STALE, late=True)
+        watch.observe("debates", AnswerSource.STALE, late=True)
     assert len(await alerts()) == 1, "a twentieth is not more than a twentieth"
-    watch.observe("debates", Outcome.STALE, late=True)
+    watch.observe("debates", AnswerSource.STALE, late=True)
     found = await alerts()
     assert len(found) == 2
     assert found[1]["payload"]["query"] == "debates"
@@ -306,7 +312,7 @@ async def test_the_budget_of_a_single_question_is_kept_too(telling: Desk) -> Non
     async with troubled(telling, "lessons_of_subject") as memory:
         in_time = Punctual()
         with in_time.within(0.5):
-            arm: Arm = await memory.lessons("T0")
+            section: BriefingSection = await memory.lessons("T0")
         assert in_time.late_s < 0
-    assert arm.quality is Quality.PARTIAL
-    assert [one.key for one in arm.items] == []  # type: ignore[attr-defined]
+    assert section.quality is Quality.PARTIAL
+    assert [one.key for one in section.items] == []  # type: ignore[attr-defined]

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from imem.cache.metrics import LOADS, REQUESTS
-from imem.cache.tiers.invalidation import Told
+from imem.cache.tiers.invalidation import ProjectionInvalidator
 from imem.journal.actors import Action, Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded
-from imem.journal.events.entry import Verdict
+from imem.journal.events.entry import AppendStatus
 from imem.journal.gateway import _columns
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
@@ -33,8 +33,8 @@ from imem.memory import Memory
 from imem.recall import requests
 from imem.recall.immutable import SealedDict, SealedList
 from imem.recall.model import Briefing, Quality
-from imem.recall.read_horizon import Opening, open_question
-from imem.recall.section_registry import ARMS, SUBJECT
+from imem.recall.read_horizon import ReadHorizon, fetch_read_horizon
+from imem.recall.section_registry import BRIEFING_SECTIONS, SUBJECT
 from imem.services.recall import recall_over
 from tests.counting import total
 from tests.graph_proofs.world import NEVER, importer
@@ -81,7 +81,7 @@ async def shared(memory: Memory) -> None:
 async def without_tiers(desk: Desk) -> AsyncIterator[Memory]:
     """Open a memory that keeps nothing."""
     async with Memory.open(desk.settings) as memory:
-        memory._recall = recall_over(memory._stores, keeping=False)
+        memory._recall = recall_over(memory._stores, use_cache=False)
         yield memory
 
 
@@ -142,7 +142,7 @@ async def test_who_has_written_finds_it_in_every_process(telling: Desk) -> None:
             if memory is telling.memory:
                 assert asked.of("L3") == 6, "patterns hang on something else, the rest is loaded once for all"
             # Who takes what another process has loaded has loaded nothing.
-            before = {kind.name: total(LOADS, query=kind.name) for kind in (SUBJECT, *ARMS)}
+            before = {kind.name: total(LOADS, query=kind.name) for kind in (SUBJECT, *BRIEFING_SECTIONS)}
             await whole(memory, "T1")
             loaded = {name for name, times in before.items() if total(LOADS, query=name) > times}
             if memory is telling.memory:
@@ -161,16 +161,16 @@ async def test_whole_parts_say_that_the_journal_answered(telling: Desk, monkeypa
     await _season(telling)
     others, asked = asyncio.Event(), 0
 
-    async def opened(*given: Any, **named: Any) -> Opening:
+    async def opened(*given: Any, **named: Any) -> ReadHorizon:
         nonlocal asked
         asked += 1
         if asked > 1:
             others.set()
             raise BudgetExceeded("Postgres did not answer in time.")
         await others.wait()
-        return await open_question(*given, **named)
+        return await fetch_read_horizon(*given, **named)
 
-    monkeypatch.setattr(requests, "open_question", opened)
+    monkeypatch.setattr(requests, "fetch_read_horizon", opened)
     first, second = await asyncio.gather(*(telling.memory.brief("T0", deadline_ms=2000) for _ in range(2)))
     assert asked > 1
     assert [(one.degraded, one.mode) for one in (first, second)] == [(False, "normal")] * 2
@@ -223,7 +223,7 @@ async def test_a_link_alone_drops_the_answers_that_show_it(telling: Desk, link: 
     assert telling.told is not None
 
     receipts = await telling.journal.say(LINKS[link], actor=importer("links"))
-    assert [receipt.verdict for receipt in receipts] == [Verdict.NEW]
+    assert [receipt.verdict for receipt in receipts] == [AppendStatus.NEW]
     applier = telling.world.applier(telling.journal, written=telling.told.written)
     await applier.drain()
     await applier.stop()
@@ -275,7 +275,9 @@ async def fresh(telling: Desk, journal: Any) -> AsyncIterator[Desk]:
     assert telling.told is not None
     changed = settings_of(telling.world, journal)
     async with patient(changed) as memory:
-        yield Desk(telling.world, journal, memory, changed, Told(journal.database, telling.told.teller))
+        yield Desk(
+            telling.world, journal, memory, changed, ProjectionInvalidator(journal.database, telling.told.publisher)
+        )
 
 
 @pytest.mark.spec("PF-4")
@@ -373,7 +375,7 @@ async def test_without_its_row_no_pattern_is_shown(telling: Desk) -> None:
     assert briefing.patterns.quality is Quality.UNAVAILABLE
     assert not briefing.patterns.items
     assert [one.key for one in briefing.lessons.items] == ["l0"]
-    assert {name for name, arm in briefing.arms.items() if arm.quality is not Quality.EXACT} == {"patterns"}
+    assert {name for name, section in briefing.sections.items() if section.quality is not Quality.EXACT} == {"patterns"}
 
 
 class Counting(Database):
@@ -405,7 +407,7 @@ async def test_a_kept_briefing_asks_one_statement_of_the_journal(telling: Desk) 
             names = counting(memory)
             await memory.brief("T0")
             # How things stand is asked every few seconds, and not waited for.
-            assert [name for name in names if name != "opening"] == ["audit_patterns"]
+            assert [name for name in names if name != "read_horizon"] == ["audit_patterns"]
             memory._stores.database.__class__ = Database
 
 

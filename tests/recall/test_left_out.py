@@ -14,7 +14,7 @@ from imem.cli import app
 from imem.recall.model import Briefing
 from imem.recall.rendering.markdown import LEAST_TOKENS, SECTIONS
 from imem.recall.retrievers import Limits
-from imem.recall.sections.base import page_of
+from imem.recall.sections.base import render_context_of
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import day
@@ -83,7 +83,7 @@ async def test_every_call_of_the_table_of_contents_gets_what_was_left_out(desk: 
     for _, call, _ in lines:
         exec(f"async def ask():\n    return {call}", names)  # noqa: S102 - as above
         answer = await names["ask"]()
-        if answer.__class__.__name__ != "TrackRecordsArm":
+        if answer.__class__.__name__ != "TrackRecordsSection":
             method = re.findall(r"memory\.(\w+)\(", call)[0]
             assert len(answer.items) == wanted[method].total, call
         assert answer.quality == "exact", call
@@ -124,5 +124,5 @@ def test_every_part_of_an_answer_has_its_section() -> None:
             **{name: {} for name in ("history", "debates", "track_records", "contradictions", "patterns", "lessons")},
         }
     )  # fmt: skip
-    made = [make(page_of(empty)) for make in SECTIONS]
-    assert sum(bool(one.nothing) for one in made) == len(empty.arms)
+    made = [make(render_context_of(empty)) for make in SECTIONS]
+    assert sum(bool(one.nothing) for one in made) == len(empty.sections)

@@ -77,9 +77,15 @@ async def test_a_kept_answer_says_it_as_well(telling: Desk) -> None:
     """Where nothing has to be asked, what was heard last of how far the graph is behind counts."""
     await known(telling)
     await telling.memory.history("T0")
-    seen = telling.memory._recall.sources.seen
-    assert seen.opening is not None
-    seen.note(replace(seen.opening, horizon=seen.opening.now - timedelta(minutes=1), now=seen.opening.now + SOON))
+    last_horizon = telling.memory._recall.sources.last_horizon
+    assert last_horizon.read_horizon is not None
+    last_horizon.note(
+        replace(
+            last_horizon.read_horizon,
+            horizon=last_horizon.read_horizon.now - timedelta(minutes=1),
+            now=last_horizon.read_horizon.now + SOON,
+        )
+    )
     assert (await telling.memory.history("T0")).mode is Mode.RECOVERING
 
 

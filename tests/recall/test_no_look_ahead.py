@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from imem.journal.errors import BadInput, BudgetExceeded
 from imem.memory import Memory
-from imem.recall.dated_rows import FINISHED
+from imem.recall.dated_rows import DATED_QUERIES
 from imem.recall.model import Briefing
 from tests.graph_proofs.conftest import CHAOS
 from tests.graph_proofs.world import World
@@ -138,7 +138,7 @@ def _of_subject(memory: Memory, subject: str) -> Iterator[_Question]:
     for part in ("history", "debates", "contradictions", "patterns", "lessons"):
         yield f"{part} {subject}", getattr(memory, part), (subject,), {"limit": 2}
     yield f"similar {subject}", memory.similar, (subject,), {"limit": 2, "min_score": 0.0}
-    for name in sorted(FINISHED):
+    for name in sorted(DATED_QUERIES):
         more = {"findings_limit": 1, "detailed": 1} if name == "company_history" else {}
         given = {"subject_id": subject, "limit": 2} | more
         yield f"{name} {subject}", memory.query, (name, given), {}
@@ -172,7 +172,11 @@ async def answers(memory: Memory, clock: str, as_of: datetime) -> dict[str, Any]
         found[name] = answer.model_dump(mode="json") if hasattr(answer, "model_dump") else answer
         if isinstance(answer, Briefing):
             brief = found[name]
-            weak = {part: arm["reason"] for part, arm in brief.items() if isinstance(arm, dict) and arm.get("reason")}
+            weak = {
+                part: section["reason"]
+                for part, section in brief.items()
+                if isinstance(section, dict) and section.get("reason")
+            }
             assert brief["mode"] == "normal", weak
             del brief["took_ms"], brief["late_ms"], brief["complete_until"]
     for name, unscored in (("track records of all", False), ("and of those without an outcome", True)):

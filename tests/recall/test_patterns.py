@@ -30,9 +30,9 @@ def company(sector: str) -> Line:
 
 async def said(desk: Desk, at: datetime | None = None) -> tuple[list[str], int]:
     """Return the patterns that are shown, and how many there are."""
-    arm = await desk.memory.patterns("T0", limit=3, as_of=at)
-    assert arm.quality is Quality.EXACT, arm
-    return [one.key for one in arm.items], arm.total
+    section = await desk.memory.patterns("T0", limit=3, as_of=at)
+    assert section.quality is Quality.EXACT, section
+    return [one.key for one in section.items], section.total
 
 
 async def test_the_best_are_found_among_very_many(desk: Desk) -> None:

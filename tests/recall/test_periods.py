@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from imem.recall.model import ClaimsSettled, SettledFinding, TakenDecision
+from imem.recall.model import ClaimSummary, ReviewedDecision, SettledFinding
 from tests.recall import facts
 from tests.recall.conftest import Desk
 from tests.recall.facts import TARGET_DAY, Line, day
@@ -81,14 +81,14 @@ def test_the_metric_and_its_day_are_named_once() -> None:
 def test_an_outcome_of_a_decision_names_its_period() -> None:
     item = analysis(0, action="Buy")
     outcome = record("Outcome", "o", 0, actual=44.0, **YEAR)
-    taken = TakenDecision(decision=item.decisions[0].decision, outcomes=[outcome])
+    taken = ReviewedDecision(decision=item.decisions[0].decision, outcomes=[outcome])
     found = briefing(item.model_copy(update={"decisions": [taken]})).to_markdown()
     assert f"→ no verdict; {OF_YEAR}, was 44" in found
 
 
 def test_what_came_of_claims_names_their_period() -> None:
     """In the line of the history and in what was settled last."""
-    claims = ClaimsSettled(
+    claims = ClaimSummary(
         claims=1, settled=1, right=1, wrong=0, right_agents=["ann"], metric="revenue", unit="USD",
         period_start=AT - timedelta(days=365), target_at=AT, actual=44.0, settled_at=AT,
     )  # fmt: skip

@@ -41,6 +41,6 @@ async def test_a_graph_made_anew_gets_them_again(desk: Desk) -> None:
     await desk.know([analysis(f"a{n}", f"company:C{n}", f"near oil {n}", day(n)) for n in range(4)])
     edges = await desk.world.run(EDGES)
     await desk.world.run("MATCH (:Analysis)-[r:SIMILAR_TO]->() DELETE r")
-    await desk.journal.database.do("rederive_similar", deadline=NEVER)
+    await desk.journal.database.execute("rederive_similar", deadline=NEVER)
     await desk.work()
     assert await desk.world.run(EDGES) == edges

@@ -44,7 +44,7 @@ async def test_a_starved_process_is_no_evidence_that_postgres_is_away(telling: D
     settings = telling.settings.model_copy(update={"deadline_ms": BUDGET_MS})
     answers: list[tuple[float, Briefing]] = []
     async with Memory.open(settings) as memory:
-        memory._recall = recall_over(memory._stores, keeping=False)
+        memory._recall = recall_over(memory._stores, use_cache=False)
         await memory.brief("T0", deadline_ms=2_000)
 
         async def ask() -> None:

@@ -23,7 +23,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "speakers_in_journal": {"subject_id": "company:T0", "half": False, "limit": 50},
     "resolutions_of_debate": {"debate_id": "b0"},
     "contradictions_in_journal": {"subject_id": "company:T0", "limit": 50},
-    "voices_of_analyses": {"analyses": ["a0"]},
+    "speakers_of_analyses": {"analyses": ["a0"]},
     "lessons_in_journal": {"subject_id": "company:T0", "half": False, "limit": 50},
     "record_values_at": {"kinds": ["Debate"], "keys": ["b0"]},
     "body_of": {"kind": "Analysis", "key": "a0"},

@@ -15,7 +15,7 @@ from imem.journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreU
 from imem.kg.engine import Graph, Record
 from imem.kg.kinds.work import Finding
 from imem.memory import Memory
-from imem.recall.model import AWAY, Arm, Quality
+from imem.recall.model import AWAY, BriefingSection, Quality
 from imem.services.recall import recall_over
 from tests.punctual import STALL_S, Punctual
 from tests.recall import facts
@@ -183,7 +183,7 @@ NEEDS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("history", "debates", "track_records", "contradictions", "lessons"), BOTH),
     **dict.fromkeys(("similar_analyses", "patterns"), frozenset({"postgres"})),
 }
-"""The arms of a briefing, and which stores each asks."""
+"""The sections of a briefing, and which stores each asks."""
 
 READS: Final[Mapping[str, tuple[Read, frozenset[str]]]] = {
     "history": (lambda memory, subject: memory.history(subject), BOTH),
@@ -215,7 +215,7 @@ async def read(memory: Memory, name: str) -> str:
     except (StoreUnavailable, BudgetExceeded) as error:
         return f"it could not be asked: {type(error).__name__}"
     match answer:
-        case Arm():
+        case BriefingSection():
             assert answer.total == 0
             return f"{answer.quality}, {answer.error}"
     assert not answer
@@ -229,13 +229,13 @@ async def test_nothing_found_and_could_not_be_asked_are_two_answers(far: Far, aw
     """Every section of a briefing, and every single read, of a subject of which nothing is known."""
     await far.desk.know([facts.company("T9", 0), facts.pattern_status("p0", 5, "deprecated")])
     nothing = await whole(far.memory, "company:T9")
-    assert set(nothing.arms) == set(NEEDS)
-    assert {(arm.quality, arm.total) for arm in nothing.arms.values()} == {(Quality.EXACT, 0)}
+    assert set(nothing.sections) == set(NEEDS)
+    assert {(section.quality, section.total) for section in nothing.sections.values()} == {(Quality.EXACT, 0)}
     found = {name: await read(far.memory, name) for name in READS}
     assert not [name for name, answer in found.items() if answer.startswith("it could not")]
 
     async with Memory.open(far.settings) as memory:  # It keeps nothing.
-        memory._recall = recall_over(memory._stores, keeping=False)
+        memory._recall = recall_over(memory._stores, use_cache=False)
         for name in away:
             if how == "refused":
                 await far.proxies[name].refuse()
@@ -243,12 +243,12 @@ async def test_nothing_found_and_could_not_be_asked_are_two_answers(far: Far, aw
                 far.stall(name)
         briefing = await memory.brief("company:T9")
         answers = dict(zip(READS, await asyncio.gather(*(read(memory, name) for name in READS)), strict=True))
-    for name, arm in briefing.arms.items():
+    for name, section in briefing.sections.items():
         if NEEDS[name] & away:
-            assert arm.quality is not Quality.EXACT, name
-            shown = nothing.model_copy(update={name: arm}).to_markdown()
+            assert section.quality is not Quality.EXACT, name
+            shown = nothing.model_copy(update={name: section}).to_markdown()
             assert shown != nothing.to_markdown(), name
-        assert arm.total == 0, name
+        assert section.total == 0, name
     for name, (_, needs) in READS.items():
         if needs & away:
             assert answers[name] != found[name], name
@@ -259,4 +259,6 @@ async def test_a_store_that_refuses_is_told_from_one_that_is_late(far: Far) -> N
     for name in ("postgres", "graph", "durable"):
         await far.proxies[name].refuse()
     briefing = await far.memory.brief("company:T0")
-    assert {name: arm.error for name, arm in briefing.arms.items() if arm.error != AWAY} == {}, briefing.arms
+    assert {name: section.error for name, section in briefing.sections.items() if section.error != AWAY} == {}, (
+        briefing.sections
+    )

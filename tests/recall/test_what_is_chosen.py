@@ -65,10 +65,10 @@ async def test_an_open_critical_contradiction_is_never_pushed_out_by_newer_ones(
     await _disputed(desk)
     async with paths(desk, "contradictions_of_subject") as memories:
         for memory in memories:
-            arm = await memory.contradictions("T0")
-            shown = [one.key for one in arm.items]
+            section = await memory.contradictions("T0")
+            shown = [one.key for one in section.items]
             assert shown == ["critical", "raised", *(f"c{MANY - nth}" for nth in range(1, LIMITS.contradictions - 1))]
-            assert arm.total == MANY + 4
+            assert section.total == MANY + 4
             assert [one.key for one in (await memory.contradictions("T0", limit=1)).items] == ["critical"]
             assert "CRITICAL 2026-01-02 12:00" in (await memory.brief("T0")).to_markdown()
     rows = await desk.memory.query("contradictions_of_subject", {"subject_id": "company:T0", "limit": 2})

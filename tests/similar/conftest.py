@@ -26,7 +26,7 @@ from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.kg.projection.rows import Event
 from imem.kg.similarity.embedders import Embedder, Vectors, unit
-from imem.kg.similarity.index import Pace, Updated, rebuild, resubjected, update
+from imem.kg.similarity.index import Throttle, UpdateReport, mark_subjects_due, rebuild, update
 from tests.servers import cloned
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
@@ -97,13 +97,13 @@ class House:
         """Do what the applier does once the graph holds what was stated."""
         given = {"after": min(one.position or 0 for one in receipts) - 1, "upto": 2**62, "limit": 10_000}
         rows = await self.database.named("events_after", given, deadline=NEVER)
-        await resubjected(self.database, [Event.from_row(row) for row in rows])
+        await mark_subjects_due(self.database, [Event.from_row(row) for row in rows])
 
-    async def update(self) -> Updated:
+    async def update(self) -> UpdateReport:
         return await update(self.database, self.embedder, until=NEVER, rest=0.0)
 
-    async def rebuild(self) -> Updated:
-        return await rebuild(self.database, self.embedder, pace=Pace(NEVER))
+    async def rebuild(self) -> UpdateReport:
+        return await rebuild(self.database, self.embedder, throttle=Throttle(NEVER))
 
     async def rows(self, query: str, *parameters: Any) -> list[Row]:
         return await self.database.rows(query, parameters, deadline=NEVER)

@@ -13,7 +13,7 @@ from functools import partial
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.database import Database
 from imem.kg.similarity import index, neighbours, vectors
-from imem.kg.similarity.index import Pace
+from imem.kg.similarity.index import Throttle
 from tests.lives import deadly, until_one_ends
 from tests.similar.conftest import Directions
 
@@ -22,12 +22,12 @@ PAGE = 6
 
 async def _work(url: str, after: int) -> None:
     counter = [after]
-    for name in ("rows", "do"):
+    for name in ("rows", "execute"):
         dying = deadly(counter, getattr(vectors, name))
         for module in (vectors, neighbours, index):
             if hasattr(module, name):
                 setattr(module, name, dying)
-    for name in ("named", "do", "commit"):
+    for name in ("named", "execute", "commit"):
         setattr(Database, name, deadly(counter, getattr(Database, name)))
     index.PAGE = PAGE  # type: ignore[misc]
     database = Database(url)
@@ -35,7 +35,7 @@ async def _work(url: str, after: int) -> None:
     # The server may not have noticed yet that the one before is dead.
     while (await index.update(database, embedder, until=Deadline.never(), rest=0.0)).busy:
         pass
-    while (await index.rebuild(database, embedder, pace=Pace(Deadline.never()))).version is None:
+    while (await index.rebuild(database, embedder, throttle=Throttle(Deadline.never()))).version is None:
         pass
     await database.close()
 

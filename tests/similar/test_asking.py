@@ -16,7 +16,7 @@ from imem.journal.errors import BadInput, UnknownSubject
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
 from imem.memory import Memory
-from imem.recall.model import Quality, SimilarArm
+from imem.recall.model import Quality, SimilarSection
 from tests.servers import cloned
 from tests.similar.conftest import (
     IMPORTER,
@@ -30,7 +30,7 @@ from tests.similar.conftest import (
     without_a_graph,
 )
 
-Ask = Callable[..., Awaitable[SimilarArm]]
+Ask = Callable[..., Awaitable[SimilarSection]]
 
 
 @pytest_asyncio.fixture
@@ -39,8 +39,8 @@ async def memory(house: House, light_stack: Any) -> AsyncIterator[Memory]:
         yield opened
 
 
-def keys(arm: SimilarArm) -> list[str]:
-    return [item.analysis.key for item in arm.items]
+def keys(section: SimilarSection) -> list[str]:
+    return [item.analysis.key for item in section.items]
 
 
 async def apply(house: House) -> None:
@@ -105,8 +105,8 @@ async def test_the_same_question_at_another_time_is_not_similar(house: House, me
     await house.update()
     for moment in (None, day(4)):
         # The words of the others' question lead the test's vectors elsewhere: whatever the score.
-        arm = await memory.similar("market:tx-1", as_of=moment, min_score=0.0)
-        assert (keys(arm), arm.total) == (["newer", "older"], 2)
+        section = await memory.similar("market:tx-1", as_of=moment, min_score=0.0)
+        assert (keys(section), section.total) == (["newer", "older"], 2)
 
 
 async def tell(house: House, *lines: dict[str, Any]) -> None:
@@ -138,9 +138,9 @@ async def test_a_long_series_has_neighbours_of_other_questions(house: House, mem
     lists = await house.lists()
     assert all({key for key, _ in near} <= others for analysed, near in lists.items() if analysed.startswith("tx"))
     assert {key[:2] for key, _ in lists["ca00"]} <= {"tx", "ny"}
-    arm = await memory.similar("market:tx-5", min_score=0.0)
-    assert arm.total == len(arm.items) > 0
-    assert set(keys(arm)) <= others
+    section = await memory.similar("market:tx-5", min_score=0.0)
+    assert section.total == len(section.items) > 0
+    assert set(keys(section)) <= others
 
     # Who was placed before them is looked at once more when the index is built anew.
     await house.rebuild()
@@ -148,8 +148,8 @@ async def test_a_long_series_has_neighbours_of_other_questions(house: House, mem
         {key for key, _ in near} == others for key, near in (await house.lists()).items() if key.startswith("tx")
     )
     for moment in (None, day(4)):
-        arm = await memory.similar("market:tx-5", as_of=moment, min_score=0.0, limit=10)
-        assert (set(keys(arm)), arm.total) == (others, len(others))
+        section = await memory.similar("market:tx-5", as_of=moment, min_score=0.0, limit=10)
+        assert (set(keys(section)), section.total) == (others, len(others))
 
 
 async def test_a_question_whose_words_are_corrected_is_compared_as_what_it_asks(house: House, memory: Memory) -> None:
@@ -198,15 +198,15 @@ async def test_as_of_a_day(house: House, memory: Memory) -> None:
     await house.update()
 
     async def asked(number: float, clock: str = "known") -> list[str]:
-        arm = await memory.similar("A", as_of=day(number), clock=clock)
-        assert arm.quality is Quality.EXACT, arm.reason
-        return keys(arm)
+        section = await memory.similar("A", as_of=day(number), clock=clock)
+        assert section.quality is Quality.EXACT, section.reason
+        return keys(section)
 
     assert await asked(0.5) == await asked(1.5) == []
     assert await asked(2.5) == ["b1"]
     assert set(await asked(3.5)) == {"b1", "c1"}
-    arm = await memory.similar("A", as_of=day(2.5))
-    assert [one.decision.key for one in arm.items[0].decisions] == ["b1/decision"]
+    section = await memory.similar("A", as_of=day(2.5))
+    assert [one.decision.key for one in section.items[0].decisions] == ["b1/decision"]
     for unknown in (memory.similar("nobody"), asked(-1.0), asked(3.5, "recorded")):
         with pytest.raises(UnknownSubject):
             await unknown
@@ -319,8 +319,8 @@ async def answers(stack: Any, template: str, lines: list[dict[str, Any]], at: da
 
 async def near(memory: Memory, key: str, at: datetime) -> list[tuple[str, float]] | None:
     try:
-        arm = await memory.similar(key, as_of=at, min_score=0.0, deadline_ms=2000)
+        section = await memory.similar(key, as_of=at, min_score=0.0, deadline_ms=2000)
     except UnknownSubject:
         return None
-    assert arm.quality is Quality.EXACT, arm.reason
-    return [(item.analysis.key, item.score) for item in arm.items]
+    assert section.quality is Quality.EXACT, section.reason
+    return [(item.analysis.key, item.score) for item in section.items]

@@ -14,10 +14,10 @@ from pydantic import SecretStr
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, SettingsError, StatementRejected, StoreUnavailable
 from imem.journal.settings import Settings
-from imem.kg.similarity.embedders import TEXT_CHARS, TEXTS_A_CALL, Endpoint, Local, embedder_of, unit
+from imem.kg.similarity.embedders import TEXT_CHARS, TEXTS_A_CALL, EndpointEmbedder, LocalEmbedder, embedder_of, unit
 from tests.http_server import Answer, Asked, HttpServer, serving
 
-LOCAL = Local()
+LOCAL = LocalEmbedder()
 TOKEN, KEY = "t0ken", "secret-key"
 
 
@@ -68,7 +68,7 @@ async def test_only_the_beginning_counts() -> None:
 async def test_a_model_that_nobody_uses_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes 0.2 GB in each process that used it; who wants it again gets it, and the same vectors."""
     monkeypatch.setattr("imem.kg.similarity.embedders.IDLE_S", 0.05)
-    embedder = Local()
+    embedder = LocalEmbedder()
     before = await embedder.embed(["The margin falls."], deadline=soon())
     assert embedder._idle is not None
     embedder._idle.join(10)
@@ -96,10 +96,10 @@ def vectors(*rows: Any, **more: Any) -> Answer:
 
 
 @contextmanager
-def asking(*answers: Answer, dimension: int = 2) -> Iterator[tuple[HttpServer, Endpoint]]:
+def asking(*answers: Answer, dimension: int = 2) -> Iterator[tuple[HttpServer, EndpointEmbedder]]:
     given = list(answers)
     with serving(lambda _: given.pop(0) if len(given) > 1 else given[0]) as server:
-        yield server, Endpoint(f"{server.url}/{TOKEN}/v1", "small", dimension, KEY)
+        yield server, EndpointEmbedder(f"{server.url}/{TOKEN}/v1", "small", dimension, KEY)
 
 
 async def test_an_endpoint_is_asked_for_many_at_once() -> None:
@@ -111,7 +111,7 @@ async def test_an_endpoint_is_asked_for_many_at_once() -> None:
         return Answer(200, orjson.dumps({"data": data[::-1]}))
 
     with serving(answer) as server:
-        endpoint = Endpoint(f"{server.url}/{TOKEN}/v1/", "small", 2, KEY)
+        endpoint = EndpointEmbedder(f"{server.url}/{TOKEN}/v1/", "small", 2, KEY)
         found = await endpoint.embed(["a" * (n + 1) for n in range(TEXTS_A_CALL + 5)], deadline=soon())
     assert found.shape == (TEXTS_A_CALL + 5, 2)
     assert np.allclose(found, [[1.0, 0.0]] * len(found))
@@ -165,7 +165,7 @@ async def test_a_busy_one_is_asked_again() -> None:
 
 def test_settings_choose() -> None:
     settings = Settings.read({})
-    assert isinstance(embedder_of(settings), Local)
+    assert isinstance(embedder_of(settings), LocalEmbedder)
     url = SecretStr("http://127.0.0.1:1/v1")
     named = settings.model_copy(update={"embedding_url": url, "embedding_model": "small", "embedding_dimension": 384})
     chosen = embedder_of(named)

@@ -12,14 +12,14 @@ from psycopg.rows import dict_row
 from pydantic import SecretStr
 
 from imem.journal.settings import Settings
-from imem.kg.similarity.embedders import LOCAL_DIMENSION, Local
+from imem.kg.similarity.embedders import LOCAL_DIMENSION, LocalEmbedder
 from imem.kg.similarity.lag_watch import LATE_S, watch_similar
 from imem.local.doctor import data
-from imem.local.doctor.finding import Level
+from imem.local.doctor.finding import CheckLevel
 from tests.similar.conftest import Directions, House, analysis
 
 
-def said(house: House, settings: Settings) -> list[tuple[Level, str]]:
+def said(house: House, settings: Settings) -> list[tuple[CheckLevel, str]]:
     """Return what the doctor finds, as the application."""
     with psycopg.connect(house.url, autocommit=True, row_factory=dict_row) as connection:
         return [(one.level, one.text) for one in data.similar(connection, settings)]
@@ -38,28 +38,28 @@ async def shown(house: House) -> list[float | None]:
 
 async def test_what_waits_too_long_and_another_model_are_found(house: House, light_stack: Any) -> None:
     settings: Settings = light_stack.settings
-    here = f"{Local().model_id}/{LOCAL_DIMENSION}/2"
-    assert said(house, settings) == [(Level.FINE, f"analyses are compared by {here}")]
-    house.embedder = Directions(Local().model_id, LOCAL_DIMENSION)
+    here = f"{LocalEmbedder().model_id}/{LOCAL_DIMENSION}/2"
+    assert said(house, settings) == [(CheckLevel.FINE, f"analyses are compared by {here}")]
+    house.embedder = Directions(LocalEmbedder().model_id, LOCAL_DIMENSION)
     await house.say(analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"))
-    assert said(house, settings)[0][0] is Level.FINE
+    assert said(house, settings)[0][0] is CheckLevel.FINE
     assert await shown(house) == [2, pytest.approx(0, abs=LATE_S / 2), 0]
 
     house.owner("UPDATE similarity_due SET created_at = created_at - interval '6 minutes'")
     [(level, text)] = said(house, settings)
     assert (level, text) == (
-        Level.WEAK, "Not compared yet: 2 statements about analyses, the oldest for 6 minutes.",
+        CheckLevel.WEAK, "Not compared yet: 2 statements about analyses, the oldest for 6 minutes.",
     )  # fmt: skip
     assert (await shown(house))[1] == pytest.approx(360, abs=60)
     await house.update()
-    assert said(house, settings) == [(Level.FINE, f"analyses are compared by {here}")]
+    assert said(house, settings) == [(CheckLevel.FINE, f"analyses are compared by {here}")]
 
     house.embedder = Directions("small", 64)
     assert await shown(house) == [0, 0, 1]
     url = SecretStr("http://127.0.0.1:1/v1")
     named = {"embedding_url": url, "embedding_model": "small", "embedding_dimension": 64}
     [(level, text)] = said(house, settings.model_copy(update=named))
-    assert level is Level.WEAK
+    assert level is CheckLevel.WEAK
     assert f"compared by {here}, and endpoint:small/64/2 is what is set" in text
     [(level, text)] = said(house, settings.model_copy(update={**named, "embedding_model": None}))
-    assert (level, "IMEM_EMBEDDING_MODEL is not" in text) == (Level.BROKEN, True)
+    assert (level, "IMEM_EMBEDDING_MODEL is not" in text) == (CheckLevel.BROKEN, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from imem.kg.similarity.index import Pace, embed_missing, prune, rebuild
+from imem.kg.similarity.index import Throttle, embed_missing, prune, rebuild
 from imem.kg.similarity.vectors import model_of, models
 from tests.similar.conftest import NEVER, Directions, House, analysis
 from tests.similar.test_index import agree, crowd, exact
@@ -54,8 +54,8 @@ async def test_readers_see_the_old_version_until_the_new_one_is_whole(
     await house.update()
     before = await house.lists()
     monkeypatch.setattr("imem.kg.similarity.index.PAGE", 10)
-    pace = Stopping(pages=2)
-    done = await rebuild(house.database, house.embedder, pace=pace)
+    throttle = Stopping(pages=2)
+    done = await rebuild(house.database, house.embedder, throttle=throttle)
     assert done.more
     assert (await builds(house))[-1][0] == "building"
     assert await house.lists() == before
@@ -71,14 +71,14 @@ async def test_readers_see_the_old_version_until_the_new_one_is_whole(
     assert await builds(house) == [("current", "directions")]
 
 
-class Stopping(Pace):
-    """A pace that ends after some pages."""
+class Stopping(Throttle):
+    """A throttle that ends after some pages."""
 
     def __init__(self, *, pages: int) -> None:
         super().__init__(NEVER)
         self.pages = pages
 
-    async def breathe(self) -> None:
+    async def pause(self) -> None:
         self.pages -= 1
 
     def over(self) -> bool:
@@ -93,7 +93,7 @@ async def test_a_new_model_comes_into_use_when_it_is_whole(house: House) -> None
     house.embedder = Directions("others", dimension=32)
     model = await model_of(house.database, house.embedder)
     assert not model.in_use
-    await embed_missing(house.database, house.embedder, model, pace=Stopping(pages=1))
+    await embed_missing(house.database, house.embedder, model, throttle=Stopping(pages=1))
     assert await house.lists() == old
     await house.say(analysis("late", "company:LATE", "near oil 77"))
 
@@ -125,13 +125,13 @@ async def test_a_version_for_another_model_is_given_up(house: House, monkeypatch
     before = await house.lists()
     monkeypatch.setattr("imem.kg.similarity.index.PAGE", 10)
     first, other = house.embedder, Directions("others", dimension=32)
-    await embed_missing(house.database, other, await model_of(house.database, other), pace=Pace(NEVER))
-    await rebuild(house.database, other, pace=Stopping(pages=2))
+    await embed_missing(house.database, other, await model_of(house.database, other), throttle=Throttle(NEVER))
+    await rebuild(house.database, other, throttle=Stopping(pages=2))
     assert ("building", "others") in await builds(house)
-    await rebuild(house.database, first, pace=Pace(NEVER))
+    await rebuild(house.database, first, throttle=Throttle(NEVER))
     assert await builds(house) == [("current", "directions")]
     assert await house.lists() == before
-    await prune(house.database, pace=Pace(NEVER))
+    await prune(house.database, throttle=Throttle(NEVER))
     assert (await house.rows("SELECT count(*) AS n FROM embedding"))[0]["n"] == 30
 
 

@@ -11,7 +11,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from imem.kg.similarity.embedders import Endpoint
+from imem.kg.similarity.embedders import EndpointEmbedder
 from imem.memory import Memory
 from imem.recall.model import Quality
 from tests.http_server import Answer, Asked, HttpServer, serving
@@ -46,7 +46,7 @@ def endpoint() -> Iterator[HttpServer]:
 async def way(house: House, endpoint: HttpServer) -> AsyncIterator[SlowProxy]:
     """Lend the way to that server, by which the house has its vectors made."""
     async with slowly(endpoint.url) as proxy:
-        house.embedder = Endpoint(f"http://127.0.0.1:{proxy.port}/v1", "small", Directions().dimension)
+        house.embedder = EndpointEmbedder(f"http://127.0.0.1:{proxy.port}/v1", "small", Directions().dimension)
         yield proxy
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from imem.journal.gateway import Gateway
 from imem.journal.postgres.database import Database
-from imem.kg.similarity.embedders import Local
+from imem.kg.similarity.embedders import LocalEmbedder
 from imem.kg.similarity.neighbours import EVERYTHING
 from imem.kg.similarity.scoring import TIES
 from imem.memory import Memory
@@ -59,7 +59,7 @@ async def test_two_homes_hold_the_same_vectors_and_answer_alike(light_stack: Any
     for order, size in ((LINES, 40), (LINES[::-1], 5)):
         with cloned(light_stack.settings, light_template) as (url, admin_url):
             database = Database(url, size=4)
-            house = House(url, admin_url, database, Gateway(database, IMPORTER), Local())
+            house = House(url, admin_url, database, Gateway(database, IMPORTER), LocalEmbedder())
             try:
                 await told(house, order, size)
                 rows = await house.rows("SELECT key, vector::text AS vector FROM embedding WHERE standing ORDER BY key")
@@ -79,7 +79,7 @@ async def test_of_many_equal_vectors_two_homes_choose_the_same(light_stack: Any,
     for order, size in ((EQUALS, 75), (EQUALS[::-1], 6), (EQUALS[30:] + EQUALS[:30], 20)):
         with cloned(light_stack.settings, light_template) as (url, admin_url):
             database = Database(url, size=4)
-            house = House(url, admin_url, database, Gateway(database, IMPORTER), Local())
+            house = House(url, admin_url, database, Gateway(database, IMPORTER), LocalEmbedder())
             try:
                 await told(house, order, size)
                 lists.append(await house.lists())
@@ -87,9 +87,9 @@ async def test_of_many_equal_vectors_two_homes_choose_the_same(light_stack: Any,
                 rows = await database.named("nearest", given, deadline=NEVER)
                 found.append([row["candidate"] for row in rows])
                 async with Memory.open(without_a_graph(light_stack.settings, house)) as memory:
-                    arm = await memory.similar("E40", as_of=day(1), min_score=0.0, deadline_ms=2000)
+                    section = await memory.similar("E40", as_of=day(1), min_score=0.0, deadline_ms=2000)
                 # The newest of equals is shown first, of those that are kept: the first by name.
-                assert {item.analysis.key for item in arm.items} <= {key for key, _ in lists[-1]["e040"]}
+                assert {item.analysis.key for item in section.items} <= {key for key, _ in lists[-1]["e040"]}
             finally:
                 await database.close()
     assert found[0] == [line["core"]["id"] for line in EQUALS if line["core"]["id"] != "e040"]
@@ -104,6 +104,6 @@ async def _similar(settings: Any) -> dict[str, list[tuple[str, float]]]:
         for nth in range(0, 24, 3):
             for as_of in (None, day(1) + timedelta(hours=1)):
                 subject = f"market:q{nth}" if nth % 4 == 0 else f"S{nth}"
-                arm = await memory.similar(subject, as_of=as_of, min_score=0.0, deadline_ms=2000)
-                found[f"{subject} {as_of}"] = [(item.analysis.key, item.score) for item in arm.items]
+                section = await memory.similar(subject, as_of=as_of, min_score=0.0, deadline_ms=2000)
+                found[f"{subject} {as_of}"] = [(item.analysis.key, item.score) for item in section.items]
     return found

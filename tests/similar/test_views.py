@@ -25,7 +25,7 @@ from imem.kg.engine import Graph
 from imem.kg.views import BUILDS, View, build, rebuild
 from imem.memory import Memory
 from imem.recall.model import Completeness, Quality
-from imem.recall.retrievers import Limits, Question, patterns_of_view
+from imem.recall.retrievers import Limits, RetrievalRequest, patterns_of_view
 from imem.recall.views import view
 from tests.similar.conftest import NEVER, House, analysis, company, day
 
@@ -140,14 +140,14 @@ async def test_a_withdrawn_pattern_is_gone_at_once(told: House) -> None:
 async def test_the_view_stands_in_where_the_time_is_over(told: House) -> None:
     """The best of the sector and of none, labelled, without what was withdrawn since; as of a day it knows nothing."""
 
-    def ask(asked: datetime | None = None) -> Question:
+    def ask(asked: datetime | None = None) -> RetrievalRequest:
         at = AsOf(asked or datetime.now(UTC), asked=asked)
-        return Question("company:A", at, told.gateway, cast("Graph", None), NEVER, Limits(), 2.0)
+        return RetrievalRequest("company:A", at, told.gateway, cast("Graph", None), NEVER, Limits(), 2.0)
 
-    async def shown(question: Question) -> list[str]:
-        arm = await patterns_of_view(question)
-        assert (arm.quality, arm.completeness) == (Quality.PARTIAL, Completeness.TOP_N)
-        return [item.key for item in arm.items]
+    async def shown(question: RetrievalRequest) -> list[str]:
+        section = await patterns_of_view(question)
+        assert (section.quality, section.completeness) == (Quality.PARTIAL, Completeness.TOP_N)
+        return [item.key for item in section.items]
 
     assert await shown(ask()) == ["p2", "p1", "p4"], "never made: by the journal"
     await rebuild(told.database, deadline=NEVER)

@@ -13,8 +13,8 @@ import redis.asyncio
 from pydantic import SecretStr
 
 from imem.kg.pipelines import REBUILD_SIMILAR, SIMILAR
-from imem.kg.similarity.embedders import Local
-from imem.workers.applier import Asker
+from imem.kg.similarity.embedders import LocalEmbedder
+from imem.workers.applier import TaskRequester
 from imem.workers.celery_app import make_app
 from tests.credibility.test_workers import empty, process
 from tests.similar.conftest import House, analysis, company
@@ -57,9 +57,9 @@ async def test_a_worker_finds_what_is_new_within_a_minute(house: House, light_st
         await until(compared)
         begun = time.monotonic()
         await house.say(analysis("a0", "company:C0", TEXTS[0]))
-        asker = Asker(app, SIMILAR, settings)
-        asker.applied(frozenset({"record.Analysis"}))
-        asking = asyncio.create_task(asker.run())
+        requester = TaskRequester(app, SIMILAR, settings)
+        requester.applied(frozenset({"record.Analysis"}))
+        asking = asyncio.create_task(requester.run())
         await until(compared)
         asking.cancel()
         assert time.monotonic() - begun < 60
@@ -75,4 +75,4 @@ async def test_a_worker_finds_what_is_new_within_a_minute(house: House, light_st
 
         await until(swapped)
     assert await house.lists() == lists
-    assert (await house.rows("SELECT model_id FROM embedding_model"))[0]["model_id"] == Local().model_id
+    assert (await house.rows("SELECT model_id FROM embedding_model"))[0]["model_id"] == LocalEmbedder().model_id

@@ -14,8 +14,8 @@ from typing import Literal, TypeVar
 
 from pydantic import SecretStr
 
-from imem.local.process import Identity, marked
-from imem.local.state import State
+from imem.local.process import ProcessIdentity, marked
+from imem.local.state import StackState
 
 TOP = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
@@ -91,17 +91,17 @@ def nothing_left(home: Path) -> bool:
     return not list(marked(home))
 
 
-def identity_of(state: State, name: str) -> Identity:
+def identity_of(state: StackState, name: str) -> ProcessIdentity:
     """Return who the child *name* is."""
     child = state.children[name]
     assert child.pid is not None
     assert child.start_time is not None
-    return Identity(child.pid, child.start_time, state.supervisor.boot)
+    return ProcessIdentity(child.pid, child.start_time, state.supervisor.boot)
 
 
-def me() -> Identity:
+def me() -> ProcessIdentity:
     """Return who this process is."""
-    return sure(Identity.of(os.getpid()))
+    return sure(ProcessIdentity.of(os.getpid()))
 
 
 def sure(value: T | None) -> T:

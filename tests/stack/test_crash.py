@@ -23,7 +23,7 @@ from imem.journal.settings import Settings
 from imem.kg.kinds.subjects import Company
 from imem.local import state
 from imem.local.folders import Folders, read_json
-from imem.local.process import Identity, marked
+from imem.local.process import ProcessIdentity, marked
 from imem.local.servers import valkey
 from imem.local.state import ChildState, with_local_endpoints
 from imem.local.supervisor import LocalStack
@@ -234,7 +234,7 @@ def test_leftovers_that_the_kernel_did_not_end_are_ended(home: Path) -> None:
         assert argv.port
     # Started by the test, so that no supervisor's death ends it; the mark is missing, the state file names it.
     with subprocess.Popen([valkey.program(), config], stdout=subprocess.DEVNULL) as orphan:
-        identity = sure(Identity.of(orphan.pid))
+        identity = sure(ProcessIdentity.of(orphan.pid))
         found = json.loads(kept)
         found["children"]["valkey-durable"] |= {"pid": identity.pid, "start_time": identity.start_time}
         (home / "stack.json").write_text(json.dumps(found))

@@ -23,11 +23,11 @@ from imem.journal.settings import Settings
 from imem.kg.model import Finding, Outcome, Pattern, PatternStatus
 from imem.local import state
 from imem.local.doctor import checks, servers
-from imem.local.doctor.finding import Level
+from imem.local.doctor.finding import CheckLevel
 from imem.local.folders import Folders
 from imem.local.migrate import migrate
 from imem.local.servers import postgres
-from imem.local.state import ChildState, State
+from imem.local.state import ChildState, StackState
 from imem.local.supervisor import LocalStack
 from tests.conftest import Stack, settings_for
 from tests.disks import may_mount, small_disk
@@ -82,7 +82,7 @@ def emptied(env: Mapping[str, str]) -> None:
 
 def troubles(env: Mapping[str, str], clock: Clock | None = None) -> list[Trouble]:
     """Return what is not fine, as (about, text, mend)."""
-    found = [one for one in checks.examine(env, clock) if one.level is not Level.FINE]
+    found = [one for one in checks.examine(env, clock) if one.level is not CheckLevel.FINE]
     assert all(one.mend for one in found), "every finding names its mend"
     return [(one.about, one.text, one.mend) for one in found]
 
@@ -116,7 +116,7 @@ def test_a_healthy_installation(migrated: dict[str, str]) -> None:
     """Nothing is found, and what was looked at is listed for every server."""
     findings = checks.examine(migrated)
 
-    assert [one for one in findings if one.level is not Level.FINE] == []
+    assert [one for one in findings if one.level is not CheckLevel.FINE] == []
     looked_at = {"settings", "permissions", "disk", "stack", "postgres", "neo4j", "stubs", "properties", "scores"}
     looked_at |= {"graph", "similar", "valkey-working", "valkey-durable", "valkey-cache"}
     assert {one.about for one in findings} >= looked_at
@@ -366,7 +366,7 @@ def test_nodes_that_are_spoken_of_and_never_come(migrated: dict[str, str]) -> No
     with graph(migrated) as driver:
         story.write(driver)
         found = data_troubles(migrated)
-        fine = [one.text for one in checks.examine(migrated) if one.about == "stubs" and one.level is Level.FINE]
+        fine = [one.text for one in checks.examine(migrated) if one.about == "stubs" and one.level is CheckLevel.FINE]
 
     emptied(migrated)
     spoken = "Spoken of for more than a day and never recorded:"
@@ -476,7 +476,7 @@ def test_a_child_that_is_gone_and_a_port_without_a_server(home: Path) -> None:
         "deaf": ChildState("ready", ours.pid, ours.start_time, 1),
         "limping": ChildState("restarting", restarts=3, note="ended with signal 9"),
     }
-    state.write(Folders(home), State(ours, ready=True, children=children))
+    state.write(Folders(home), StackState(ours, ready=True, children=children))
 
     found = {
         about: (text, mend) for about, text, mend in troubles({"IMEM_HOME": str(home)}) if about in {"gone", "deaf"}

@@ -18,9 +18,9 @@ from imem.journal.errors import StackError, StackStarting
 from imem.journal.settings import Settings
 from imem.local import state
 from imem.local.folders import Folders, Secrets, open_log, read_json, write_private
-from imem.local.process import MARK, Identity
+from imem.local.process import MARK, ProcessIdentity
 from imem.local.servers.postgres import SHARED_FOR_ROOT, Postgres
-from imem.local.state import ChildState, State, with_local_endpoints
+from imem.local.state import ChildState, StackState, with_local_endpoints
 from imem.local.supervisor import lock, unlock
 from tests.stack.programs import PATIENCE_S, environment, me, shown, supervised
 
@@ -154,7 +154,7 @@ def test_the_state_survives_its_file(tmp_path: Path) -> None:
     """And the file is private, because it holds passwords, which repr does not show."""
     folders = Folders(tmp_path)
     child = ChildState("ready", 12, 34, 56, "/l", 1, "")
-    written = State(Identity(os.getpid(), 1, "b"), ready=True, endpoints=URLS, children={"neo4j": child})
+    written = StackState(ProcessIdentity(os.getpid(), 1, "b"), ready=True, endpoints=URLS, children={"neo4j": child})
 
     state.write(folders, written)
 
@@ -170,11 +170,11 @@ def test_addresses_come_from_a_running_stack_alone(tmp_path: Path) -> None:
     ours = me()
     with pytest.raises(StackError, match=r"No stack runs on .*Start one with `imem up`"):
         with_local_endpoints(settings)
-    state.write(folders, State(Identity(ours.pid, ours.start_time + 1, ours.boot), endpoints=URLS))
+    state.write(folders, StackState(ProcessIdentity(ours.pid, ours.start_time + 1, ours.boot), endpoints=URLS))
     with pytest.raises(StackError, match="No stack runs"):
         with_local_endpoints(settings)
 
-    state.write(folders, State(ours, endpoints=URLS))
+    state.write(folders, StackState(ours, endpoints=URLS))
     found = with_local_endpoints(settings)
 
     assert shown(found.neo4j_password) == "pw3"
@@ -187,14 +187,14 @@ async def test_a_stack_that_is_starting_is_waited_for_and_no_wrong_setting(tmp_p
     settings = Settings.read({}, home=tmp_path)
     early = {name: url for name, url in URLS.items() if not name.startswith("neo4j")}
     for endpoints in ({}, early):
-        state.write(folders, State(me(), endpoints=endpoints))
+        state.write(folders, StackState(me(), endpoints=endpoints))
         with pytest.raises(StackStarting, match="is starting") as starting:
             async with Memory.open(settings):
                 pass
         assert starting.value.retryable
 
     # All of them are known before all of them answer: that is enough to go on.
-    state.write(folders, State(me(), endpoints=URLS))
+    state.write(folders, StackState(me(), endpoints=URLS))
     assert with_local_endpoints(settings).neo4j_url == URLS["neo4j_url"]
 
 
@@ -271,7 +271,7 @@ def test_who_asks_for_the_lock_keeps_no_supervisor_out(tmp_path: Path) -> None:
 
 def test_a_server_named_by_url_is_not_mixed_with_the_stacks(tmp_path: Path) -> None:
     """Its own credentials count, even where it has none: the stack's password is for another server."""
-    state.write(Folders(tmp_path), State(me(), endpoints=URLS))
+    state.write(Folders(tmp_path), StackState(me(), endpoints=URLS))
     settings = Settings.read(
         {"IMEM_NEO4J_URL": "bolt://elsewhere:7687", "IMEM_POSTGRES_URL": "postgresql://elsewhere/x"}, home=tmp_path
     )

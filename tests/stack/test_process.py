@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from imem.journal.errors import StackError
-from imem.local.process import MARK, Command, Identity, RunAs, clear, marked, start
+from imem.local.process import MARK, Command, ProcessIdentity, RunAs, clear, marked, start
 from imem.local.servers.server import free_port
 from tests.stack.programs import environment, me, sure, until
 
@@ -52,7 +52,7 @@ def test_a_child_dies_with_its_parent_even_under_another_user(run_as: RunAs | No
     with parent:
         pid = int(sure(parent.stdout).readline())
         child = until(
-            lambda: Identity.of(pid) if _command(pid).startswith("/bin/sleep") else None, "the child is a sleep"
+            lambda: ProcessIdentity.of(pid) if _command(pid).startswith("/bin/sleep") else None, "the child is a sleep"
         )
         if run_as is not None:
             assert Path(f"/proc/{pid}").stat().st_uid == run_as.uid
@@ -101,14 +101,14 @@ def test_a_used_process_id_is_not_taken_for_the_process() -> None:
     ours = me()
 
     assert ours.alive
-    assert not Identity(ours.pid, ours.start_time + 1, ours.boot).alive
-    assert not Identity(ours.pid, ours.start_time, "another boot").alive
+    assert not ProcessIdentity(ours.pid, ours.start_time + 1, ours.boot).alive
+    assert not ProcessIdentity(ours.pid, ours.start_time, "another boot").alive
 
 
 def test_a_zombie_does_not_count_as_alive() -> None:
     """It has ended; only its parent has not asked yet."""
     child = subprocess.Popen(["/bin/true"])
-    until(lambda: Identity.of(child.pid) is None, "it has ended")
+    until(lambda: ProcessIdentity.of(child.pid) is None, "it has ended")
     assert child.wait() == 0
 
 
@@ -121,9 +121,9 @@ def test_leftovers_are_found_by_their_mark_and_ended(tmp_path: Path) -> None:
     ):
         found = until(lambda: list(marked(tmp_path)), "the mark shows")
         assert [one.pid for one in found] == [ours.pid]
-        ours_identity, other_identity = sure(Identity.of(ours.pid)), sure(Identity.of(other.pid))
+        ours_identity, other_identity = sure(ProcessIdentity.of(ours.pid)), sure(ProcessIdentity.of(other.pid))
 
-        clear(found, patience_s=0.1)
+        clear(found, timeout_s=0.1)
 
         assert not ours_identity.alive
         assert other_identity.alive
@@ -132,17 +132,17 @@ def test_leftovers_are_found_by_their_mark_and_ended(tmp_path: Path) -> None:
 
 def test_a_leftover_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that waits for its disk survives SIGKILL for as long as that takes: a start must not wait for ever."""
-    monkeypatch.setattr(Identity, "alive", True)
+    monkeypatch.setattr(ProcessIdentity, "alive", True)
     monkeypatch.setattr(os, "kill", lambda *_: None)
 
     with pytest.raises(StackError, match="does not end: process 4711"):
-        clear([Identity(4711, 1, "")], patience_s=0.05, kill_patience_s=0.05)
+        clear([ProcessIdentity(4711, 1, "")], timeout_s=0.05, kill_timeout_s=0.05)
 
 
 async def test_stopping_a_child_ends_what_it_had_started(tmp_path: Path) -> None:
     """A worker's own children must not go on without it."""
     script = "import subprocess, time; subprocess.Popen(['/bin/sleep', '600']); time.sleep(600)"
-    command = Command((sys.executable, "-c", script), tmp_path, patience_s=5.0)
+    command = Command((sys.executable, "-c", script), tmp_path, timeout_s=5.0)
     child = await start(command, tmp_path / "log", tmp_path)
     await asyncio.to_thread(until, lambda: len(list(marked(tmp_path))) == 2, "both run")
 
@@ -157,7 +157,7 @@ async def test_a_child_that_does_not_want_to_end_is_ended(tmp_path: Path) -> Non
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     )
-    command = Command((sys.executable, "-c", script), tmp_path, patience_s=0.2)
+    command = Command((sys.executable, "-c", script), tmp_path, timeout_s=0.2)
     child = await start(command, tmp_path / "log", tmp_path)
     await asyncio.to_thread(until, (tmp_path / "log").read_text, "it ignores requests")
 

@@ -23,8 +23,8 @@ from imem.journal.errors import StackError
 from imem.local import process, state, supervisor
 from imem.local.doctor import checks
 from imem.local.folders import Folders
-from imem.local.readiness import VARIABLE, Listener, tell_ready
-from imem.local.state import State
+from imem.local.readiness import VARIABLE, ReadinessListener, notify_ready
+from imem.local.state import StackState
 from imem.local.supervisor import LocalStack
 from imem.local.workers import Worker
 from tests.conftest import settings_for
@@ -34,10 +34,10 @@ FLOOD_S = 4.0
 
 
 def telling(home: Path, script: str) -> Worker:
-    """Return a worker that runs *script*, in which ``home`` is the home and ``tell_ready`` is known."""
-    head = "import os, sys, time; from pathlib import Path; from imem.local.readiness import tell_ready\n"
+    """Return a worker that runs *script*, in which ``home`` is the home and ``notify_ready`` is known."""
+    head = "import os, sys, time; from pathlib import Path; from imem.local.readiness import notify_ready\n"
     head += f"home = Path({str(home)!r})\n"
-    return Worker("late", (sys.executable, "-c", head + script), tells=True)
+    return Worker("late", (sys.executable, "-c", head + script), notifies_ready=True)
 
 
 @contextmanager
@@ -61,25 +61,25 @@ def test_a_worker_that_tells_late_holds_back_the_start(home: Path) -> None:
     script = "(home / 'up').touch()\nwhile not (home / 'go').exists(): time.sleep(0.01)\ntell_ready(); time.sleep(600)"
     with starting(home, telling(home, script)) as local:
         until((home / "up").exists, "it runs")
-        assert (child(local).state, local.state.ready, local.state.lacking) == ("starting", False, ("late",))
+        assert (child(local).state, local.state.ready, local.state.unready) == ("starting", False, ("late",))
         (home / "go").touch()
         until(lambda: local.state.ready, "the start is over")
-        assert (child(local).state, local.state.lacking) == ("ready", ())
+        assert (child(local).state, local.state.unready) == ("ready", ())
 
 
 def test_a_worker_that_never_tells_is_not_waited_for_for_ever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start is over after some patience; what is lacking is said, and the doctor calls it weak, not broken."""
-    monkeypatch.setattr(supervisor, "WORKERS_PATIENCE_S", 0.5)
+    """The start is over after some patience; what is unready is said, and the doctor calls it weak, not broken."""
+    monkeypatch.setattr(supervisor, "WORKERS_TIMEOUT_S", 0.5)
     with LocalStack(settings_for(home), servers=set(), workers=[telling(home, "time.sleep(600)")]) as local:
-        assert (local.state.ready, local.state.lacking) == (True, ("late",))
+        assert (local.state.ready, local.state.unready) == (True, ("late",))
         found = [one for one in checks._children(local.state) if one.about == "late"]
-        assert [one.level for one in found] == [checks.Level.WEAK]
+        assert [one.level for one in found] == [checks.CheckLevel.WEAK]
 
 
 def test_a_worker_that_dies_after_telling_is_started_again(home: Path) -> None:
     """And is ready once it has told again, not before."""
     script = (
-        "first = not (home / 'ran').exists(); (home / 'ran').touch(); tell_ready()\n"
+        "first = not (home / 'ran').exists(); (home / 'ran').touch(); notify_ready()\n"
         "while first and not (home / 'die').exists(): time.sleep(0.01)\n"
         "first or time.sleep(600)"
     )
@@ -93,7 +93,7 @@ def test_a_worker_that_dies_after_telling_is_started_again(home: Path) -> None:
 @pytest.mark.parametrize("error", [OSError(errno.EAGAIN, "Try again"), StackError("Full."), RuntimeError("no thread")])
 def test_a_fork_that_fails_stops_nothing(home: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """Neither a worker's nor a server's: the others go on, and it is tried again."""
-    script = "tell_ready()\nwhile not (home / 'die').exists(): time.sleep(0.01)\n(home / 'die').unlink()"
+    script = "notify_ready()\nwhile not (home / 'die').exists(): time.sleep(0.01)\n(home / 'die').unlink()"
     failures = 0
     real = process.start
 
@@ -112,7 +112,7 @@ def test_a_fork_that_fails_stops_nothing(home: Path, monkeypatch: pytest.MonkeyP
         assert failures == 0
         failures = 2
         os.kill(local.state.children["valkey-cache"].pid or 0, 9)
-        until(lambda: failures == 0 and not local.state.lacking, "the server is back")
+        until(lambda: failures == 0 and not local.state.unready, "the server is back")
         assert local.state.children["valkey-cache"].restarts == 1
 
 
@@ -131,14 +131,14 @@ def test_a_full_disk_at_the_end_of_a_start_stops_nothing(home: Path, monkeypatch
     """The state file is for others; the stack itself knows."""
     real = state.write
 
-    def write(folders: Folders, now: State) -> None:
+    def write(folders: Folders, now: StackState) -> None:
         if now.ready:
             raise StackError("The disk is full.")
         real(folders, now)
 
     monkeypatch.setattr(state, "write", write)
     with LocalStack(
-        settings_for(home), servers=set(), workers=[telling(home, "tell_ready(); time.sleep(600)")]
+        settings_for(home), servers=set(), workers=[telling(home, "notify_ready(); time.sleep(600)")]
     ) as local:
         assert local.state.ready
         time.sleep(0.2)
@@ -148,9 +148,9 @@ def test_a_full_disk_at_the_end_of_a_start_stops_nothing(home: Path, monkeypatch
 # What the commands say
 
 
-def late() -> State:
+def late() -> StackState:
     """Return a stack whose start is over while a worker has not told."""
-    now = State(me(), ready=True).with_child("postgres", state="ready").with_child("applier", state="starting")
+    now = StackState(me(), ready=True).with_child("postgres", state="ready").with_child("applier", state="starting")
     return now.with_child("neo4j", state="elsewhere")
 
 
@@ -183,7 +183,7 @@ def test_the_state_that_ends_a_start_is_what_the_daemon_told() -> None:
     os.write(writing, json.dumps({"state": late().to_json()}).encode() + b'\n{"ready": true}\n')
     os.close(writing)
 
-    assert commands._follow(reading, lambda _: None).lacking == ("applier",)
+    assert commands._follow(reading, lambda _: None).unready == ("applier",)
 
 
 # The sockets
@@ -195,20 +195,20 @@ async def test_whoever_tells_is_heard(home: Path, monkeypatch: pytest.MonkeyPatc
     # Not below pytest's own folder, whose path may already be as long as a socket's may be.
     folder = home / ("run" if short else "r" * 100)
     folder.mkdir(mode=0o700)
-    with Listener(folder) as listener:
+    with ReadinessListener(folder) as listener:
         assert listener.address.startswith("@") != short
         assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == ([0o600] if short else [])
         monkeypatch.setenv(VARIABLE, listener.address)
-        tell_ready()
+        notify_ready()
         await asyncio.wait_for(listener.ready(), 5)
     assert not list(folder.iterdir())
 
 
 def test_sockets_that_a_crash_left_are_removed(tmp_path: Path) -> None:
     """Their names are random: nothing else would ever remove them."""
-    left = Listener(tmp_path)
+    left = ReadinessListener(tmp_path)
     left._socket.close()
-    Listener.clear(tmp_path)
+    ReadinessListener.clear(tmp_path)
 
     assert not list(tmp_path.iterdir())
 
@@ -216,18 +216,18 @@ def test_sockets_that_a_crash_left_are_removed(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 async def test_a_stranger_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Abstract names are in /proc for everybody."""
-    with Listener() as listener:
+    with ReadinessListener() as listener:
         send_as_nobody(listener.address)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(listener.ready(), 0.3)
         monkeypatch.setenv(VARIABLE, listener.address)
-        tell_ready()
+        notify_ready()
         await asyncio.wait_for(listener.ready(), 5)
 
 
 async def test_a_flood_does_not_stop_the_loop() -> None:
     """Whoever sends without end takes turns with everything else."""
-    with Listener() as listener, flooded(listener.address):
+    with ReadinessListener() as listener, flooded(listener.address):
         begun = time.monotonic()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(listener.ready(), 0.3)
@@ -284,8 +284,8 @@ async def test_planning_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch)
     for name in ("QUIET_S", "PLAN_EVERY_S"):
         monkeypatch.setattr(applier, name, 0.0)
     monkeypatch.setattr(applier, "warm", fail)
-    monkeypatch.setattr(applier, "worth_warming", worth)
-    warmer, told = applier.Warmer(None), asyncio.Event()  # type: ignore[arg-type]
+    monkeypatch.setattr(applier, "has_analyses", worth)
+    warmer, told = applier.PlanWarmer(None), asyncio.Event()  # type: ignore[arg-type]
     running = asyncio.create_task(warmer.run(told.set))
     await asyncio.wait_for(told.wait(), 5)
     warmer.applied()

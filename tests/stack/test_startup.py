@@ -20,7 +20,7 @@ from imem.journal.errors import StackError
 from imem.local import startup, state, status_view
 from imem.local.doctor import checks
 from imem.local.folders import Folders, Secrets
-from imem.local.process import Child, Command, Identity, listens, start
+from imem.local.process import Child, Command, ProcessIdentity, listens, start
 from imem.local.servers.neo4j import Neo4j
 from imem.local.servers.server import free_port
 from imem.local.servers.valkey import Valkey
@@ -140,7 +140,7 @@ def test_a_server_that_hangs_is_given_up(home: Path, monkeypatch: pytest.MonkeyP
     """It neither computes nor writes: the start ends, says so, and leaves nothing."""
     hanging = Command((sys.executable, "-c", "__import__('time').sleep(600)"), home)
     monkeypatch.setattr(Valkey, "command", lambda _: hanging)
-    monkeypatch.setattr(Valkey, "patience_s", 3.0)
+    monkeypatch.setattr(Valkey, "timeout_s", 3.0)
     with pytest.raises(StackError, match=r"did not answer within \d+ s and made no progress"):
         LocalStack(settings_for(home), servers={"valkey"}, workers=False).start()
     assert nothing_left(home)
@@ -148,14 +148,14 @@ def test_a_server_that_hangs_is_given_up(home: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_worker_that_computes_is_waited_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Far beyond the patience, as on a machine with too many processes, and then it is ready."""
-    monkeypatch.setattr("imem.local.supervisor.WORKERS_PATIENCE_S", 1.0)
+    monkeypatch.setattr("imem.local.supervisor.WORKERS_TIMEOUT_S", 1.0)
     script = (
-        "import time\nfrom imem.local.readiness import tell_ready\n"
+        "import time\nfrom imem.local.readiness import notify_ready\n"
         "while time.process_time() < 4.0: pass\ntell_ready(); time.sleep(600)"
     )
-    worker = Worker("slow", (sys.executable, "-c", script), tells=True)
+    worker = Worker("slow", (sys.executable, "-c", script), notifies_ready=True)
     with LocalStack(settings_for(home), servers=set(), workers=[worker]) as local:
-        assert (local.state.ready, local.state.lacking) == (True, ())
+        assert (local.state.ready, local.state.unready) == (True, ())
 
 
 # What went wrong is said
@@ -196,7 +196,7 @@ def test_the_log_of_neo4j_is_neo4js(stack: Stack, monkeypatch: pytest.MonkeyPatc
 def test_the_status_reads_well_at_eighty_columns() -> None:
     """No line is longer, no number is cut, and a note is there to its end."""
     note = "Postgres cannot be started: the disk that holds /home/somebody/.local/share/imem is full, free some space"
-    now = state.State(Identity(1, 2, "boot"), ready=True)
+    now = state.StackState(ProcessIdentity(1, 2, "boot"), ready=True)
     for name in ("postgres", "neo4j", "valkey-working", "valkey-durable", "valkey-cache", "applier", "celery", "beat"):
         now = now.with_child(name, state="restarting", port=65535, pid=4194304, restarts=12)
     now = now.with_child("postgres", note=note).with_child("neo4j", state="elsewhere", note="bolt://graph.example:7687")
@@ -249,21 +249,21 @@ def test_the_doctor_says_who_has_the_port_of_the_metrics(home: Path) -> None:
     with _applier_on(settings.home, port) as now:
         found = list(checks._metrics(settings, now))
         assert [(one.level, one.text) for one in found] == [
-            (checks.Level.FINE, f"shown on http://127.0.0.1:{port}/metrics")
+            (checks.CheckLevel.FINE, f"shown on http://127.0.0.1:{port}/metrics")
         ]
     free = list(checks._metrics(settings, now))
-    assert [one.level for one in free] == [checks.Level.WEAK]
+    assert [one.level for one in free] == [checks.CheckLevel.WEAK]
     assert free[0].text.startswith("Nothing listens")
     with socket.create_server(("127.0.0.1", port)):
         nobody = now.with_child("applier", pid=1)
         (stranger,) = checks._metrics(settings, nobody)
-    assert (stranger.level, stranger.about) == (checks.Level.WEAK, "metrics")
+    assert (stranger.level, stranger.about) == (checks.CheckLevel.WEAK, "metrics")
     assert stranger.text.startswith(f"Another program listens on port {port}")
     assert list(checks._metrics(settings_for(home), now)) == []
 
 
 @contextmanager
-def _applier_on(home: Path, port: int) -> Iterator[state.State]:
+def _applier_on(home: Path, port: int) -> Iterator[state.StackState]:
     """A process that listens on *port*, as the applier of a running stack."""
     script = f"import socket; s = socket.create_server(('127.0.0.1', {port})); __import__('time').sleep(600)"
     worker = Worker("applier", (sys.executable, "-c", script))

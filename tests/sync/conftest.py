@@ -14,10 +14,10 @@ import pytest_asyncio
 from psycopg.rows import dict_row
 
 from imem.cache.client import Client
-from imem.cache.working.state import Identity
+from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.checkpoints.leases import Leases
-from imem.checkpoints.model import Lease
+from imem.checkpoints.model import AgentLease
 from imem.checkpoints.orchestration.definitions import AgentDefinition, Definitions, Subtask
 from imem.journal.actors import Actor
 from imem.journal.clock import SystemClock
@@ -89,7 +89,7 @@ class Desk:
         subject: str = "company:MU",
         memory: bool = True,
         owner: str | None = None,
-    ) -> Lease:
+    ) -> AgentLease:
         """Have an agent at work, with an empty memory; its owner is called like it, unless it is said to be another."""
         lease = await Leases(self.database, DEFINITIONS).acquire(
             analysis_id=analysis or self.analysis,
@@ -101,7 +101,7 @@ class Desk:
             deadline=soon(),
         )
         if memory:
-            identity = Identity(lease.agent_id, lease.analysis_id, lease.agent_type)
+            identity = MemoryIdentity(lease.agent_id, lease.analysis_id, lease.agent_type)
             await self.memories.open(identity, lease.epoch, deadline=soon())
         return lease
 

@@ -10,14 +10,14 @@ from typing import Any
 from imem.cache.client import Client
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.store import WorkingStore
-from imem.checkpoints.model import Lease
+from imem.checkpoints.model import AgentLease
 from imem.ingest.recorder import Recorder
 from imem.journal.actors import Actor
 from imem.journal.clock import SystemClock
 from imem.journal.gateway import Gateway
 from imem.journal.settings import Role
 from imem.sync.delivery.notices import Notices
-from imem.sync.members import Member, members
+from imem.sync.members import SyncMember, members
 from imem.sync.snapshots import Snapshots
 from imem.sync.synchronizer import Synchronizer
 
@@ -43,14 +43,14 @@ def nowhere() -> WorkingStore:
     return WorkingStore(Client("redis://127.0.0.1:1/0", name="The working Valkey"), SystemClock())
 
 
-async def held(desk: Desk, lease: Lease) -> WorkingMemory:
+async def held(desk: Desk, lease: AgentLease) -> WorkingMemory:
     """Return the memory of an agent, in the hands of its holder."""
     meta = await desk.memories.meta(lease.agent_id, deadline=soon())
     assert meta is not None
     return WorkingMemory(desk.memories, meta)
 
 
-async def member(desk: Desk, name: str = "ann") -> Member:
+async def member(desk: Desk, name: str = "ann") -> SyncMember:
     return (await members(desk.database, [desk.agent(name)], deadline=soon()))[0]
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from imem.cache.working.published import item_of, publication
-from imem.sync.locks import LASTS
-from imem.sync.snapshots import Opening
+from imem.sync.locks import LOCK_TTL
+from imem.sync.snapshots import SnapshotOutcome
 
 from .conftest import Desk, soon
 from .killed import POINTS
@@ -149,11 +149,11 @@ async def test_snapshots_that_are_killed_are_whole_or_not_there_and_lock_nobody_
             debate(desk, f"d-{number}", one, other, analysis=analysis)
             await program.one(operation="snapshot", debate_id=f"d-{number}", point=point)
         assert program.killed.keys() == set(POINTS["snapshot"])
-        await asyncio.sleep(LASTS.total_seconds())  # the locks of the dead run out by time alone
+        await asyncio.sleep(LOCK_TTL.total_seconds())  # the locks of the dead run out by time alone
 
         for number in range(KILLS):
             taken = await snapshots(desk).take(f"d-{number}")
-            assert taken.opening is Opening.TAKEN
+            assert taken.outcome is SnapshotOutcome.TAKEN
             found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
             assert [record["node"] for record in found.body["records"]] == [f"Finding/f-{number}"]
     kept = await desk.rows("SELECT debate_id, count(*) AS n FROM workflow.memory_snapshot GROUP BY debate_id")

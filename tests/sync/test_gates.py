@@ -75,15 +75,15 @@ async def test_agents_are_synchronised_half_an_hour_before_and_when_it_opens(des
     ann = await held(desk, await desk.begin())
     gate = opens(desk, timedelta(minutes=45))
     async with graph_that_follows(desk):
-        assert await gates(desk).attend(deadline=soon()) == 0
+        assert await gates(desk).run_due(deadline=soon()) == 0
         async with desk.later(timedelta(minutes=16)) as database:
             await ann.publish(desk.finding("ann", id="f-a"))
-            assert await gates(desk, database=database).attend(deadline=soon()) == 1
-            assert await gates(desk, database=database).attend(deadline=soon()) == 0
+            assert await gates(desk, database=database).run_due(deadline=soon()) == 1
+            assert await gates(desk, database=database).run_due(deadline=soon()) == 0
         async with desk.later(timedelta(minutes=46)) as database:
             await ann.publish(desk.finding("ann", id="f-b"))
-            assert await gates(desk, database=database).attend(deadline=soon()) == 1
-            assert await gates(desk, database=database).attend(deadline=soon()) == 0
+            assert await gates(desk, database=database).run_due(deadline=soon()) == 1
+            assert await gates(desk, database=database).run_due(deadline=soon()) == 0
 
     reports = await desk.rows("SELECT phase, body FROM workflow.gate_report ORDER BY made_at")
     assert [row["phase"] for row in reports] == ["before", "opening"]
@@ -94,7 +94,7 @@ async def test_agents_are_synchronised_half_an_hour_before_and_when_it_opens(des
     assert (await gates(desk).report(gate, deadline=soon())).phase == "opening"  # type: ignore[union-attr]
 
     opens(desk, timedelta(minutes=10))
-    assert await gates(desk).attend(deadline=soon()) == 1
+    assert await gates(desk).run_due(deadline=soon()) == 1
 
 
 async def test_a_gate_that_nobody_planned_is_synchronised_when_it_opens(desk: Desk) -> None:
@@ -104,8 +104,8 @@ async def test_a_gate_that_nobody_planned_is_synchronised_when_it_opens(desk: De
     )
 
     async with graph_that_follows(desk):
-        assert await gates(desk).attend(deadline=soon()) == 1
-        assert await gates(desk).attend(deadline=soon()) == 0
+        assert await gates(desk).run_due(deadline=soon()) == 1
+        assert await gates(desk).run_due(deadline=soon()) == 0
 
 
 @pytest.mark.spec("SY-14")
@@ -115,16 +115,16 @@ async def test_a_gate_that_opens_otherwise_than_planned_is_synchronised_when_it_
     opens(desk, timedelta(hours=-2), gate=3)
     opens(desk, timedelta(minutes=20), gate=2)
     async with graph_that_follows(desk):
-        assert await gates(desk).attend(deadline=soon()) == 1, "half an hour before the second"
+        assert await gates(desk).run_due(deadline=soon()) == 1, "half an hour before the second"
         for gate in (2, 3):
             desk.owner(
                 "INSERT INTO workflow.gate_state (analysis_id, gate, stock_id) VALUES (%s, %s, 'company:MU')",
                 desk.analysis, gate,
             )  # fmt: skip
-        assert await gates(desk).attend(deadline=soon()) == 2
-        assert await gates(desk).attend(deadline=soon()) == 0
+        assert await gates(desk).run_due(deadline=soon()) == 2
+        assert await gates(desk).run_due(deadline=soon()) == 0
         async with desk.later(timedelta(minutes=21)) as database:
-            assert await gates(desk, database=database).attend(deadline=soon()) == 0
+            assert await gates(desk, database=database).run_due(deadline=soon()) == 0
 
     reports = await desk.rows("SELECT gate, phase FROM workflow.gate_report ORDER BY made_at, gate")
     assert [(row["gate"], row["phase"]) for row in reports] == [(2, "before"), (2, "opening"), (3, "opening")]

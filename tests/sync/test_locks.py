@@ -12,8 +12,8 @@ import pytest
 from imem.cache.working.published import item_of
 from imem.ingest.recorder import Recorder
 from imem.journal.errors import LeaseHeld, LeaseLost, StaleEpoch
-from imem.journal.events.entry import Verdict
-from imem.sync.locks import Locked, WriteLocks, check
+from imem.journal.events.entry import AppendStatus
+from imem.sync.locks import HeldLocks, WriteLocks, check
 
 from .conftest import Desk, soon
 
@@ -73,7 +73,7 @@ async def test_a_holder_that_was_taken_for_dead_is_refused(desk: Desk) -> None:
     await WriteLocks(desk.database).release(second)
     with pytest.raises(StaleEpoch):
         await flush()
-    assert (await desk.record("ann", id="f-1")).verdict is Verdict.NEW
+    assert (await desk.record("ann", id="f-1")).verdict is AppendStatus.NEW
 
 
 async def test_all_are_locked_or_none(desk: Desk) -> None:
@@ -152,4 +152,4 @@ async def test_writers_and_lockers_at_once_lose_nothing(desk: Desk) -> None:
 
 
 def test_actors_are_named_in_one_order() -> None:
-    assert Locked("h", {"b": 1, "a": 2}).actors == ["a", "b"]
+    assert HeldLocks("h", {"b": 1, "a": 2}).actors == ["a", "b"]

@@ -23,7 +23,7 @@ from imem.journal.settings import Role
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import record_of
 from imem.kg.model import Debate
-from imem.sync.delivery.notices import ADMITTED_BELOW, Notice, Notices, Offered
+from imem.sync.delivery.notices import ADMITTED_BELOW, Notice, Notices, OfferResult
 from imem.sync.status import watch_queue
 from tests.working.conftest import url_of
 
@@ -32,12 +32,12 @@ from .conftest import Desk, soon
 SYSTEM, CRITICAL, HIGH, NORMAL = Tier
 
 
-async def fill(desk: Desk, agent_id: str, tier: Tier, count: int, first: int = 1) -> Offered:
+async def fill(desk: Desk, agent_id: str, tier: Tier, count: int, first: int = 1) -> OfferResult:
     wanted = [Notice(position, tier) for position in range(first, first + count)]
     return await desk.notices.offer(agent_id, wanted, deadline=soon())
 
 
-async def one(desk: Desk, agent_id: str, tier: Tier, position: int) -> Offered:
+async def one(desk: Desk, agent_id: str, tier: Tier, position: int) -> OfferResult:
     return await desk.notices.offer(agent_id, [Notice(position, tier)], deadline=soon())
 
 
@@ -162,7 +162,7 @@ async def test_a_regime_change_reaches_every_agent_and_what_it_displaced_arrives
 
     for agent_id in everybody:
         await desk.notices.drop(agent_id, range(first.position + 1_000, first.position + 1_040), deadline=soon())
-    await desk.router.tell(deadline=soon())
+    await desk.router.queue_notices(deadline=soon())
 
     for agent_id in everybody:
         assert Notice(first.position, CRITICAL) in await desk.notices.waiting(agent_id, deadline=soon())

@@ -24,7 +24,7 @@ from imem.journal.settings import Role
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import correction_of, link_of, record_of
 from imem.kg.model import Debate, Finding, Turn
-from imem.sync.delivery.publishing import PushState
+from imem.sync.delivery.pusher import PushState
 from imem.sync.synchronizer import SyncState
 
 from .conftest import Desk, soon

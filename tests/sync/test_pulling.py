@@ -12,12 +12,12 @@ import imem.sync.synchronizer
 from imem.cache.keys import working as keys_of
 from imem.cache.working.document import digest
 from imem.cache.working.memory import WorkingMemory
-from imem.cache.working.state import Mode
+from imem.cache.working.state import ExpiryMode
 from imem.cache.working.store import MOST_KNOWN
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, NotOpen, ValkeyUnavailable
 from imem.journal.events.entry import Tier
-from imem.sync.delivery.pulling import PAGE, Filter
+from imem.sync.delivery.puller import PAGE, PullFilter
 from imem.sync.delivery.routing import Router
 from imem.sync.synchronizer import SyncState
 from tests.working.conftest import bare_client, url_of
@@ -73,11 +73,11 @@ async def test_what_a_filter_leaves_out_still_waits(desk: Desk) -> None:
     urgent = await told(desk, 1, tier=Tier.CRITICAL)
     who, sync = await member(desk), synchronizer(desk)
 
-    got = await sync.pull(who, wanted=Filter.of(tiers=["critical"]), deadline=soon())
+    got = await sync.pull(who, wanted=PullFilter.of(tiers=["critical"]), deadline=soon())
 
     assert [one.key for one in got.updates] == urgent
     assert (got.cursor, got.waiting) == (0, 2)
-    assert len((await sync.pull(who, wanted=Filter.of(limit=1), deadline=soon())).updates) == 1
+    assert len((await sync.pull(who, wanted=PullFilter.of(limit=1), deadline=soon())).updates) == 1
 
 
 async def test_what_was_too_irrelevant_can_be_looked_at_apart(desk: Desk) -> None:
@@ -87,9 +87,9 @@ async def test_what_was_too_irrelevant_can_be_looked_at_apart(desk: Desk) -> Non
     who, sync = await member(desk), synchronizer(desk)
 
     assert (await sync.pull(who, deadline=soon())).updates == ()
-    [apart] = (await sync.pull(who, wanted=Filter.of(apart=True), deadline=soon())).updates
+    [apart] = (await sync.pull(who, wanted=PullFilter.of(apart=True), deadline=soon())).updates
     assert (apart.seq, apart.key, apart.why) == (None, "f-far", "below")
-    assert (await sync.pull(who, wanted=Filter.of(apart=True), deadline=soon())).updates == ()
+    assert (await sync.pull(who, wanted=PullFilter.of(apart=True), deadline=soon())).updates == ()
 
 
 async def test_what_an_agent_takes_counts_for_the_next_score(desk: Desk) -> None:
@@ -135,7 +135,7 @@ async def test_knowledge_lives_and_ends_with_the_memory(desk: Desk, light_stack:
 
         assert ends()[0] == ends()[1] > 0
         later = desk.memories._clock.now() + timedelta(days=10)
-        await desk.memories.expire(agent_id, Mode.PAUSED, later, deadline=soon())
+        await desk.memories.expire(agent_id, ExpiryMode.PAUSED, later, deadline=soon())
         assert ends()[0] == ends()[1] == int(later.timestamp() * 1000)
 
         await desk.memories.clear(agent_id, lease.epoch, deadline=soon())
@@ -297,7 +297,7 @@ async def test_what_cannot_be_synchronised_is_refused_by_its_field(desk: Desk, c
 )
 def test_what_cannot_be_filtered_is_refused_by_its_field(given: Any, field: str) -> None:
     with pytest.raises(BadInput) as refused:
-        Filter.of(**given)
+        PullFilter.of(**given)
     assert refused.value.field == field
 
 

@@ -9,11 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imem.journal.events.entry import Tier
-from imem.sync.delivery.relevance import NOTIFY_AT, WEIGHTS, Candidate, Message, Score, Why, is_news, score
+from imem.sync.delivery.relevance import (
+    NOTIFY_AT,
+    WEIGHTS,
+    Candidate,
+    NotifyReason,
+    RelevanceScore,
+    RoutableEvent,
+    is_news,
+    score,
+)
 
 
-def message(**named: Any) -> Message:
-    return Message(**{"position": 1, "kind": "Finding", "tier": Tier.NORMAL, "sender": "ann", **named})
+def message(**named: Any) -> RoutableEvent:
+    return RoutableEvent(**{"position": 1, "kind": "Finding", "tier": Tier.NORMAL, "sender": "ann", **named})
 
 
 def candidate(**named: Any) -> Candidate:
@@ -44,14 +53,14 @@ def test_each_input_counts_with_its_weight() -> None:
 
     assert found.parts == pytest.approx((1.0, 1.0, 0.5, 0.5, 0.5))
     assert found.total == pytest.approx(0.3 + 0.3 + 0.075 + 0.075 + 0.05)
-    assert found.why is Why.RELEVANT
+    assert found.why is NotifyReason.RELEVANT
 
 
 def test_the_threshold_itself_is_told() -> None:
     """0.30 for the analysis, 0.075 each for usage and importance, 0.05 for the type: exactly 0.50."""
     assert score(message(analysis_id="a-1", importance=0.8), candidate()).total == pytest.approx(0.5)
-    assert score(message(analysis_id="a-1", importance=0.8), candidate()).why is Why.RELEVANT
-    assert score(message(analysis_id="a-1", importance=0.79), candidate()).why is Why.BELOW
+    assert score(message(analysis_id="a-1", importance=0.8), candidate()).why is NotifyReason.RELEVANT
+    assert score(message(analysis_id="a-1", importance=0.79), candidate()).why is NotifyReason.BELOW
 
 
 def test_the_same_field_in_other_words_counts_in_part() -> None:
@@ -73,7 +82,7 @@ def test_who_is_named_is_told_whatever_the_score() -> None:
 
     found = score(named, stranger)
 
-    assert (found.why, found.tier) == (Why.NAMED, Tier.HIGH)
+    assert (found.why, found.tier) == (NotifyReason.NAMED, Tier.HIGH)
     assert found.total < NOTIFY_AT
 
 
@@ -90,8 +99,8 @@ def test_ones_own_word_is_no_news_unless_it_names_another_instance() -> None:
 def test_a_name_that_many_instances_share_means_those_at_work_on_it() -> None:
     named = message(kind="Debate", named=frozenset({"bob"}), analysis_id="a-1", subject_id="company:MU")
 
-    assert score(named, candidate()).why is Why.NAMED
-    assert score(named, candidate(analysis_id="a-9", subject_id="company:NVDA")).why is not Why.NAMED
+    assert score(named, candidate()).why is NotifyReason.NAMED
+    assert score(named, candidate(analysis_id="a-9", subject_id="company:NVDA")).why is not NotifyReason.NAMED
 
 
 def test_a_challenge_is_urgent_for_both_sides_and_soon_for_the_others() -> None:
@@ -105,13 +114,13 @@ def test_a_challenge_is_urgent_for_both_sides_and_soon_for_the_others() -> None:
 def test_importance_above_08_reaches_everybody_it_bears_on() -> None:
     elsewhere = candidate(analysis_id="a-2", told={"ann": 100})
 
-    def of(importance: float, **named: Any) -> Score:
+    def of(importance: float, **named: Any) -> RelevanceScore:
         return score(message(subject_id="company:MU", importance=importance, **named), elsewhere)
 
-    assert of(0.8).why is Why.BELOW
-    assert of(0.81).why is Why.IMPORTANT
+    assert of(0.8).why is NotifyReason.BELOW
+    assert of(0.81).why is NotifyReason.IMPORTANT
     stranger = candidate(analysis_id="a-2", subject_id="company:NVDA")
-    assert score(message(subject_id="company:MU", importance=0.99), stranger).why is Why.BELOW
+    assert score(message(subject_id="company:MU", importance=0.99), stranger).why is NotifyReason.BELOW
 
 
 fractions = st.floats(0, 1)
@@ -130,8 +139,8 @@ def test_scores_are_fractions_and_system_critical_reaches_everybody(
 
     assert all(0.0 <= part <= 1.0 for part in found.parts)
     assert 0.0 <= found.total <= 1.0
-    assert (found.why is Why.EVERYBODY) == (tier is Tier.SYSTEM_CRITICAL)
-    assert found.told == (found.why is not Why.BELOW)
+    assert (found.why is NotifyReason.EVERYBODY) == (tier is Tier.SYSTEM_CRITICAL)
+    assert found.told == (found.why is not NotifyReason.BELOW)
 
 
 def test_a_row_of_the_journal_becomes_a_message() -> None:
@@ -141,7 +150,7 @@ def test_a_row_of_the_journal_becomes_a_message() -> None:
         "importance": None,
     }  # fmt: skip
 
-    found = Message.from_row(row)
+    found = RoutableEvent.from_row(row)
 
     assert (found.kind, found.tier, found.named) == ("Debate", Tier.CRITICAL, frozenset({"ann", "bob"}))
     assert found.subject_id == "company:MU"

@@ -25,7 +25,7 @@ from imem.journal.settings import Role
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import correction_of, link_of
 from imem.sync.locks import WriteLocks
-from imem.sync.snapshots import MOST_DEFERRALS, Opening, Snapshots
+from imem.sync.snapshots import MOST_DEFERRALS, SnapshotOutcome, Snapshots
 from imem.sync.synchronizer import Synchronizer
 from tests.working.conftest import bare_client, url_of
 
@@ -49,7 +49,7 @@ async def test_a_finding_stored_before_a_challenge_is_in_the_snapshot(desk: Desk
     async with graph_that_follows(desk):
         taken = await snapshots(desk).take("d-1")
 
-    assert (taken.opening, taken.degraded, taken.excluded) == (Opening.TAKEN, False, ())
+    assert (taken.outcome, taken.degraded, taken.excluded) == (SnapshotOutcome.TAKEN, False, ())
     found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
     texts = {one["node"]: one["content"]["core"]["statement"] for one in found.body["records"]}
     assert texts == {"Finding/f-a": "Margins widen.", "Finding/f-b": "Margins narrow."}
@@ -176,7 +176,7 @@ async def test_debates_that_share_agents_are_all_opened(desk: Desk) -> None:
         async with asyncio.timeout(60):
             taken = await asyncio.gather(*(opened(desk, f"d-{number}") for number in range(len(pairs))))
 
-    assert {one.opening for one in taken} == {Opening.TAKEN}
+    assert {one.outcome for one in taken} == {SnapshotOutcome.TAKEN}
 
 
 async def opened(desk: Desk, debate_id: str) -> Any:
@@ -307,7 +307,7 @@ async def test_what_people_decide_keeps_its_snapshot_whatever_happens(desk: Desk
 
     again = await snapshots(desk).take("d-1", deadline_ms=2_000)
 
-    assert (again.opening, again.snapshot_id) == (Opening.TAKEN, first.snapshot_id)
+    assert (again.outcome, again.snapshot_id) == (SnapshotOutcome.TAKEN, first.snapshot_id)
     found = await snapshots(desk).read(again.snapshot_id or "", deadline=soon())
     assert found.stale_reason == "Finding f-change"
 
@@ -335,20 +335,20 @@ async def test_a_side_that_cannot_be_flushed_puts_the_debate_off_three_times_the
 
     for number in range(1, MOST_DEFERRALS + 1):
         deferred = await snapshots(desk, memories=broken).take("d-1", deadline_ms=2_000)
-        assert (deferred.opening, deferred.deferrals) == (Opening.DEFERRED, number)
+        assert (deferred.outcome, deferred.deferrals) == (SnapshotOutcome.DEFERRED, number)
         assert desk.agent("bob") in (deferred.reason or "")
         assert broken.asked == 2 * number, "one retry"
         # Until the five minutes are over nothing is tried.
         waits = await snapshots(desk, memories=broken).take("d-1", deadline_ms=2_000)
-        assert (waits.opening, waits.deferred_until) == (Opening.DEFERRED, deferred.deferred_until)
+        assert (waits.outcome, waits.deferred_until) == (SnapshotOutcome.DEFERRED, deferred.deferred_until)
         desk.owner("UPDATE workflow.debate_state SET deferred_until = imem_now()")
 
     # Also where agents argue already, and were to begin anew.
     desk.owner("UPDATE workflow.debate_state SET state = 'level1'")
     level3 = await snapshots(desk, memories=broken).take("d-1", deadline_ms=2_000)
 
-    assert level3.opening is Opening.LEVEL3
-    assert (await snapshots(desk).take("d-1", deadline_ms=2_000)).opening is Opening.LEVEL3
+    assert level3.outcome is SnapshotOutcome.LEVEL3
+    assert (await snapshots(desk).take("d-1", deadline_ms=2_000)).outcome is SnapshotOutcome.LEVEL3
     assert (await desk.record("bob")).durable, "no lock is left behind"
 
 
@@ -359,7 +359,7 @@ async def test_another_participant_that_cannot_be_flushed_is_left_out_and_that_i
 
     taken = await snapshots(desk, memories=broken).take("d-1", [desk.agent("cyd")], deadline_ms=2_000)
 
-    assert taken.opening is Opening.TAKEN
+    assert taken.outcome is SnapshotOutcome.TAKEN
     assert [one.agent_id for one in taken.excluded] == [desk.agent("cyd")]
     found = await snapshots(desk).read(taken.snapshot_id or "", deadline=soon())
     assert found.participants == (desk.agent("ann"), desk.agent("bob"))
@@ -373,7 +373,7 @@ async def test_a_debate_that_was_put_off_opens_when_its_side_is_back(desk: Desk)
 
     taken = await snapshots(desk).take("d-1", deadline_ms=2_000)
 
-    assert (taken.opening, taken.deferrals) == (Opening.TAKEN, 1)
+    assert (taken.outcome, taken.deferrals) == (SnapshotOutcome.TAKEN, 1)
 
 
 async def test_a_lock_that_ran_out_keeps_nothing(desk: Desk) -> None:

@@ -19,7 +19,7 @@ from imem.cache.working.memory import WorkingMemory
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, NotOpen, OutcomeUnknown, StoreUnavailable
 from imem.journal.postgres.database import Database
-from imem.sync.delivery.publishing import PushState
+from imem.sync.delivery.pusher import PushState
 from tests.conftest import temporary_home
 from tests.proxy import SlowProxy, slowly, through
 from tests.punctual import STALL_S, Punctual

@@ -11,8 +11,8 @@ import pytest_asyncio
 from imem.journal.errors import LeaseHeld
 from imem.kg.projection.applier import Applier
 from imem.kg.projection.plan_warming import AWAITED, warm_writing
-from imem.sync.snapshots import Opening
-from imem.sync.synchronizer import Synchronized, SyncState
+from imem.sync.snapshots import SnapshotOutcome
+from imem.sync.synchronizer import SyncResult, SyncState
 from tests.graph_proofs.conftest import empty, world
 from tests.graph_proofs.world import Silent, World
 from tests.lanes.test_order import at_work
@@ -35,7 +35,7 @@ async def whole(empty: World) -> AsyncIterator[Desk]:
         yield desk
 
 
-async def synchronized(desk: Desk, *names: str) -> Mapping[str, Synchronized]:
+async def synchronized(desk: Desk, *names: str) -> Mapping[str, SyncResult]:
     """Synchronise agents until nobody is behind: a busy machine may take longer than one call has."""
     async with asyncio.timeout(60):
         while True:
@@ -90,7 +90,7 @@ async def test_a_snapshot_and_the_graph_hold_the_same_while_everybody_writes(who
     await asyncio.gather(*writing)
     await synchronized(whole, "ann", "bob", "cyd")
 
-    assert taken.opening is Opening.TAKEN
+    assert taken.outcome is SnapshotOutcome.TAKEN
     # Whom the lock met is told to come again; nobody was waited for in vain.
     assert all(one.state is not SyncState.FAILED or one.retryable for one in synced.values())
     body = (await snapshots(whole).read(taken.snapshot_id or "", deadline=soon())).body

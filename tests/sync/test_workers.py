@@ -21,7 +21,7 @@ from imem.journal.actors import Actor
 from imem.journal.events.entry import Tier
 from imem.journal.settings import Role
 from imem.sync.delivery.notices import Notices
-from imem.sync.delivery.publishing import PushState
+from imem.sync.delivery.pusher import PushState
 from imem.sync.delivery.routing import Router
 from imem.sync.gates import GateSync
 from imem.sync.pipelines import FLUSH, SYNC_GATES
@@ -34,7 +34,7 @@ from .parts import graph_that_follows, held, member, synchronizer
 from .test_gates import opens
 
 
-class Bell:
+class WakeupSource:
     """Rings all the time."""
 
     async def wait(self) -> None:
@@ -43,7 +43,7 @@ class Bell:
 
 @asynccontextmanager
 async def running(router: Router) -> AsyncIterator[None]:
-    task = asyncio.create_task(router.run(Bell()))
+    task = asyncio.create_task(router.run(WakeupSource()))
     try:
         yield
     finally:

@@ -14,15 +14,15 @@ import pytest_asyncio
 import redis.asyncio
 
 from imem.cache.client import Client
-from imem.cache.keys import ALIVE
-from imem.cache.tiers.invalidation import Teller
-from imem.cache.tiers.local import Local
-from imem.cache.tiers.shared import Shared
-from imem.cache.tiers.tag_versions import Changes
-from imem.cache.tiers.tiered import ANY_TIME, Loaded, Query, Tiered, key_of
+from imem.cache.keys import APPLIER_HEARTBEAT
+from imem.cache.tiers.invalidation import InvalidationPublisher
+from imem.cache.tiers.local import LocalCache
+from imem.cache.tiers.shared import SharedCache
+from imem.cache.tiers.tag_versions import TagVersionReader
+from imem.cache.tiers.tiered import ANY_TIME, Loaded, Query, TieredCache, key_of
 from imem.journal.clock import ManualClock
 from imem.journal.deadline import Deadline
-from tests.telling import giving_word
+from tests.telling import publishing_heartbeat
 from tests.waiting import until as waiting_until
 
 MOMENT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -91,29 +91,29 @@ class Servers:
     Attributes:
         durable, cache: URLs.
         clock: of all tiers.
-        teller: tells of changes; it leads.
+        publisher: tells of changes; it leads.
     """
 
     durable: str
     cache: str
     clock: ManualClock
-    teller: Teller
+    publisher: InvalidationPublisher
     _stack: AsyncExitStack
 
     async def process(
         self, *, durable: str | None = None, cache: str | None = None, patient: bool = True, **bounds: int
-    ) -> Tiered:
+    ) -> TieredCache:
         """Return the tiers of another process."""
         there = await self._stack.enter_async_context(Client(durable or self.durable))
         shared = await self._stack.enter_async_context(Client(cache or self.cache))
         # A busy machine takes longer than the product waits, where that is not what is looked at.
-        tiers = Tiered(
-            Local(self.clock, **bounds),
-            Shared(shared, budget_ms=5_000.0 if patient else 30.0),
-            Changes(there),
+        tiers = TieredCache(
+            LocalCache(self.clock, **bounds),
+            SharedCache(shared, budget_ms=5_000.0 if patient else 30.0),
+            TagVersionReader(there),
             self.clock,
         )
-        tiers.caches_ms = 5_000.0
+        tiers.cache_timeout_ms = 5_000.0
         self._stack.push_async_callback(tiers.close)
         return tiers
 
@@ -132,11 +132,11 @@ async def servers(light_stack: Any) -> AsyncIterator[Servers]:
             await bare.flushall()
         client = await stack.enter_async_context(Client(urls[0]))
         # A busy machine may not come to repeat it for a while.
-        teller = Teller(client, lambda: True, life_s=60.0)
-        made = Servers(urls[0], urls[1], ManualClock(MOMENT), teller, stack)
+        publisher = InvalidationPublisher(client, lambda: True, heartbeat_ttl_s=60.0)
+        made = Servers(urls[0], urls[1], ManualClock(MOMENT), publisher, stack)
         try:
-            async with giving_word(teller):
+            async with publishing_heartbeat(publisher):
                 yield made
         finally:
             # It would hold for whoever comes next, too.
-            await (await made.bare(urls[0])).delete(ALIVE)
+            await (await made.bare(urls[0])).delete(APPLIER_HEARTBEAT)

@@ -8,16 +8,16 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imem.cache.tiers.cached_result import Bookmark, Entry
-from imem.cache.tiers.local import Local
+from imem.cache.tiers.cached_result import Bookmark, CacheEntry
+from imem.cache.tiers.local import LocalCache
 from imem.journal.clock import ManualClock
 from tests.tiers.conftest import MOMENT
 
 MOST = 5
 
 
-def entry(value: bytes = b"x", *, stale_s: float = 100, tags: tuple[str, ...] = ()) -> Entry:
-    return Entry(
+def entry(value: bytes = b"x", *, stale_s: float = 100, tags: tuple[str, ...] = ()) -> CacheEntry:
+    return CacheEntry(
         value=value, moment=MOMENT, created_at=MOMENT, fresh_until=MOMENT,
         stale_until=MOMENT + timedelta(seconds=stale_s), bookmark=Bookmark("s", 1), tags=tags,
     )  # fmt: skip
@@ -32,7 +32,7 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=60))
 def test_it_is_a_dict_that_forgets_what_was_used_least_recently(steps: list[tuple[str, bytes]]) -> None:
-    local, model = Local(ManualClock(MOMENT), most_entries=MOST), OrderedDict[bytes, bytes]()
+    local, model = LocalCache(ManualClock(MOMENT), most_entries=MOST), OrderedDict[bytes, bytes]()
     for nth, (what, key) in enumerate(steps):
         if what == "put":
             value = str(nth).encode()
@@ -56,7 +56,7 @@ def test_it_is_a_dict_that_forgets_what_was_used_least_recently(steps: list[tupl
 
 def test_to_look_for_what_changed_is_not_to_use_it() -> None:
     """Several times a second somebody looks through all entries: they stay as old as they are."""
-    local = Local(ManualClock(MOMENT), most_entries=MOST)
+    local = LocalCache(ManualClock(MOMENT), most_entries=MOST)
     for key in b"abcde":
         local.put(bytes([key]), entry(tags=("subject:x",)))
     assert local.get(b"a") is not None
@@ -66,7 +66,7 @@ def test_to_look_for_what_changed_is_not_to_use_it() -> None:
 
 
 def test_tags_of_what_is_gone_are_forgotten() -> None:
-    local = Local(ManualClock(MOMENT), most_entries=MOST)
+    local = LocalCache(ManualClock(MOMENT), most_entries=MOST)
     for nth in range(1_000):
         local.put(str(nth).encode(), entry(tags=("subject:x",)))
     assert len(local._tags) <= 2 * MOST + 101
@@ -75,7 +75,7 @@ def test_tags_of_what_is_gone_are_forgotten() -> None:
 
 
 def test_bytes_are_bounded_too() -> None:
-    local = Local(ManualClock(MOMENT), most_bytes=50_000)
+    local = LocalCache(ManualClock(MOMENT), most_bytes=50_000)
     for nth in range(100):
         local.put(str(nth).encode(), entry(b"x" * 1_000))
         assert local.size_bytes <= 50_000
@@ -86,7 +86,7 @@ def test_bytes_are_bounded_too() -> None:
 
 def test_nothing_outlives_its_time() -> None:
     clock = ManualClock(MOMENT)
-    local = Local(clock)
+    local = LocalCache(clock)
     local.put(b"a", entry(stale_s=10))
     clock.advance(timedelta(seconds=11))
     assert local.get(b"a") is None

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imem.cache.tiers.cached_result import State
-from imem.cache.tiers.tiered import ANY_TIME, FRESH_S, JITTER, STALE_S, Loaded, Tiered, key_of
+from imem.cache.tiers.cached_result import Freshness
+from imem.cache.tiers.tiered import ANY_TIME, FRESH_S, JITTER, STALE_S, Loaded, TieredCache, key_of
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, GraphUnavailable
 from imem.journal.settings import Role
@@ -70,7 +70,7 @@ async def test_a_change_is_seen_at_once_in_every_process_and_by_those_alone_whom
         await until(lambda: shared_holds(servers, text_query("b").key))
     concerned.text = unconcerned.text = "two"
 
-    await servers.teller.tell({"subject:a"})
+    await servers.publisher.publish({"subject:a"})
 
     for tiers in (one, other):
         assert (await tiers.get(text_query("a"), concerned.load, deadline=soon())).value == "two"
@@ -88,7 +88,7 @@ async def test_who_was_told_of_a_change_does_not_join_a_load_from_before_it(serv
     await source.begun.wait()
 
     source.text = "two"
-    await servers.teller.tell({"subject:a"})
+    await servers.publisher.publish({"subject:a"})
     late = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
     await until(lambda: _joined(tiers, query.key))
     source.go.set()
@@ -123,7 +123,7 @@ async def test_what_is_loaded_is_of_no_earlier_than_what_had_changed_was_asked(s
     late = asyncio.create_task(tiers.get(query, source.load, deadline=soon()))
     await until(lambda: _joined(tiers, query.key))
     source.text = "two"
-    await servers.teller.tell({"subject:a"})
+    await servers.publisher.publish({"subject:a"})
     told_s = time.monotonic()
     source.go.set()
     await early
@@ -132,7 +132,7 @@ async def test_what_is_loaded_is_of_no_earlier_than_what_had_changed_was_asked(s
     assert source.since_s > told_s
 
 
-async def _joined(tiers: Tiered, key: bytes | None, waiting: int = 2) -> bool:
+async def _joined(tiers: TieredCache, key: bytes | None, waiting: int = 2) -> bool:
     flight = tiers._flights._open.get(key or b"")
     return flight is not None and flight.waiting == waiting
 
@@ -299,13 +299,13 @@ async def test_a_stale_copy_is_renewed_behind_who_was_served_it(servers: Servers
     await tiers.get(query, source.load, deadline=soon())
     servers.clock.at += FRESH_S * 1.2 * _SECOND
     source.text = "two"
-    found = (await tiers.look([query], deadline=soon()))[query.key or b""]
-    assert found.state is State.STALE
+    found = (await tiers.lookup([query], deadline=soon()))[query.key or b""]
+    assert found.state is Freshness.STALE
 
     tiers.revalidate(query, found, source.load, budget_ms=5_000)
 
     async def renewed() -> bool:
-        return (await tiers.look([query], deadline=soon()))[query.key or b""].state is State.FRESH
+        return (await tiers.lookup([query], deadline=soon()))[query.key or b""].state is Freshness.FRESH
 
     await until(renewed)
     assert (await tiers.get(query, source.load, deadline=soon())).value == "two"

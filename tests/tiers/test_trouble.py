@@ -13,17 +13,17 @@ import pytest
 import pytest_asyncio
 
 from imem.cache.client import Client
-from imem.cache.keys import CHANGES, TOLD
-from imem.cache.metrics import TROUBLE
-from imem.cache.tiers.invalidation import LIFE_S, Listener, Teller
-from imem.cache.tiers.local import Local
-from imem.cache.tiers.shared import FAILURES, Shared
-from imem.cache.tiers.tag_versions import Changes
-from imem.cache.tiers.tiered import Tiered
+from imem.cache.keys import CHANGE_STREAM, CHANGES
+from imem.cache.metrics import ERRORS
+from imem.cache.tiers.invalidation import HEARTBEAT_TTL_S, InvalidationPublisher, InvalidationSubscriber
+from imem.cache.tiers.local import LocalCache
+from imem.cache.tiers.shared import FAILURE_THRESHOLD, SharedCache
+from imem.cache.tiers.tag_versions import TagVersionReader
+from imem.cache.tiers.tiered import TieredCache
 from imem.journal.clock import ManualClock
 from imem.journal.errors import GraphUnavailable
 from tests.conftest import temporary_home
-from tests.telling import giving_word
+from tests.telling import publishing_heartbeat
 from tests.tiers.conftest import MOMENT, Servers, Source, soon, text_query, until
 from tests.working.servers import OwnServer, own_server
 
@@ -35,16 +35,16 @@ class Torn:
 
     Attributes:
         server: which may be ill-treated.
-        teller: tells.
+        publisher: tells.
         tiers: of a process; nothing is shared.
     """
 
     server: OwnServer
-    teller: Teller
-    tiers: Tiered
+    publisher: InvalidationPublisher
+    tiers: TieredCache
 
     async def vouched(self) -> bool:
-        return await self.tiers.changes.standing(deadline=soon(200)) is not None
+        return await self.tiers.changes.tag_versions(deadline=soon(200)) is not None
 
 
 @pytest_asyncio.fixture
@@ -53,15 +53,15 @@ async def torn() -> AsyncIterator[Torn]:
         async with AsyncExitStack() as stack:
             telling, asking = [await stack.enter_async_context(Client(server.url)) for _ in range(2)]
             clock = ManualClock(MOMENT)
-            tiers = Tiered(Local(clock), None, Changes(asking), clock, caches_ms=5_000.0)
-            yield Torn(server, Teller(telling, lambda: True), tiers)
+            tiers = TieredCache(LocalCache(clock), None, TagVersionReader(asking), clock, cache_timeout_ms=5_000.0)
+            yield Torn(server, InvalidationPublisher(telling, lambda: True), tiers)
 
 
 @pytest.mark.spec("RS-1")
 async def test_while_nobody_tells_of_changes_no_kept_answer_is_the_answer(torn: Torn) -> None:
     """Where the graph's writer is away, or another process has taken over without telling."""
     source, query = Source(), text_query("silent")
-    async with giving_word(torn.teller):
+    async with publishing_heartbeat(torn.publisher):
         await torn.tiers.get(query, source.load, deadline=soon())
         assert (await torn.tiers.get(query, source.load, deadline=soon())).tier == "C2"
 
@@ -81,19 +81,19 @@ async def test_while_nobody_tells_of_changes_no_kept_answer_is_the_answer(torn: 
 async def test_telling_waits_for_a_stopped_server_until_nobody_trusts_it(torn: Torn) -> None:
     """What could not be told in time holds nobody up for long, and nobody is served an answer from before it."""
     source, query = Source(), text_query("stopped")
-    async with giving_word(torn.teller):
+    async with publishing_heartbeat(torn.publisher):
         await torn.tiers.get(query, source.load, deadline=soon())
         source.text = "two"
         with torn.server.stopped():
             begun = time.monotonic()
-            await torn.teller.tell({"subject:a"})
+            await torn.publisher.publish({"subject:a"})
             took_s = time.monotonic() - begun
         # From here on the server answers again, and may first do what it was sent while it was stopped.
         answers = [await torn.tiers.get(query, source.load, deadline=soon()) for _ in range(20)]
         await until(torn.vouched)
         again = await torn.tiers.get(query, source.load, deadline=soon())
 
-    assert took_s < LIFE_S + 1.0
+    assert took_s < HEARTBEAT_TTL_S + 1.0
     assert {answer.value for answer in (*answers, again)} == {"two"}
 
 
@@ -101,53 +101,53 @@ async def test_a_silent_server_of_answers_is_left_alone_after_three_calls_one_af
     """Calls that were under way together count as one: a process that stood still itself must not do without."""
 
     def troubles() -> float:
-        return float(TROUBLE.labels("C1")._value.get())
+        return float(ERRORS.labels("C1")._value.get())
 
     with temporary_home() as folder, own_server(Path(folder)) as server:
         async with Client(server.url) as client:
-            shared = Shared(client, budget_ms=100.0)
+            shared = SharedCache(client, budget_ms=100.0)
             assert await shared.get([b"key"], deadline=soon()) == [None]
             with server.stopped():
                 before = troubles()
                 await asyncio.gather(*(shared.get([b"key"], deadline=soon()) for _ in range(8)))
                 assert troubles() == before + 8
-                for _ in range(FAILURES - 1):
+                for _ in range(FAILURE_THRESHOLD - 1):
                     await shared.get([b"key"], deadline=soon())
-                assert troubles() == before + 8 + FAILURES - 1, "it was still asked"
+                assert troubles() == before + 8 + FAILURE_THRESHOLD - 1, "it was still asked"
                 await shared.get([b"key"], deadline=soon())
-                assert troubles() == before + 8 + FAILURES - 1, "now it rests"
+                assert troubles() == before + 8 + FAILURE_THRESHOLD - 1, "now it rests"
 
 
 async def test_while_something_is_owed_a_second_telling_waits_for_nothing(torn: Torn) -> None:
-    async with giving_word(torn.teller):
+    async with publishing_heartbeat(torn.publisher):
         with torn.server.stopped():
-            await torn.teller.tell({"subject:a"})
+            await torn.publisher.publish({"subject:a"})
             begun = time.monotonic()
-            await torn.teller.tell({"subject:b"})
+            await torn.publisher.publish({"subject:b"})
             assert time.monotonic() - begun < 1.0
         await until(torn.vouched)
-        standing = await torn.tiers.changes.standing({"subject:a", "subject:b"}, deadline=soon())
-    assert standing is not None
-    assert all(standing.changed.values()), "both were told when it answered again"
+        tag_versions = await torn.tiers.changes.tag_versions({"subject:a", "subject:b"}, deadline=soon())
+    assert tag_versions is not None
+    assert all(tag_versions.changed.values()), "both were told when it answered again"
 
 
 async def test_a_word_that_arrives_late_says_nothing(torn: Torn) -> None:
     """A stopped server does afterwards what it was sent: by then, what was owed may not be told yet."""
-    async with giving_word(torn.teller):
+    async with publishing_heartbeat(torn.publisher):
         await until(torn.vouched)
     with torn.server.stopped():
-        await torn.teller._beat()
-        await asyncio.sleep(LIFE_S)
+        await torn.publisher._send_heartbeat()
+        await asyncio.sleep(HEARTBEAT_TTL_S)
     assert not await torn.vouched()
 
 
 @pytest.mark.spec("SY-5")
 async def test_a_server_that_was_killed_may_have_forgotten_so_that_nothing_from_before_holds(torn: Torn) -> None:
     source, query = Source(), text_query("killed")
-    async with giving_word(torn.teller):
+    async with publishing_heartbeat(torn.publisher):
         await torn.tiers.get(query, source.load, deadline=soon())
         source.text = "two"
-        await torn.teller.tell({"subject:a"})
+        await torn.publisher.publish({"subject:a"})
         # As if its file did not hold the last second.
         with torn.server.bare() as bare:
             bare.hdel(CHANGES, *[field for field in bare.hkeys(CHANGES) if field not in {b"since", b"n"}])
@@ -159,7 +159,7 @@ async def test_a_server_that_was_killed_may_have_forgotten_so_that_nothing_from_
 
 async def test_a_server_that_was_emptied_counts_from_later(torn: Torn) -> None:
     source, query = Source(), text_query("emptied")
-    async with giving_word(torn.teller):
+    async with publishing_heartbeat(torn.publisher):
         await torn.tiers.get(query, source.load, deadline=soon())
         source.text = "two"
         with torn.server.bare() as bare:
@@ -172,8 +172,8 @@ async def test_too_much_owed_makes_everything_worthless(servers: Servers) -> Non
     tiers = await servers.process()
     source, query = Source(tags=frozenset({"subject:unconcerned"})), text_query("flood")
     await tiers.get(query, source.load, deadline=soon())
-    await servers.teller.tell({f"subject:{nth}" for nth in range(20_001)})
-    assert not servers.teller._owes, "it was told, and nobody had to wait until the word lapsed"
+    await servers.publisher.publish({f"subject:{nth}" for nth in range(20_001)})
+    assert not servers.publisher._has_pending, "it was told, and nobody had to wait until the word lapsed"
     assert [(await tiers.get(query, source.load, deadline=soon())).tier for _ in range(2)] == ["L3", "C2"]
 
 
@@ -213,11 +213,11 @@ async def test_a_listener_drops_what_it_hears_of_within_two_seconds(servers: Ser
     for name in "ab":
         source = Source(tags=frozenset({f"subject:{name}"}))
         await tiers.get(text_query(name), source.load, deadline=soon())
-    listener = Listener(tiers.changes, tiers.local)
+    listener = InvalidationSubscriber(tiers.changes, tiers.local)
     await listener.listen()
     task = asyncio.create_task(listener.run())
 
-    await servers.teller.tell({"subject:a"})
+    await servers.publisher.publish({"subject:a"})
 
     async def dropped() -> bool:
         return len(tiers.local) == 1
@@ -232,19 +232,19 @@ async def test_a_listener_drops_what_it_hears_of_within_two_seconds(servers: Ser
 async def test_a_listener_that_missed_something_drops_everything(servers: Servers, trouble: str) -> None:
     tiers = await servers.process()
     await tiers.get(text_query("a"), Source().load, deadline=soon())
-    listener = Listener(tiers.changes, tiers.local)
+    listener = InvalidationSubscriber(tiers.changes, tiers.local)
     await listener.listen()
     for nth in range(3):
-        await servers.teller.tell({f"subject:other{nth}"})
+        await servers.publisher.publish({f"subject:other{nth}"})
     bare = await servers.bare(servers.durable)
     if trouble == "missing":
-        [_, (second, _), _] = await bare.xrange(TOLD)
-        await bare.xdel(TOLD, second)
+        [_, (second, _), _] = await bare.xrange(CHANGE_STREAM)
+        await bare.xdel(CHANGE_STREAM, second)
     elif trouble == "trimmed":
-        await bare.xtrim(TOLD, maxlen=1, approximate=False)
+        await bare.xtrim(CHANGE_STREAM, maxlen=1, approximate=False)
     else:
         await bare.flushall()
-        await servers.teller._beat()
+        await servers.publisher._send_heartbeat()
 
     await listener.listen()
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from imem.kg.projection.plan_warming import AWAITED
-from imem.kg.projection.rows import Event, Projection, work_of
+from imem.kg.projection.rows import Event, Projection, statements_of
 from tests.graph_proofs.histories import CORES, GROUPS
 from tests.graph_proofs.world import Line, entries_of
 
@@ -30,11 +30,11 @@ def test_records_are_written_with_statements_that_are_planned(kind: str, key: st
     """Each of them, and in the order in which they were planned; the first is the first."""
     groups = {name: values[0] for name, values in GROUPS.get((kind, key), {}).items()}
     written = texts_of({"record": kind, "core": CORES[kind, key], "groups": groups})
-    planned = [work.text for work in work_of(kind)]
+    planned = [work.text for work in statements_of(kind)]
 
     assert [text for text in planned if text in written] == written
     assert planned[0] == written[0]
-    assert all(work.rows == [] for work in work_of(kind))
+    assert all(work.rows == [] for work in statements_of(kind))
 
 
 def test_all_kinds_that_are_waited_for_are_looked_at() -> None:

@@ -58,7 +58,7 @@ class Play:
     def step(self, what: str, urgent: bool) -> None:  # noqa: FBT001
         lane = self.lane(urgent)
         if what == "send" and lane.name not in self.sent and not lane.waiting:
-            lane.claiming()
+            lane.start_claim()
             held = set(self.lanes.held(lane))
             self.sent[lane.name] = self.table.claim(held, 3, urgent=urgent)
         elif what == "answer" and lane.name in self.sent:
@@ -166,16 +166,16 @@ def test_what_comes_after_a_refused_event_is_let_go() -> None:
     """What waits, what is in the same batch, and what an answer brings that was sent before."""
     lanes = Lanes(10)
     lane = lanes.bulk
-    lane.claiming()
+    lane.start_claim()
     lanes.take(lane, [event(1, "a"), event(2, "b"), event(3, "a")])
     events = lane.begin()
-    lane.claiming()
+    lane.start_claim()
     lane.done([1])
     lane.stop("a")
-    assert [one.position for one in lane.held_back(events[1:])] == [2]
+    assert [one.position for one in lane.drop_stopped(events[1:])] == [2]
     lanes.take(lane, [event(4, "a"), event(5, "b")])
     assert [one.position for one in lane.waiting] == [5]
-    lane.claiming()
+    lane.start_claim()
     lanes.take(lane, [event(1, "a")])
     assert [one.position for one in lane.waiting] == [5, 1]
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import imem.jobs.leadership
-from imem.jobs.leadership import lead, together
-from imem.jobs.lease import Lease
+from imem.jobs.leadership import run_as_leader, together
+from imem.jobs.lease import LeaderLease
 from imem.journal.errors import GraphUnavailable, LeaseLost, StatementRejected
 
 
-class Held(Lease):
+class HeldContext(LeaderLease):
     """A lease that nobody else wants, unless the test says so."""
 
     taken: int = 0
@@ -23,21 +23,21 @@ class Held(Lease):
         super().__init__(None, "work")  # type: ignore[arg-type]
 
     async def take(self) -> bool:
-        Held.taken += 1
+        HeldContext.taken += 1
         self.epoch = 1
         return True
 
-    async def keep(self) -> None:
-        if Held.lost:
-            Held.lost = False
+    async def renew_until_cancelled(self) -> None:
+        if HeldContext.lost:
+            HeldContext.lost = False
             raise LeaseLost("Another process does it now.")
         await asyncio.Event().wait()
 
 
 @pytest.fixture
-def lease() -> Held:
-    Held.taken, Held.lost = 0, False
-    return Held()
+def lease() -> HeldContext:
+    HeldContext.taken, HeldContext.lost = 0, False
+    return HeldContext()
 
 
 class Enough(Exception):
@@ -71,29 +71,29 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-async def test_a_store_that_is_away_is_asked_less_and_less_often(lease: Held, pauses: list[float]) -> None:
+async def test_a_store_that_is_away_is_asked_less_and_less_often(lease: HeldContext, pauses: list[float]) -> None:
     """Up to once in two seconds. The lease is to be had all the while, which does not begin the pauses anew."""
     with pytest.raises(Enough):
-        await lead(lease, failing(8))
+        await run_as_leader(lease, failing(8))
 
     assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
-    assert Held.taken == 9
+    assert HeldContext.taken == 9
 
 
 async def test_one_that_went_away_during_work_is_asked_at_once(
-    lease: Held, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+    lease: HeldContext, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(imem.jobs.leadership, "AT_WORK_S", -1.0)
+    monkeypatch.setattr(imem.jobs.leadership, "STABLE_S", -1.0)
     with pytest.raises(Enough):
-        await lead(lease, failing(3))
+        await run_as_leader(lease, failing(3))
 
     assert pauses == [0.05, 0.05, 0.05]
 
 
-async def test_who_lost_the_lease_begins_as_somebody_else(lease: Held) -> None:
+async def test_who_lost_the_lease_begins_as_somebody_else(lease: HeldContext) -> None:
     """What it still had in hand is forgotten each time that work ends."""
     before, begun, forgotten = lease.holder, [], []
-    Held.lost = True
+    HeldContext.lost = True
 
     async def work() -> None:
         begun.append((lease.holder, lease.epoch))
@@ -102,7 +102,7 @@ async def test_who_lost_the_lease_begins_as_somebody_else(lease: Held) -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(Enough):
-        await lead(lease, work, ended=lambda: forgotten.append(len(begun)))
+        await run_as_leader(lease, work, ended=lambda: forgotten.append(len(begun)))
 
     assert begun[0] == (before, 1)
     assert begun[1][0] != before

@@ -20,12 +20,12 @@ from imem.ingest import line_reader
 from imem.ingest.line_reader import (
     BLANK_BYTES,
     ENDLESS_BYTES,
-    Refused,
-    Source,
+    LoadSource,
+    RefusedLine,
     UnreadableFile,
     opened,
+    rereadable_sources,
     sources_of,
-    twice_readable,
 )
 from imem.journal.errors import BadInput
 from imem.kg.load_format.lines import LINE_BYTES
@@ -180,10 +180,10 @@ KINDS_OF_WRONG: dict[str, tuple[bytes, str, str]] = {
 }  # fmt: skip
 
 
-def refused_in(path: Path) -> tuple[int, list[Refused]]:
+def refused_in(path: Path) -> tuple[int, list[RefusedLine]]:
     """Return how many lines of a file can be stored, and those that cannot."""
     stored, refused = 0, []
-    with opened(Source(path, "test")) as lines:
+    with opened(LoadSource(path, "test")) as lines:
         while (batch := lines.next_batch()) is not None:
             stored += len(batch.lines)
             refused += batch.refused
@@ -286,7 +286,7 @@ def test_what_never_ends_is_not_read(make: Callable[[Path], object], tmp_path: P
     with pytest.raises(BadInput, match="is a device or a socket"):
         sources_of([str(path)])
     if path.is_symlink():
-        with pytest.raises(UnreadableFile, match="is a device or a socket"), opened(Source(path, "test")):
+        with pytest.raises(UnreadableFile, match="is a device or a socket"), opened(LoadSource(path, "test")):
             pass
 
 
@@ -332,7 +332,7 @@ def test_standard_input_is_no_device(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 @contextmanager
-def piped(path: Path, first: bytes, chunk: bytes = b"") -> Iterator[Source]:
+def piped(path: Path, first: bytes, chunk: bytes = b"") -> Iterator[LoadSource]:
     """Lend a pipe that gives *first* and then *chunk* for ever, if there is one."""
     os.mkfifo(path)
 
@@ -345,7 +345,7 @@ def piped(path: Path, first: bytes, chunk: bytes = b"") -> Iterator[Source]:
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        yield Source(path, "test")
+        yield LoadSource(path, "test")
     finally:
         writer.join(20)
         assert not writer.is_alive()
@@ -373,7 +373,7 @@ def test_what_has_no_end_is_not_copied_without_one(
     with (
         piped(tmp_path / "pipe", GOOD + b"\n", chunk) as source,
         pytest.raises(UnreadableFile, match=said),
-        twice_readable([source]),
+        rereadable_sources([source]),
     ):
         raise AssertionError("it has no end")
 
@@ -393,7 +393,7 @@ def test_what_has_no_end_is_not_copied_without_one(
 )
 def test_a_copy_has_every_byte(content: bytes, tmp_path: Path) -> None:
     """What ends within the bounds is copied as it came, and called by its name."""
-    with piped(tmp_path / "pipe", content) as source, twice_readable([source]) as [again]:
+    with piped(tmp_path / "pipe", content) as source, rereadable_sources([source]) as [again]:
         assert again.path is not None
         assert again.path.read_bytes() == content
         assert again.label == str(tmp_path / "pipe")

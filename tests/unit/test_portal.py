@@ -59,7 +59,7 @@ def test_one_task_enters_and_leaves(portal: Portal) -> None:
     """So that task groups, which are a task's own, may be in the context; calls are made by others meanwhile."""
     room = portal.run(Room)
 
-    with portal.holding(room.open) as held:
+    with portal.hold_context(room.open) as held:
         assert held.value == "inside"
         assert held.call(_said("hello")) == "hello"
         assert len(room.tasks) == 1
@@ -72,7 +72,7 @@ def test_the_block_s_own_error_passes(portal: Portal) -> None:
     """And the context is left."""
     room = portal.run(Room)
 
-    with pytest.raises(KeyError, match="mine"), portal.holding(room.open):
+    with pytest.raises(KeyError, match="mine"), portal.hold_context(room.open):
         raise KeyError("mine")
 
     assert len(room.tasks) == 2
@@ -86,7 +86,7 @@ def test_what_ends_the_context_is_told_at_the_next_call_and_at_the_end(portal: P
         done.append("work")
 
     def block() -> None:
-        with portal.holding(room.open) as held:
+        with portal.hold_context(room.open) as held:
             portal.run(room.fail.set)
             portal.call(_waited(room.failed))
             with pytest.raises(RuntimeError, match="taken over"):
@@ -103,7 +103,7 @@ def test_what_ended_the_context_counts_more_than_what_came_of_it(portal: Portal)
     room = portal.run(Room)
 
     def block() -> None:
-        with portal.holding(room.open):
+        with portal.hold_context(room.open):
             portal.run(room.fail.set)
             portal.call(_waited(room.failed))
             raise KeyError("mine")
@@ -124,7 +124,7 @@ def test_what_cannot_be_entered_says_why(portal: Portal) -> None:
         async def __aexit__(self, *_: object) -> None:
             pytest.fail("it was left")
 
-    with pytest.raises(RuntimeError, match="closed"), portal.holding(Closed):
+    with pytest.raises(RuntimeError, match="closed"), portal.hold_context(Closed):
         pytest.fail("it was entered")
 
     assert portal.run(lambda: len(asyncio.all_tasks())) == 2, "that which serves, and that which counts"
@@ -158,7 +158,7 @@ def test_whoever_is_interrupted_while_entering_leaves_nothing(portal: Portal) ->
                 raise KeyboardInterrupt
             return future.result(10)
 
-    with pytest.raises(KeyboardInterrupt), Interrupted().holding(never):
+    with pytest.raises(KeyboardInterrupt), Interrupted().hold_context(never):
         pytest.fail("it was entered")
 
     assert ended.is_set()

@@ -21,8 +21,8 @@ from pyarrow import parquet
 from pydantic import BaseModel
 
 from imem.ingest.dry_run import DryCheck
-from imem.ingest.line_reader import Refused, Source, UnreadableFile, opened, sources_of
-from imem.ingest.table_map import LinkRule, MapFile, Reading, RecordRule, Template, When, read_map
+from imem.ingest.line_reader import LoadSource, RefusedLine, UnreadableFile, opened, sources_of
+from imem.ingest.table_map import Conversion, LinkRule, MapFile, RecordRule, Template, When, read_map
 from imem.ingest.table_reader import ParquetRows
 from imem.journal.clock import ManualClock
 from imem.journal.errors import BadInput
@@ -61,14 +61,14 @@ statement = "s"
 
 def rows_of(
     folder: Path, text: str, table: str | bytes, name: str = "calls.csv"
-) -> tuple[list[dict[str, Any]], list[Refused]]:
+) -> tuple[list[dict[str, Any]], list[RefusedLine]]:
     """Return the lines that a map makes of a table, as they would be stored, and what is refused."""
     (folder / "map.toml").write_text(text)
     path = folder / name
     path.write_bytes(table.encode() if isinstance(table, str) else table)
     made: list[dict[str, Any]] = []
-    refused: list[Refused] = []
-    with opened(Source(path, "test", mapping=read_map(folder / "map.toml"))) as batches:
+    refused: list[RefusedLine] = []
+    with opened(LoadSource(path, "test", mapping=read_map(folder / "map.toml"))) as batches:
         while (batch := batches.next_batch()) is not None:
             made += [object_of(one.line) for one in batch.lines]
             refused += batch.refused
@@ -76,7 +76,7 @@ def rows_of(
     return made, refused
 
 
-def finding(folder: Path, value: str, cell: str, field: str = "confidence") -> tuple[Any, list[Refused]]:
+def finding(folder: Path, value: str, cell: str, field: str = "confidence") -> tuple[Any, list[RefusedLine]]:
     """Return what one *cell* becomes as a *field* of a finding under the map's *value*."""
     text = FINDING.replace("{field}", field).replace("{value}", value)
     quoted = cell.replace('"', '""')
@@ -169,7 +169,7 @@ def test_a_dry_run_knows_the_metrics_that_a_load_knows(tmp_path: Path) -> None:
 def test_every_field_of_a_map_is_documented() -> None:
     """The reference names what the models take."""
     text = REFERENCE.read_text("utf-8")
-    models: list[type[BaseModel]] = [MapFile, RecordRule, LinkRule, Reading, When]
+    models: list[type[BaseModel]] = [MapFile, RecordRule, LinkRule, Conversion, When]
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
 
     assert {name for name in names if not re.search(rf"[`\[ ]{name}[`\]= ]", text)} == set()
@@ -252,7 +252,7 @@ def test_texts_and_lists(field: str, value: str, cell: str, expected: Any, tmp_p
     assert found == expected
 
 
-def statement(folder: Path, value: str, cell: str) -> tuple[Any, list[Refused]]:
+def statement(folder: Path, value: str, cell: str) -> tuple[Any, list[RefusedLine]]:
     text = ANALYSIS.replace('kind = "call"', f'kind = "call"\nsummary = {value}').replace("{id}", "1")
     quoted = cell.replace('"', '""')
     table = f'x,rest,published,ticker\n"{quoted}",1,2026-06-01,NWT\n'
@@ -361,7 +361,7 @@ def test_a_dry_run_remembers_a_bounded_number_of_cores(tmp_path: Path) -> None:
     (tmp_path / "calls.csv").write_text(
         "id,published,ticker\n" + "".join(f"{n},2026-06-01,{t}\n" for t in ("NWT", "CTF") for n in range(3))
     )
-    with opened(Source(tmp_path / "calls.csv", "test", mapping=read_map(tmp_path / "map.toml"))) as batches:
+    with opened(LoadSource(tmp_path / "calls.csv", "test", mapping=read_map(tmp_path / "map.toml"))) as batches:
         batch = batches.next_batch()
     assert batch is not None
 
@@ -438,7 +438,7 @@ def test_a_parquet_file_holds_what_csv_would(tmp_path: Path) -> None:
     path = tmp_path / "calls.parquet"
     parquet.write_table(pa.table(rows), path, row_group_size=2)
 
-    found = list(ParquetRows(Source(path, "test")))
+    found = list(ParquetRows(LoadSource(path, "test")))
 
     assert [number for number, _ in found] == [1, 2, 3, 4]
     assert found[0][1] == {

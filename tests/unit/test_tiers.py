@@ -9,7 +9,7 @@ import pytest
 
 from imem.journal.errors import BadInput
 from imem.journal.events.entry import Tier
-from imem.journal.events.tiers import TIERS, Message, broadcasts, tier_named, tier_of_event, tier_of_message
+from imem.journal.events.tiers import TIERS, MessageType, broadcasts, tier_named, tier_of_event, tier_of_message
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 
@@ -26,9 +26,9 @@ MAP = {
 def test_every_message_has_its_tier() -> None:
     """None is forgotten, and what nobody knows is normal."""
     assert {
-        message.value: int(tier_of_message(message, confidence=0.9, basis_points=25.0)) for message in Message
+        message.value: int(tier_of_message(message, confidence=0.9, basis_points=25.0)) for message in MessageType
     } == MAP
-    assert set(TIERS) == set(Message)
+    assert set(TIERS) == set(MessageType)
     assert tier_of_message("gossip", importance=1.0) is Tier.NORMAL
 
 

@@ -14,14 +14,14 @@ from imem.blocking.working import SyncConversation, SyncHash, SyncSession, SyncW
 from imem.cache.working.handles import HashHandle
 from imem.cache.working.memory import WorkingMemory
 from imem.checkpoints.session import Session
-from imem.checkpoints.versions import Migrations
+from imem.checkpoints.versions import CheckpointMigrations
 from imem.journal.errors import SettingsError
 from imem.journal.settings import Settings
 from imem.langgraph import ImemSaver
 from imem.services.conversations import Conversation
-from imem.services.pauses import Orders
-from imem.services.synchronization import Syncing
-from imem.services.working import GuardedMemory
+from imem.services.pauses import AuthorizedPauseService
+from imem.services.synchronization import SynchronizationService
+from imem.services.working import AuthorizedMemory
 from tests.surface import CONSTRUCTED, FUNCTIONS, methods_of, ours, public_classes, public_methods
 
 UNKNOWN = "knwon_at"
@@ -34,8 +34,9 @@ def _id(case: object) -> str:
 def test_what_programs_get_is_found() -> None:
     """The walk over the surface reaches what a program is lent, with and without ``await``."""
     lent = {
-        Session, Conversation, GuardedMemory, WorkingMemory, HashHandle, Orders, Syncing,
-        SyncMemory, SyncSession, SyncConversation, SyncWorkingMemory, SyncHash, ImemSaver, Migrations,
+        Session, Conversation, AuthorizedMemory, WorkingMemory, HashHandle, AuthorizedPauseService,
+        SynchronizationService, SyncMemory, SyncSession, SyncConversation, SyncWorkingMemory, SyncHash, ImemSaver,
+        CheckpointMigrations,
     }  # fmt: skip
     found = {one for kind in public_classes() for one in kind.__mro__}
 

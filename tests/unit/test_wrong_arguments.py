@@ -21,7 +21,7 @@ from imem.cache.working.handles import HashHandle, ListHandle, MembersHandle, So
 from imem.cache.working.memory import WorkingMemory
 from imem.checkpoints.conversations.messages import Message
 from imem.checkpoints.session import Session
-from imem.checkpoints.versions import Migrations
+from imem.checkpoints.versions import CheckpointMigrations
 from imem.journal.arguments import CHECKED_INSIDE, Checks
 from imem.journal.clock import ManualClock
 from imem.journal.deadline import Deadline
@@ -33,9 +33,9 @@ from imem.memory import Memory
 from imem.recall.rendering.markdown import LEAST_TOKENS
 from imem.recall.retrievers import Limits
 from imem.services.conversations import Conversation
-from imem.services.pauses import Orders
-from imem.services.synchronization import Syncing
-from imem.services.working import GuardedMemory, Work
+from imem.services.pauses import AuthorizedPauseService
+from imem.services.synchronization import SynchronizationService
+from imem.services.working import AgentServices, AuthorizedMemory
 from tests.recall.pages import briefing
 from tests.surface import FUNCTIONS, hints_of, methods_of, public_classes
 
@@ -43,8 +43,8 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ANYTHING_ELSE = object()
 
 CHECKING = (
-    Memory, Conversation, GuardedMemory, WorkingMemory, Session, Orders, Syncing, Work,
-    ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, Migrations,
+    Memory, Conversation, AuthorizedMemory, WorkingMemory, Session, AuthorizedPauseService, SynchronizationService,
+    AgentServices, ListHandle, HashHandle, MembersHandle, SortedHandle, ImemSaver, CheckpointMigrations,
 )  # fmt: skip
 
 LENT = (Deadline, ManualClock)

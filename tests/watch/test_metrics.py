@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imem.local.servers.server import free_port
-from imem.metrics import VARIABLE, begin_anew, folder_of, serve, text_of
+from imem.metrics import VARIABLE, clear_metrics, folder_of, serve, text_of
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -49,7 +49,7 @@ def test_processes_that_are_gone_still_count(home: Path, monkeypatch: pytest.Mon
     assert 'checkpoint_save_latency_ms_bucket{le="5.0",store="postgres"} 2.0' in lines
     assert folder_of(home).stat().st_mode & 0o077 == 0
 
-    begin_anew(home)
+    clear_metrics(home)
     assert text_of(home) == b""
 
 

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from imem.journal.modes import Health, Mode
 from imem.journal.postgres.database import Database
 from imem.journal.settings import Settings
-from imem.services.health import look
+from imem.services.health import check_health
 from imem.services.stores import Stores
 from tests.conftest import Stack
 from tests.graph_proofs.world import Journal, analysis
@@ -33,8 +33,8 @@ NOBODY = "127.0.0.1:1"
         (Health(postgres=False, graph=False, behind_s=None), Mode.READ_ONLY),
         (Health(behind_s=5.0), Mode.NORMAL),
         (Health(behind_s=5.1), Mode.RECOVERING),
-        (Health(behind_s=304.0, cycle_s=300.0), Mode.NORMAL),
-        (Health(behind_s=306.0, cycle_s=300.0), Mode.RECOVERING),
+        (Health(behind_s=304.0, applier_interval_s=300.0), Mode.NORMAL),
+        (Health(behind_s=306.0, applier_interval_s=300.0), Mode.RECOVERING),
     ],
 )
 def test_the_mode_of_what_is_away(health: Health, mode: Mode) -> None:
@@ -50,7 +50,7 @@ def settings(stack: Stack, template: str) -> Iterator[Settings]:
 
 async def found(settings: Settings) -> Health:
     async with Stores.open(settings) as stores:
-        return await look(stores)
+        return await check_health(stores)
 
 
 async def test_all_is_well(settings: Settings) -> None:
@@ -85,7 +85,7 @@ async def test_what_waits_is_seen(stack: Stack, template: str, priority: bool, m
         await database.close()
         async with Stores.open(settings) as stores:
             stores.database = Database(admin_url, options="-c imem.clock_shift=60s")
-            health = await look(stores)
+            health = await check_health(stores)
             await stores.database.close()
     assert health.behind_s is not None
     assert 60 <= health.behind_s < 120

@@ -56,7 +56,9 @@ def spans(collector: HttpServer) -> list[Any]:
 
 
 async def test_a_write_is_followed_into_the_graph(empty: World, journal: Journal) -> None:
-    """Call, stream, applier and graph are in one trace; what is logged meanwhile names it; a reading has its arms."""
+    """
+    Call, stream, applier and graph are in one trace; what is logged meanwhile names it; a reading has its sections.
+    """
     with serving() as collector:
         logged = await followed(empty, journal, collector.url)
     found = spans(collector)
@@ -80,8 +82,8 @@ async def test_a_write_is_followed_into_the_graph(empty: World, journal: Journal
     assert (said["trace_id"], said["correlation_id"]) == (caller.trace_id.hex(), "order-17")
 
     brief = by_name["imem.brief"]
-    arms = [span for span in found if span.name == "imem.arm" and span.parent_span_id == brief.span_id]
-    assert len(arms) >= 7
+    sections = [span for span in found if span.name == "imem.section" and span.parent_span_id == brief.span_id]
+    assert len(sections) >= 7
     assert any(span.name == "neo4j.read" and span.trace_id == brief.trace_id for span in found)
 
 

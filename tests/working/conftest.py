@@ -19,7 +19,7 @@ from imem.cache.client import Client
 from imem.cache.keys import working
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.snapshots import SnapshotMeta, SnapshotStore
-from imem.cache.working.state import Identity, ms_of
+from imem.cache.working.state import MemoryIdentity, ms_of
 from imem.cache.working.store import WorkingStore
 from imem.journal.clock import ManualClock
 from imem.journal.deadline import Deadline
@@ -43,9 +43,9 @@ settings.register_profile(
 EXAMPLES = settings.get_profile("working")
 
 
-def somebody() -> Identity:
+def somebody() -> MemoryIdentity:
     """Return an agent that nobody has heard of."""
-    return Identity(f"agent-{uuid4().hex[:12]}", f"analysis:{uuid4().hex[:8]}", "valuation")
+    return MemoryIdentity(f"agent-{uuid4().hex[:12]}", f"analysis:{uuid4().hex[:8]}", "valuation")
 
 
 @dataclass
@@ -65,7 +65,7 @@ class World:
     bare: Any
     clock: ManualClock
 
-    async def memory(self, identity: Identity | None = None, epoch: int = 1) -> WorkingMemory:
+    async def memory(self, identity: MemoryIdentity | None = None, epoch: int = 1) -> WorkingMemory:
         """Open a memory, a new one by default."""
         return WorkingMemory(self.store, await self.store.open(identity or somebody(), epoch, deadline=NEVER))
 
@@ -165,7 +165,9 @@ async def harsh(server: OwnServer, clock: ManualClock) -> AsyncIterator[World]:
             yield World(WorkingStore(client, clock), client, bare, clock)
 
 
-def snapshot_meta(identity: Identity, clock: ManualClock, *, epoch: int = 1, seq: int = 1, **more: Any) -> SnapshotMeta:
+def snapshot_meta(
+    identity: MemoryIdentity, clock: ManualClock, *, epoch: int = 1, seq: int = 1, **more: Any
+) -> SnapshotMeta:
     """Return what goes with a snapshot."""
     values = {"checkpoint_id": str(uuid4()), "digest": "0" * 64, "key_count": 0, "taken_at": clock.now(), **more}
     return SnapshotMeta(identity, epoch, seq, **values)

@@ -15,7 +15,7 @@ from typing import Any
 
 from imem.cache.client import Client
 from imem.cache.working.document import contents_of, digest
-from imem.cache.working.state import Identity
+from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
@@ -45,7 +45,7 @@ async def live(url: str, told: dict[str, Any]) -> None:
     async with Stepwise(url) as client:
         client.left = told["steps"]
         store = WorkingStore(client, SystemClock())
-        identity = Identity(*told["identity"])
+        identity = MemoryIdentity(*told["identity"])
         await store.restore(identity, contents, digest(contents), told["epoch"], told["seq"], deadline=Deadline.never())
 
 

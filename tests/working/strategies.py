@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from imem.cache.working.document import Entry, Type
+from imem.cache.working.document import MemoryEntry, Type
 from imem.cache.working.values import SortedSet
 from tests.strategies import HOSTILE
 
@@ -39,8 +39,8 @@ SCORES = st.one_of(
 )
 
 
-def _entry(kind: Type, leaves: Any) -> Entry:
-    return Entry(kind, tuple(leaves))
+def _entry(kind: Type, leaves: Any) -> MemoryEntry:
+    return MemoryEntry(kind, tuple(leaves))
 
 
 ENTRIES = st.one_of(

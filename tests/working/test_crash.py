@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from imem.cache.working.document import Entry, Type, digest, document_of
+from imem.cache.working.document import MemoryEntry, Type, digest, document_of
 from imem.cache.working.memory import WorkingMemory
-from imem.cache.working.state import Identity, State
+from imem.cache.working.state import MemoryIdentity, MemoryState
 from imem.journal.errors import NotOpen, OutcomeUnknown, ValkeyUnavailable
 
 from .conftest import NEVER, World, somebody, url_of
@@ -33,16 +33,16 @@ STEPS = 4
 """Before and after each of restore and settle."""
 
 
-def content(number: int, leaves: int = 40) -> dict[bytes, Entry]:
+def content(number: int, leaves: int = 40) -> dict[bytes, MemoryEntry]:
     """Return a memory of several keys, no two the same."""
     mark = b"%d/" % number
     return {
-        b"text": Entry(Type.STRING, (mark * leaves,)),
-        b"list": Entry(Type.LIST, tuple(mark + b"%d" % one for one in range(leaves))),
-        b"hash": Entry(Type.HASH, tuple((mark + b"%d" % one, b"v\xff") for one in range(leaves))),
-        b"set": Entry(Type.SET, tuple(mark + b"%d" % one for one in range(leaves))),
-        b"sorted": Entry(Type.ZSET, tuple((mark + b"%d" % one, one / 7) for one in range(leaves))),
-        **{b"k%d" % one: Entry(Type.STRING, (mark,)) for one in range(number % 7)},
+        b"text": MemoryEntry(Type.STRING, (mark * leaves,)),
+        b"list": MemoryEntry(Type.LIST, tuple(mark + b"%d" % one for one in range(leaves))),
+        b"hash": MemoryEntry(Type.HASH, tuple((mark + b"%d" % one, b"v\xff") for one in range(leaves))),
+        b"set": MemoryEntry(Type.SET, tuple(mark + b"%d" % one for one in range(leaves))),
+        b"sorted": MemoryEntry(Type.ZSET, tuple((mark + b"%d" % one, one / 7) for one in range(leaves))),
+        **{b"k%d" % one: MemoryEntry(Type.STRING, (mark,)) for one in range(number % 7)},
     }
 
 
@@ -52,7 +52,7 @@ class Lives:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def one(self, identity: Identity, contents: dict[bytes, Entry], epoch: int, steps: int) -> int:
+    async def one(self, identity: MemoryIdentity, contents: dict[bytes, MemoryEntry], epoch: int, steps: int) -> int:
         """Restore *contents* for so many steps; return how it ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -85,11 +85,11 @@ async def lives(light_stack: Any) -> AsyncIterator[Lives]:
     await process.wait()
 
 
-async def found_after(world: World, identity: Identity, old: str, new: str, epoch: int) -> str:
+async def found_after(world: World, identity: MemoryIdentity, old: str, new: str, epoch: int) -> str:
     """Return what a crash left, having proven that nothing half-restored can be used."""
     meta = await world.store.meta(identity.agent_id, deadline=NEVER)
     assert meta is not None
-    if meta.state is State.OPEN:
+    if meta.state is MemoryState.OPEN:
         # Whoever finds it open finds one of the two, whole.
         meta, contents = await world.store.read(identity.agent_id, epoch=meta.epoch, deadline=NEVER)
         left = {old: "old", new: "new"}[digest(contents)]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from imem.cache.working.document import (
     CAP_BYTES,
-    Entry,
+    MemoryEntry,
     Type,
     contents_of,
     digest,
@@ -35,12 +35,12 @@ from .conftest import EXAMPLES
 from .strategies import CONTENTS, ENTRIES, KEYS, SCORES, normal
 
 KNOWN = {
-    b"plan": Entry(Type.STRING, (b"read \xf0\x9f\xa6\x89",), 5),
-    b"raw": Entry(Type.STRING, (b"\x00\xff",)),
-    b"done": Entry(Type.LIST, (b"a", b"a", b"")),
-    b"facts": Entry(Type.HASH, ((b"b", b"2"), (b"a", b"1"))),
-    b"seen": Entry(Type.SET, (b"y", b"x")),
-    b"rank": Entry(Type.ZSET, ((b"n", -0.0), (b"m", 0.1), (b"up", math.inf), (b"down", -math.inf))),
+    b"plan": MemoryEntry(Type.STRING, (b"read \xf0\x9f\xa6\x89",), 5),
+    b"raw": MemoryEntry(Type.STRING, (b"\x00\xff",)),
+    b"done": MemoryEntry(Type.LIST, (b"a", b"a", b"")),
+    b"facts": MemoryEntry(Type.HASH, ((b"b", b"2"), (b"a", b"1"))),
+    b"seen": MemoryEntry(Type.SET, (b"y", b"x")),
+    b"rank": MemoryEntry(Type.ZSET, ((b"n", -0.0), (b"m", 0.1), (b"up", math.inf), (b"down", -math.inf))),
 }
 
 
@@ -76,9 +76,9 @@ def test_the_digest_stays_what_it_is() -> None:
 def test_the_digest_can_be_made_by_anybody() -> None:
     """From its description alone."""
     found = {
-        b"z": Entry(Type.ZSET, ((b"n", -0.0), (b"m", 0.5))),
-        b"h": Entry(Type.HASH, ((b"g", b"2"), (b"f", b""))),
-        b"l": Entry(Type.LIST, (b"b", b"a")),
+        b"z": MemoryEntry(Type.ZSET, ((b"n", -0.0), (b"m", 0.5))),
+        b"h": MemoryEntry(Type.HASH, ((b"g", b"2"), (b"f", b""))),
+        b"l": MemoryEntry(Type.LIST, (b"b", b"a")),
     }
     text = b"imem working memory, digest 1\n"
     for suffix, kind, leaves in (
@@ -99,7 +99,7 @@ def test_the_digest_can_be_made_by_anybody() -> None:
 @pytest.mark.longer
 @EXAMPLES
 @given(CONTENTS)
-def test_documents_come_back(contents: dict[bytes, Entry]) -> None:
+def test_documents_come_back(contents: dict[bytes, MemoryEntry]) -> None:
     """All five types with any bytes, through JSON; and the count of bytes with them."""
     back = contents_of(orjson.loads(orjson.dumps(document_of(contents))))
 
@@ -111,7 +111,9 @@ def test_documents_come_back(contents: dict[bytes, Entry]) -> None:
 @pytest.mark.longer
 @EXAMPLES
 @given(contents=CONTENTS)
-def test_documents_come_back_from_postgres(postgres: psycopg.Connection[Any], contents: dict[bytes, Entry]) -> None:
+def test_documents_come_back_from_postgres(
+    postgres: psycopg.Connection[Any], contents: dict[bytes, MemoryEntry]
+) -> None:
     """JSONB sorts keys, rewrites numbers, and refuses NUL and infinity: none of it reaches what counts."""
     text = orjson.dumps(document_of(contents)).decode()
     row = postgres.execute("SELECT %s::jsonb AS document", (text,)).fetchone()
@@ -126,7 +128,7 @@ def test_documents_come_back_from_postgres(postgres: psycopg.Connection[Any], co
 @EXAMPLES
 @given(CONTENTS, st.randoms(use_true_random=False), st.integers(0, 10**12))
 def test_expiry_and_order_of_sets_are_no_part_of_it(
-    contents: dict[bytes, Entry], chance: random.Random, ttl_ms: int
+    contents: dict[bytes, MemoryEntry], chance: random.Random, ttl_ms: int
 ) -> None:
     """The same content has the same digest, in whatever order a server gives it and however long it lives."""
     shuffled = list(contents.items())
@@ -136,7 +138,7 @@ def test_expiry_and_order_of_sets_are_no_part_of_it(
         leaves: list[Any] = list(entry.leaves)
         if entry.type not in {Type.STRING, Type.LIST}:
             chance.shuffle(leaves)
-        other[suffix] = Entry(entry.type, tuple(leaves), ttl_ms)
+        other[suffix] = MemoryEntry(entry.type, tuple(leaves), ttl_ms)
 
     assert same(other, contents)
     assert digest(other) == digest(contents)
@@ -160,25 +162,25 @@ def next_to(score: float) -> float:
     return math.nextafter(score, -math.inf if score > 0 else math.inf)
 
 
-def another_type(entry: Entry) -> Iterator[Entry]:
+def another_type(entry: MemoryEntry) -> Iterator[MemoryEntry]:
     """Yield entries that hold the same bytes under another type."""
     flat = tuple(bytes(leaf) for leaf in entry.flat())
     for kind in (Type.LIST, Type.SET):
         if kind is not entry.type:
-            yield Entry(kind, flat)
+            yield MemoryEntry(kind, flat)
     if entry.type is not Type.STRING and len(flat) == 1:
-        yield Entry(Type.STRING, flat)
+        yield MemoryEntry(Type.STRING, flat)
     if entry.type is not Type.HASH and len(flat) % 2 == 0:
-        yield Entry(Type.HASH, tuple(zip(flat[::2], flat[1::2], strict=True)))
+        yield MemoryEntry(Type.HASH, tuple(zip(flat[::2], flat[1::2], strict=True)))
 
 
-def single_changes(entry: Entry, chance: random.Random) -> Iterator[Entry]:
+def single_changes(entry: MemoryEntry, chance: random.Random) -> Iterator[MemoryEntry]:
     """Yield every kind of entry that differs from *entry* in one thing."""
     leaves: list[Any] = list(entry.leaves)
     place = chance.randrange(len(leaves))
     before, one, after = leaves[:place], leaves[place], leaves[place + 1 :]
 
-    def put(*items: Any) -> Entry:
+    def put(*items: Any) -> MemoryEntry:
         return replace(entry, leaves=(*before, *items, *after))
 
     if entry.type is Type.HASH:
@@ -204,7 +206,7 @@ def single_changes(entry: Entry, chance: random.Random) -> Iterator[Entry]:
 @EXAMPLES
 @given(CONTENTS.filter(bool), KEYS, ENTRIES, st.randoms(use_true_random=False))
 def test_every_single_change_is_seen(
-    contents: dict[bytes, Entry], key: str, entry: Entry, chance: random.Random
+    contents: dict[bytes, MemoryEntry], key: str, entry: MemoryEntry, chance: random.Random
 ) -> None:
     """One byte, type, score, position, or the presence of one leaf or key: all of them, not most."""
     suffix = chance.choice(sorted(contents))
@@ -224,16 +226,16 @@ def test_every_single_change_is_seen(
 def test_bytes_cannot_wander_from_one_place_to_the_next() -> None:
     """Lengths and counts stand before what they count."""
     alike = [
-        {b"ab": Entry(Type.STRING, (b"c",))},
-        {b"a": Entry(Type.STRING, (b"bc",))},
-        {b"a": Entry(Type.LIST, (b"b", b"c"))},
-        {b"a": Entry(Type.LIST, (b"bc",))},
-        {b"a": Entry(Type.LIST, (b"bc", b""))},
-        {b"a": Entry(Type.LIST, (b"", b"bc"))},
-        {b"a": Entry(Type.HASH, ((b"b", b"c"),))},
-        {b"a": Entry(Type.SET, (b"b", b"c"))},
-        {b"a": Entry(Type.LIST, (b"b",)), b"c": Entry(Type.LIST, (b"",))},
-        {b"a": Entry(Type.ZSET, ((b"b", 1.0),))},
+        {b"ab": MemoryEntry(Type.STRING, (b"c",))},
+        {b"a": MemoryEntry(Type.STRING, (b"bc",))},
+        {b"a": MemoryEntry(Type.LIST, (b"b", b"c"))},
+        {b"a": MemoryEntry(Type.LIST, (b"bc",))},
+        {b"a": MemoryEntry(Type.LIST, (b"bc", b""))},
+        {b"a": MemoryEntry(Type.LIST, (b"", b"bc"))},
+        {b"a": MemoryEntry(Type.HASH, ((b"b", b"c"),))},
+        {b"a": MemoryEntry(Type.SET, (b"b", b"c"))},
+        {b"a": MemoryEntry(Type.LIST, (b"b",)), b"c": MemoryEntry(Type.LIST, (b"",))},
+        {b"a": MemoryEntry(Type.ZSET, ((b"b", 1.0),))},
         {},
     ]
 
@@ -280,7 +282,7 @@ def test_what_is_no_document_is_refused(document: object) -> None:
 @pytest.mark.longer
 @EXAMPLES
 @given(CONTENTS.filter(bool), st.randoms(use_true_random=False))
-def test_a_damaged_document_is_another_one_or_none(contents: dict[bytes, Entry], chance: random.Random) -> None:
+def test_a_damaged_document_is_another_one_or_none(contents: dict[bytes, MemoryEntry], chance: random.Random) -> None:
     """One character of its JSON changed: it is no JSON, no document, the same content, or has another digest."""
     text = json.dumps(document_of(contents))
     place = chance.randrange(len(text))
@@ -304,7 +306,7 @@ def test_scores_keep_their_value(score: float) -> None:
 def test_large_documents_take_a_moment() -> None:
     """A memory at its cap goes through without a detour per byte."""
     leaves = tuple(b"%07d" % number * 4 for number in range(CAP_BYTES // 44 - 10))
-    contents = {b"large": Entry(Type.LIST, leaves)}
+    contents = {b"large": MemoryEntry(Type.LIST, leaves)}
 
     assert CAP_BYTES - 1000 < size_of(contents) <= CAP_BYTES
     assert digest(contents_of(document_of(copy.copy(contents)))) == digest(contents)

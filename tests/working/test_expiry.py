@@ -13,7 +13,7 @@ from imem.cache.working import changes
 from imem.cache.working.document import digest, document_of
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.snapshots import SnapshotStore
-from imem.cache.working.state import Mode, ms_of
+from imem.cache.working.state import ExpiryMode, ms_of
 from imem.journal.errors import BadInput, NotOpen, StaleEpoch
 
 from .conftest import DAY, NEVER, World, snapshot_meta, somebody
@@ -37,15 +37,15 @@ def only(expiries: dict[bytes, int]) -> int:
 @pytest.mark.parametrize(
     ("mode", "at", "expected"),
     [
-        (Mode.ACTIVE, None, DAY),
-        (Mode.GATED, None, FORTNIGHT),
-        (Mode.PAUSED, None, FORTNIGHT),
-        (Mode.RESUMED, None, DAY),
-        (Mode.GATED, 2 * DAY, 2 * DAY),
-        (Mode.EXTENDED, 30 * DAY, 30 * DAY),
+        (ExpiryMode.ACTIVE, None, DAY),
+        (ExpiryMode.GATED, None, FORTNIGHT),
+        (ExpiryMode.PAUSED, None, FORTNIGHT),
+        (ExpiryMode.RESUMED, None, DAY),
+        (ExpiryMode.GATED, 2 * DAY, 2 * DAY),
+        (ExpiryMode.EXTENDED, 30 * DAY, 30 * DAY),
     ],
 )
-async def test_the_table_of_expiries(world: World, mode: Mode, at: timedelta | None, expected: timedelta) -> None:
+async def test_the_table_of_expiries(world: World, mode: ExpiryMode, at: timedelta | None, expected: timedelta) -> None:
     """Each situation has its own, the same for every key of the memory."""
     memory = await filled(world)
     moment = None if at is None else world.clock.now() + at
@@ -54,7 +54,7 @@ async def test_the_table_of_expiries(world: World, mode: Mode, at: timedelta | N
     assert only(world.expiries(memory.identity.agent_id)) == ms_of(ends)
     meta = await world.store.meta(memory.identity.agent_id, deadline=NEVER)
     assert meta is not None
-    assert meta.mode == (Mode.ACTIVE if mode is Mode.RESUMED else mode)
+    assert meta.mode == (ExpiryMode.ACTIVE if mode is ExpiryMode.RESUMED else mode)
 
 
 @pytest.mark.spec("CK-13")
@@ -62,13 +62,13 @@ async def test_a_pause_moves_everything_together(world: World) -> None:
     """Whoever looks, while pauses and resumptions follow each other, never sees two moments."""
     memory = await filled(world, keys=40)
     agent_id, its = memory.identity.agent_id, working(memory.identity.agent_id)
-    await world.store.expire(agent_id, Mode.PAUSED, deadline=NEVER)
+    await world.store.expire(agent_id, ExpiryMode.PAUSED, deadline=NEVER)
     every = [its.meta, its.index, *(its.prefix + b"k%d" % number for number in range(40))]
     moving = asyncio.Event()
 
     async def move() -> None:
         for number in range(200):
-            mode = Mode.PAUSED if number % 2 else Mode.RESUMED
+            mode = ExpiryMode.PAUSED if number % 2 else ExpiryMode.RESUMED
             await world.store.expire(agent_id, mode, deadline=NEVER)
             world.clock.advance(timedelta(seconds=1))
         moving.set()
@@ -95,7 +95,7 @@ async def test_writes_while_paused_keep_the_moment(world: World) -> None:
     """New keys, replaced ones and those that grow end with the rest; so does what a heartbeat renews."""
     memory = await filled(world)
     agent_id = memory.identity.agent_id
-    ends = await world.store.expire(agent_id, Mode.PAUSED, deadline=NEVER)
+    ends = await world.store.expire(agent_id, ExpiryMode.PAUSED, deadline=NEVER)
     assert ends is not None
     world.clock.advance(3 * HOUR)
     await memory.set("new", "x")
@@ -107,9 +107,9 @@ async def test_writes_while_paused_keep_the_moment(world: World) -> None:
 
 
 @pytest.mark.spec("CK-14")
-@pytest.mark.parametrize("mode", [Mode.ACTIVE, Mode.GATED])
+@pytest.mark.parametrize("mode", [ExpiryMode.ACTIVE, ExpiryMode.GATED])
 @pytest.mark.parametrize("how", ["heartbeats", "writes"])
-async def test_thirty_hours_lose_nothing(world: World, mode: Mode, how: str) -> None:
+async def test_thirty_hours_lose_nothing(world: World, mode: ExpiryMode, how: str) -> None:
     """An agent at work, or waiting for a person: at every hour, every key ends later than the hour."""
     memory = await filled(world)
     agent_id = memory.identity.agent_id
@@ -124,7 +124,7 @@ async def test_thirty_hours_lose_nothing(world: World, mode: Mode, how: str) -> 
         expiries = world.expiries(agent_id)
         assert len(expiries) == 7 + (how == "writes")
         assert min(expiries.values()) > world.now_ms
-    expected = DAY if mode is Mode.ACTIVE else FORTNIGHT - 30 * (HOUR + timedelta(seconds=1))
+    expected = DAY if mode is ExpiryMode.ACTIVE else FORTNIGHT - 30 * (HOUR + timedelta(seconds=1))
     assert max(world.expiries(agent_id).values()) == world.now_ms + ms(expected)
 
 
@@ -149,14 +149,14 @@ async def test_an_extension_reaches_memory_and_snapshot(world: World, snapshots:
     """Both live until the later moment, and the snapshot never less than the memory."""
     memory = await filled(world)
     agent_id = memory.identity.agent_id
-    ends = await world.store.expire(agent_id, Mode.PAUSED, deadline=NEVER)
+    ends = await world.store.expire(agent_id, ExpiryMode.PAUSED, deadline=NEVER)
     _, contents = await world.store.read(agent_id, deadline=NEVER)
     meta = snapshot_meta(memory.identity, world.clock, protects_until=ends)
     assert await snapshots.put(meta, document_of(contents), deadline=NEVER)
     world.clock.advance(10 * DAY)
     until = world.clock.now() + 15 * DAY
 
-    assert await world.store.expire(agent_id, Mode.EXTENDED, until, deadline=NEVER) == until
+    assert await world.store.expire(agent_id, ExpiryMode.EXTENDED, until, deadline=NEVER) == until
     assert await snapshots.expire(agent_id, until, deadline=NEVER)
 
     assert only(world.expiries(agent_id)) == ms_of(until)
@@ -169,13 +169,13 @@ async def test_an_extension_reaches_memory_and_snapshot(world: World, snapshots:
 @pytest.mark.parametrize(
     ("mode", "at"),
     [
-        (Mode.EXTENDED, None),
-        (Mode.EXTENDED, 30 * DAY + timedelta(seconds=1)),
-        (Mode.PAUSED, timedelta(0)),
-        (Mode.PAUSED, -DAY),
+        (ExpiryMode.EXTENDED, None),
+        (ExpiryMode.EXTENDED, 30 * DAY + timedelta(seconds=1)),
+        (ExpiryMode.PAUSED, timedelta(0)),
+        (ExpiryMode.PAUSED, -DAY),
     ],
 )
-async def test_moments_that_cannot_be_are_refused(world: World, mode: Mode, at: timedelta | None) -> None:
+async def test_moments_that_cannot_be_are_refused(world: World, mode: ExpiryMode, at: timedelta | None) -> None:
     """Over, beyond 30 days, or not stated; everything stays as it was."""
     memory = await filled(world)
     before = world.image(memory.identity.agent_id)
@@ -195,12 +195,12 @@ async def test_expiry_asks_for_the_epoch_where_it_is_given(world: World) -> None
     await world.store.fence(agent_id, 5, deadline=NEVER)
     before = world.image(agent_id)
     with pytest.raises(StaleEpoch):
-        await world.store.expire(agent_id, Mode.PAUSED, epoch=4, deadline=NEVER)
+        await world.store.expire(agent_id, ExpiryMode.PAUSED, epoch=4, deadline=NEVER)
     with pytest.raises(NotOpen):
-        await world.store.expire(agent_id, Mode.PAUSED, epoch=6, deadline=NEVER)
+        await world.store.expire(agent_id, ExpiryMode.PAUSED, epoch=6, deadline=NEVER)
     assert world.image(agent_id) == before
-    assert await world.store.expire(agent_id, Mode.PAUSED, epoch=5, deadline=NEVER) is not None
-    assert await world.store.expire(somebody().agent_id, Mode.PAUSED, deadline=NEVER) is None
+    assert await world.store.expire(agent_id, ExpiryMode.PAUSED, epoch=5, deadline=NEVER) is not None
+    assert await world.store.expire(somebody().agent_id, ExpiryMode.PAUSED, deadline=NEVER) is None
 
 
 # Clocks that jump
@@ -218,7 +218,7 @@ async def test_a_clock_that_jumps_back_ends_nothing(world: World) -> None:
     await world.store.open(memory.identity, 1, deadline=NEVER)
     assert only(world.expiries(agent_id)) == max(before.values())
     image = world.image(agent_id)
-    for mode in (Mode.RESUMED, Mode.PAUSED):
+    for mode in (ExpiryMode.RESUMED, ExpiryMode.PAUSED):
         with pytest.raises(BadInput, match="is over by the server's clock"):
             await world.store.expire(agent_id, mode, deadline=NEVER)
     assert world.image(agent_id) == image
@@ -240,7 +240,7 @@ async def test_a_clock_that_jumps_ahead_costs_no_key(world: World) -> None:
     await memory.set("k0", "again")
     world.clock.advance(-400 * DAY)
     assert await memory.len() == 5
-    ends = await world.store.expire(memory.identity.agent_id, Mode.RESUMED, deadline=NEVER)
+    ends = await world.store.expire(memory.identity.agent_id, ExpiryMode.RESUMED, deadline=NEVER)
     assert only(world.expiries(memory.identity.agent_id)) == ms_of(ends or world.clock.now())
 
 

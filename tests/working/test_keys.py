@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imem.cache import keys
-from imem.cache.working.state import Identity
+from imem.cache.working.state import MemoryIdentity
 from imem.journal.errors import BadInput
 
 BAD_IDS = (
@@ -20,7 +20,7 @@ BAD_IDS = (
 @pytest.mark.parametrize("agent_id", BAD_IDS)
 def test_agent_ids_that_could_mean_others_are_refused(agent_id: object) -> None:
     """Glob characters, separators, and whatever is not a plain name; the error names the field."""
-    for build in (keys.working, keys.snapshot, lambda name: Identity(name, "analysis", "valuation")):
+    for build in (keys.working, keys.snapshot, lambda name: MemoryIdentity(name, "analysis", "valuation")):
         with pytest.raises(BadInput) as caught:
             build(agent_id)  # type: ignore[arg-type]
         assert caught.value.field == "agent_id"

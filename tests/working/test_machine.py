@@ -27,7 +27,7 @@ from imem.cache.working import changes
 from imem.cache.working.changes import Change
 from imem.cache.working.document import Type, contents_of, digest, document_of, size_of
 from imem.cache.working.memory import WorkingMemory
-from imem.cache.working.state import Mode, ms_of
+from imem.cache.working.state import ExpiryMode, ms_of
 from imem.cache.working.store import WorkingStore
 from imem.cache.working.values import SortedSet, entry_from, entry_of, value_of
 from imem.journal.clock import ManualClock
@@ -269,7 +269,7 @@ async def check(world: World, memory: WorkingMemory, model: Model) -> None:
     assert set(every) - {its.meta, its.index} == {its.prefix + key.encode() for key in model}
     expiries = set(world.expiries(agent_id).values())
     assert -1 not in expiries
-    if meta.mode is not Mode.ACTIVE:
+    if meta.mode is not ExpiryMode.ACTIVE:
         assert expiries == {ms_of(meta.expires_at)}
     else:
         assert max(expiries) <= world.now_ms + DAY / timedelta(milliseconds=1)
@@ -294,7 +294,7 @@ async def step_of(world: World, memory: WorkingMemory, model: Model, step: Any) 
     elif step == "reopen":
         memory = await world.memory(memory.identity, epoch=memory.epoch + 1)
     elif step in {"pause", "resume"}:
-        await store.expire(agent_id, Mode.PAUSED if step == "pause" else Mode.RESUMED, deadline=NEVER)
+        await store.expire(agent_id, ExpiryMode.PAUSED if step == "pause" else ExpiryMode.RESUMED, deadline=NEVER)
     elif step == "restore":
         _, contents = await store.read(agent_id, deadline=NEVER)
         meta = await store.restore(memory.identity, contents, digest(contents), memory.epoch + 1, 1, deadline=NEVER)

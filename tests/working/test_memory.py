@@ -451,10 +451,10 @@ async def everything(world: World, memory: WorkingMemory) -> None:
     await store.fence(agent_id, 2, deadline=NEVER)
     meta, contents = await store.read(agent_id, epoch=2, deadline=NEVER)
     from imem.cache.working.document import digest
-    from imem.cache.working.state import Mode
+    from imem.cache.working.state import ExpiryMode
 
     await store.mark(agent_id, 2, seq=1, digest=digest(contents), rev=meta.rev, deadline=NEVER)
-    await store.expire(agent_id, Mode.PAUSED, deadline=NEVER)
+    await store.expire(agent_id, ExpiryMode.PAUSED, deadline=NEVER)
     await store.restore(memory.identity, contents, digest(contents), 3, 1, deadline=NEVER)
     await store.verify(agent_id, digest(contents), deadline=NEVER)
     await store.open(memory.identity, 3, deadline=NEVER)

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given
 
 from imem.cache.keys import working
-from imem.cache.working.document import CAP_BYTES, Entry, Type, contents_of, digest, document_of
+from imem.cache.working.document import CAP_BYTES, MemoryEntry, Type, contents_of, digest, document_of
 from imem.cache.working.memory import WorkingMemory
-from imem.cache.working.state import Mode, State, ms_of
+from imem.cache.working.state import ExpiryMode, MemoryState, ms_of
 from imem.cache.working.store import WorkingStore
 from imem.journal.errors import ConsistencyError, NotOpen, StaleEpoch, TooLarge
 
@@ -31,9 +31,9 @@ from .strategies import CONTENTS, normal
 TOP = Path(__file__).resolve().parents[2]
 
 CONTENT = {
-    b"plan": Entry(Type.STRING, (b"a\0\xff",)),
-    b"done": Entry(Type.LIST, (b"a", b"a")),
-    b"rank": Entry(Type.ZSET, ((b"m", 0.1),)),
+    b"plan": MemoryEntry(Type.STRING, (b"a\0\xff",)),
+    b"done": MemoryEntry(Type.LIST, (b"a", b"a")),
+    b"rank": MemoryEntry(Type.ZSET, ((b"m", 0.1),)),
 }
 
 
@@ -41,7 +41,7 @@ CONTENT = {
 @pytest.mark.longer
 @EXAMPLES
 @given(contents=CONTENTS)
-def test_any_content_is_restored(light_stack: Any, contents: dict[bytes, Entry]) -> None:
+def test_any_content_is_restored(light_stack: Any, contents: dict[bytes, MemoryEntry]) -> None:
     """All five types with any bytes and scores: written, read back, taken, restored elsewhere, verified throughout."""
     from datetime import UTC, datetime
 
@@ -54,9 +54,14 @@ def test_any_content_is_restored(light_stack: Any, contents: dict[bytes, Entry])
             await store.restore(one, contents, digest(contents), 1, 4, deadline=NEVER)
             meta, found = await store.read(one.agent_id, epoch=1, deadline=NEVER)
             assert normal(found) == normal(contents)
-            assert (meta.checkpoint_seq, meta.digest, meta.clean, meta.state) == (4, digest(contents), True, State.OPEN)
+            assert (meta.checkpoint_seq, meta.digest, meta.clean, meta.state) == (
+                4,
+                digest(contents),
+                True,
+                MemoryState.OPEN,
+            )
             again = contents_of(json.loads(json.dumps(document_of(found))))
-            await store.expire(one.agent_id, Mode.PAUSED, deadline=NEVER)
+            await store.expire(one.agent_id, ExpiryMode.PAUSED, deadline=NEVER)
             await store.verify(one.agent_id, digest(contents), key_count=len(contents), epoch=1, deadline=NEVER)
             await store.restore(other, again, digest(contents), 1, 4, deadline=NEVER)
             await store.verify(other.agent_id, digest(contents), deadline=NEVER)
@@ -71,11 +76,11 @@ async def test_restoring_replaces_everything(world: World) -> None:
     memory = await world.memory()
     await memory.update({"old": "x", "done": "another type"})
     agent_id = memory.identity.agent_id
-    await world.store.expire(agent_id, Mode.PAUSED, deadline=NEVER)
+    await world.store.expire(agent_id, ExpiryMode.PAUSED, deadline=NEVER)
 
     meta = await world.store.restore(memory.identity, CONTENT, digest(CONTENT), 2, 7, deadline=NEVER)
 
-    assert (meta.epoch, meta.rev, meta.mode, meta.keys, meta.state) == (2, 2, Mode.ACTIVE, 3, State.OPEN)
+    assert (meta.epoch, meta.rev, meta.mode, meta.keys, meta.state) == (2, 2, ExpiryMode.ACTIVE, 3, MemoryState.OPEN)
     assert set(world.expiries(agent_id).values()) == {ms_of(world.clock.now() + DAY)}
     restored = WorkingMemory(world.store, meta)
     assert await restored.items(raw=True) == {"plan": b"a\0\xff", "done": [b"a", b"a"], "rank": {b"m": 0.1}}
@@ -91,11 +96,11 @@ async def test_a_wrong_document_touches_nothing(world: World, where: str) -> Non
     if where != "nothing":
         await (await world.memory(identity)).set("a", "1")
     if where == "paused":
-        await world.store.expire(identity.agent_id, Mode.PAUSED, deadline=NEVER)
+        await world.store.expire(identity.agent_id, ExpiryMode.PAUSED, deadline=NEVER)
     before = world.image(identity.agent_id)
     with pytest.raises(ConsistencyError, match="is not what its digest says"):
         await world.store.restore(identity, CONTENT, "0" * 64, 2, 1, deadline=NEVER)
-    large = {b"a": Entry(Type.STRING, (b"x" * CAP_BYTES,))}
+    large = {b"a": MemoryEntry(Type.STRING, (b"x" * CAP_BYTES,))}
     with pytest.raises(TooLarge):
         await world.store.restore(identity, large, digest(large), 2, 1, deadline=NEVER)
     assert world.image(identity.agent_id) == before
@@ -169,7 +174,7 @@ async def test_remains_of_a_restore_are_not_used(world: World) -> None:
     assert world.image(agent_id) == before
     meta = await world.store.meta(agent_id, deadline=NEVER)
     assert meta is not None
-    assert meta.state is State.RESTORING
+    assert meta.state is MemoryState.RESTORING
 
 
 @pytest.mark.spec("CK-23")
@@ -178,7 +183,7 @@ async def test_recovery_goes_on_from_remains(world: World) -> None:
     for epoch in (2, 3):
         memory = await remains(world)
         meta = await world.store.restore(memory.identity, CONTENT, digest(CONTENT), epoch, 1, deadline=NEVER)
-        assert (meta.state, meta.epoch) == (State.OPEN, epoch)
+        assert (meta.state, meta.epoch) == (MemoryState.OPEN, epoch)
         await world.store.verify(memory.identity.agent_id, digest(CONTENT), epoch=epoch, deadline=NEVER)
     memory = await remains(world)
     assert await world.store.clear(memory.identity.agent_id, 2, deadline=NEVER) == 3
@@ -229,8 +234,8 @@ async def test_what_is_kept_otherwise_is_cleared(world: World, what: str) -> Non
     original, (said, instead) = world.store._client.run, SPOILED[what]
     contents = {
         **CONTENT,
-        b"fields": Entry(Type.HASH, ((b"a", b"1"), (b"b", b"2"))),
-        b"members": Entry(Type.SET, (b"a", b"b")),
+        b"fields": MemoryEntry(Type.HASH, ((b"a", b"1"), (b"b", b"2"))),
+        b"members": MemoryEntry(Type.SET, (b"a", b"b")),
     }
 
     async def run(script: Any, keys: Any, arguments: Any, **named: Any) -> Any:
@@ -257,7 +262,7 @@ async def test_of_two_restorers_one_wins(world: World, first_epoch: int, point: 
     memory = await world.memory()
     await memory.set("a", "1")
     identity, store = memory.identity, world.store
-    other = {b"other": Entry(Type.STRING, (b"x",))}
+    other = {b"other": MemoryEntry(Type.STRING, (b"x",))}
     chosen = {first_epoch: CONTENT, 5 - first_epoch: other}
     original = store._client.run
     outcomes: dict[int, Any] = {}
@@ -283,7 +288,7 @@ async def test_of_two_restorers_one_wins(world: World, first_epoch: int, point: 
     winners = [epoch for epoch, outcome in outcomes.items() if not isinstance(outcome, StaleEpoch)]
     # An earlier one that had ended before the later began was taken over, not raced.
     meta = await store.verify(identity.agent_id, digest(chosen[3]), epoch=3, deadline=NEVER)
-    assert meta.state is State.OPEN
+    assert meta.state is MemoryState.OPEN
     assert winners == [3] or (winners == [2, 3] and (first_epoch, point) == (3, "restore"))
 
 
@@ -292,7 +297,7 @@ async def test_restorers_at_once(world: World) -> None:
     """Ten with epochs of their own, again and again: in the end it is the latest's, open and whole."""
     for _ in range(20):
         identity = somebody()
-        contents = {epoch: {**CONTENT, b"whose": Entry(Type.STRING, (b"%d" % epoch,))} for epoch in range(1, 11)}
+        contents = {epoch: {**CONTENT, b"whose": MemoryEntry(Type.STRING, (b"%d" % epoch,))} for epoch in range(1, 11)}
         found = await asyncio.gather(
             *(
                 world.store.restore(identity, contents[epoch], digest(contents[epoch]), epoch, 1, deadline=NEVER)
@@ -308,7 +313,7 @@ async def test_the_same_holder_twice(world: World) -> None:
     """Two restores of one epoch: the mark tells them apart, and the earlier does not open what the later wrote."""
     memory = await world.memory()
     store, identity = world.store, memory.identity
-    other = {b"other": Entry(Type.STRING, (b"x",))}
+    other = {b"other": MemoryEntry(Type.STRING, (b"x",))}
     original = store._client.run
 
     async def run(script: Any, *arguments: Any, **named: Any) -> Any:
@@ -323,7 +328,7 @@ async def test_the_same_holder_twice(world: World) -> None:
         await store.restore(identity, CONTENT, digest(CONTENT), 1, 1, deadline=NEVER)
     meta = await store.meta(identity.agent_id, deadline=NEVER)
     assert meta is not None
-    assert meta.state is State.RESTORING
+    assert meta.state is MemoryState.RESTORING
 
 
 # Comparing
@@ -337,7 +342,7 @@ async def test_unchanged_content_always_verifies(world: World) -> None:
     agent_id = memory.identity.agent_id
     _, contents = await world.store.read(agent_id, deadline=NEVER)
     wanted = digest(contents)
-    for mode in (Mode.PAUSED, Mode.RESUMED, Mode.GATED):
+    for mode in (ExpiryMode.PAUSED, ExpiryMode.RESUMED, ExpiryMode.GATED):
         await world.store.expire(agent_id, mode, deadline=NEVER)
         await world.store.verify(agent_id, wanted, key_count=3, deadline=NEVER)
     members = list(await memory.get("s"))

@@ -17,7 +17,7 @@ FREEING = {
     "free_whole", "free_list", "free_hash", "free_set", "free_zset",
     "forget_pushed", "drop_notices", "get_memory_snapshot",
 }  # fmt: skip
-COUNTING = {"changes_tell", "changes_forget", "changes_beat"}
+COUNTING = {"changes_publish", "changes_invalidate_all", "changes_heartbeat"}
 """They must agree on one clock, whoever tells: the server's."""
 
 LIKE = re.compile("free$|(one|free)_")
@@ -26,7 +26,7 @@ LIKE = re.compile("free$|(one|free)_")
 READING = {
     "stand", "read", "look", "names", "get_snapshot", "get_copy", "get_call", "get_result", "keys_there",
     "published", "known", "waiting", "told",
-    "take_answers", "look_for_loaded", "changes_look", "changes_told_after",
+    "get_entries", "poll_entry", "changes_versions", "changes_after",
 }  # fmt: skip
 
 

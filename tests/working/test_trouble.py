@@ -19,10 +19,10 @@ import redis.exceptions
 from imem.cache import client as client_module
 from imem.cache.client import Client
 from imem.cache.working.changes import PUBLISHED
-from imem.cache.working.document import Entry, Type, digest, document_of
+from imem.cache.working.document import MemoryEntry, Type, digest, document_of
 from imem.cache.working.memory import WorkingMemory
 from imem.cache.working.snapshots import SnapshotStore
-from imem.cache.working.state import Mode
+from imem.cache.working.state import ExpiryMode
 from imem.cache.working.store import WorkingStore
 from imem.cache.working.values import SortedSet
 from imem.journal.clock import ManualClock
@@ -69,7 +69,7 @@ async def test_a_full_server_refuses_before_it_begins(harsh: World) -> None:
     _, contents = await harsh.store.read(agent_id, deadline=NEVER)
     fill(harsh.bare, 200_000)
     before, count = harsh.image(agent_id), harsh.bare.dbsize()
-    content = {b"x": Entry(Type.STRING, (b"y",))}
+    content = {b"x": MemoryEntry(Type.STRING, (b"y",))}
     refused: tuple[Callable[[], Awaitable[Any]], ...] = (
         lambda: memory.set("a", "2"),
         lambda: memory.update({"a": "2", "b": "3", "l": ["y"]}),
@@ -89,7 +89,7 @@ async def test_a_full_server_refuses_before_it_begins(harsh: World) -> None:
 
     # What frees memory, moves expiries or fences is taken all the same.
     await harsh.store.heartbeat(agent_id, 1, deadline=NEVER)
-    await harsh.store.expire(agent_id, Mode.PAUSED, deadline=NEVER)
+    await harsh.store.expire(agent_id, ExpiryMode.PAUSED, deadline=NEVER)
     await harsh.store.mark(agent_id, 1, seq=1, digest=digest(contents), rev=1, deadline=NEVER)
     assert await memory.pop("a") == "1"
     assert await memory.list("l").pop() == "x"
@@ -111,7 +111,7 @@ async def test_a_full_server_takes_no_snapshot(server: OwnServer, clock: ManualC
             await store.put_checkpoint("a", "valuation", epoch=1, seq=1, body=b"{}", deadline=NEVER)
             fill(bare, 100_000)
             with pytest.raises(ServerFull):
-                await store.put(meta, document_of({b"a": Entry(Type.STRING, (b"1",))}), deadline=NEVER)
+                await store.put(meta, document_of({b"a": MemoryEntry(Type.STRING, (b"1",))}), deadline=NEVER)
             with pytest.raises(ServerFull):
                 await store.put_checkpoint("a", "valuation", epoch=1, seq=2, body=b"[]", deadline=NEVER)
             found = await store.get(meta.identity.agent_id, deadline=NEVER)
@@ -215,13 +215,13 @@ async def test_all_slots_taken_is_no_outcome(harsh: World, server: OwnServer) ->
         memory = WorkingMemory(store, await store.open(somebody(), 1, deadline=NEVER))
         server.signal(signal.SIGSTOP)
         try:
-            holding = asyncio.create_task(memory.get("a", deadline=Deadline.after_ms(1000)))
+            hold_context = asyncio.create_task(memory.get("a", deadline=Deadline.after_ms(1000)))
             await asyncio.sleep(0)
             error, _ = await timed(memory.set("a", "1", deadline=Deadline.after_ms(100)))
             assert type(error) is BudgetExceeded
         finally:
             server.signal(signal.SIGCONT)
-        assert await holding is None
+        assert await hold_context is None
         assert await memory.items(deadline=NEVER) == {}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from imem.cache.client import Client
 from imem.cache.working.memory import WorkingMemory
-from imem.cache.working.state import Identity
+from imem.cache.working.state import MemoryIdentity
 from imem.cache.working.store import WorkingStore
 from imem.journal.clock import SystemClock
 from imem.journal.deadline import Deadline
@@ -22,7 +22,7 @@ from imem.journal.deadline import Deadline
 async def write(told: dict[str, Any]) -> None:
     async with Client(told["url"]) as client:
         store = WorkingStore(client, SystemClock())
-        memory = WorkingMemory(store, await store.open(Identity(*told["identity"]), 1, deadline=Deadline.never()))
+        memory = WorkingMemory(store, await store.open(MemoryIdentity(*told["identity"]), 1, deadline=Deadline.never()))
         number = memory.rev
         while True:
             number += 1

@@ -21,21 +21,21 @@ from imem.journal.errors import ImemError
 from imem.journal.settings import PREFIX, Settings
 from imem.local import state
 from imem.local.doctor import servers
-from imem.local.doctor.finding import Finding, Level, broken, fine, weak
+from imem.local.doctor.finding import CheckLevel, CheckResult, broken, fine, weak
 from imem.local.folders import Folders, Secrets, free_bytes
-from imem.local.process import Identity, listens
+from imem.local.process import ProcessIdentity, listens
 from imem.local.servers import jars
 from imem.local.servers.postgres import SHARED_FOR_ROOT, USER_FOR_ROOT, Postgres
 from imem.local.servers.server import LOOPBACK, is_free
 
-__all__ = ["Finding", "Level", "examine", "settings_table", "table"]
+__all__ = ["CheckLevel", "CheckResult", "examine", "settings_table", "table"]
 
 FULL_BYTES = 256 * 1024 * 1024
 TIGHT_BYTES = 2 * 1024 * 1024 * 1024
-_SIGNS = {Level.FINE: ("✓", "green"), Level.WEAK: ("!", "yellow"), Level.BROKEN: ("✗", "red")}
+_SIGNS = {CheckLevel.FINE: ("✓", "green"), CheckLevel.WEAK: ("!", "yellow"), CheckLevel.BROKEN: ("✗", "red")}
 
 
-def examine(env: Mapping[str, str], clock: Clock | None = None) -> list[Finding]:
+def examine(env: Mapping[str, str], clock: Clock | None = None) -> list[CheckResult]:
     """Return what was found, good and bad, for the settings in *env*."""
     try:
         settings = Settings.read(env)
@@ -60,9 +60,9 @@ def examine(env: Mapping[str, str], clock: Clock | None = None) -> list[Finding]
     return findings + _servers(whole, clock or SystemClock())
 
 
-def _servers(settings: Settings, clock: Clock) -> list[Finding]:
+def _servers(settings: Settings, clock: Clock) -> list[CheckResult]:
     """Ask all servers at once; the slowest decides how long it takes."""
-    checks: list[Callable[[], list[Finding]]] = [
+    checks: list[Callable[[], list[CheckResult]]] = [
         lambda: servers.postgres(settings, clock),
         lambda: servers.neo4j(settings, clock),
         lambda: servers.projection(settings),
@@ -72,7 +72,7 @@ def _servers(settings: Settings, clock: Clock) -> list[Finding]:
         return [finding for found in pool.map(lambda check: check(), checks) for finding in found]
 
 
-def _permissions(folders: Folders) -> Iterator[Finding]:
+def _permissions(folders: Folders) -> Iterator[CheckResult]:
     about = "permissions"
     if not folders.home.exists():
         yield fine(about, f"{folders.home} will be made by the first start")
@@ -88,7 +88,7 @@ def _permissions(folders: Folders) -> Iterator[Finding]:
         yield fine(about, f"{folders.home} is private")
 
 
-def _postgres_user(folders: Folders) -> Iterator[Finding]:
+def _postgres_user(folders: Folders) -> Iterator[CheckResult]:
     """Look whose Postgres' data is, where root has to give it to another user."""
     if os.geteuid() != 0 or not folders.secrets.exists():
         return
@@ -109,7 +109,7 @@ def _open_to_others(path: Path) -> bool:
     return path.exists() and bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
 
 
-def _disk(settings: Settings) -> Iterator[Finding]:
+def _disk(settings: Settings) -> Iterator[CheckResult]:
     """Look at every disk that the stack writes to, each once."""
     places = [settings.home, settings.cache_dir]
     if os.geteuid() == 0 and SHARED_FOR_ROOT.exists():
@@ -131,7 +131,7 @@ def _disk(settings: Settings) -> Iterator[Finding]:
             yield fine("disk", text)
 
 
-def _stack(settings: Settings, running: state.State | None) -> Iterator[Finding]:
+def _stack(settings: Settings, running: state.StackState | None) -> Iterator[CheckResult]:
     about = "stack"
     missing = [name for name in state.SERVERS if getattr(settings, name) is None]
     if not missing:
@@ -151,7 +151,7 @@ def _stack(settings: Settings, running: state.State | None) -> Iterator[Finding]
     yield from troubles or [fine(about, f"{len(running.children)} servers and workers run")]
 
 
-def _children(running: state.State) -> Iterator[Finding]:
+def _children(running: state.StackState) -> Iterator[CheckResult]:
     for name, child in running.children.items():
         mend = f"`imem logs {name}` shows why; `imem down` and `imem up` start everything anew."
         if child.state == "starting":
@@ -161,7 +161,7 @@ def _children(running: state.State) -> Iterator[Finding]:
         elif child.state not in {"ready", "elsewhere"}:
             yield broken(name, f"{name} is {child.state}{f': {child.note}' if child.note else ''}.", mend)
         elif child.pid is not None and child.start_time is not None:
-            if not Identity(child.pid, child.start_time, running.supervisor.boot).alive:
+            if not ProcessIdentity(child.pid, child.start_time, running.supervisor.boot).alive:
                 yield broken(name, f"{name} has ended and was not started again.", mend)
             elif child.port is not None and is_free(child.port):
                 yield broken(name, f"Nothing listens on port {child.port}, which is {name}'s.", mend)
@@ -173,7 +173,7 @@ def _children(running: state.State) -> Iterator[Finding]:
             )
 
 
-def _metrics(settings: Settings, running: state.State | None) -> Iterator[Finding]:
+def _metrics(settings: Settings, running: state.StackState | None) -> Iterator[CheckResult]:
     """Look who listens where the applier of the running stack is to show its metrics."""
     about, port = "metrics", settings.prometheus_port
     applier = running.children.get("applier") if running is not None else None
@@ -195,7 +195,7 @@ def _metrics(settings: Settings, running: state.State | None) -> Iterator[Findin
         )
 
 
-def _jars(settings: Settings) -> Iterator[Finding]:
+def _jars(settings: Settings) -> Iterator[CheckResult]:
     about = "jars"
     if settings.neo4j_url is not None:
         return
@@ -228,7 +228,7 @@ def _jars(settings: Settings) -> Iterator[Finding]:
         yield fine(about, f"{len(locked)} jars of Neo4j {settings.neo4j_version} are intact")
 
 
-def table(findings: list[Finding]) -> Table:
+def table(findings: list[CheckResult]) -> Table:
     """Return the findings for a person."""
     rows = Table(box=None, pad_edge=False, show_header=False)
     rows.add_column(no_wrap=True)

@@ -16,7 +16,7 @@ from imem.journal.settings import Settings
 from imem.journal.statements import cypher, sql
 from imem.kg.engine import given
 from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet
-from imem.local.doctor.finding import Finding, broken, fine, weak
+from imem.local.doctor.finding import CheckResult, broken, fine, weak
 
 STUB_AGE: Final = timedelta(days=1)
 """A node that is only spoken of waits for its own record; longer than this, that is worth a look."""
@@ -24,7 +24,7 @@ STUB_AGE: Final = timedelta(days=1)
 REPORT_AGE: Final = timedelta(days=1, hours=12)
 """Scores are recomputed every night; a report older than this means that a night was left out."""
 
-PATIENCE_S: Final = 5.0
+TIMEOUT_S: Final = 5.0
 """For all questions about the graph's nodes together, in seconds; a large graph is looked at as far as that goes."""
 
 REFERENCES: Final = frozenset({"Company", "Market", "Agent", "Domain", "Human"})
@@ -41,9 +41,9 @@ _GRAPH_TYPES: Final = {
 """How the server calls what the graph form of a type holds, where that is no text."""
 
 
-def graph(session: driver.Session, now: datetime) -> Iterator[Finding]:
+def graph(session: driver.Session, now: datetime) -> Iterator[CheckResult]:
     """Look for nodes that were never recorded, and for those that the model would not have let through."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     try:
         yield from _stubs(session, now, until)
         yield from _properties(session, until)
@@ -51,7 +51,7 @@ def graph(session: driver.Session, now: datetime) -> Iterator[Finding]:
         reason = getattr(error, "code", None) or type(error).__name__
         yield weak(
             "nodes",
-            f"The graph's nodes could not all be looked at within {PATIENCE_S:.0f} s ({reason}).",
+            f"The graph's nodes could not all be looked at within {TIMEOUT_S:.0f} s ({reason}).",
             "Ask again when the server has less to do.",
         )
 
@@ -61,10 +61,10 @@ def _ask(session: driver.Session, name: str, until: float, **parameters: Any) ->
     return session.run(query, given(parameters)).data()
 
 
-def _stubs(session: driver.Session, now: datetime, until: float) -> Iterator[Finding]:
+def _stubs(session: driver.Session, now: datetime, until: float) -> Iterator[CheckResult]:
     about = "stubs"
     references = 0
-    missing: list[Finding] = []
+    missing: list[CheckResult] = []
     for row in _ask(session, "doctor_stubs", until, before=now - STUB_AGE):
         kind = next(label for label in row["labels"] if label in KINDS)
         if kind in REFERENCES:
@@ -79,7 +79,7 @@ def _stubs(session: driver.Session, now: datetime, until: float) -> Iterator[Fin
         yield fine(about, f"what is spoken of is on file{named}")
 
 
-def _properties(session: driver.Session, until: float) -> Iterator[Finding]:
+def _properties(session: driver.Session, until: float) -> Iterator[CheckResult]:
     about = "properties"
     kinds = {info.label: {"key": info.key, "properties": expected(info)} for info in KINDS.values()}
     rows = _ask(session, "doctor_properties", until, kinds=kinds)
@@ -111,7 +111,7 @@ def _expected(part: PropertySet, group: str | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+def scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
     """Look at the newest report of the nightly recomputation: when it was, and what differed."""
     about = "scores"
     try:
@@ -143,15 +143,15 @@ def scores(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
         yield fine(about, f"recomputed from the journal on {when}, {report['scores']} scores, no difference")
 
 
-def similar(connection: psycopg.Connection[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
+def similar(connection: psycopg.Connection[dict[str, Any]], settings: Settings) -> Iterator[CheckResult]:
     """Look whether analyses are compared soon enough, and by the model that *settings* name."""
     from imem.kg.similarity.embedders import embedder_of  # noqa: PLC0415 - numpy takes long to import, and this is one check of many
-    from imem.kg.similarity.lag_watch import KeepingUp  # noqa: PLC0415 - as above
+    from imem.kg.similarity.lag_watch import IndexLag  # noqa: PLC0415 - as above
 
     about = "similar"
     try:
         row = connection.execute(sql("similarity_state")).fetchone() or {}
-        found = KeepingUp.from_row(row, embedder_of(settings))
+        found = IndexLag.from_row(row, embedder_of(settings))
     except psycopg.errors.UndefinedTable:  # What is missing, the finding about migrations says.
         return
     except SettingsError as error:
@@ -164,18 +164,18 @@ def similar(connection: psycopg.Connection[dict[str, Any]], settings: Settings) 
             "minutes.",
             "After an import that is so for a while; otherwise `imem logs celery` shows why.",
         )
-    if found.of_another:
+    if found.outdated:
         yield weak(
             about,
-            f"Analyses are compared by {found.rests_on}, and {found.wanted} is what is set here.",
+            f"Analyses are compared by {found.built_with}, and {found.wanted} is what is set here.",
             "The worker makes vectors and index anew in the background and then changes over; `imem logs celery` shows "
             "what is in its way. What is new waits until then.",
         )
-    if not found.late and not found.of_another:
-        yield fine(about, f"analyses are compared by {found.rests_on or found.wanted}")
+    if not found.late and not found.outdated:
+        yield fine(about, f"analyses are compared by {found.built_with or found.wanted}")
 
 
-def errors(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+def errors(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
     """Name what went wrong with checkpoints within a day, as all processes counted it."""
     about = "checkpoints"
     try:
@@ -193,7 +193,7 @@ def errors(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
         yield fine(about, "no error of saving or of consistency within a day")
 
 
-def _set_aside(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+def _set_aside(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
     """Name what could not be settled."""
     stuck = connection.execute(sql("stuck"), {"limit": 1}).fetchone()
     if stuck is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Level(StrEnum):
+class CheckLevel(StrEnum):
     """How bad it is."""
 
     FINE = "fine"
@@ -15,7 +15,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """
     One thing that was looked at.
 
@@ -27,7 +27,7 @@ class Finding:
     """
 
     about: str
-    level: Level
+    level: CheckLevel
     text: str
     mend: str = ""
 
@@ -36,16 +36,16 @@ class Finding:
         return {"about": self.about, "level": self.level.value, "text": self.text, "mend": self.mend}
 
 
-def fine(about: str, text: str) -> Finding:
+def fine(about: str, text: str) -> CheckResult:
     """Return that all is well."""
-    return Finding(about, Level.FINE, text)
+    return CheckResult(about, CheckLevel.FINE, text)
 
 
-def weak(about: str, text: str, mend: str) -> Finding:
+def weak(about: str, text: str, mend: str) -> CheckResult:
     """Return something that works but should be mended."""
-    return Finding(about, Level.WEAK, text, mend)
+    return CheckResult(about, CheckLevel.WEAK, text, mend)
 
 
-def broken(about: str, text: str, mend: str) -> Finding:
+def broken(about: str, text: str, mend: str) -> CheckResult:
     """Return something that does not work."""
-    return Finding(about, Level.BROKEN, text, mend)
+    return CheckResult(about, CheckLevel.BROKEN, text, mend)

@@ -19,17 +19,17 @@ from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
 from imem.journal.endpoints.urls import without_secrets
 from imem.journal.errors import ImemError
-from imem.journal.notifications.wakeups import CYCLE_S
+from imem.journal.notifications.wakeups import APPLIER_INTERVAL_S
 from imem.journal.postgres.migrations import Migration, migrations_in, pending
 from imem.journal.settings import Settings
 from imem.journal.statements import cypher, root_of, sql
 from imem.journal.valkey_memory import MemoryUse
 from imem.local.doctor import data
-from imem.local.doctor.finding import Finding, broken, fine, weak
-from imem.local.servers.valkey import ROLES, Role
+from imem.local.doctor.finding import CheckResult, broken, fine, weak
+from imem.local.servers.valkey import ROLES, ValkeyRole
 
 if TYPE_CHECKING:
-    from imem.kg.projection.verification import Comparison
+    from imem.kg.projection.verification import ProjectionStatus
 
 __all__ = ["ROLES", "neo4j", "postgres", "projection", "valkey"]
 
@@ -40,17 +40,17 @@ OLDEST_VALKEY = (7, 0)
 LARGEST_SKEW = timedelta(seconds=1)
 """Beyond it a writer's "now" may lie in the future of the journal, which refuses that."""
 
-LONGEST_WAIT_S = CYCLE_S + 60.0
+LONGEST_WAIT_S = APPLIER_INTERVAL_S + 60.0
 """An event that waits longer for the graph is a sign of trouble, in seconds, also where tiers do not count."""
 
 LONGEST_OPEN_S = 60.0
 """A transaction that has written and stays open longer is stuck, in seconds: a batch takes a fraction of a second."""
 
-_PATIENCE_S = 5
+_TIMEOUT_S = 5
 _START = "Start it, or correct its URL; the local one starts with `imem up`."
 
 
-def _skew(about: str, before: datetime, theirs: datetime, after: datetime) -> Finding:
+def _skew(about: str, before: datetime, theirs: datetime, after: datetime) -> CheckResult:
     """Compare clocks: theirs was read between two readings of ours."""
     late, early = theirs - after, before - theirs
     off = max(late, early)
@@ -64,7 +64,7 @@ def _skew(about: str, before: datetime, theirs: datetime, after: datetime) -> Fi
     )
 
 
-def _migrations(about: str, files: Sequence[Migration], applied: Mapping[int, str]) -> Finding:
+def _migrations(about: str, files: Sequence[Migration], applied: Mapping[int, str]) -> CheckResult:
     try:
         missing = pending(files, dict(applied))
     except ImemError as error:
@@ -75,14 +75,14 @@ def _migrations(about: str, files: Sequence[Migration], applied: Mapping[int, st
     return fine(about, f"the schema is at {len(files)}")
 
 
-def postgres(settings: Settings, clock: Clock) -> list[Finding]:
+def postgres(settings: Settings, clock: Clock) -> list[CheckResult]:
     """Check Postgres: reachable, password, version, pgvector, clock, schema, rights."""
     about = "postgres"
     if settings.postgres_url is None:
         return []
     url = settings.postgres_url.get_secret_value()
     try:
-        with psycopg.connect(url, connect_timeout=_PATIENCE_S, autocommit=True, row_factory=dict_row) as connection:
+        with psycopg.connect(url, connect_timeout=_TIMEOUT_S, autocommit=True, row_factory=dict_row) as connection:
             findings = list(_ask_postgres(connection, settings, clock, about))
         findings += _postgres_owner(settings, about)
     except psycopg.OperationalError as error:
@@ -94,7 +94,7 @@ def postgres(settings: Settings, clock: Clock) -> list[Finding]:
 
 def _ask_postgres(
     connection: psycopg.Connection[dict[str, Any]], settings: Settings, clock: Clock, about: str
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     before = clock.now()
     server = connection.execute(sql("doctor_server")).fetchone() or {}
     after = clock.now()
@@ -132,7 +132,7 @@ def _ask_postgres(
         yield from data.errors(connection)
 
 
-def _horizon(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iterator[Finding]:
+def _horizon(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iterator[CheckResult]:
     """Ask whether open writers can be seen: unseen ones do not hold the horizon back, as they must."""
     row = connection.execute(sql("doctor_horizon")).fetchone()
     if row is not None and not row["sees"]:
@@ -144,7 +144,7 @@ def _horizon(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iter
         )
 
 
-def _set_back(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iterator[Finding]:
+def _set_back(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iterator[CheckResult]:
     """Compare the newest event with the server's clock: one that was set back is behind the journal."""
     row = connection.execute(sql("doctor_clock")).fetchone()
     if row is not None and row["ahead_s"] > LARGEST_SKEW.total_seconds():
@@ -156,7 +156,7 @@ def _set_back(connection: psycopg.Connection[dict[str, Any]], about: str) -> Ite
         )
 
 
-def _writers(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+def _writers(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
     """Look for a writer that does not end."""
     about = "writers"
     oldest = connection.execute(sql("doctor_oldest_writer")).fetchone()
@@ -171,7 +171,7 @@ def _writers(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding
     )
 
 
-def _delivery(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Finding]:
+def _delivery(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
     """Look for events that the graph does not take."""
     about = "events"
     counts = connection.execute(sql("delivery_counts")).fetchone() or {}
@@ -192,7 +192,7 @@ def _delivery(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[Findin
         yield fine(about, "no event waits for the graph")
 
 
-def _postgres_owner(settings: Settings, about: str) -> Iterator[Finding]:
+def _postgres_owner(settings: Settings, about: str) -> Iterator[CheckResult]:
     """Look at the schema, as the owner where we know how, and log in as it on the way."""
     admin = settings.postgres_admin_url or settings.postgres_url
     if admin is None:
@@ -206,12 +206,12 @@ def _postgres_owner(settings: Settings, about: str) -> Iterator[Finding]:
     yield _migrations(about, files, applied)
     # The owner, as a rule a superuser, is shown every role's transactions; the application only its own.
     with psycopg.connect(
-        admin.get_secret_value(), connect_timeout=_PATIENCE_S, autocommit=True, row_factory=dict_row
+        admin.get_secret_value(), connect_timeout=_TIMEOUT_S, autocommit=True, row_factory=dict_row
     ) as connection:
         yield from _writers(connection)
 
 
-def neo4j(settings: Settings, clock: Clock) -> list[Finding]:
+def neo4j(settings: Settings, clock: Clock) -> list[CheckResult]:
     """Check Neo4j: reachable, password, version, how soon it stops a query, clock, schema."""
     about = "neo4j"
     if settings.neo4j_url is None:
@@ -221,8 +221,8 @@ def neo4j(settings: Settings, clock: Clock) -> list[Finding]:
         with driver.GraphDatabase.driver(
             settings.neo4j_url,
             auth=(settings.neo4j_user, password),
-            connection_timeout=_PATIENCE_S,
-            connection_acquisition_timeout=_PATIENCE_S,
+            connection_timeout=_TIMEOUT_S,
+            connection_acquisition_timeout=_TIMEOUT_S,
             max_transaction_retry_time=0,
             notifications_min_severity="OFF",
             telemetry_disabled=True,
@@ -242,7 +242,7 @@ def neo4j(settings: Settings, clock: Clock) -> list[Finding]:
     return [*findings, _migrations(about, migrations_in(root_of("kg", "cypher") / "schema"), applied)]
 
 
-def projection(settings: Settings) -> list[Finding]:
+def projection(settings: Settings) -> list[CheckResult]:
     """Compare the graph with the journal; servers that do not answer are findings of their own."""
     about = "graph"
     if settings.neo4j_url is None or settings.postgres_url is None:
@@ -262,7 +262,7 @@ def projection(settings: Settings) -> list[Finding]:
     ]
 
 
-async def _projection(settings: Settings, postgres_url: str, neo4j_url: str) -> Comparison:
+async def _projection(settings: Settings, postgres_url: str, neo4j_url: str) -> ProjectionStatus:
     """Ask both stores within a few seconds."""
     from imem.journal.postgres.database import Database  # noqa: PLC0415 - takes long to import, and this is one check of many
     from imem.kg.engine import Graph  # noqa: PLC0415 - as above
@@ -271,16 +271,16 @@ async def _projection(settings: Settings, postgres_url: str, neo4j_url: str) -> 
     password = settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else ""
     database, graph = Database(postgres_url, size=1), Graph(neo4j_url, settings.neo4j_user, password)
     try:
-        return await compare(database, graph, deadline=Deadline.after_ms(_PATIENCE_S * 1000))
+        return await compare(database, graph, deadline=Deadline.after_ms(_TIMEOUT_S * 1000))
     finally:
         await graph.close()
         await database.close()
 
 
-def _ask_neo4j(graph: driver.Driver, clock: Clock, about: str) -> Iterator[Finding]:
+def _ask_neo4j(graph: driver.Driver, clock: Clock, about: str) -> Iterator[CheckResult]:
     with graph.session(database="neo4j") as session:
         before = clock.now()
-        server = session.run(driver.Query(cypher("doctor_server").text, timeout=_PATIENCE_S)).single(strict=True)
+        server = session.run(driver.Query(cypher("doctor_server").text, timeout=_TIMEOUT_S)).single(strict=True)
         after = clock.now()
         if _numbers(server["version"]) < OLDEST_NEO4J:
             floor = ".".join(map(str, OLDEST_NEO4J))
@@ -289,7 +289,7 @@ def _ask_neo4j(graph: driver.Driver, clock: Clock, about: str) -> Iterator[Findi
             yield fine(about, f"Neo4j {server['version']} ({server['edition']}) answers")
         yield _skew(about, before, server["now"].to_native(), after)
         try:
-            looks = session.run(driver.Query(cypher("doctor_timeouts").text, timeout=_PATIENCE_S)).single()
+            looks = session.run(driver.Query(cypher("doctor_timeouts").text, timeout=_TIMEOUT_S)).single()
         except Neo4jError:  # A hosted server may keep its settings to itself.
             looks = None
         if looks is not None and _milliseconds(looks["value"]) > 100:
@@ -301,7 +301,7 @@ def _ask_neo4j(graph: driver.Driver, clock: Clock, about: str) -> Iterator[Findi
         yield from data.graph(session, server["now"].to_native())
 
 
-def valkey(settings: Settings, role: Role, clock: Clock) -> list[Finding]:
+def valkey(settings: Settings, role: ValkeyRole, clock: Clock) -> list[CheckResult]:
     """Check one Valkey: reachable, password, version, clock, and that it forgets only what it may."""
     about = f"valkey-{role.name}"
     url = getattr(settings, f"valkey_{role.name}_url")
@@ -311,7 +311,7 @@ def valkey(settings: Settings, role: Role, clock: Clock) -> list[Finding]:
     variable = f"IMEM_VALKEY_{role.name.upper()}_URL"
     try:
         with redis.Redis.from_url(
-            address, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S, decode_responses=True
+            address, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S, decode_responses=True
         ) as client:
             return list(_ask_valkey(client, role, clock, about))
     except redis.AuthenticationError:
@@ -320,7 +320,7 @@ def valkey(settings: Settings, role: Role, clock: Clock) -> list[Finding]:
         return [broken(about, f"{without_secrets(address)} cannot be reached.", _START)]
 
 
-def _ask_valkey(client: redis.Redis, role: Role, clock: Clock, about: str) -> Iterator[Finding]:
+def _ask_valkey(client: redis.Redis, role: ValkeyRole, clock: Clock, about: str) -> Iterator[CheckResult]:
     server: Mapping[str, Any] = client.info("server")
     if _numbers(server["redis_version"]) < OLDEST_VALKEY:
         yield broken(about, f"Version {server['redis_version']} is too old.", "Use Valkey or Redis 7.0 or newer.")

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from imem.journal.errors import StackError
-from imem.local.folders import explained, make_private
+from imem.local.folders import make_private, translate_os_errors
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
@@ -149,7 +149,7 @@ def ensure(version: str, cache: Path, mirror: str | None, progress: Progress | N
     if final.is_dir() and not wrong(final / "lib", jars):
         return final / "lib"
     make_private(cache)
-    with _only_one(cache / f"neo4j-{version}.lock"):
+    with _download_lock(cache / f"neo4j-{version}.lock"):
         bad = wrong(final / "lib", jars)  # Another start may have fetched them meanwhile.
         if bad:
             _fetch_into(final, jars, bad, mirror, progress)
@@ -157,8 +157,8 @@ def ensure(version: str, cache: Path, mirror: str | None, progress: Progress | N
 
 
 @contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    with explained(path):
+def _download_lock(path: Path) -> Iterator[None]:
+    with translate_os_errors(path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -174,7 +174,7 @@ def _fetch_into(
     partial = final.with_name(final.name + ".partial")
     lib, repository = make_private(partial / "lib"), make_private(partial / "repository")
     good = {jar.filename for jar in jars} - {jar.filename for jar in bad}
-    with explained(final):
+    with translate_os_errors(final):
         for name in good:
             if not (lib / name).exists():
                 os.link(final / "lib" / name, lib / name)
@@ -189,7 +189,7 @@ def _fetch_into(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    with explained(final):
+    with translate_os_errors(final):
         shutil.rmtree(repository)
         if final.exists():
             shutil.rmtree(final)
@@ -247,10 +247,10 @@ def _fetch(context: MavenContext, jar: Jar, lib: Path, mirror: str | None) -> No
                 f"Neo4j's jars cannot be fetched from {_name_of(mirror)}: {_reason(error)}.", mend=WAYS_OUT
             ) from error
         except OSError as error:
-            with explained(lib):
+            with translate_os_errors(lib):
                 raise error from None
         if jar.intact(path):
-            with explained(lib):
+            with translate_os_errors(lib):
                 if context.repo_cache in path.parents:
                     path.replace(lib / jar.filename)
                 else:

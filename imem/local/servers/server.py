@@ -17,7 +17,7 @@ Note = Callable[[str], None]
 """
 Told in a few words what a server is doing, for the status table.
 
-It raises :class:`GivenUp` when nobody waits for the server any more.
+It raises :class:`StartCancelled` when nobody waits for the server any more.
 """
 
 _PORT_TAKEN = re.compile(r"address already in use|could not bind|failed to bind|failed listening", re.IGNORECASE)
@@ -28,11 +28,11 @@ _OTHER_VERSION = re.compile(r"database files are incompatible", re.IGNORECASE)
 _STILL_ENDING = re.compile(r"pre-existing shared memory block|is another postmaster", re.IGNORECASE)
 
 
-class GivenUp(StackError):
+class StartCancelled(StackError):
     """The start was called off while a server was being prepared."""
 
 
-class TryAgain(Exception):
+class StartRetry(Exception):
     """The start failed for a reason that another attempt, perhaps on another port, gets past."""
 
     def __init__(self, *, other_port: bool) -> None:
@@ -48,11 +48,11 @@ class Server(ABC):
 
     Attributes:
         name: as the status table and ``imem logs`` call it.
-        patience_s: seconds without any progress before a start counts as hung (:mod:`imem.local.startup`).
+        timeout_s: seconds without any progress before a start counts as hung (:mod:`imem.local.startup`).
     """
 
     name: str
-    patience_s: float = 60.0
+    timeout_s: float = 60.0
 
     def __init__(self, folders: Folders, secrets: Secrets) -> None:
         self.folders = folders
@@ -98,14 +98,14 @@ class Server(ABC):
         Return why it ended while starting, from the end of its log.
 
         Raises:
-            TryAgain: another attempt is worth while.
+            StartRetry: another attempt is worth while.
         """
         if _DISK_FULL.search(tail) or is_full(self.folders.home):
             return disk_full(self.folders.home)
         if _PORT_TAKEN.search(tail):
-            raise TryAgain(other_port=True)
+            raise StartRetry(other_port=True)
         if _STILL_ENDING.search(tail):
-            raise TryAgain(other_port=False)
+            raise StartRetry(other_port=False)
         if _OTHER_VERSION.search(tail):
             return StackError(
                 f"The data of {self.name} in {self.folders.home} was made by another major version.",

@@ -18,13 +18,13 @@ from contextlib import suppress
 from typing import Final
 
 from imem.journal.errors import StackError
-from imem.local.folders import Folders, explained, read_json, write_private
+from imem.local.folders import Folders, read_json, translate_os_errors, write_private
 
 NEW: Final = "neo4j-new"
 OLD: Final = "neo4j-old"
 CURRENT: Final = "neo4j"
 
-GOOD_FOR_S: Final = 4.0
+REQUEST_TTL_S: Final = 4.0
 """How long a mark is good after it was written, in seconds; less than the applier's lease lasts unrenewed."""
 
 _MARK: Final = "take-over.json"
@@ -36,7 +36,7 @@ def ask(folders: Folders) -> bool:
     if not new.is_dir():
         return False
     with suppress(FileNotFoundError):
-        write_private(new / _MARK, json.dumps({"until": time.time() + GOOD_FOR_S}))
+        write_private(new / _MARK, json.dumps({"until": time.time() + REQUEST_TTL_S}))
     return new.is_dir()
 
 
@@ -50,7 +50,7 @@ def asked(folders: Folders) -> bool:
 
 def withdraw(folders: Folders) -> bool:
     """Take the mark away; return False when the new folder has already taken over."""
-    with explained(folders.home):
+    with translate_os_errors(folders.home):
         (folders.home / NEW / _MARK).unlink(missing_ok=True)
     return (folders.home / NEW).is_dir()
 
@@ -72,7 +72,7 @@ def carry_out(folders: Folders) -> bool:
     if not half_done and not asked(folders):
         withdraw(folders)
         return False
-    with explained(folders.home):
+    with translate_os_errors(folders.home):
         if not half_done:
             if old.exists():
                 shutil.rmtree(old)
@@ -84,6 +84,6 @@ def carry_out(folders: Folders) -> bool:
 
 def discard(folders: Folders, name: str) -> None:
     """Delete the folder that was replaced (:data:`OLD`), or a new one that cannot be used (:data:`NEW`)."""
-    with explained(folders.home):
+    with translate_os_errors(folders.home):
         if (folders.home / name).exists():
             shutil.rmtree(folders.home / name)

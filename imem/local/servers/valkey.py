@@ -23,7 +23,7 @@ _TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class ValkeyRole:
     """
     What one of the three is for.
 
@@ -39,9 +39,9 @@ class Role:
 
 
 ROLES = (
-    Role("working", lasting=True, memory_mb=256),
-    Role("durable", lasting=True, memory_mb=512),
-    Role("cache", lasting=False, memory_mb=500),
+    ValkeyRole("working", lasting=True, memory_mb=256),
+    ValkeyRole("durable", lasting=True, memory_mb=512),
+    ValkeyRole("cache", lasting=False, memory_mb=500),
 )
 
 
@@ -70,9 +70,9 @@ _DAMAGED = re.compile(r"Bad file format reading the append only file|Wrong signa
 class Valkey(Server):
     """One Valkey process."""
 
-    patience_s = 30.0
+    timeout_s = 30.0
 
-    def __init__(self, folders: Folders, secrets: Secrets, role: Role) -> None:
+    def __init__(self, folders: Folders, secrets: Secrets, role: ValkeyRole) -> None:
         super().__init__(folders, secrets)
         self.role = role
         self.name = f"valkey-{role.name}"
@@ -116,7 +116,7 @@ class Valkey(Server):
     def command(self) -> Command:
         """SIGTERM lets it finish its file; so does the death of the supervisor."""
         argv = (str(program()), str(self.folder / "valkey.conf"))
-        return Command(argv, self.folder, death_signal=signal.SIGTERM, patience_s=10.0)
+        return Command(argv, self.folder, death_signal=signal.SIGTERM, timeout_s=10.0)
 
     def ready(self) -> bool:
         """Ask for a PONG."""

@@ -22,7 +22,7 @@ _LARGEST_EPOCH: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckpointRef:
     """
     Where a config points to.
 
@@ -40,7 +40,7 @@ class Place:
     lease: tuple[str, str] | None = None
 
     @classmethod
-    def of(cls, config: RunnableConfig) -> Place:
+    def of(cls, config: RunnableConfig) -> CheckpointRef:
         """
         Return the place that *config* names.
 

@@ -2,7 +2,7 @@
 Delivering as agents do it: one call for a subtask's result, in every store that the subtask's definition names.
 
 The rule: a subtask is completed when each of those stores has its result, or the word that there is none
-(:data:`NOTHING`), delivered under the lease that completes it. Results that are lost afterwards are found when the
+(:data:`NO_RESULT`), delivered under the lease that completes it. Results that are lost afterwards are found when the
 agent is taken up again: what a checkpoint still holds is put back into the cache, any other subtask is run again.
 
 A crash between a deliverable and the checkpoint leaves the deliverable, which the rerun replaces: there is one for each
@@ -25,7 +25,7 @@ from imem.cache.client import Client
 from imem.cache.subtask_results import ResultStore
 from imem.checkpoints.deliverables import Deliverables, checks, lost, undelivered
 from imem.checkpoints.json_text import json_text
-from imem.checkpoints.model import Checkpoint, Deliverable, Lease
+from imem.checkpoints.model import AgentLease, Checkpoint, Deliverable
 from imem.checkpoints.orchestration.definitions import Definitions, Location
 from imem.journal.clock import Clock
 from imem.journal.deadline import Deadline
@@ -44,21 +44,21 @@ log = structlog.get_logger()
 CACHE_MS: Final = 1_000
 """How long a look into the cache, or a write into it, may take, in milliseconds: it is never what decides."""
 
-_CACHE_TROUBLE: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected)
+_CACHE_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected)
 """What is logged where the cache is concerned, and not raised: a checkpoint keeps what the cache does."""
 
 
-class Word(Enum):
+class NoResult(Enum):
     """What is said of a store instead of a result."""
 
-    NOTHING = "nothing"
+    NO_RESULT = "nothing"
     """The subtask has no result for this store."""
 
 
-NOTHING: Final = Word.NOTHING
+NO_RESULT: Final = NoResult.NO_RESULT
 
 
-class Delivery:
+class ResultDelivery:
     """
     The way of results into their stores, and the look whether they still are there.
 
@@ -74,7 +74,7 @@ class Delivery:
         self._deliverables = Deliverables(database, definitions)
 
     async def deliver(
-        self, lease: Lease, subtask: str, results: Mapping[Location, Any], *, deadline: Deadline
+        self, lease: AgentLease, subtask: str, results: Mapping[Location, Any], *, deadline: Deadline
     ) -> list[Deliverable]:
         """
         Deliver to each store that *results* names, in place of what the subtask left there before.
@@ -91,11 +91,11 @@ class Delivery:
         digests = {
             location: await self._digest(location, result, deadline)
             for location, result in said.items()
-            if result is not NOTHING
+            if result is not NO_RESULT
         }
         delivered = []
         for location, result in said.items():
-            if result is NOTHING:
+            if result is NO_RESULT:
                 one = await self._deliverables.none(lease, subtask, location, deadline=deadline)
             elif location is Location.POSTGRES:
                 one = await self._deliverables.store(lease, subtask, result, deadline=deadline)
@@ -105,7 +105,7 @@ class Delivery:
                     lease, subtask, location, reference=reference, digest=digests[location], deadline=deadline
                 )
             # The row first: whoever was taken over from is refused there, and leaves the cache alone.
-            if location is Location.CACHE and result is not NOTHING:
+            if location is Location.CACHE and result is not NO_RESULT:
                 await self._keep(one, lease.epoch, json_text(result, "cache"), deadline)
             delivered.append(one)
         return delivered
@@ -114,7 +114,7 @@ class Delivery:
         """Return the digest of what is delivered; refuse what is not there."""
         if location in {Location.POSTGRES, Location.CACHE}:
             if result is None:
-                raise BadInput(location.value, "None is no result.", mend="NOTHING says that there is none.")
+                raise BadInput(location.value, "None is no result.", mend="NO_RESULT says that there is none.")
             return hashlib.sha256(json_text(result, location.value).encode()).hexdigest()
         if location is Location.GRAPH:
             kind, _, key = str(result).partition("/")
@@ -129,7 +129,7 @@ class Delivery:
             )
         return str(rows[0]["digest"])
 
-    async def require(self, lease: Lease, subtask: str, *, deadline: Deadline) -> None:
+    async def require(self, lease: AgentLease, subtask: str, *, deadline: Deadline) -> None:
         """
         Refuse to go on while a store that the definition names has heard nothing of *subtask* under this lease.
 
@@ -144,7 +144,7 @@ class Delivery:
         if missing:
             raise NotDelivered(subtask, missing)
 
-    async def again(self, checkpoint: Checkpoint, epoch: int, *, deadline: Deadline) -> tuple[str, ...]:
+    async def lost_results(self, checkpoint: Checkpoint, epoch: int, *, deadline: Deadline) -> tuple[str, ...]:
         """
         Return the completed subtasks of an agent whose results are lost, in their order: they have to be run again.
 
@@ -187,7 +187,7 @@ class Delivery:
             try:
                 if await lost([one], self._checks, deadline=deadline.within_ms(CACHE_MS)):
                     gone.add(one.subtask)
-            except _CACHE_TROUBLE as error:
+            except _CACHE_ERRORS as error:
                 _not_cached(one, error)
         return gone
 
@@ -198,7 +198,7 @@ class Delivery:
         try:
             if await self._cache.get(**whose, deadline=deadline.within_ms(CACHE_MS)) == text.encode():
                 return
-        except _CACHE_TROUBLE as error:
+        except _CACHE_ERRORS as error:
             _not_cached(one, error)
             return
         await self._keep(one, epoch, text, deadline)
@@ -210,7 +210,7 @@ class Delivery:
         due = deadline.within_ms(CACHE_MS)
         try:
             await self._cache.keep(**whose, epoch=epoch, body=text.encode(), deadline=due)
-        except _CACHE_TROUBLE as error:
+        except _CACHE_ERRORS as error:
             _not_cached(one, error)
 
     async def result(self, analysis_id: str, agent_type: str, subtask: str, *, deadline: Deadline) -> Any:
@@ -220,12 +220,12 @@ class Delivery:
         due = deadline.within_ms(CACHE_MS)
         try:
             body = await self._cache.get(analysis_id, agent_type, subtask, deadline=due)
-        except _CACHE_TROUBLE:
+        except _CACHE_ERRORS:
             return None
         return json.loads(body) if body is not None else None
 
 
-def _cached_at(whose: Lease | Deliverable, subtask: str) -> str:
+def _cached_at(whose: AgentLease | Deliverable, subtask: str) -> str:
     return keys.result(whose.analysis_id, whose.agent_type, subtask).decode()
 
 

@@ -1,5 +1,5 @@
 """
-Pulling: what others said comes to an agent, from the rows that say what it is told.
+Pulling: delivers to an agent the updates that its recipient rows name.
 
 The content is the journal's, so that what the graph does not hold yet is pulled as well, and says so. It is put beside
 the agent's working keys before it counts as pulled: a crash in between leaves it to be pulled again, under its number.
@@ -28,7 +28,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, rows
 from imem.kg.kinds.catalog import KINDS
 from imem.sync.delivery.notices import Notices
-from imem.sync.members import Member, checked_tier, is_whole
+from imem.sync.members import SyncMember, checked_tier, is_whole
 
 log = structlog.get_logger()
 
@@ -98,7 +98,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Pull:
+class PullResult:
     """
     What a pull brought.
 
@@ -116,7 +116,7 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class PullFilter:
     """
     What an agent wants to be brought.
 
@@ -143,7 +143,7 @@ class Filter:
         analysis_id: str | None = None,
         apart: bool = False,
         limit: int = PAGE,
-    ) -> Filter:
+    ) -> PullFilter:
         """
         Return the filter that a call states.
 
@@ -164,11 +164,11 @@ class Filter:
         return cls(found, tuple(kinds) if kinds is not None else None, analysis_id, apart, limit)
 
 
-URGENT: Final = Filter(tiers=(Tier.SYSTEM_CRITICAL, Tier.CRITICAL, Tier.HIGH))
+URGENT: Final = PullFilter(tiers=(Tier.SYSTEM_CRITICAL, Tier.CRITICAL, Tier.HIGH))
 """What a synchronisation brings."""
 
 
-class Pulling:
+class Puller:
     """
     Brings agents what they are told.
 
@@ -184,8 +184,8 @@ class Pulling:
         self._notices = notices
 
     async def pull(
-        self, member: Member, since: int | None = None, wanted: Filter | None = None, *, deadline: Deadline
-    ) -> Pull:
+        self, member: SyncMember, since: int | None = None, wanted: PullFilter | None = None, *, deadline: Deadline
+    ) -> PullResult:
         """
         Return what *member* was told and has not pulled, put it beside its memory, and count it as pulled.
 
@@ -199,7 +199,7 @@ class Pulling:
         """
         if since is not None and (not is_whole(since) or since < 0):
             raise BadInput("since", "must be a whole number from 0 on.")
-        by = wanted or Filter()
+        by = wanted or PullFilter()
         asked = {
             "agent_id": member.agent_id,
             "since": since,
@@ -217,7 +217,7 @@ class Pulling:
         row = (await self._database.named("pulled_upto", {"agent_id": member.agent_id}, deadline=deadline))[0]
         numbers = [update.seq for update in updates if update.seq is not None]
         cursor = row["upto"] if since is None else max(numbers, default=since)
-        return Pull(updates, cursor, row["waiting"], kept)
+        return PullResult(updates, cursor, row["waiting"], kept)
 
     async def _keep(self, agent_id: str, updates: Sequence[Update], deadline: Deadline) -> bool:
         if not updates:
@@ -259,7 +259,7 @@ class Pulling:
             log.warning("notices.not_dropped", agent_id=agent_id, reason=str(error))
 
 
-def as_json(pull: Pull) -> dict[str, Any]:
+def as_json(pull: PullResult) -> dict[str, Any]:
     """Return a pull as JSON types."""
     found: dict[str, Any] = orjson.loads(
         orjson.dumps(

@@ -16,15 +16,15 @@ from typing import Final
 
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, StatementRejected
-from imem.journal.events.entry import Entry, Receipt
+from imem.journal.events.entry import JournalEntry, Receipt
 
 BATCH_LINES: Final = 500
 """Lines that go to Postgres in one statement."""
 
-Commit = Callable[[Sequence[Entry], Deadline], Awaitable[list[Receipt]]]
+Commit = Callable[[Sequence[JournalEntry], Deadline], Awaitable[list[Receipt]]]
 
 
-def touched(entry: Entry) -> set[tuple[str, str, str]]:
+def touched(entry: JournalEntry) -> set[tuple[str, str, str]]:
     """Return the heads that *entry* states, and the core that a correction looks at."""
     names = {(entry.head_kind, entry.key, group.name) for group in entry.groups}
     return names | {(entry.head_kind, entry.key, "core")} if entry.kind.startswith("correct.") else names
@@ -32,7 +32,7 @@ def touched(entry: Entry) -> set[tuple[str, str, str]]:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    entries: Sequence[Entry]
+    entries: Sequence[JournalEntry]
     deadline: Deadline
     answer: asyncio.Future[list[Receipt]]
 
@@ -43,7 +43,7 @@ class _Queue:
     waiting: deque[_Call] = field(default_factory=deque)
 
 
-class Grouping:
+class GroupCommit:
     """Brings concurrent writes together; one for each way in, of one process and one event loop."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Grouping:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def commit(
-        self, whose: Hashable, entries: Sequence[Entry], commit: Commit, deadline: Deadline
+        self, whose: Hashable, entries: Sequence[JournalEntry], commit: Commit, deadline: Deadline
     ) -> list[Receipt]:
         """
         Have *entries* committed, with what else comes from *whose* meanwhile, and return their receipts.
@@ -91,12 +91,12 @@ class Grouping:
     async def _serve(self, whose: Hashable, queue: _Queue, commit: Commit) -> None:
         try:
             while queue.waiting:
-                await _answer(_taken(queue), commit)
+                await _answer(_next_batch(queue), commit)
         finally:
             del self._queues[whose]
 
 
-def _taken(queue: _Queue) -> list[_Call]:
+def _next_batch(queue: _Queue) -> list[_Call]:
     """Take from the front as many calls as one statement can hold: no group of a record stands twice in it."""
     taken: list[_Call] = []
     lines, seen = 0, set[tuple[str, str, str]]()

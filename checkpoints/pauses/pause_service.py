@@ -18,21 +18,21 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from imem.checkpoints.pauses import timers, transitions
-from imem.checkpoints.pauses.lifecycle import FailureClass, Gate, Status, Trigger
+from imem.checkpoints.pauses.lifecycle import FailureClass, Gate, PauseStatus, Trigger
 from imem.checkpoints.pauses.plan import Graph, Plan, plan_of
 from imem.checkpoints.pauses.rows import (
     Pause,
+    archived_pause_of,
     audit,
     checked_id,
     checked_reason,
     checked_uuid,
-    hold,
-    only,
+    lock_analysis,
     open_pause,
-    past_of,
     pause_of,
+    single_match,
 )
-from imem.checkpoints.pauses.transitions import Cause
+from imem.checkpoints.pauses.transitions import PauseCause
 from imem.journal.actors import Actor
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, BudgetExceeded, OutcomeUnknown, StoreUnavailable, TransitionRefused
@@ -46,7 +46,7 @@ LISTED: Final = 200
 """Most pauses of one listing."""
 
 
-class Driver(Protocol):
+class SagaDriver(Protocol):
     """Who carries orders out; see :class:`imem.checkpoints.pauses.saga.Saga`."""
 
     async def drive(self, analysis_id: str, *, until: Deadline) -> None:
@@ -71,7 +71,7 @@ class _Result:
         return self.pause.id
 
     @property
-    def status(self) -> Status:
+    def status(self) -> PauseStatus:
         """Where the pause stands."""
         return self.pause.status
 
@@ -105,7 +105,7 @@ class ResumeResult(_Result):
 
 
 @dataclass(frozen=True, slots=True)
-class FailureOnFile:
+class RecordedFailure:
     """
     A failure that is a reason of a pause.
 
@@ -144,10 +144,10 @@ class PauseState:
 
     analysis_id: str
     stock_id: str
-    status: Status | None
+    status: PauseStatus | None
     outcome: str | None
     pause: Pause | None
-    failures: tuple[FailureOnFile, ...] = ()
+    failures: tuple[RecordedFailure, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -160,7 +160,7 @@ class PauseState:
         }
 
 
-class Pauses:
+class PauseService:
     """
     The orders.
 
@@ -170,7 +170,7 @@ class Pauses:
         driver: carries orders out.
     """
 
-    def __init__(self, database: Database, graph: Graph, driver: Driver) -> None:
+    def __init__(self, database: Database, graph: Graph, driver: SagaDriver) -> None:
         self._database = database
         self._graph = graph
         self._driver = driver
@@ -204,7 +204,7 @@ class Pauses:
             TransitionRefused: it is paused already, has ended, or one of its gates waits for a person.
         """
         trigger = _trigger(trigger_source)
-        cause = Cause(
+        cause = PauseCause(
             trigger=trigger,
             reason=checked_reason(reason),
             by=by,
@@ -214,13 +214,13 @@ class Pauses:
             pause_id=checked_uuid("pause_id", pause_id) if pause_id is not None else None,
             checkpoint_id=checked_uuid("checkpoint_id", checkpoint_id) if checkpoint_id is not None else None,
         )
-        name = await self.analysis_meant(stock_id, analysis_id, deadline=deadline)
+        name = await self.resolve_analysis(stock_id, analysis_id, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
-            pause, new = await transitions.begin(conn, await hold(conn, name), cause)
+            pause, new = await transitions.begin(conn, await lock_analysis(conn, name), cause)
         await self._drive(name, deadline)
         return PauseResult(await self._now(pause, deadline), new)
 
-    async def analysis_meant(self, stock_id: str | None, analysis_id: str | None, *, deadline: Deadline) -> str:
+    async def resolve_analysis(self, stock_id: str | None, analysis_id: str | None, *, deadline: Deadline) -> str:
         """
         Return the analysis that is meant: the one named, or the one of the stock that runs.
 
@@ -228,12 +228,12 @@ class Pauses:
             BadInput: there is none, there are several, or nothing is named.
         """
         field, name = _name(stock_id, analysis_id)
-        found = await self._database.named("analyses_meant", {"name": name}, deadline=deadline)
+        found = await self._database.named("analyses_matching", {"name": name}, deadline=deadline)
         # A stock that is called like an analysis is still a stock where a stock was asked for.
         found = [row for row in found if row["exact"] == (field == "analysis_id")]
-        return only(found, name, field, "running analysis" if field == "stock_id" else "analysis of that id")
+        return single_match(found, name, field, "running analysis" if field == "stock_id" else "analysis of that id")
 
-    async def pause_meant(self, stock_id: str | None, analysis_id: str | None, *, deadline: Deadline) -> str:
+    async def resolve_pause(self, stock_id: str | None, analysis_id: str | None, *, deadline: Deadline) -> str:
         """
         Return the analysis whose open pause is meant.
 
@@ -242,11 +242,11 @@ class Pauses:
             TransitionRefused: nothing of that name is paused.
         """
         field, name = _name(stock_id, analysis_id)
-        found = await self._database.named("pauses_meant", {"name": name}, deadline=deadline)
+        found = await self._database.named("pauses_matching", {"name": name}, deadline=deadline)
         found = [row for row in found if row["exact"] or field == "stock_id"]
         if not found:
             raise TransitionRefused(f"{name!r} is not paused.", mend="`imem pauses` lists what is.")
-        return only(found, name, field, "pause")
+        return single_match(found, name, field, "pause")
 
     async def meant(self, name: str, *, paused: bool, deadline: Deadline) -> str:
         """
@@ -256,15 +256,15 @@ class Pauses:
             paused: whether a pause is meant, rather than an analysis that runs.
 
         Raises:
-            BadInput, TransitionRefused: as :meth:`analysis_meant` and :meth:`pause_meant`.
+            BadInput, TransitionRefused: as :meth:`resolve_analysis` and :meth:`resolve_pause`.
         """
         checked_id("analysis", name)
-        found = await self._database.named("analyses_meant", {"name": name}, deadline=deadline)
+        found = await self._database.named("analyses_matching", {"name": name}, deadline=deadline)
         if found and found[0]["exact"]:
             return name
         if paused:
-            return await self.pause_meant(name, None, deadline=deadline)
-        return only(found, name, "analysis", "running analysis")
+            return await self.resolve_pause(name, None, deadline=deadline)
+        return single_match(found, name, "analysis", "running analysis")
 
     # Resuming
 
@@ -291,16 +291,16 @@ class Pauses:
             BadInput: the plan is wrong; names the field. Nothing was changed.
         """
         given = resume_plan if isinstance(resume_plan, Plan) or resume_plan is None else plan_of(resume_plan)
-        name = await self.pause_meant(stock_id, analysis_id, deadline=deadline)
+        name = await self.resolve_pause(stock_id, analysis_id, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
-            analysis = await hold(conn, name)
+            analysis = await lock_analysis(conn, name)
             pause = await _open(conn, name)
             pause = await transitions.order_resume(
                 conn, analysis, pause, graph=self._graph, given=given, by=by, notify=bool(notify)
             )
         await self._drive(name, deadline)
         now = await self._now(pause, deadline)
-        return ResumeResult(now, pause.plan, now.last_trouble if now.status is not Status.RESUMED else None)
+        return ResumeResult(now, pause.plan, now.last_trouble if now.status is not PauseStatus.RESUMED else None)
 
     # What else people do
 
@@ -322,11 +322,11 @@ class Pauses:
             TransitionRefused: it is not paused, or is stale already.
         """
         reason = checked_reason(reason)
-        name = await self.pause_meant(stock_id, analysis_id, deadline=deadline)
+        name = await self.resolve_pause(stock_id, analysis_id, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
-            await hold(conn, name)
+            await lock_analysis(conn, name)
             pause = await _open(conn, name)
-            if pause.status is not Status.PAUSED:
+            if pause.status is not PauseStatus.PAUSED:
                 raise TransitionRefused(
                     f"What is {pause.status.value} cannot be extended.", mend="Only what is PAUSED can be."
                 )
@@ -355,9 +355,9 @@ class Pauses:
             TransitionRefused: it is not paused.
         """
         reason = checked_reason(reason)
-        name = await self.pause_meant(stock_id, analysis_id, deadline=deadline)
+        name = await self.resolve_pause(stock_id, analysis_id, deadline=deadline)
         async with self._database.transaction(deadline) as conn:
-            analysis = await hold(conn, name)
+            analysis = await lock_analysis(conn, name)
             pause = await _open(conn, name)
             agents = await fenced(conn, pause)
             now = (await rows(conn, "pause_now"))[0]["now"]
@@ -375,7 +375,9 @@ class Pauses:
         """
         reason = checked_reason(reason)
         async with self._database.transaction(deadline) as conn:
-            await transitions.fail(conn, await hold(conn, checked_id("analysis_id", analysis_id)), reason=reason, by=by)
+            await transitions.fail(
+                conn, await lock_analysis(conn, checked_id("analysis_id", analysis_id)), reason=reason, by=by
+            )
 
     # Looking
 
@@ -390,11 +392,11 @@ class Pauses:
         """
         field, name = _name(stock_id, analysis_id)
         if field == "stock_id":
-            found = await self._database.named("pauses_meant", {"name": name}, deadline=deadline)
+            found = await self._database.named("pauses_matching", {"name": name}, deadline=deadline)
             name = (
-                only(found, name, field, "analysis")
+                single_match(found, name, field, "analysis")
                 if found
-                else await self.analysis_meant(name, None, deadline=deadline)
+                else await self.resolve_analysis(name, None, deadline=deadline)
             )
         analyses = await self._database.named("task_state", {"analysis_id": name}, deadline=deadline)
         if not analyses:
@@ -407,14 +409,14 @@ class Pauses:
         found = await self._database.named("pause_newest", {"analysis_id": analysis_id}, deadline=deadline)
         past = await self._database.named("pause_past", {"analysis_id": analysis_id}, deadline=deadline)
         newest = pause_of(found[0]) if found else None
-        ended = past_of(past[0]) if past else None
+        ended = archived_pause_of(past[0]) if past else None
         if newest is not None and (newest.open or ended is None or newest.paused_at > ended.paused_at):
             found = await self._database.named("failures_of_pause", {"pause_id": newest.id}, deadline=deadline)
-            failures = tuple(FailureOnFile(**row) for row in found)
+            failures = tuple(RecordedFailure(**row) for row in found)
             return PauseState(analysis_id, stock_id, newest.status if newest.open else None, outcome, newest, failures)
         if ended is None:
             return PauseState(analysis_id, stock_id, None, outcome, None)
-        expired = Status.EXPIRED if past[0]["outcome"] == Status.EXPIRED.value else None
+        expired = PauseStatus.EXPIRED if past[0]["outcome"] == PauseStatus.EXPIRED.value else None
         return PauseState(analysis_id, stock_id, expired, outcome, ended)
 
     async def known(self, analysis_id: str, *, deadline: Deadline) -> bool:
@@ -427,13 +429,13 @@ class Pauses:
         values = {"all": everything, "limit": limit}
         return [pause_of(row) for row in await self._database.named("pauses_listed", values, deadline=deadline)]
 
-    async def stop_wanted(self, analysis_id: str, *, deadline: Deadline) -> str | None:
+    async def stop_reason(self, analysis_id: str, *, deadline: Deadline) -> str | None:
         """
         Return why the agents of the analysis shall stop at their next safe point; None where they may go on.
 
         This is what an agent asks between two subtasks.
         """
-        found = await self._database.named("pause_stop_wanted", {"analysis_id": analysis_id}, deadline=deadline)
+        found = await self._database.named("pause_stop_reason", {"analysis_id": analysis_id}, deadline=deadline)
         return found[0]["stop"] if found else None
 
     # Within

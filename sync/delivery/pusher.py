@@ -2,9 +2,9 @@
 Pushing: what agents published becomes durable, in their owners' names.
 
 The order of a push: items are read from the memory; those that the journal has already are told apart by their
-identity; the rest is appended, in the order of publishing; then their fates are noted beside the memory, and the holder
-takes the items away. A crash at any point leaves items that the next push finds in the journal, and writes nothing for
-them.
+identity; the rest is appended, in the order of publishing; then their push_results are noted beside the memory, and the
+holder takes the items away. A crash at any point leaves items that the next push finds in the journal, and writes
+nothing for them.
 
 Anybody who may synchronise can flush another's items. They are then stated under the role of an agent, who states its
 own facts alone, whatever role the owner has elsewhere: a memory is not where roles come from.
@@ -20,14 +20,14 @@ from uuid import UUID
 
 from imem.cache.working import changes
 from imem.cache.working.memory import WorkingMemory
-from imem.cache.working.published import Fate, Item
+from imem.cache.working.published import PublishedItem, PushResult
 from imem.cache.working.store import WorkingStore
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, LeaseLost, NotOpen, PermissionDenied, StatementRejected
 from imem.journal.events.entry import Receipt, Tier
 from imem.journal.postgres.database import Database
 from imem.kg.load_format.lines import Line, LinkLine
-from imem.sync.members import Member
+from imem.sync.members import SyncMember
 
 BATCH: Final = 100
 """Items appended together."""
@@ -45,7 +45,7 @@ class PushState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class PushedItem:
     """
     An item that was pushed.
 
@@ -67,11 +67,11 @@ class Pushed:
     reason: str | None = None
 
 
-class Record(Protocol):
+class RecordAppender(Protocol):
     """The one path on which lines reach the journal, with the rule of whose facts an agent may state."""
 
     async def __call__(
-        self, items: Sequence[Item], *, owner: str, lock_epoch: int | None, deadline: Deadline
+        self, items: Sequence[PublishedItem], *, owner: str, lock_epoch: int | None, deadline: Deadline
     ) -> list[Receipt]:
         """
         Append *items* in the name of *owner* and return one receipt for each.
@@ -84,7 +84,7 @@ class Record(Protocol):
         """Return why the journal refused *line*, if it did."""
 
 
-class Publishing:
+class Pusher:
     """
     Pushes what agents published.
 
@@ -94,27 +94,27 @@ class Publishing:
         record: how they are appended.
     """
 
-    def __init__(self, database: Database, memories: WorkingStore, record: Record) -> None:
+    def __init__(self, database: Database, memories: WorkingStore, record: RecordAppender) -> None:
         self._database = database
         self._memories = memories
         self._record = record
 
     async def push(
         self,
-        member: Member,
+        member: SyncMember,
         *,
         holder: WorkingMemory | None = None,
         tier: Tier | None = None,
         lock_epoch: int | None = None,
         deadline: Deadline,
-    ) -> list[Pushed]:
+    ) -> list[PushedItem]:
         """
         Make everything durable that *member* has published; return what became of each item. Without any, nothing is.
 
         Args:
-            holder: the memory in the hands of its holder, who takes the items away; without, their fates are noted.
-            tier: how soon all of it must be visible, at least.
-            lock_epoch: of the lock on the owner's writes, for whoever holds it.
+            holder: the memory in the hands of its holder, who takes the items away; without, their push_results are
+            noted. tier: how soon all of it must be visible, at least. lock_epoch: of the lock on the owner's writes,
+            for whoever holds it.
 
         Raises:
             LeaseHeld: the owner's writes are locked while a snapshot is taken; nothing more was written. Retryable.
@@ -131,32 +131,37 @@ class Publishing:
             raise NotOpen(error.message, mend=error.mend) from error
         # What was denied to others under the role of an agent, its owner may have the right to state.
         noted = (
-            found.fates
+            found.push_results
             if holder is None
-            else {item: fate for item, fate in found.fates.items() if fate.field != DENIED}
+            else {item: fate for item, fate in found.push_results.items() if fate.field != DENIED}
         )
         waiting = [item for item in found.items if item.id not in noted]
-        fates = {item.id: noted[item.id] for item in found.items if item.id in noted}
-        fresh: dict[UUID, Fate] = {}
+        push_results = {item.id: noted[item.id] for item in found.items if item.id in noted}
+        fresh: dict[UUID, PushResult] = {}
         known = await self._known(waiting, deadline)
         for first in range(0, len(waiting), BATCH):
             page = [item for item in waiting[first : first + BATCH] if item.id not in known]
             fresh |= await self._append(member, page, tier, lock_epoch, deadline)
-        fresh |= {item: Fate(position) for item, position in known.items()}
+        fresh |= {item: PushResult(position) for item, position in known.items()}
         await self._note(
-            member.agent_id, list(found.fates), final=fates | fresh, fresh=fresh, holder=holder, deadline=deadline
+            member.agent_id,
+            list(found.push_results),
+            final=push_results | fresh,
+            fresh=fresh,
+            holder=holder,
+            deadline=deadline,
         )
-        return [_pushed(item, (fates | fresh)[item.id]) for item in found.items]
+        return [_pushed(item, (push_results | fresh)[item.id]) for item in found.items]
 
     async def count(self, agent_id: str, *, deadline: Deadline) -> int:
         """Return how many items of an agent wait to be pushed; none where it has no memory."""
         if await self._memories.meta(agent_id, deadline=deadline) is None:
             return 0
         found = await self._memories.published(agent_id, deadline=deadline)
-        fates = {item: fate for item, fate in found.fates.items() if fate.field != DENIED}
-        return sum(item.id not in fates for item in found.items)
+        push_results = {item: fate for item, fate in found.push_results.items() if fate.field != DENIED}
+        return sum(item.id not in push_results for item in found.items)
 
-    async def _known(self, items: Sequence[Item], deadline: Deadline) -> dict[UUID, int]:
+    async def _known(self, items: Sequence[PublishedItem], deadline: Deadline) -> dict[UUID, int]:
         """Return the positions of those items that the journal has: a push before did not come to note it."""
         if not items:
             return {}
@@ -165,8 +170,13 @@ class Publishing:
         return {row["event_id"]: row["position"] for row in rows}
 
     async def _append(
-        self, member: Member, items: Sequence[Item], tier: Tier | None, lock_epoch: int | None, deadline: Deadline
-    ) -> dict[UUID, Fate]:
+        self,
+        member: SyncMember,
+        items: Sequence[PublishedItem],
+        tier: Tier | None,
+        lock_epoch: int | None,
+        deadline: Deadline,
+    ) -> dict[UUID, PushResult]:
         if not items:
             return {}
         urgent = [item if tier is None else replace(item, tier=_sooner(item.tier, tier)) for item in items]
@@ -175,29 +185,29 @@ class Publishing:
         except (PermissionDenied, StatementRejected, BadInput) as error:
             if len(items) > 1:
                 # One of them is not the owner's to state, or was pushed by somebody else just now: each by itself.
-                fates: dict[UUID, Fate] = {}
+                push_results: dict[UUID, PushResult] = {}
                 for item in items:
-                    fates |= await self._append(member, [item], tier, lock_epoch, deadline)
-                return fates
+                    push_results |= await self._append(member, [item], tier, lock_epoch, deadline)
+                return push_results
             known = await self._known(items, deadline)
             if known:
-                return {item: Fate(position) for item, position in known.items()}
+                return {item: PushResult(position) for item, position in known.items()}
             if isinstance(error, StatementRejected):
                 raise
-            return {items[0].id: Fate(None, getattr(error, "field", DENIED), error.message)}
+            return {items[0].id: PushResult(None, getattr(error, "field", DENIED), error.message)}
         return {item.id: self._fate(item, receipt) for item, receipt in zip(items, receipts, strict=True)}
 
-    def _fate(self, item: Item, receipt: Receipt) -> Fate:
+    def _fate(self, item: PublishedItem, receipt: Receipt) -> PushResult:
         refused = self._record.refusal(receipt, item.line)
-        return Fate(None, refused.field, refused.reason) if refused is not None else Fate(receipt.position)
+        return PushResult(None, refused.field, refused.reason) if refused is not None else PushResult(receipt.position)
 
     async def _note(
         self,
         agent_id: str,
         noted: list[UUID],
         *,
-        final: dict[UUID, Fate],
-        fresh: dict[UUID, Fate],
+        final: dict[UUID, PushResult],
+        fresh: dict[UUID, PushResult],
         holder: WorkingMemory | None,
         deadline: Deadline,
     ) -> None:
@@ -217,12 +227,12 @@ def _sooner(one: Tier | None, other: Tier) -> Tier:
     return other if one is None else min(one, other)
 
 
-def _pushed(item: Item, fate: Fate) -> Pushed:
+def _pushed(item: PublishedItem, fate: PushResult) -> PushedItem:
     line = item.line
     if isinstance(line, LinkLine):
         kind, key = line.type, f"{line.from_label} {line.from_key} → {line.to_label} {line.to_key}"
     else:
         kind, key = line.kind, line.key
     if fate.position is None:
-        return Pushed(item.id, PushState.REJECTED, kind, key, field=fate.field, reason=fate.reason)
-    return Pushed(item.id, PushState.DURABLE, kind, key, event_id=item.id, position=fate.position)
+        return PushedItem(item.id, PushState.REJECTED, kind, key, field=fate.field, reason=fate.reason)
+    return PushedItem(item.id, PushState.DURABLE, kind, key, event_id=item.id, position=fate.position)

@@ -47,7 +47,7 @@ def test_every_script_says_how_it_is_called() -> None:
 def test_every_script_is_used_and_every_use_exists(root_folder: Path) -> None:
     """A script that nobody runs is a promise that nobody keeps."""
     packages = (root_folder / package for package in ("cache", "checkpoints", "sync"))
-    code = "\n".join(path.read_text(encoding="utf-8") for one in packages for path in sorted(one.glob("*.py")))
+    code = "\n".join(path.read_text(encoding="utf-8") for one in packages for path in sorted(one.rglob("*.py")))
 
     assert {name for name in scripts() if f'"{name}"' not in code} == set()
 

@@ -93,7 +93,7 @@ _BOUNDS: Final = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below
 
 def settings() -> str:
     """Return the table of settings: variable, default, meaning."""
-    rows = []
+    rows, secrets = [], Settings.secrets()
     for name, field in Settings.model_fields.items():
         default = field.get_default(call_default_factory=False) if field.default_factory is None else None
         shown = {"home": "`~/.local/share/imem`", "cache_dir": "`~/.cache/imem`"}.get(name)
@@ -104,7 +104,8 @@ def settings() -> str:
             for sign, word in _BOUNDS.items()
             if getattr(bound, sign, None) is not None
         ]
-        rows.append([f"`{PREFIX}{name.upper()}`", shown, field.description or _NOTHING, ", ".join(bounds)])
+        meaning = f"{field.description or _NOTHING}{' *Secret.*' if name in secrets else ''}"
+        rows.append([f"`{PREFIX}{name.upper()}`", shown, meaning, ", ".join(bounds)])
     return _table(["variable", "default", "meaning", "bounds"], rows)
 
 

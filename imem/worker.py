@@ -15,6 +15,7 @@ from importlib import import_module
 
 from imem.journal.errors import ImemError
 from imem.journal.settings import Settings
+from imem.local.readiness import clear_ready
 from imem.local.state import with_local_endpoints
 from imem.logs import configure
 from imem.metrics import count_in_files
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Before numpy is loaded, which reads it then: on a busy machine its threads wait for one another far longer than
     # one alone needs for the little matrices of these processes (measured: eight times as long).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    clear_ready()
     try:
         settings = Settings.read()
         configure(settings.log_level)

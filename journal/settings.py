@@ -2,7 +2,8 @@
 One frozen settings object, built at the edge from the environment (prefix ``IMEM_``).
 
 A variable that begins with the prefix and names no setting is refused by name: a misspelt setting must not be
-silently the default. Secrets are masked in ``repr``, logs and errors.
+silently the default. Secrets are masked in ``repr``, logs and errors, and may stand in files: ``IMEM_X_FILE`` names the
+file that holds the secret ``IMEM_X``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -22,6 +23,11 @@ from imem.journal.endpoints import urls
 from imem.journal.errors import SettingsError
 
 PREFIX = "IMEM_"
+
+FILE_SUFFIX = "_FILE"
+"""Ends the variable that names the file of a secret, as images of servers have it."""
+
+_LARGEST_SECRET_BYTES = 64 * 1024
 
 WEBHOOK_SECRET_PREFIX = "whsec_"  # noqa: S105 - how secrets begin, and none
 """Begins a secret whose key is written in Base64, as the Standard Webhooks specification has it."""
@@ -49,6 +55,27 @@ def _data_home() -> Path:
 
 def _cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imem"
+
+
+def _secret_in(variable: str, path: Path) -> str:
+    """
+    Return what the file that *variable* names holds, without the newline at its end.
+
+    Raises:
+        SettingsError: it cannot be read, is empty, or is no secret by its size; nothing of it is shown.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_SECRET_BYTES + 1)
+        text = data.decode().rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"{variable} names a file that cannot be read ({type(error).__name__}).",
+            mend="Name a text file that this user may read.",
+        ) from None
+    if not text or len(data) > _LARGEST_SECRET_BYTES:
+        raise SettingsError(f"{variable} names a file that is {'too long' if text else 'empty'}.")
+    return text
 
 
 class Settings(BaseSettings):
@@ -191,15 +218,47 @@ class Settings(BaseSettings):
         return value
 
     @classmethod
+    def secrets(cls) -> frozenset[str]:
+        """Return the names of the settings whose values are secret."""
+        return frozenset(
+            name
+            for name, field in cls.model_fields.items()
+            if field.annotation is SecretStr or SecretStr in get_args(field.annotation)
+        )
+
+    @classmethod
+    def variables(cls) -> frozenset[str]:
+        """Return every variable that is read, those that name files of secrets among them."""
+        return frozenset(
+            (
+                *(PREFIX + name.upper() for name in cls.model_fields),
+                *(PREFIX + name.upper() + FILE_SUFFIX for name in cls.secrets()),
+            )
+        )
+
+    @classmethod
+    def _from_files(cls, env: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+        """Return setting → secret for those of *names* whose variable in *env* names a file."""
+        found = {}
+        for name in sorted(names):
+            variable = PREFIX + name.upper()
+            if not env.get(variable + FILE_SUFFIX):
+                continue
+            if env.get(variable):
+                raise SettingsError(f"{variable} and {variable + FILE_SUFFIX} are both set.", mend="Unset one of them.")
+            found[name] = _secret_in(variable + FILE_SUFFIX, Path(env[variable + FILE_SUFFIX]))
+        return found
+
+    @classmethod
     def read(cls, env: Mapping[str, str] | None = None, **overrides: Any) -> Self:
         """
         Build the settings from *env* (the process's by default); *overrides* win.
 
         Raises:
-            SettingsError: a variable is unknown or wrong; the message names it and hides its value.
+            SettingsError: a variable is unknown or wrong, or the file it names; the message hides every value.
         """
         env = os.environ if env is None else env
-        known = {PREFIX + name.upper() for name in cls.model_fields} | TEST_VARIABLES
+        known = {*cls.variables(), *TEST_VARIABLES}
         unknown = sorted(name for name in env if name.startswith(PREFIX) and name.upper() not in known)
         if unknown:
             raise SettingsError(
@@ -210,6 +269,7 @@ class Settings(BaseSettings):
             for name in cls.model_fields
             if env.get(PREFIX + name.upper()) and name not in overrides
         }
+        values |= cls._from_files(env, cls.secrets() - overrides.keys())
         try:
             return cls.model_validate({**values, **overrides})
         except ValidationError as error:

@@ -325,11 +325,7 @@ def _print_settings(*, as_json: bool) -> None:
     """List the settings; a variable that names none is no reason to hide those that are known."""
     from imem.local.doctor.checks import settings_table  # noqa: PLC0415 - a command imports only what it needs
 
-    known = {
-        name: text
-        for name, text in os.environ.items()
-        if name.upper().removeprefix(PREFIX).lower() in Settings.model_fields
-    }
+    known = {name: text for name, text in os.environ.items() if name.upper() in Settings.variables()}
     found = Settings.read(known)
     if as_json:
         typer.echo(json.dumps({PREFIX + name.upper(): value for name, value in found.model_dump(mode="json").items()}))

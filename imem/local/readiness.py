@@ -3,6 +3,9 @@ How a process of the product tells whoever started it that it does its work: the
 
 One datagram, ``READY=1``, to the socket that ``NOTIFY_SOCKET`` names. The supervisor listens, and so does systemd for a
 service with ``Type=notify``; without the variable nothing is sent.
+
+Where nobody listens and somebody looks, as a container's health check does, ``NOTIFY_FILE`` names a file that is made
+then. Neither variable is a setting: both belong to one process.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from types import TracebackType
 from typing import Final, Self
 
 VARIABLE = "NOTIFY_SOCKET"
+FILE_VARIABLE = "NOTIFY_FILE"
 READY = b"READY=1"
 
 LONGEST_PATH: Final = 107
@@ -28,8 +32,18 @@ _CREDENTIALS: Final = struct.Struct("iII")
 """What the kernel says of a sender: process, user, group."""
 
 
+def clear_ready() -> None:
+    """Remove the file that an earlier process left; a folder that refuses is no trouble before :func:`notify_ready`."""
+    if file := os.environ.get(FILE_VARIABLE):
+        with suppress(OSError):
+            Path(file).unlink(missing_ok=True)
+
+
 def notify_ready() -> None:
-    """Say that this process does its work; nobody who listens is no trouble."""
+    """Say that this process does its work; nobody who listens is no trouble, nor is a file that cannot be made."""
+    if file := os.environ.get(FILE_VARIABLE):
+        with suppress(OSError):
+            Path(file).touch(mode=0o600)
     address = os.environ.get(VARIABLE, "")
     if not address:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,12 +19,14 @@ class SlowProxy:
         host, behind: the server's address.
         port: where it listens.
         delay_s: how much later it passes on what the server answers, in seconds.
+        tls: as whom it speaks TLS with clients; none speaks as the server does.
     """
 
     host: str
     behind: int
     port: int = 0
     delay_s: float = 0.0
+    tls: ssl.SSLContext | None = None
     _flows: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _server: asyncio.Server | None = None
@@ -39,7 +42,7 @@ class SlowProxy:
     async def listen(self) -> None:
         """Accept connections."""
         self.flow()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def refuse(self) -> None:

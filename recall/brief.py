@@ -232,8 +232,8 @@ class Recall:
     def _cache_name(self, name: Query[str], subject: str, subject_id: str, tag_versions: TagVersions) -> None:
         """Keep what a name means, as of when *tag_versions* was asked."""
         if self.sources.tiers is not None:
-            tags = frozenset(tags.subject(one) for one in candidates(subject))
-            self.sources.tiers.put_local(name, Loaded(subject_id, self.clock.now(), tags), tag_versions.bookmark)
+            about = frozenset(tags.subject(one) for one in candidates(subject))
+            self.sources.tiers.put_local(name, Loaded(subject_id, self.clock.now(), about), tag_versions.bookmark)
 
     async def _answers(self, context: RequestContext) -> dict[str, Any]:
         """Return all sections by name; one that fails or is late empties no other."""

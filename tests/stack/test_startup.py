@@ -151,7 +151,7 @@ def test_a_worker_that_computes_is_waited_for(home: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("imem.local.supervisor.WORKERS_TIMEOUT_S", 1.0)
     script = (
         "import time\nfrom imem.local.readiness import notify_ready\n"
-        "while time.process_time() < 4.0: pass\ntell_ready(); time.sleep(600)"
+        "while time.process_time() < 4.0: pass\nnotify_ready(); time.sleep(600)"
     )
     worker = Worker("slow", (sys.executable, "-c", script), notifies_ready=True)
     with LocalStack(settings_for(home), servers=set(), workers=[worker]) as local:

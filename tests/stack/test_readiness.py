@@ -58,7 +58,7 @@ def child(local: LocalStack) -> state.ChildState:
 
 def test_a_worker_that_tells_late_holds_back_the_start(home: Path) -> None:
     """That it runs is not enough."""
-    script = "(home / 'up').touch()\nwhile not (home / 'go').exists(): time.sleep(0.01)\nnotify_ready(); time.sleep(600)"
+    script = "(home / 'up').touch()\nwhile not (home / 'go').exists(): time.sleep(0.01)\nnotify_ready(); time.sleep(60)"
     with starting(home, telling(home, script)) as local:
         until((home / "up").exists, "it runs")
         assert (child(local).state, local.state.ready, local.state.unready) == ("starting", False, ("late",))

@@ -14,7 +14,7 @@ from imem.local.folders import Folders, Secrets
 from imem.local.servers import neo4j
 from imem.local.servers.neo4j import Neo4j
 from imem.local.servers.postgres import APPLICATION, DATABASE, OWNER, Postgres
-from imem.local.servers.valkey import ROLES, Role, Valkey
+from imem.local.servers.valkey import ROLES, Valkey, ValkeyRole
 from tests.compose.conftest import FOLDER, directives
 from tests.conftest import settings_for
 
@@ -29,13 +29,13 @@ def folders(home: Path) -> Folders:
     return found
 
 
-def _both(role: Role) -> dict[str, str]:
+def _both(role: ValkeyRole) -> dict[str, str]:
     """Return all lines of one Valkey, what it includes from here among them."""
     return dict([*directives(FOLDER / "valkey" / "common.conf"), *directives(FOLDER / "valkey" / f"{role.name}.conf")])
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_each_valkey_keeps_and_forgets_as_the_local_one(role: Role, folders: Folders) -> None:
+def test_each_valkey_keeps_and_forgets_as_the_local_one(role: ValkeyRole, folders: Folders) -> None:
     """Eviction, bound, file of writes, no dumps: every directive of the local configuration but those of a place."""
     local = Valkey(folders, Secrets.of(folders), role)
     local.prepare(lambda _: None)

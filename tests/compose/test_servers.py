@@ -33,7 +33,7 @@ from imem.journal.errors import ValkeyUnavailable
 from imem.journal.settings import Settings
 from imem.kg.engine import Graph
 from imem.local.doctor import servers
-from imem.local.doctor.finding import Level
+from imem.local.doctor.finding import CheckLevel
 from imem.local.servers import neo4j as local_neo4j
 from imem.local.servers import postgres, valkey
 from imem.local.supervisor import LocalStack
@@ -107,7 +107,7 @@ async def test_the_graph_is_reached_by_tls_alone(
     secure = graph.neo4j_url.replace("bolt://127.0.0.1", "bolt+s://localhost")
 
     monkeypatch.setenv("SSL_CERT_FILE", str(authorities))
-    assert servers.neo4j(_with(graph, secure), SystemClock())[0].level is Level.FINE
+    assert servers.neo4j(_with(graph, secure), SystemClock())[0].level is CheckLevel.FINE
     reached = Graph(secure, "neo4j", password)
     try:
         assert await reached.read("doctor_server", {}, deadline=Deadline.after_ms(20_000))
@@ -126,7 +126,7 @@ def _with(settings: Settings, url: str) -> Settings:
 
 
 @pytest.mark.parametrize("role", valkey.ROLES, ids=lambda role: role.name)
-def test_a_valkey_takes_its_files(role: valkey.Role, secrets: Path, tmp_path: Path) -> None:
+def test_a_valkey_takes_its_files(role: valkey.ValkeyRole, secrets: Path, tmp_path: Path) -> None:
     """But for the lines about TLS it starts with them, wants the password of its secret, and has the role's limits."""
     files = tmp_path / "valkey"
     files.mkdir()
@@ -155,7 +155,7 @@ def test_a_valkey_takes_its_files(role: valkey.Role, secrets: Path, tmp_path: Pa
     finally:
         process.terminate()
         process.communicate()
-    assert [finding for finding in findings if finding.level is not Level.FINE] == []
+    assert [finding for finding in findings if finding.level is not CheckLevel.FINE] == []
 
 
 async def test_clients_of_a_valkey_check_its_certificate(light_stack: Stack, secrets: Path) -> None:
@@ -177,7 +177,7 @@ async def test_clients_of_a_valkey_check_its_certificate(light_stack: Stack, sec
             assert await _cache_reaches(url) is believed
             assert await asyncio.to_thread(_broker_reaches, given) is believed
             found = await asyncio.to_thread(servers.valkey, given, valkey.ROLES[1], SystemClock())
-            assert (found[0].level is Level.FINE) is believed
+            assert (found[0].level is CheckLevel.FINE) is believed
     finally:
         await proxy.refuse()
 

@@ -17,7 +17,7 @@ cd "$folder"
 put() {
     cat >"$1.new"
     [ -s "$1.new" ] || {
-        echo "compose/secrets.sh: nothing could be made for $1." >&2
+        echo "secrets.sh: nothing could be made for $1." >&2
         exit 1
     }
     chmod 444 "$1.new"
@@ -37,7 +37,7 @@ new_key() {
 }
 
 authority() {
-    if [ -s ca.key ] && [ -s ca ]; then return; fi
+    if [ -s ca ]; then return; fi
     new_key | put ca.key
     chmod 400 ca.key
     openssl req -x509 -new -key ca.key -sha256 -days "$authority_days" -subj "/CN=imem authority" \

@@ -61,7 +61,7 @@ def test_a_service_is_whole(name: str, services: dict[str, Any]) -> None:
     """It has an exact image, ends or starts again, is bounded in memory, and says how it is while it runs."""
     service = services[name]
 
-    assert re.search(r":\d+(?:\.\d+)+", service["image"]), "an exact version"
+    assert re.fullmatch(r"(?:[a-z]+/)?[a-z0-9-]+:\d+(?:\.\d+)+[a-z0-9-]*", service["image"]), "exact, and no registry"
     assert service["logging"]["options"]["max-size"]
     if name in ONE_SHOT:
         assert service["restart"] == "no"

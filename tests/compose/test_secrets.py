@@ -54,6 +54,22 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     assert changed == {"neo4j_password", "neo4j_auth", "neo4j.crt", "neo4j.key"}
 
 
+def test_somebody_elses_authority_is_left_alone(tmp_path: Path) -> None:
+    """Without the key that signs everything stays as it is; a certificate that is missing is then an error."""
+    folder = tmp_path / "secrets"
+    _run(folder)
+    (folder / "ca.key").unlink()
+    before = _content(folder)
+
+    assert _run(folder).returncode == 0
+    assert _content(folder) == before
+    (folder / "neo4j.crt").unlink()
+    missing = _run(folder)
+    assert missing.returncode != 0
+    assert "nothing could be made for neo4j.crt" in missing.stderr
+    assert not (folder / "neo4j.crt").exists()
+
+
 def test_passwords_are_long_and_differ(secrets: Path) -> None:
     """24 random bytes each, without a character that an address would have to escape."""
     passwords = [path.read_text(encoding="ascii").strip() for path in secrets.glob("*_password")]

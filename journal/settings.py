@@ -93,6 +93,9 @@ class Settings(BaseSettings):
     cache_dir: Path = Field(default_factory=_cache_home, description="Folder of fetched jars; may be shared.")
 
     postgres_url: SecretStr | None = Field(None, description="postgresql:// URL of the application's role.")
+    postgres_pipeline_url: SecretStr | None = Field(
+        None, description="URL of the pipelines' role, used by the workers and by `imem rebuild` only."
+    )
     postgres_admin_url: SecretStr | None = Field(None, description="URL of the owner, used by migrations only.")
     neo4j_url: str | None = Field(None, description="bolt:// or neo4j:// URL, without credentials.")
     neo4j_user: str = Field("neo4j", description="User of the graph.")

@@ -14,8 +14,7 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 from imem.journal.settings import Settings
-from imem.journal.statements import sql
-from imem.local.servers.postgres import APPLICATION, DATABASE, OWNER
+from imem.local.servers.postgres import APPLICATION, DATABASE, OWNER, PIPELINES, make_role
 from imem.local.servers.valkey import ROLES
 
 POSTGRES = "pgvector/pgvector:0.8.1-pg15"
@@ -46,12 +45,8 @@ class Containers:
         with psycopg.connect(
             f"postgresql://{OWNER}:{self._password}@{address}/{DATABASE}", autocommit=True
         ) as connection:
-            verifier = connection.pgconn.encrypt_password(
-                self._password.encode(), APPLICATION.encode(), b"scram-sha-256"
-            )
-            connection.execute(sql("stack_setting"), ("imem.role", APPLICATION))
-            connection.execute(sql("stack_setting"), ("imem.verifier", verifier.decode()))
-            connection.execute(sql("stack_role_of_application"))
+            for role in (APPLICATION, PIPELINES):
+                make_role(connection, role, self._password)
         return address
 
     def _valkey(self) -> SecretStr:
@@ -65,6 +60,7 @@ class Containers:
         self.settings = self.settings.model_copy(
             update={
                 "postgres_url": SecretStr(f"postgresql://{APPLICATION}:{password}@{postgres}/{DATABASE}"),
+                "postgres_pipeline_url": SecretStr(f"postgresql://{PIPELINES}:{password}@{postgres}/{DATABASE}"),
                 "postgres_admin_url": SecretStr(f"postgresql://{OWNER}:{password}@{postgres}/{DATABASE}"),
                 "neo4j_url": f"bolt://{graph}",
                 "neo4j_password": SecretStr(password),

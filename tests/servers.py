@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import psycopg
 from psycopg import sql as composed
+from pydantic import SecretStr
 
 from imem.journal.postgres.migrations import migrate
 from imem.journal.settings import Settings
@@ -30,18 +31,32 @@ def with_database(url: str, name: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
+def as_pipelines(settings: Settings, url: str) -> str:
+    """Return the URL of the database that *url* names for the pipelines' role, which the workers log in as."""
+    assert settings.postgres_pipeline_url is not None
+    return with_database(settings.postgres_pipeline_url.get_secret_value(), urlsplit(url).path.removeprefix("/"))
+
+
+def in_database(settings: Settings, url: str) -> dict[str, SecretStr]:
+    """Return the settings by which application and workers use the database that *url* names."""
+    return {"postgres_url": SecretStr(url), "postgres_pipeline_url": SecretStr(as_pipelines(settings, url))}
+
+
 @contextmanager
 def migrated_template(settings: Settings) -> Iterator[str]:
     """Lend the name of a migrated, empty database that nobody is connected to."""
     assert settings.postgres_admin_url is not None
     assert settings.postgres_url is not None
+    assert settings.postgres_pipeline_url is not None
     name = f"template_{uuid4().hex[:8]}"
     admin = settings.postgres_admin_url.get_secret_value()
-    role = urlsplit(settings.postgres_url.get_secret_value()).username
+    application, pipelines = (
+        urlsplit(url.get_secret_value()).username for url in (settings.postgres_url, settings.postgres_pipeline_url)
+    )
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(composed.SQL("CREATE DATABASE {}").format(composed.Identifier(name)))
         try:
-            migrate(with_database(admin, name), application_role=role)
+            migrate(with_database(admin, name), application_role=application, pipeline_role=pipelines)
             yield name
         finally:
             conn.execute(composed.SQL("DROP DATABASE {} WITH (FORCE)").format(composed.Identifier(name)))

@@ -107,7 +107,7 @@ async def _run(settings: Settings, url: str | None, *, in_place: bool, quiet: bo
     from imem.services import graph_rebuild  # noqa: PLC0415 - as above
     from imem.services.stores import Stores  # noqa: PLC0415 - as above
 
-    async with Stores.open(settings) as stores:
+    async with Stores.open(settings, pipelines=True) as stores:
         with _progress(quiet=quiet) as report:
             if in_place:
                 return await graph_rebuild.in_place(stores, report)

@@ -4,7 +4,7 @@ Where the local stack keeps its things, and how files become private.
 ::
 
     <home>/            0700; for root 0711 if made here, else as it is (Postgres, as another user, may pass through)
-      secrets.json     0600  passwords and the id of this installation; made once, never changed
+      secrets.json     0600  passwords and the id of this installation; made once, and none ever changed
       stack.json       0600  endpoints and children of the running stack; gone when it is down
       lock             held (flock) by the one supervisor of this folder
       logs/NAME.log    0600  output of each child
@@ -248,7 +248,13 @@ class Secrets:
     installation: str
     passwords: Mapping[str, str]
 
-    NAMES = ("postgres_owner", "postgres_app", "neo4j", "valkey_working", "valkey_durable", "valkey_cache")
+    NAMES = (
+        *("postgres_owner", "postgres_app", "postgres_pipelines"),
+        *("neo4j", "valkey_working", "valkey_durable", "valkey_cache"),
+    )
+
+    ADDED = ("postgres_pipelines",)
+    """Those that the file of an earlier version lacks."""
 
     def __repr__(self) -> str:
         return f"Secrets(installation={self.installation!r}, passwords=…)"
@@ -259,7 +265,7 @@ class Secrets:
     @classmethod
     def of(cls, folders: Folders) -> Secrets:
         """
-        Return the passwords of this home; the first call makes them.
+        Return the passwords of this home; the first call makes them, and the first of a later version those it added.
 
         Raises:
             StackError: the file is damaged or cannot be written.
@@ -269,6 +275,10 @@ class Secrets:
             found = {"version": 1, "installation": secrets.token_hex(8)}
             # Hexadecimal: a password that begins with a dash is an option to Neo4j's administration program.
             found |= {name: secrets.token_hex(24) for name in cls.NAMES}
+            write_private(folders.secrets, json.dumps(found, indent=1))
+        lacking = [name for name in ("installation", *cls.NAMES) if not isinstance(found.get(name), str)]
+        if lacking and set(lacking) <= set(cls.ADDED):
+            found |= {name: secrets.token_hex(24) for name in lacking}
             write_private(folders.secrets, json.dumps(found, indent=1))
         missing = [name for name in ("installation", *cls.NAMES) if not isinstance(found.get(name), str)]
         if missing:

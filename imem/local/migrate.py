@@ -8,6 +8,7 @@ import imem.journal.postgres.migrations
 import imem.kg.migrations
 from imem.journal.errors import SettingsError
 from imem.journal.settings import Settings
+from imem.services.stores import CREATE_PIPELINE_ROLE, no_pipeline_role
 
 
 def migrate(settings: Settings) -> list[str]:
@@ -15,7 +16,7 @@ def migrate(settings: Settings) -> list[str]:
     Apply what is missing in Postgres, then in Neo4j; return the names of the files applied.
 
     Raises:
-        SettingsError: the owner's URL of Postgres is not known.
+        SettingsError: the URL of Postgres' owner or of the pipelines' role is not known, or that is the application's.
         SchemaError: a file was changed after it was applied, or a store is newer than this program.
         StoreUnavailable: a server cannot be reached; retryable, and what was applied stays.
     """
@@ -23,10 +24,21 @@ def migrate(settings: Settings) -> list[str]:
         raise SettingsError(
             "Migrating needs Postgres' owner.", mend="Set IMEM_POSTGRES_ADMIN_URL beside IMEM_POSTGRES_URL."
         )
-    role = unquote(urlsplit(settings.postgres_url.get_secret_value()).username or "")
-    owner = unquote(urlsplit(settings.postgres_admin_url.get_secret_value()).username or "")
+    if settings.postgres_pipeline_url is None:
+        raise no_pipeline_role()
+    owner, application, pipelines = (
+        unquote(urlsplit(url.get_secret_value()).username or "")
+        for url in (settings.postgres_admin_url, settings.postgres_url, settings.postgres_pipeline_url)
+    )
+    if application == pipelines != owner:
+        raise SettingsError(
+            "IMEM_POSTGRES_PIPELINE_URL and IMEM_POSTGRES_URL name the same role: agents could write their own scores.",
+            mend=CREATE_PIPELINE_ROLE,
+        )
     done = imem.journal.postgres.migrations.migrate(
-        settings.postgres_admin_url.get_secret_value(), application_role=role if role and role != owner else None
+        settings.postgres_admin_url.get_secret_value(),
+        application_role=application if application not in {"", owner} else None,
+        pipeline_role=pipelines if pipelines not in {"", owner} else None,
     )
     if settings.neo4j_url is not None:
         password = settings.neo4j_password.get_secret_value() if settings.neo4j_password is not None else ""

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from imem.kg.engine import Graph
 
 
+CREATE_PIPELINE_ROLE = (
+    "As a superuser: CREATE ROLE imem_pipelines LOGIN PASSWORD '…'; set IMEM_POSTGRES_PIPELINE_URL to its URL, then run"
+    " `imem migrate`, which gives it its rights."
+)
+
+
 @dataclass(slots=True)
 class Stores:
     """
@@ -126,9 +132,12 @@ class Stores:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings | None = None) -> AsyncIterator[Self]:
+    async def open(cls, settings: Settings | None = None, *, pipelines: bool = False) -> AsyncIterator[Self]:
         """
         Make the stores that *settings* name (the environment's by default), and close them at the end.
+
+        Args:
+            pipelines: whether the journal is opened under the role of pipelines, which write what follows from it.
 
         Raises:
             SettingsError: a setting is wrong.
@@ -138,9 +147,8 @@ class Stores:
         by_default(settings.log_level)
         register_metrics(settings)
         wakeup_publisher = WakeupPublisher(secret(settings, "valkey_durable_url"))
-        database = Database(
-            secret(settings, "postgres_url"), size=settings.postgres_pool_size, slow_ms=settings.slow_query_ms
-        )
+        url = pipeline_url(settings) if pipelines else secret(settings, "postgres_url")
+        database = Database(url, size=settings.postgres_pool_size, slow_ms=settings.slow_query_ms)
         listener = VisibilitySubscriber(secret(settings, "valkey_durable_url"))
         gateway = Gateway(
             database,
@@ -179,6 +187,26 @@ def valkeys_of(settings: Settings) -> dict[str, str]:
     """Return the addresses of the Valkeys that *settings* name, by their roles."""
     urls = {role: getattr(settings, f"valkey_{role}_url") for role in ("working", "durable", "cache")}
     return {role: url.get_secret_value() for role, url in urls.items() if url is not None}
+
+
+def pipeline_url(settings: Settings) -> str:
+    """
+    Return the URL of the role under which pipelines write.
+
+    Raises:
+        SettingsError: it is not set. The application's role is none instead: it may not write what pipelines do.
+    """
+    if settings.postgres_pipeline_url is None:
+        raise no_pipeline_role()
+    return settings.postgres_pipeline_url.get_secret_value()
+
+
+def no_pipeline_role() -> SettingsError:
+    """Return the sentence for pipelines without a role."""
+    return SettingsError(
+        "IMEM_POSTGRES_PIPELINE_URL is not set: pipelines write scores under a role of their own.",
+        mend=CREATE_PIPELINE_ROLE,
+    )
 
 
 def secret(settings: Settings, name: str) -> str:

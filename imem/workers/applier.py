@@ -249,7 +249,7 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Stores.open(settings) as stores:
+    async with Stores.open(settings, pipelines=True) as stores:
         post = _assemble(stores)
         log.info("applier.started", batch=settings.apply_batch, priority=stores.settings.sync_priority)
         work = [asyncio.create_task(one) for one in post.work]

@@ -40,11 +40,11 @@ from imem.kg.similarity.embedders import embedder_of
 from imem.local.readiness import notify_ready
 from imem.logs import configure
 from imem.services.pauses import sender
-from imem.services.stores import register_metrics, valkeys_of
+from imem.services.stores import pipeline_url, register_metrics, secret, valkeys_of
 from imem.sync.delivery.notices import Notices
 from imem.sync.gates import GateSync
 from imem.sync.synchronizer import Synchronizer
-from imem.workers.celery_app import QUEUE, make_app
+from imem.workers.celery_app import AGENTS_QUEUE, QUEUE, make_app
 from imem.workers.pipelines import PIPELINES
 
 T = TypeVar("T")
@@ -63,6 +63,10 @@ class LoopThread:
     """
     The event loop of a worker process, and what lives in it: the runtime of every pipeline.
 
+    Args:
+        settings: with the address of every server.
+        postgres_url: of the role as which the journal is opened.
+
     Attributes:
         database, gateway: the journal, and the way in.
         halflife_years: for agents whose record names none.
@@ -74,15 +78,14 @@ class LoopThread:
         embedder: what makes vectors of analyses; loaded when first used.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        assert settings.postgres_url is not None  # noqa: S101 - with_local_endpoints saw to it
+    def __init__(self, settings: Settings, postgres_url: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="imem-loop", daemon=True)
         self.notifiers = notifiers_of(settings)
         self.valkeys = valkeys_of(settings)
         self.embedder = embedder_of(settings)
         self.halflife_years = settings.credibility_halflife_years
-        self.database = Database(settings.postgres_url.get_secret_value(), size=POOL_SIZE)
+        self.database = Database(postgres_url, size=POOL_SIZE)
         self._wakeup_publisher = (
             WakeupPublisher(settings.valkey_durable_url.get_secret_value()) if settings.valkey_durable_url else None
         )
@@ -154,9 +157,12 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     """
     Serve the tasks of *queue* until SIGTERM; running ones are finished first.
 
+    Those of agents' queue run code that is not ours, and so under the application's role; all others run pipelines.
+
     Raises:
         SettingsError: a setting is wrong that a task would meet only later.
     """
+    postgres_url = secret(settings, "postgres_url") if queue == AGENTS_QUEUE else pipeline_url(settings)
     register_metrics(settings)
     # A wrong file is said at once and in a sentence, not by every child anew.
     Definitions.read(settings.agents)
@@ -171,7 +177,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
 
     def begin(**_: Any) -> None:
         os.nice(NICENESS)
-        runtime = LoopThread(settings)
+        runtime = LoopThread(settings, postgres_url)
         runtime.start()
         slot.install(runtime)
         started.append(runtime)

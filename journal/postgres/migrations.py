@@ -91,7 +91,13 @@ def pending(migrations: Sequence[Migration], applied: dict[int, str]) -> list[Mi
     return [one for one in migrations if one.number not in applied]
 
 
-def migrate(admin_url: str, *, application_role: str | None = None, folder: Path | None = None) -> list[str]:
+def migrate(
+    admin_url: str,
+    *,
+    application_role: str | None = None,
+    pipeline_role: str | None = None,
+    folder: Path | None = None,
+) -> list[str]:
     """
     Bring Postgres to the newest schema and return the names of the files applied.
 
@@ -100,6 +106,7 @@ def migrate(admin_url: str, *, application_role: str | None = None, folder: Path
     Args:
         admin_url: URL of the owner.
         application_role: who gets the application's rights; none when the owner itself serves.
+        pipeline_role: who gets the pipelines' rights, another role; none when the owner itself serves, or none run.
 
     Raises:
         SchemaError: see :func:`pending`.
@@ -119,6 +126,8 @@ def migrate(admin_url: str, *, application_role: str | None = None, folder: Path
             conn.execute(sql("audit_partitions"))
             if application_role is not None:
                 conn.execute(sql("grant_application"), (application_role,))
+            if pipeline_role is not None:
+                conn.execute(sql("grant_pipelines"), (pipeline_role,))
     except psycopg.Error as error:
         raise translate_error(error) from error
     return done

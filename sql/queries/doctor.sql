@@ -13,10 +13,12 @@ FROM pg_available_extensions
 WHERE name = 'vector'
 
 -- doctor_rights --
--- Whether the journal is there, the role may append, and whether it may do what nobody should: write its table itself.
+-- Whether the journal is there, the role may append, whether it may do what nobody should, write its table itself, and whether it
+-- may do what pipelines alone should: write scores.
 SELECT to_regclass('public.delivery') IS NOT NULL AS has_journal,
        coalesce(bool_and(has_function_privilege(pg_proc.oid, 'EXECUTE')), false) AS may_append,
-       coalesce(has_table_privilege(to_regclass('public.event'), 'INSERT, UPDATE, DELETE, TRUNCATE'), false) AS may_alter
+       coalesce(has_table_privilege(to_regclass('public.event'), 'INSERT, UPDATE, DELETE, TRUNCATE'), false) AS may_alter,
+       coalesce(has_table_privilege(to_regclass('public.agent_outcome'), 'INSERT, UPDATE, DELETE, TRUNCATE'), false) AS may_score
 FROM pg_proc
 WHERE proname = 'imem_append_v1'
 

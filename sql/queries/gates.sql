@@ -77,30 +77,13 @@ DELETE FROM workflow.gate_memory WHERE analysis_id = %(analysis_id)s
 
 -- gate_open --
 -- Opens a gate of an analysis that runs, with the audit row of who did. No row where it is there, or no such analysis runs.
-WITH opened AS (
-    INSERT INTO workflow.gate_state (analysis_id, gate, stock_id, due_at)
-    SELECT a.analysis_id, %(gate)s, a.subject_id, coalesce(%(due_at)s, imem_now() + interval '24 hours')
-    FROM workflow.analysis AS a WHERE a.analysis_id = %(analysis_id)s AND a.outcome IS NULL
-    ON CONFLICT (analysis_id, gate) DO NOTHING
-    RETURNING *
-)
-SELECT *, imem_audit_v1(%(actor)s, %(role)s, 'workflow', analysis_id, 'open_gate', true, NULL,
-    %(context)s::jsonb || jsonb_build_object('due_at', due_at), 'done') AS audited
-FROM opened
+SELECT * FROM workflow.open_gate_v1(
+    %(analysis_id)s, %(gate)s::smallint, %(due_at)s::timestamptz, %(actor)s, %(role)s, %(context)s::jsonb)
 
 -- gate_answer --
 -- A person's answer to a gate that waits for one, with its audit row; no row where it does not, or its time is over.
-WITH answered AS (
-    UPDATE workflow.gate_state
-    SET state = %(state)s, decided_at = imem_now(), reason = %(reason)s,
-        -- A gate that is passed has no further effect; what a rejection does, the manager does.
-        settled_at = CASE WHEN %(state)s = 'VALIDATED' THEN imem_now() END
-    WHERE analysis_id = %(analysis_id)s AND gate = %(gate)s AND state = 'WAITING_FOR_HUMAN' AND due_at > imem_now()
-    RETURNING *
-)
-SELECT *, imem_audit_v1(%(actor)s, %(role)s, 'workflow', analysis_id, 'answer_gate', true, reason, %(context)s::jsonb, 'done')
-    AS audited
-FROM answered
+SELECT * FROM workflow.answer_gate_v1(
+    %(analysis_id)s, %(gate)s::smallint, %(state)s, %(reason)s, %(actor)s, %(role)s, %(context)s::jsonb)
 
 -- gate_by_number --
 -- One gate.

@@ -27,6 +27,10 @@ INSERT INTO schema_version (number, name, sha256) VALUES (%s, %s, %s)
 -- Gives the application's role its rights, again after every migration.
 SELECT imem_grant_application(%s)
 
+-- grant_pipelines --
+-- Gives the pipelines' role its rights, again after every migration.
+SELECT imem_grant_pipelines(%s)
+
 -- audit_partitions --
 -- Makes the audit's partitions of the months to come, and moves rows that came before theirs. Column: made.
 SELECT imem_audit_partitions() AS made

@@ -4,13 +4,7 @@ SELECT event_id, position FROM event WHERE event_id = ANY (%(event_ids)s::uuid[]
 
 -- hasten --
 -- Makes what still waits of the given actors critical, so that nothing of theirs waits behind a bulk; returns what waits.
-UPDATE delivery AS d SET tier = least(d.tier, 1)
-FROM (
-    SELECT w.position FROM delivery AS w WHERE w.actor = ANY (%(actors)s::text[]) AND w.state IN ('pending', 'dispatched')
-    ORDER BY w.position FOR UPDATE
-) AS waiting
-WHERE d.position = waiting.position
-RETURNING d.position, d.actor
+SELECT position, actor FROM imem_hasten_v1(%(actors)s::text[])
 
 -- writers_lag --
 -- How far the graph is behind each of the given actors: the last number that it pushed, the last up to which everything is

@@ -22,6 +22,7 @@ from imem.local import state
 from imem.local.process import ProcessIdentity
 from imem.workers.celery_app import make_app
 from tests.http_server import serving
+from tests.servers import in_database
 
 from .conftest import Desk, failure
 from .killed import SECRET
@@ -33,7 +34,7 @@ def settings_of(stack: Any, desk: Desk, home: Path, webhook: str) -> Settings:
     given: Settings = stack.settings
     return given.model_copy(
         update={
-            "home": home, "postgres_url": SecretStr(desk.url), "neo4j_url": "bolt://127.0.0.1:1",
+            "home": home, **in_database(given, desk.url), "neo4j_url": "bolt://127.0.0.1:1",
             "webhook_url": SecretStr(webhook), "webhook_secret": SecretStr(SECRET),
         }
     )  # fmt: skip

@@ -21,7 +21,7 @@ async def main() -> dict[str, float]:
     """Make the graph of the home's stack anew beside the one in use, and return what it took."""
     marks: list[tuple[float, int]] = []
     begun = time.perf_counter()
-    async with Stores.open(Settings.read()) as stores:
+    async with Stores.open(Settings.read(), pipelines=True) as stores:
         result = await beside(stores, lambda done, _: marks.append((time.perf_counter(), done)))
     seconds = time.perf_counter() - begun
     if not result.taken_over:

@@ -52,6 +52,7 @@ from imem.local.migrate import migrate
 from imem.local.process import Command
 from imem.local.servers.neo4j import _OPENED, Neo4j
 from imem.local.supervisor import LocalStack
+from imem.services.stores import pipeline_url
 from tests.bench import floor
 from tests.bench.generate import History
 from tests.bench.worlds import IMPORTER, all_done, state_patterns
@@ -179,8 +180,7 @@ class Words:
 
 async def _stated(settings: Settings, analyses: int, patterns: int) -> Stated:
     """State a history through the gateway, have it scored and compared, and return what the graph is made of."""
-    assert settings.postgres_url is not None
-    database = Database(settings.postgres_url.get_secret_value(), size=4)
+    database = Database(pipeline_url(settings), size=4)
     gateway = Gateway(database, IMPORTER)
     try:
         lines = History(analyses).lines()

@@ -36,7 +36,7 @@ from tests.bench.generate import START, History
 from tests.bench.table import Figure, Table, percentile
 from tests.bench.test_memory import uncaching
 from tests.bench.worlds import World
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 
 NEVER = Deadline.never()
 ASKED = 200
@@ -71,7 +71,7 @@ async def compared(light_stack: Any, light_template: str) -> AsyncIterator[Compa
     count = SCALES[_scale()][1]
     importer = Actor("import:bench", Role.HUMAN_ADMIN, may_import=True)
     with cloned(light_stack.settings, light_template) as (url, admin_url):
-        database = Database(url, size=4)
+        database = Database(as_pipelines(light_stack.settings, url), size=4)
         lines = [line for line in History(count).lines() if line.get("record") in KINDS]
         entries = [entry_of(parse_line(orjson.dumps(line), needs_known_at=False)) for line in lines]
         gateway = Gateway(database, importer)

@@ -45,11 +45,11 @@ FROM (
 async def test_track_records_as_of_a_day(world: World, table: Table, domains: int, days: int) -> None:
     """All agents at once in all domains, two vintages of each answer, as of any day on either clock."""
     values = {"domains": domains, "days": days, "start": START, "agents": AGENTS, "questions": 75_000 // AGENTS}
-    await world.database.rows(GENERATE + " RETURNING 1", values, deadline=Deadline.never())
+    await world.pipelines.rows(GENERATE + " RETURNING 1", values, deadline=Deadline.never())
     world.owner("VACUUM ANALYZE agent_outcome")
     world.owner("INSERT INTO track_due (agent, domain, since) SELECT DISTINCT agent, domain, now() FROM agent_outcome")
     begun = time.perf_counter()
-    while (await settle_tracks(world.database, halflife_years=HALFLIFE)).tracks:
+    while (await settle_tracks(world.pipelines, halflife_years=HALFLIFE)).tracks:
         pass
     made_s = time.perf_counter() - begun
     pairs = await track_pairs(world.database, None, deadline=Deadline.never())
@@ -94,22 +94,22 @@ VALUES ('agent-1', 'domain-0', imem_now(), %(at)s, %(recorded_at)s)
 async def test_one_score_into_a_long_record(world: World, table: Table) -> None:
     """A score that comes in order costs one step, not a scan of everything before it."""
     values = {"domains": 1, "days": 5000, "start": START, "agents": 1, "questions": 10_000}
-    await world.database.rows(GENERATE + " RETURNING 1", values, deadline=Deadline.never())
+    await world.pipelines.rows(GENERATE + " RETURNING 1", values, deadline=Deadline.never())
     world.owner("VACUUM ANALYZE agent_outcome")
     world.owner("INSERT INTO track_due (agent, domain, since) SELECT DISTINCT agent, domain, now() FROM agent_outcome")
     begun = time.perf_counter()
-    await settle_tracks(world.database, halflife_years=HALFLIFE)
+    await settle_tracks(world.pipelines, halflife_years=HALFLIFE)
     full_ms = (time.perf_counter() - begun) * 1000
     world.owner("VACUUM ANALYZE track_step")
     taken_ms = []
     for number in range(READS):
         at = START + timedelta(days=2000, hours=number)
-        [row] = await world.database.rows(ONE_MORE, {"number": number, "at": at}, deadline=Deadline.never())
-        await world.database.rows(
+        [row] = await world.pipelines.rows(ONE_MORE, {"number": number, "at": at}, deadline=Deadline.never())
+        await world.pipelines.rows(
             DUE + " RETURNING 1", {"at": at, "recorded_at": row["recorded_at"]}, deadline=Deadline.never()
         )
         begun = time.perf_counter()
-        assert (await settle_tracks(world.database, halflife_years=HALFLIFE)).tracks == 1
+        assert (await settle_tracks(world.pipelines, halflife_years=HALFLIFE)).tracks == 1
         taken_ms.append((time.perf_counter() - begun) * 1000)
     note = f"one transaction of the settle step, on both clocks; in full it takes {full_ms:,.0f} ms"
     table.add(

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import pytest
 import redis.asyncio
-from pydantic import SecretStr
 
 from imem.cache import keys
 from imem.cache.client import Client
@@ -30,6 +29,7 @@ from imem.journal.settings import Role
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
 from imem.workers.celery import LoopThread
+from tests.servers import as_pipelines
 
 from .conftest import DEFINITIONS, World, memory, soon
 
@@ -443,7 +443,7 @@ async def test_the_daily_task_sweeps_agents_and_workflows(world: World) -> None:
     await world.workflows.fail("w", deadline=soon())
     world.owner("UPDATE workflow.analysis SET ended_at = ended_at - interval '31 days'")
     world.owner("UPDATE workflow.workflow_thread SET failed_at = failed_at - interval '31 days'")
-    runtime = LoopThread(world.settings.model_copy(update={"postgres_url": SecretStr(world.url)}))
+    runtime = LoopThread(world.settings, as_pipelines(world.settings, world.url))
     runtime.start()
     slot.install(runtime)
     try:

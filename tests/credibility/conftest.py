@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,7 +22,7 @@ from imem.journal.postgres.database import Database
 from imem.journal.settings import Role
 from imem.kg.load_format.entries import entry_of
 from imem.kg.load_format.lines import parse_line
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
 HALFLIFE = 2.0
@@ -33,14 +34,18 @@ class World:
     A journal to state facts in.
 
     Attributes:
-        url, admin_url: the database, as the application and as its owner.
+        url, pipeline_url, admin_url: the database, as the application, as the pipelines and as its owner.
         database, gateway: as the application.
+        pipelines, engine: as the pipelines; the engine is their gateway.
     """
 
     url: str
+    pipeline_url: str
     admin_url: str
     database: Database
     gateway: Gateway
+    pipelines: Database
+    engine: Gateway
 
     async def say(self, *lines: dict[str, Any], actor: Actor = IMPORTER) -> list[Receipt]:
         entries = [entry_of(parse_line(orjson.dumps(line), needs_known_at=False)) for line in lines]
@@ -49,7 +54,7 @@ class World:
         return receipts
 
     async def settle(self) -> SettlementResult:
-        return await settle_due(self.database, self.gateway, halflife_years=HALFLIFE, until=Deadline.never())
+        return await settle_due(self.pipelines, self.engine, halflife_years=HALFLIFE, until=Deadline.never())
 
     async def rows(self, query: str, *parameters: Any) -> list[Row]:
         return await self.database.rows(query, parameters, deadline=Deadline.never())
@@ -63,9 +68,20 @@ class World:
 @pytest_asyncio.fixture
 async def world(stack: Any, template: str) -> AsyncIterator[World]:
     with cloned(stack.settings, template) as (url, admin_url):
-        database = Database(url, size=4)
-        yield World(url, admin_url, database, Gateway(database, IMPORTER))
+        async with opened(url, as_pipelines(stack.settings, url), admin_url) as made:
+            yield made
+
+
+@asynccontextmanager
+async def opened(url: str, pipeline_url: str, admin_url: str) -> AsyncIterator[World]:
+    """Lend a world upon a database that is there."""
+    database, pipelines = Database(url, size=4), Database(pipeline_url, size=4)
+    gateways = Gateway(database, IMPORTER), Gateway(pipelines, IMPORTER)
+    try:
+        yield World(url, pipeline_url, admin_url, database, gateways[0], pipelines, gateways[1])
+    finally:
         await database.close()
+        await pipelines.close()
 
 
 # Lines

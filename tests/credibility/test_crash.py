@@ -20,7 +20,7 @@ async def test_killed_before_every_statement(world: World) -> None:
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.credibility.killed", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    out, _ = await program.communicate(world.url.encode() + b"\n")
+    out, _ = await program.communicate(world.pipeline_url.encode() + b"\n")
 
     assert program.returncode == 0
     assert int(out) >= 20
@@ -36,5 +36,5 @@ async def test_killed_before_every_statement(world: World) -> None:
     (count,) = await world.rows("SELECT count(*) AS scores FROM agent_outcome WHERE known_at IS NOT NULL")
     assert count["scores"] == DECISIONS * 3 * 2
     assert await world.rows("SELECT FROM settlement_due UNION ALL SELECT FROM track_due") == []
-    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
     assert (report.differing, report.questions) == (0, DECISIONS)

@@ -34,7 +34,7 @@ async def applier(stack: Any, world: World) -> AsyncIterator[Applier]:
     migrations.migrate(*address)
     graph = Graph(*address)
     await emptied(graph)
-    yield Applier(world.database, graph, Silence(), derivers={"settled_by": SettledBy()})
+    yield Applier(world.pipelines, graph, Silence(), derivers={"settled_by": SettledBy()})
     await emptied(graph)
     await graph.close()
 

@@ -17,12 +17,10 @@ from imem.credibility.store import TrackRecordKey
 from imem.credibility.track_record import track_records
 from imem.credibility.track_steps import ObservationClaim, ScoredClaim, SweepStart, span_of, steps_after, steps_of
 from imem.journal.deadline import Deadline
-from imem.journal.gateway import Gateway
-from imem.journal.postgres.database import Database
 from imem.kg.asof import AsOf, AsOfClock
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 
-from .conftest import HALFLIFE, IMPORTER, World, agent, corrected, finding, outcome
+from .conftest import HALFLIFE, World, agent, corrected, finding, opened, outcome
 from .load import day
 from .test_tracks import histories
 
@@ -32,9 +30,8 @@ STEPS = "SELECT * FROM track_step ORDER BY agent, domain, clock, at"
 @pytest_asyncio.fixture
 async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
-        database = Database(url, size=4)
-        yield World(url, admin_url, database, Gateway(database, IMPORTER))
-        await database.close()
+        async with opened(url, as_pipelines(light_stack.settings, url), admin_url) as made:
+            yield made
 
 
 # Pure
@@ -120,7 +117,7 @@ async def in_full(world: World) -> list[dict[str, Any]]:
     """Return the steps as they are when everything is computed from the scores anew."""
     world.owner("DELETE FROM track_step")
     pairs = await world.rows("SELECT DISTINCT agent, domain FROM agent_outcome")
-    async with alone(world.database, wait=True) as conn:
+    async with alone(world.pipelines, wait=True) as conn:
         for row in pairs:
             await recompute_track_record(conn, TrackRecordKey(row["agent"], row["domain"]), HALFLIFE)
     return await world.rows(STEPS)
@@ -202,10 +199,10 @@ async def test_a_mismatch_is_mended_and_told(world: World) -> None:
     await world.settle()
     wanted = await world.rows(STEPS)
     world.owner("UPDATE track_step SET weight = weight + 1e-9 WHERE agent = 'ann' AND clock = 'known'")
-    assert (await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)).differing == 1
+    assert (await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)).differing == 1
     assert await world.rows("SELECT kind FROM workflow.alert") == []
     world.owner("UPDATE track_step SET weight = weight + 1e-5 WHERE agent = 'ann' AND clock = 'known'")
-    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
     assert report.deviation == pytest.approx(1e-5)
     assert await world.rows(STEPS) == wanted
     [alert] = await world.rows("SELECT kind, severity, payload FROM workflow.alert")

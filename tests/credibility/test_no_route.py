@@ -129,7 +129,7 @@ async def test_nothing_that_an_agent_states_moves_a_record(world: World) -> None
 
     assert told == {name: expected for name, _, _, expected in ROUTES}
     assert await standing(world) == before
-    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
     assert report.differing == 0
     assert await standing(world) == before
 
@@ -195,12 +195,8 @@ async def test_what_an_agent_once_said_it_was_counts_for_nothing(world: World) -
 
 
 @pytest.mark.spec("AC-3")
-async def test_a_direct_connection_writes_no_fact_and_what_it_changes_is_found(world: World) -> None:
-    """
-    The application's role cannot touch what records follow from; what follows from it is put right, and told.
-
-    Scores and records themselves it can change for as long as pipelines have no role of their own.
-    """
+async def test_a_direct_connection_writes_neither_facts_nor_scores_and_tampering_is_found(world: World) -> None:
+    """The application's role can touch neither; what somebody with more rights changed is put right, and told."""
     await season(world)
     before = await standing(world)
     stored = [await world.rows(f"SELECT * FROM {name} ORDER BY 1, 2, 3, 4") for name in ("agent_outcome", "track_step")]
@@ -215,15 +211,21 @@ async def test_a_direct_connection_writes_no_fact_and_what_it_changes_is_found(w
         "UPDATE reconciliation_report SET differing = 0",
         "DELETE FROM reconciliation_report",
         "UPDATE memory_access_audit SET authorized = true",
+        "UPDATE agent_outcome SET y = 1, brier = 0 WHERE agent = 'ann'",
+        "DELETE FROM agent_outcome WHERE agent = 'ann'",
+        "UPDATE track_step SET successes = weight, correct = scored WHERE agent = 'ann'",
+        "DELETE FROM settlement_due",
+        "DELETE FROM track_due",
     ]
     with psycopg.connect(world.url, autocommit=True) as conn:
         for statement in forbidden:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 conn.execute(statement)
-        conn.execute("UPDATE agent_outcome SET y = 1, brier = 0 WHERE agent = 'ann'")
-        conn.execute("UPDATE track_step SET successes = weight, correct = scored WHERE agent = 'ann'")
+    assert await standing(world) == before
+    world.owner("UPDATE agent_outcome SET y = 1, brier = 0 WHERE agent = 'ann'")
+    world.owner("UPDATE track_step SET successes = weight, correct = scored WHERE agent = 'ann'")
 
-    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
 
     assert report.findings == {f"ann-{number}" for number in range(1, 21)}
     assert await standing(world) == before

@@ -26,7 +26,7 @@ async def test_nothing_differs_after_settling(world: World) -> None:
     await world.say(*lines(4))
     await world.settle()
 
-    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
 
     assert (report.differing, report.questions, report.track_records, report.decisions) == (0, 4, 3, 4)
     (row,) = await world.rows("SELECT scores, differing, finished_at >= started_at AS ended FROM reconciliation_report")
@@ -49,7 +49,7 @@ async def test_a_difference_is_reported_and_mended(world: World) -> None:
     world.owner("UPDATE track_step SET correct = correct + 1 WHERE agent = 'base' AND clock = 'known'")
 
     with structlog.testing.capture_logs() as logs:
-        report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+        report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
 
     assert report.findings == {"ann-1", "ann-2", "ghost"}
     assert ("base", "flu") in report.tracks
@@ -58,7 +58,7 @@ async def test_a_difference_is_reported_and_mended(world: World) -> None:
     assert row["differing"] == report.differing
     assert row["details"]["findings"] == ["ann-1", "ann-2", "ghost"]
     assert [log["log_level"] for log in logs if log["event"] == "credibility.differed"] == ["warning"]
-    again = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    again = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
     assert again.differing == 0
 
 
@@ -67,7 +67,7 @@ async def test_a_verdict_that_nobody_asked_for_is_given(world: World) -> None:
     await world.say(*lines(2))
     world.owner("DELETE FROM settlement_due")
 
-    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
 
     # The scores made at night make their decisions due, so that only what was due by nobody is a difference.
     assert report.findings == {f"{name}-{number}" for name in ("ann", "bob", "base") for number in range(2)}
@@ -86,7 +86,7 @@ async def test_what_is_due_is_no_difference(world: World) -> None:
         outcome("o2", day(200), day(5), 1.0, vintage=2, subject_id="market:0"),
     )
 
-    report = await reconcile(world.database, world.gateway, halflife_years=HALFLIFE)
+    report = await reconcile(world.pipelines, world.engine, halflife_years=HALFLIFE)
 
     assert report.differing == 0
     (count,) = await world.rows("SELECT count(*) AS scores FROM agent_outcome WHERE finding_id = 'new'")

@@ -312,7 +312,7 @@ async def test_a_verdict_from_before_stances_is_withdrawn(world: World) -> None:
     await world.settle()
 
     assert await verdicts(world) == [(day(7), "success"), (day(7), "pending")]
-    report = await reconcile(world.database, world.gateway, halflife_years=2.0)
+    report = await reconcile(world.pipelines, world.engine, halflife_years=2.0)
     assert report.differing == 0
 
 
@@ -435,7 +435,7 @@ async def test_what_cannot_be_settled_holds_up_nothing_else(world: World, strang
 
     register(Metric("strange", "binary"))
     try:
-        report = await reconcile(world.database, world.gateway, halflife_years=2.0)
+        report = await reconcile(world.pipelines, world.engine, halflife_years=2.0)
     finally:
         strange()
     assert report.differing == 0
@@ -459,22 +459,22 @@ async def test_what_is_said_while_a_batch_runs_stays_due(world: World) -> None:
     await world.say(finding("f", day(1), day(5), probability=0.2), outcome("o", day(7), day(5), 0.0))
     line = finding("f", day(1), day(5), probability=0.2)
 
-    async with alone(world.database) as conn:
+    async with alone(world.pipelines) as conn:
         with pytest.raises(SettlementLocked):
-            await settle_questions(world.database)
+            await settle_questions(world.pipelines)
         # A writer is not held up by the settler.
         await world.say(corrected(line, day(3), probability=0.7))
         del conn
     await world.settle()
 
     assert [row["stated"] for row in await on_known(world)] == [0.7]
-    with psycopg.connect(world.url, autocommit=True) as conn:
+    with psycopg.connect(world.pipeline_url, autocommit=True) as conn:
         version = conn.execute(
             "INSERT INTO settlement_due (kind, key) VALUES ('Finding', 'f') RETURNING version"
         ).fetchone()
         conn.execute("UPDATE settlement_due SET version = DEFAULT")
     gone = {"kinds": ["Finding"], "keys": ["f"], "versions": [version[0] if version else 0]}
-    assert await world.database.execute("delete_due", gone, deadline=Deadline.never()) == 0
+    assert await world.pipelines.execute("delete_due", gone, deadline=Deadline.never()) == 0
 
 
 async def test_a_due_row_without_a_question_does_not_wait_for_ever(world: World) -> None:
@@ -490,7 +490,7 @@ async def test_small_batches_end_the_same(world: World) -> None:
     await world.say(*lines)
 
     rounds = 0
-    while (await settle_questions(world.database, questions=3)) != SettlementResult():
+    while (await settle_questions(world.pipelines, questions=3)) != SettlementResult():
         rounds += 1
 
     assert rounds == 3

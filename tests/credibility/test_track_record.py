@@ -184,7 +184,7 @@ async def test_the_half_life_comes_from_the_agents_own_record(world: World) -> N
     score = AgentCredibility.Score(sample_size=1, last_updated=day(300), decay_halflife_years=0.5)
     model = AgentCredibility(id="ann/flu", agent_id="ann", domain="flu", score=score)
     entry = entry_of(record_of(model, known_at=day(300), writer="credibility"))
-    await world.gateway.append([entry], deadline=Deadline.never())
+    await world.engine.append([entry], deadline=Deadline.never())
 
     async def weights() -> list[float]:
         return [(await record(world, AsOf(day(moment)))).weight for moment in (299, 400)]

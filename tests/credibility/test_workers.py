@@ -10,16 +10,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis.asyncio
-from pydantic import SecretStr
 
 from imem.credibility.pipelines import SETTLE
 from imem.journal.settings import Settings
 from imem.workers.applier import TaskRequester
 from imem.workers.celery_app import QUEUE, make_app
 from imem.workers.pipelines import PIPELINES
+from tests.servers import in_database
 from tests.waiting import until
 
 from .conftest import World
@@ -31,7 +32,7 @@ DECISIONS = 30
 
 def settings_of(stack: Any, world: World, home: Path) -> Settings:
     given: Settings = stack.settings
-    return given.model_copy(update={"home": home, "postgres_url": SecretStr(world.url)})
+    return given.model_copy(update={"home": home, **in_database(given, world.url)})
 
 
 @pytest.fixture
@@ -77,8 +78,9 @@ async def process(role: str, settings: Settings) -> AsyncIterator[asyncio.subpro
             os.killpg(started.pid, signal.SIGKILL)
             await started.wait()
     text = log.read_text()
-    for url in (settings.postgres_url, settings.valkey_durable_url):
-        assert url is not None
+    for url in (settings.postgres_url, settings.postgres_pipeline_url, settings.valkey_durable_url):
+        if url is None:
+            continue
         password = url.get_secret_value().split("@")[0].rsplit(":", 1)[-1]
         assert password not in text
 
@@ -97,10 +99,15 @@ async def verdicts(world: World) -> int:
     return int(row["found"])
 
 
+@pytest.mark.spec("AC-3")
 async def test_what_the_applier_asks_for_is_settled(
     world: World, stack: Any, home: Path, broker: redis.asyncio.Redis
 ) -> None:
-    """A request reaches the worker by name, whether it was up already or not; other events ask for nothing."""
+    """
+    A request reaches the worker by name, whether it was up already or not; other events ask for nothing.
+
+    What it writes it writes as the pipelines' role.
+    """
     settings = settings_of(stack, world, home)
     await world.say(*lines(3))
     requester = TaskRequester(make_app(settings), SETTLE, settings)
@@ -114,8 +121,24 @@ async def test_what_the_applier_asks_for_is_settled(
 
     async with process("celery", settings):
         await until(lambda: settled(world))
+        logged_in = await world.rows("SELECT DISTINCT usename FROM pg_stat_activity WHERE datname = current_database()")
 
+    assert {row["usename"] for row in logged_in} == {urlsplit(url).username for url in (world.url, world.pipeline_url)}
     assert await verdicts(world) == 6
+
+
+@pytest.mark.spec("AC-3")
+@pytest.mark.parametrize("role", ["applier", "celery"])
+async def test_without_a_role_for_pipelines_no_worker_starts(world: World, stack: Any, home: Path, role: str) -> None:
+    """It ends with a sentence that says what to create; the application's role is none instead."""
+    settings = settings_of(stack, world, home).model_copy(update={"postgres_pipeline_url": None})
+
+    async with process(role, settings) as worker:
+        assert await asyncio.wait_for(worker.wait(), PATIENCE_S) == 1
+
+    said = (home / f"{role}.log").read_text()
+    assert "IMEM_POSTGRES_PIPELINE_URL is not set" in said
+    assert "CREATE ROLE imem_pipelines" in said
 
 
 async def test_a_killed_worker_loses_and_doubles_nothing(

@@ -137,7 +137,7 @@ async def lives(world: World, journal: Journal, batch: int = BATCH) -> AsyncIter
     )
     where = {
         "graph": [found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value()],
-        "postgres": journal.url,
+        "postgres": journal.pipeline_url,
         "batch": batch,
     }
     assert process.stdin is not None

@@ -44,7 +44,7 @@ async def wire(local: LocalStack) -> AsyncIterator[Proxy]:
 @pytest_asyncio.fixture
 async def stores(local: LocalStack, wire: Proxy) -> AsyncIterator[Stores]:
     settings = local.settings.model_copy(update={"neo4j_url": f"bolt://127.0.0.1:{wire.port}"})
-    async with Stores.open(settings) as opened:
+    async with Stores.open(settings, pipelines=True) as opened:
         applier = Applier(opened.database, opened.graph, Silent(), batch=7)
         running = asyncio.create_task(applier.run())
         yield opened

@@ -41,9 +41,10 @@ async def dumped(world: World, journal: Journal) -> AsyncIterator[Journal]:
     await journal.database.close()
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(composed.Identifier(name), original))
-    journal.database = Database(journal.url)
+    journal.database = Database(journal.pipeline_url)
     url = with_database(journal.url, name)
-    copy = Journal(url, with_database(admin, name), Database(url))
+    pipeline_url = with_database(journal.pipeline_url, name)
+    copy = Journal(url, with_database(admin, name), Database(pipeline_url), pipeline_url)
     try:
         yield copy
     finally:

@@ -46,7 +46,7 @@ def local() -> Iterator[Settings]:
 
 @pytest_asyncio.fixture
 async def stores(local: Settings) -> AsyncIterator[Stores]:
-    async with Stores.open(local) as opened:
+    async with Stores.open(local, pipelines=True) as opened:
         yield opened
 
 

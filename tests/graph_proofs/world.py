@@ -29,7 +29,7 @@ from imem.kg.load_format.lines import parse_line
 from imem.kg.projection.applier import Applier
 from imem.kg.projection.hash import GraphHash, graph_hash
 from imem.kg.projection.rows import Event, Projection
-from tests.servers import EMPTYING, with_database
+from tests.servers import EMPTYING, as_pipelines, with_database
 
 Line = dict[str, Any]
 
@@ -81,6 +81,7 @@ class Journal:
     url: str
     admin_url: str
     database: Database
+    pipeline_url: str
 
     async def say(self, *lines: Line, actor: Actor | None = None, tier: Tier | None = None) -> list[Receipt]:
         """Append lines as an import does, or as the agent that *actor* is."""
@@ -134,9 +135,10 @@ class World:
         with psycopg.connect(admin, autocommit=True) as conn:
             conn.execute(composed.SQL("CREATE DATABASE {} TEMPLATE {}").format(*identifiers))
         url = with_database(self.settings.postgres_url.get_secret_value(), name)
-        database = Database(url)
+        pipeline_url = as_pipelines(self.settings, url)
+        database = Database(pipeline_url)
         try:
-            yield Journal(url, with_database(admin, name), database)
+            yield Journal(url, with_database(admin, name), database, pipeline_url)
         finally:
             await database.close()
             with psycopg.connect(admin, autocommit=True) as conn:

@@ -15,7 +15,7 @@ from imem.kg.engine import Graph
 from imem.kg.projection.applier import Applier
 from tests.graph_proofs.conftest import empty, journal, world
 from tests.graph_proofs.world import Journal, Line, Silent
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 
 __all__ = ["empty", "journal", "world"]
 
@@ -55,8 +55,9 @@ def lame(database: Database, **options: Any) -> Applier:
 async def paper(light_stack: Any, light_template: str) -> AsyncIterator[Journal]:
     """Give a journal of its own without a graph."""
     with cloned(light_stack.settings, light_template) as (url, admin_url):
-        database = Database(url)
-        yield Journal(url, admin_url, database)
+        pipeline_url = as_pipelines(light_stack.settings, url)
+        database = Database(pipeline_url)
+        yield Journal(url, admin_url, database, pipeline_url)
         await database.close()
 
 

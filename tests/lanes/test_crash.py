@@ -34,7 +34,7 @@ async def program(world: World, journal: Journal) -> AsyncIterator[asyncio.subpr
     )  # fmt: skip
     where = {
         "graph": [found.neo4j_url, found.neo4j_user, found.neo4j_password.get_secret_value()],
-        "postgres": journal.url,
+        "postgres": journal.pipeline_url,
         "valkey": found.valkey_durable_url.get_secret_value(),
         "batch": BATCH,
     }

@@ -204,7 +204,7 @@ async def begin(paper: Journal, listener: VisibilitySubscriber) -> AsyncIterator
     databases: list[Database] = []
 
     async def make(database: Database | None = None, wait_ms: float = 30_000, **options: Any) -> Any:
-        databases.append(database or Database(paper.url))
+        databases.append(database or Database(paper.pipeline_url))
         gateway = Gateway(databases[-1], PERSON, visibility=listener, **options)
         entries = entries_of(finding("f"), tier=Tier.CRITICAL)
         task = asyncio.create_task(gateway.append(entries, deadline=NEVER, wait_visible=Deadline.after_ms(wait_ms)))
@@ -220,7 +220,7 @@ async def test_a_write_is_visible_when_the_applier_says_so(
     paper: Journal, begin: Begin, speaker: VisibilityPublisher
 ) -> None:
     """Postgres is not even asked."""
-    database = Counting(paper.url)
+    database = Counting(paper.pipeline_url)
     task = await begin(database)
     await applied(paper, speaker)
 
@@ -245,7 +245,7 @@ async def test_what_was_recorded_before_is_looked_for_at_once(paper: Journal, li
     """No word will come about it any more."""
     await paper.say(finding("f"), actor=agent("bull"))
     await applied(paper, None)
-    database = Counting(paper.url)
+    database = Counting(paper.pipeline_url)
     gateway = Gateway(database, PERSON, visibility=listener)
 
     (receipt,) = await gateway.append(entries_of(finding("f")), deadline=NEVER, wait_visible=Deadline.after_ms(30_000))
@@ -278,7 +278,7 @@ async def test_a_deadline_is_kept_where_no_word_comes(begin: Begin) -> None:
 @pytest.mark.spec("SY-16")
 async def test_where_tiers_do_not_count_nobody_waits(paper: Journal, begin: Begin) -> None:
     """A look, and the receipt says how it stands."""
-    database = Counting(paper.url)
+    database = Counting(paper.pipeline_url)
     task = await begin(database, waits=False)
 
     (receipt,) = await asyncio.wait_for(task, 10)

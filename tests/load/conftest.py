@@ -21,7 +21,7 @@ from pydantic import SecretStr
 
 import imem.kg.migrations
 from imem.journal.settings import Role, Settings
-from tests.servers import EMPTYING, cloned
+from tests.servers import EMPTYING, cloned, in_database
 
 TOP = Path(__file__).resolve().parent.parent.parent
 KNOWN = "2026-06-01T10:00:00Z"
@@ -160,7 +160,7 @@ def new_desk(stack: Any, template: str, folder: Path) -> Iterator[Desk]:
     """Clone the template for one desk."""
     given = stack.settings
     with cloned(given, template) as (url, admin_url):
-        addresses = {"postgres_url": SecretStr(url), "postgres_admin_url": SecretStr(admin_url)}
+        addresses = {**in_database(given, url), "postgres_admin_url": SecretStr(admin_url)}
         yield Desk(given.model_copy(update={**addresses, "home": folder / "home"}), folder)
 
 

@@ -90,7 +90,7 @@ async def test_a_writer_that_wakes_up_too_late_is_told_that_nothing_was_written(
 
     async def write_and_sleep() -> None:
         async with database.transaction(Deadline.after_ms(60_000)) as conn:
-            await conn.execute("INSERT INTO lease VALUES ('frozen', 'a', 1, clock_timestamp())")
+            await conn.execute("INSERT INTO workflow.alert_over (about) VALUES (gen_random_uuid())")
             here = "SELECT count(*) AS here FROM pg_stat_activity WHERE pid = %s"
             pid = conn.info.backend_pid
             while (await observer.rows(here, [pid], deadline=Deadline.after_ms(60_000)))[0]["here"]:
@@ -104,7 +104,7 @@ async def test_a_writer_that_wakes_up_too_late_is_told_that_nothing_was_written(
         await observer.close()
 
     assert caught.value.retryable
-    assert desk.rows("SELECT * FROM lease") == []
+    assert desk.rows("SELECT * FROM workflow.alert_over") == []
 
 
 async def test_a_writer_that_is_never_idle_is_ended_by_the_server(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ async def test_a_writer_that_is_never_idle_is_ended_by_the_server(desk: Desk, mo
         nonlocal ended_s
         async with database.transaction(Deadline.after_ms(120_000)) as conn:
             begun_s = time.monotonic()
-            await conn.execute("INSERT INTO lease VALUES ('busy', 'a', 1, clock_timestamp())")
+            await conn.execute("INSERT INTO workflow.alert_over (about) VALUES (gen_random_uuid())")
             try:
                 while time.monotonic() < begun_s + 60.0:
                     await conn.execute("SELECT pg_sleep(0.01)")
@@ -145,7 +145,7 @@ async def test_a_writer_that_is_never_idle_is_ended_by_the_server(desk: Desk, mo
     assert limit_s * 0.9 <= ended_s < 30.0
     assert caught.value.retryable
     assert left == [{"here": 0}]
-    assert desk.rows("SELECT * FROM lease") == []
+    assert desk.rows("SELECT * FROM workflow.alert_over") == []
 
 
 async def test_every_connection_bounds_its_transactions_on_the_server(desk: Desk) -> None:

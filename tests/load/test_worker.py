@@ -29,6 +29,7 @@ from imem.memory import Memory
 from tests.graph_proofs.world import Journal, importer
 from tests.lanes.conftest import finding as stated
 from tests.load.conftest import KNOWN, Desk, analysis, company, finding
+from tests.servers import as_pipelines
 from tests.similar.conftest import Directions
 from tests.waiting import until as awaited
 
@@ -124,9 +125,10 @@ def test_the_process_has_the_analyses_of_a_company_compared_anew(desk: Desk) -> 
 @asynccontextmanager
 async def journal_of(desk: Desk) -> AsyncIterator[Journal]:
     """Lend the desk's journal."""
-    database = Database(desk.url, size=2)
+    pipeline_url = as_pipelines(desk.settings, desk.url)
+    database = Database(pipeline_url, size=2)
     try:
-        yield Journal(desk.url, desk.admin_url, database)
+        yield Journal(desk.url, desk.admin_url, database, pipeline_url)
     finally:
         await database.close()
 

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 from tests.working.servers import OwnServer, own_server
 
 from .world import World, close_world, make_world
@@ -28,7 +28,7 @@ def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest_asyncio.fixture
 async def world(light_stack: Any, light_template: str) -> AsyncIterator[World]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
-        made = make_world(light_stack.settings, url, admin_url)
+        made = make_world(light_stack.settings, url, admin_url, pipeline_url=as_pipelines(light_stack.settings, url))
         for plain in (made.working_redis, made.durable_redis):
             await plain.flushall()
         yield made
@@ -52,6 +52,6 @@ async def own(light_stack: Any, light_template: str, memories: tuple[OwnServer, 
     working, durable = memories
     settings = SimpleNamespace(valkey_working_url=SecretStr(working.url), valkey_durable_url=SecretStr(durable.url))
     with cloned(light_stack.settings, light_template) as (url, admin_url):
-        made = make_world(settings, url, admin_url)
+        made = make_world(settings, url, admin_url, pipeline_url=as_pipelines(light_stack.settings, url))
         yield made
         await close_world(made)

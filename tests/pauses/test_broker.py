@@ -21,6 +21,7 @@ from imem.services.pauses import sender
 from imem.workers.celery_app import QUEUE, make_app
 from tests.http_server import HttpServer, serving
 from tests.punctual import Punctual
+from tests.servers import in_database
 from tests.waiting import until
 from tests.working.servers import OwnServer
 
@@ -47,7 +48,7 @@ def settings(
     return given.model_copy(
         update={
             "home": home,
-            "postgres_url": SecretStr(own.url),
+            **in_database(given, own.url),
             "neo4j_url": "bolt://127.0.0.1:1",
             "valkey_working_url": SecretStr(memories[0].url),
             "valkey_durable_url": SecretStr(memories[1].url),

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from imem.cache.working.state import ExpiryMode
+from tests.servers import as_pipelines
 
 from .world import World, soon
 
 
 async def run(world: World, light_stack: Any, **task: Any) -> dict[str, int]:
     given = {
-        "postgres": world.url,
+        "postgres": as_pipelines(light_stack.settings, world.url),
         "working": light_stack.settings.valkey_working_url.get_secret_value(),
         "durable": light_stack.settings.valkey_durable_url.get_secret_value(),
         **task,

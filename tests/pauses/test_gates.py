@@ -14,7 +14,7 @@ from imem.cache.keys import snapshot
 from imem.cache.working.state import ACTIVE_TTL, PAUSED_TTL, ExpiryMode, ms_of
 from imem.checkpoints.result_delivery import NO_RESULT
 from imem.journal.clock import ManualClock
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 
 from .world import PERSON, World, close_world, make_world, soon
 
@@ -93,7 +93,9 @@ class Waiting:
 async def waiting(light_stack: Any, light_template: str) -> AsyncIterator[Waiting]:
     clock = ManualClock(datetime.now(UTC).replace(microsecond=0))
     with cloned(light_stack.settings, light_template) as (url, admin_url):
-        made = make_world(light_stack.settings, url, admin_url, clock=clock)
+        made = make_world(
+            light_stack.settings, url, admin_url, pipeline_url=as_pipelines(light_stack.settings, url), clock=clock
+        )
         for plain in (made.working_redis, made.durable_redis):
             await plain.flushall()
         yield Waiting(made, clock)

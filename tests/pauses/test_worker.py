@@ -21,6 +21,7 @@ from imem.journal.settings import Settings
 from imem.local.workers import standard
 from imem.services.pauses import sender
 from imem.workers.celery_app import QUEUE, make_app
+from tests.servers import in_database
 from tests.waiting import until
 
 from .world import PERSON, World, soon
@@ -34,7 +35,7 @@ def settings(world: World, light_stack: Any, home: Path) -> Settings:
     return given.model_copy(
         update={
             "home": home,
-            "postgres_url": SecretStr(world.url),
+            **in_database(given, world.url),
             "neo4j_url": "bolt://127.0.0.1:1",
             "agent_programs": "tests.pauses.programs",
             "agent_processes": 2,

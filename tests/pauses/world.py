@@ -247,10 +247,22 @@ class World:
 
 
 def make_world(
-    settings: Any, url: str, admin_url: str, *, orchestrator: Any = None, clock: Clock | None = None, size: int = 12
+    settings: Any,
+    url: str,
+    admin_url: str,
+    *,
+    pipeline_url: str | None = None,
+    orchestrator: Any = None,
+    clock: Clock | None = None,
+    size: int = 12,
 ) -> World:
-    """Put everything together, as a process of the product does, with at most *size* connections to Postgres."""
-    database = Database(url, size=size)
+    """
+    Put everything together, as a process of the product does, with at most *size* connections to Postgres.
+
+    Args:
+        pipeline_url: under which role it is, as the workers are; as the application where none is given.
+    """
+    database = Database(pipeline_url or url, size=size)
     working_client = Client(settings.valkey_working_url.get_secret_value(), name="The working Valkey")
     durable_client = Client(settings.valkey_durable_url.get_secret_value(), name="The durable Valkey")
     sent: list[DispatchMessage] = []

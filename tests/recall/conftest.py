@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest_asyncio
-from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from imem.cache.client import Client
@@ -24,6 +23,7 @@ from imem.kg.similarity.index import SimilarTo, update
 from imem.memory import Memory
 from tests.graph_proofs.conftest import empty, journal, world
 from tests.graph_proofs.world import Journal, Line, World, importer
+from tests.servers import in_database
 from tests.similar.conftest import Directions
 from tests.telling import publishing_heartbeat
 
@@ -72,7 +72,9 @@ class Desk:
 
 def settings_of(world: World, journal: Journal, **changes: Any) -> Settings:
     """Return settings for the journal, with *changes*."""
-    return world.settings.model_copy(update={"postgres_url": SecretStr(journal.url), "deadline_ms": 2000, **changes})
+    return world.settings.model_copy(
+        update={**in_database(world.settings, journal.url), "deadline_ms": 2000, **changes}
+    )
 
 
 @pytest_asyncio.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,7 +28,7 @@ from imem.kg.load_format.lines import parse_line
 from imem.kg.projection.rows import Event
 from imem.kg.similarity.embedders import Embedder, Vectors, unit
 from imem.kg.similarity.index import Throttle, UpdateReport, mark_subjects_due, rebuild, update
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 
 IMPORTER = Actor("import:test", Role.HUMAN_ADMIN, may_import=True)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -76,6 +77,7 @@ class House:
     Attributes:
         url, admin_url: the database, as the application and as its owner.
         database, gateway: as the application.
+        pipelines: as the pipelines.
         embedder: what vectors are made by.
     """
 
@@ -83,6 +85,7 @@ class House:
     admin_url: str
     database: Database
     gateway: Gateway
+    pipelines: Database
     embedder: Embedder
 
     async def say(self, *lines: dict[str, Any], actor: Actor = IMPORTER) -> list[Receipt]:
@@ -97,13 +100,13 @@ class House:
         """Do what the applier does once the graph holds what was stated."""
         given = {"after": min(one.position or 0 for one in receipts) - 1, "upto": 2**62, "limit": 10_000}
         rows = await self.database.named("events_after", given, deadline=NEVER)
-        await mark_subjects_due(self.database, [Event.from_row(row) for row in rows])
+        await mark_subjects_due(self.pipelines, [Event.from_row(row) for row in rows])
 
     async def update(self) -> UpdateReport:
-        return await update(self.database, self.embedder, until=NEVER, rest=0.0)
+        return await update(self.pipelines, self.embedder, until=NEVER, rest=0.0)
 
     async def rebuild(self) -> UpdateReport:
-        return await rebuild(self.database, self.embedder, throttle=Throttle(NEVER))
+        return await rebuild(self.pipelines, self.embedder, throttle=Throttle(NEVER))
 
     async def rows(self, query: str, *parameters: Any) -> list[Row]:
         return await self.database.rows(query, parameters, deadline=NEVER)
@@ -131,9 +134,19 @@ def _writer(line: dict[str, Any]) -> str | None:
 @pytest_asyncio.fixture
 async def house(light_stack: Any, light_template: str) -> AsyncIterator[House]:
     with cloned(light_stack.settings, light_template) as (url, admin_url):
-        database = Database(url, size=4)
-        yield House(url, admin_url, database, Gateway(database, IMPORTER), Directions())
+        async with opened(url, as_pipelines(light_stack.settings, url), admin_url) as made:
+            yield made
+
+
+@asynccontextmanager
+async def opened(url: str, pipeline_url: str, admin_url: str, embedder: Embedder | None = None) -> AsyncIterator[House]:
+    """Lend a house upon a database that is there."""
+    database, pipelines = Database(url, size=4), Database(pipeline_url, size=4)
+    try:
+        yield House(url, admin_url, database, Gateway(database, IMPORTER), pipelines, embedder or Directions())
+    finally:
         await database.close()
+        await pipelines.close()
 
 
 def without_a_graph(settings: Settings, house: House, **changes: Any) -> Settings:

@@ -13,20 +13,17 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from imem.journal.errors import BadInput, UnknownSubject
-from imem.journal.gateway import Gateway
-from imem.journal.postgres.database import Database
 from imem.memory import Memory
 from imem.recall.model import Quality, SimilarSection
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 from tests.similar.conftest import (
-    IMPORTER,
-    Directions,
     House,
     analysis,
     company,
     corrected,
     day,
     finding,
+    opened,
     without_a_graph,
 )
 
@@ -303,18 +300,14 @@ async def test_nothing_later_changes_an_answer(
 async def answers(stack: Any, template: str, lines: list[dict[str, Any]], at: datetime) -> dict[str, Any]:
     """Return, of each analysis of the base, who is like it as of *at*; None where it was not known."""
     with cloned(stack.settings, template) as (url, admin_url):
-        database = Database(url, size=4)
-        house = House(url, admin_url, database, Gateway(database, IMPORTER), Directions())
         given = {"postgres_url": SecretStr(url), "neo4j_url": "bolt://127.0.0.1:1"}
-        try:
+        async with opened(url, as_pipelines(stack.settings, url), admin_url) as house:
             for line in lines:
                 await house.say(line)
             await house.update()
             await apply(house)
             async with Memory.open(stack.settings.model_copy(update=given)) as memory:
                 return {name: await near(memory, f"{name}/0", at) for name in "ABCDE"}
-        finally:
-            await database.close()
 
 
 async def near(memory: Memory, key: str, at: datetime) -> list[tuple[str, float]] | None:

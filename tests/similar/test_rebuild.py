@@ -55,7 +55,7 @@ async def test_readers_see_the_old_version_until_the_new_one_is_whole(
     before = await house.lists()
     monkeypatch.setattr("imem.kg.similarity.index.PAGE", 10)
     throttle = Stopping(pages=2)
-    done = await rebuild(house.database, house.embedder, throttle=throttle)
+    done = await rebuild(house.pipelines, house.embedder, throttle=throttle)
     assert done.more
     assert (await builds(house))[-1][0] == "building"
     assert await house.lists() == before
@@ -91,9 +91,9 @@ async def test_a_new_model_comes_into_use_when_it_is_whole(house: House) -> None
     await house.update()
     old = await house.lists()
     house.embedder = Directions("others", dimension=32)
-    model = await model_of(house.database, house.embedder)
+    model = await model_of(house.pipelines, house.embedder)
     assert not model.in_use
-    await embed_missing(house.database, house.embedder, model, throttle=Stopping(pages=1))
+    await embed_missing(house.pipelines, house.embedder, model, throttle=Stopping(pages=1))
     assert await house.lists() == old
     await house.say(analysis("late", "company:LATE", "near oil 77"))
 
@@ -125,13 +125,13 @@ async def test_a_version_for_another_model_is_given_up(house: House, monkeypatch
     before = await house.lists()
     monkeypatch.setattr("imem.kg.similarity.index.PAGE", 10)
     first, other = house.embedder, Directions("others", dimension=32)
-    await embed_missing(house.database, other, await model_of(house.database, other), throttle=Throttle(NEVER))
-    await rebuild(house.database, other, throttle=Stopping(pages=2))
+    await embed_missing(house.pipelines, other, await model_of(house.pipelines, other), throttle=Throttle(NEVER))
+    await rebuild(house.pipelines, other, throttle=Stopping(pages=2))
     assert ("building", "others") in await builds(house)
-    await rebuild(house.database, first, throttle=Throttle(NEVER))
+    await rebuild(house.pipelines, first, throttle=Throttle(NEVER))
     assert await builds(house) == [("current", "directions")]
     assert await house.lists() == before
-    await prune(house.database, throttle=Throttle(NEVER))
+    await prune(house.pipelines, throttle=Throttle(NEVER))
     assert (await house.rows("SELECT count(*) AS n FROM embedding"))[0]["n"] == 30
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from imem.journal.gateway import Gateway
-from imem.journal.postgres.database import Database
 from imem.kg.similarity.embedders import LocalEmbedder
 from imem.kg.similarity.neighbours import EVERYTHING
 from imem.kg.similarity.scoring import TIES
 from imem.memory import Memory
-from tests.servers import cloned
-from tests.similar.conftest import IMPORTER, NEVER, House, analysis, day, without_a_graph
+from tests.servers import as_pipelines, cloned
+from tests.similar.conftest import NEVER, House, analysis, day, opened, without_a_graph
 
 _SAID = (
     "Demand for memory chips is strong and margins rise.",
@@ -53,20 +53,23 @@ async def told(house: House, order: list[dict[str, Any]], size: int) -> None:
         await house.update()
 
 
+@asynccontextmanager
+async def home_of(settings: Any, template: str) -> AsyncIterator[House]:
+    """Lend a home of its own, with the encoder that is here."""
+    with cloned(settings, template) as (url, admin_url):
+        async with opened(url, as_pipelines(settings, url), admin_url, LocalEmbedder()) as house:
+            yield house
+
+
 async def test_two_homes_hold_the_same_vectors_and_answer_alike(light_stack: Any, light_template: str) -> None:
     """To the last bit, so that neighbours that are as near as one another stand in the same order."""
     vectors, answers = [], []
     for order, size in ((LINES, 40), (LINES[::-1], 5)):
-        with cloned(light_stack.settings, light_template) as (url, admin_url):
-            database = Database(url, size=4)
-            house = House(url, admin_url, database, Gateway(database, IMPORTER), LocalEmbedder())
-            try:
-                await told(house, order, size)
-                rows = await house.rows("SELECT key, vector::text AS vector FROM embedding WHERE standing ORDER BY key")
-                vectors.append([(row["key"], row["vector"]) for row in rows])
-                answers.append(await _similar(without_a_graph(light_stack.settings, house)))
-            finally:
-                await database.close()
+        async with home_of(light_stack.settings, light_template) as house:
+            await told(house, order, size)
+            rows = await house.rows("SELECT key, vector::text AS vector FROM embedding WHERE standing ORDER BY key")
+            vectors.append([(row["key"], row["vector"]) for row in rows])
+            answers.append(await _similar(without_a_graph(light_stack.settings, house)))
     assert len(vectors[0]) == len(LINES) - 6
     assert vectors[0] == vectors[1]
     assert answers[0] == answers[1]
@@ -77,21 +80,16 @@ async def test_of_many_equal_vectors_two_homes_choose_the_same(light_stack: Any,
     """Which of them the index meets first depends on the order in which they were stored; who is chosen does not."""
     lists, found = [], []
     for order, size in ((EQUALS, 75), (EQUALS[::-1], 6), (EQUALS[30:] + EQUALS[:30], 20)):
-        with cloned(light_stack.settings, light_template) as (url, admin_url):
-            database = Database(url, size=4)
-            house = House(url, admin_url, database, Gateway(database, IMPORTER), LocalEmbedder())
-            try:
-                await told(house, order, size)
-                lists.append(await house.lists())
-                given = {"model": 1, "keys": ["e040"], "limit": 50, "ties": TIES, **EVERYTHING}
-                rows = await database.named("nearest", given, deadline=NEVER)
-                found.append([row["candidate"] for row in rows])
-                async with Memory.open(without_a_graph(light_stack.settings, house)) as memory:
-                    section = await memory.similar("E40", as_of=day(1), min_score=0.0, deadline_ms=2000)
-                # The newest of equals is shown first, of those that are kept: the first by name.
-                assert {item.analysis.key for item in section.items} <= {key for key, _ in lists[-1]["e040"]}
-            finally:
-                await database.close()
+        async with home_of(light_stack.settings, light_template) as house:
+            await told(house, order, size)
+            lists.append(await house.lists())
+            given = {"model": 1, "keys": ["e040"], "limit": 50, "ties": TIES, **EVERYTHING}
+            rows = await house.database.named("nearest", given, deadline=NEVER)
+            found.append([row["candidate"] for row in rows])
+            async with Memory.open(without_a_graph(light_stack.settings, house)) as memory:
+                section = await memory.similar("E40", as_of=day(1), min_score=0.0, deadline_ms=2000)
+            # The newest of equals is shown first, of those that are kept: the first by name.
+            assert {item.analysis.key for item in section.items} <= {key for key, _ in lists[-1]["e040"]}
     assert found[0] == [line["core"]["id"] for line in EQUALS if line["core"]["id"] != "e040"]
     assert found[1:] == [found[0]] * 2
     assert lists[1:] == [lists[0]] * 2

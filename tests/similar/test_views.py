@@ -73,12 +73,12 @@ async def told(house: House) -> House:
         pattern("p4", "active", sector="energy"),
         *claims(),
     )  # fmt: skip
-    await settle_due(house.database, house.gateway, halflife_years=2.0, until=NEVER)
+    await settle_due(house.pipelines, Gateway(house.pipelines, house.gateway.actor), halflife_years=2.0, until=NEVER)
     return house
 
 
 async def test_what_they_hold(told: House) -> None:
-    made = await rebuild(told.database, deadline=NEVER)
+    made = await rebuild(told.pipelines, deadline=NEVER)
     assert made == {"top_patterns": 2, "agent_credibility": 1, "company_summaries": 2, "peer_comparisons": 1}
     assert [one["pattern_id"] for one in (await read(told, "top_patterns", "*")).value] == ["p2", "p1"]
     assert [one["pattern_id"] for one in (await read(told, "top_patterns", "energy")).value] == ["p4"]
@@ -104,7 +104,7 @@ async def test_people_and_programs_read_them(
     settings = light_stack.settings.model_copy(update={**given, "actor": "ann", "role": Role.AGENT})
     async with Memory.open(settings) as memory:
         assert await memory.view("top_patterns", "energy") is None
-        await rebuild(told.database, deadline=NEVER)
+        await rebuild(told.pipelines, deadline=NEVER)
         summary = await memory.view("company_summaries", "A")
         assert summary is not None
         assert (summary.key, summary.value["newest_analysis"]) == ("company:A", "a2")
@@ -132,7 +132,7 @@ async def test_people_and_programs_read_them(
 
 async def test_a_withdrawn_pattern_is_gone_at_once(told: House) -> None:
     """The view is not made anew, and the answer is right all the same."""
-    await rebuild(told.database, deadline=NEVER)
+    await rebuild(told.pipelines, deadline=NEVER)
     await told.say(pattern("p2", "deprecated", 9, rate=0.9))
     assert [one["pattern_id"] for one in (await read(told, "top_patterns", "*")).value] == ["p1"]
 
@@ -150,7 +150,7 @@ async def test_the_view_stands_in_where_the_time_is_over(told: House) -> None:
         return [item.key for item in section.items]
 
     assert await shown(ask()) == ["p2", "p1", "p4"], "never made: by the journal"
-    await rebuild(told.database, deadline=NEVER)
+    await rebuild(told.pipelines, deadline=NEVER)
     await told.say(pattern("p9", "active", 8, rate=0.99), pattern("p2", "deprecated", 9, rate=0.9))
     assert await shown(ask()) == ["p1", "p4"], "p9 is in the next making"
     assert "of a view" in str((await patterns_of_view(ask())).reason)
@@ -159,12 +159,12 @@ async def test_the_view_stands_in_where_the_time_is_over(told: House) -> None:
 
 async def test_a_making_that_fails_leaves_the_old_one(told: House) -> None:
     """The others are made; readers of the broken one get what was there, with its age."""
-    await rebuild(told.database, deadline=NEVER)
+    await rebuild(told.pipelines, deadline=NEVER)
     before = {name: await read(told, name, "company:A") for name in BUILDS}
     told.owner("ALTER TABLE view_row ADD CONSTRAINT broken CHECK (name <> 'company_summaries') NOT VALID")
     await told.say(analysis("a3", "company:A", "Newest.", day(8)))
     with pytest.raises(StatementRejected):
-        await rebuild(told.database, deadline=NEVER)
+        await rebuild(told.pipelines, deadline=NEVER)
     for name in BUILDS:
         after = await read(told, name, "company:A")
         if name == "company_summaries":
@@ -175,25 +175,25 @@ async def test_a_making_that_fails_leaves_the_old_one(told: House) -> None:
 
 async def test_readers_see_one_version_or_the_other(told: House) -> None:
     """While a view is being made, and after its maker was killed, the old one is read; rows of no version stay."""
-    await rebuild(told.database, deadline=NEVER)
+    await rebuild(told.pipelines, deadline=NEVER)
     before = await read(told, "company_summaries", "company:A")
     await told.say(analysis("a3", "company:A", "Newest.", day(8)))
     with psycopg.connect(told.admin_url) as conn:
         conn.execute("LOCK TABLE view_current IN EXCLUSIVE MODE")
         with pytest.raises(Exception, match="deadline"):
-            await build(told.database, "company_summaries", deadline=NEVER.within_ms(300))
+            await build(told.pipelines, "company_summaries", deadline=NEVER.within_ms(300))
         assert (await read(told, "company_summaries", "company:A")).version == before.version
     assert (await told.rows("SELECT count(DISTINCT version) AS n FROM view_row WHERE name = 'company_summaries'")) == [
         {"n": 1}
     ]
-    await build(told.database, "company_summaries", deadline=NEVER)
+    await build(told.pipelines, "company_summaries", deadline=NEVER)
     assert (await read(told, "company_summaries", "company:A")).value["analyses"] == 3
 
 
 async def test_who_may_read_what(told: House) -> None:
     """An agent sees its own record alone; a view that was never made is none; a name that is none is said."""
     assert await view(told.gateway, "top_patterns", "*", deadline=NEVER) is None
-    await rebuild(told.database, deadline=NEVER)
+    await rebuild(told.pipelines, deadline=NEVER)
     ann = Actor("ann", Role.AGENT)
     assert (await read(told, "agent_credibility", "ann", ann)).value is not None
     with pytest.raises(PermissionDenied):

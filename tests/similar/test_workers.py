@@ -17,6 +17,7 @@ from imem.kg.similarity.embedders import LocalEmbedder
 from imem.workers.applier import TaskRequester
 from imem.workers.celery_app import make_app
 from tests.credibility.test_workers import empty, process
+from tests.servers import in_database
 from tests.similar.conftest import House, analysis, company
 from tests.waiting import until
 
@@ -41,7 +42,7 @@ async def broker(light_stack: Any) -> AsyncIterator[redis.asyncio.Redis]:
 @pytest.mark.usefixtures("broker")
 async def test_a_worker_finds_what_is_new_within_a_minute(house: House, light_stack: Any, home: Path) -> None:
     """Asked by the applier, it makes the vectors and puts the new one into the lists of the others as well."""
-    given = {"home": home, "postgres_url": SecretStr(house.url), "neo4j_url": "bolt://127.0.0.1:1"}
+    given = {"home": home, **in_database(light_stack.settings, house.url), "neo4j_url": "bolt://127.0.0.1:1"}
     settings = light_stack.settings.model_copy(update={**given, "neo4j_password": SecretStr("none")})
     app = make_app(settings)
     await house.say(

@@ -18,6 +18,7 @@ import redis
 from psycopg import sql
 
 from imem.journal.clock import Clock, ManualClock, SystemClock
+from imem.journal.errors import SettingsError
 from imem.journal.postgres.migrations import migrations_in
 from imem.journal.settings import Settings
 from imem.kg.model import Finding, Outcome, Pattern, PatternStatus
@@ -40,7 +41,8 @@ pytestmark = pytest.mark.spec("IF-11")
 Trouble = tuple[str, str, str]
 """What it is about, what was found, how to mend it."""
 
-HIDDEN = {"postgres_url", "postgres_admin_url", "valkey_working_url", "valkey_durable_url", "valkey_cache_url"}
+POSTGRES = ("postgres_url", "postgres_pipeline_url", "postgres_admin_url")
+HIDDEN = {*POSTGRES, "valkey_working_url", "valkey_durable_url", "valkey_cache_url"}
 
 
 def in_database(url: str, name: str) -> str:
@@ -55,7 +57,7 @@ def env(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     with psycopg.connect(shown(settings.postgres_admin_url), autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     found = {f"IMEM_{field.upper()}": getattr(settings, field).get_secret_value() for field in HIDDEN}
-    for field in ("IMEM_POSTGRES_URL", "IMEM_POSTGRES_ADMIN_URL"):
+    for field in (f"IMEM_{name.upper()}" for name in POSTGRES):
         found[field] = in_database(found[field], name)
     return found | {
         "IMEM_NEO4J_URL": settings.neo4j_url,
@@ -176,6 +178,7 @@ def test_a_missing_extension(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ("variable", "about"),
     [
         ("IMEM_POSTGRES_URL", "postgres"),
+        ("IMEM_POSTGRES_PIPELINE_URL", "postgres"),
         ("IMEM_POSTGRES_ADMIN_URL", "postgres"),
         ("IMEM_NEO4J_PASSWORD", "neo4j"),
         ("IMEM_VALKEY_DURABLE_URL", "valkey-durable"),
@@ -193,6 +196,27 @@ def test_a_bad_password(migrated: dict[str, str], variable: str, about: str) -> 
 
     assert variable in mend
     assert "hunter2" not in text + mend
+
+
+def test_pipelines_without_a_role_of_their_own(migrated: dict[str, str]) -> None:
+    """None is named; the application's own, which `imem migrate` refuses; one without rights; one that has too many."""
+    without = {name: text for name, text in migrated.items() if name != "IMEM_POSTGRES_PIPELINE_URL"}
+    text, mend = only(troubles(without), "postgres")
+    assert text.startswith("IMEM_POSTGRES_PIPELINE_URL is not set")
+    assert "CREATE ROLE imem_pipelines" in mend
+    with pytest.raises(SettingsError, match="CREATE ROLE imem_pipelines"):
+        migrate(Settings.read(without))
+
+    same = {**migrated, "IMEM_POSTGRES_PIPELINE_URL": migrated["IMEM_POSTGRES_URL"]}
+    text, mend = only(troubles(same), "postgres")
+    assert (text, mend) == ("The pipelines' role may not write scores.", "Run `imem migrate` as the owner.")
+    with pytest.raises(SettingsError, match="name the same role"):
+        migrate(Settings.read(same))
+
+    swapped = {**migrated, "IMEM_POSTGRES_URL": migrated["IMEM_POSTGRES_PIPELINE_URL"]}
+    text, mend = only(troubles(swapped), "postgres")
+    assert text == "Our role may write scores itself, as pipelines alone should."
+    assert "IMEM_POSTGRES_PIPELINE_URL" in mend
 
 
 @pytest.mark.parametrize(
@@ -314,7 +338,7 @@ def test_a_writer_that_does_not_end(migrated: dict[str, str], monkeypatch: pytes
     with psycopg.connect(migrated["IMEM_POSTGRES_URL"], application_name="sleepy") as writer:
         writer.execute("SELECT 1")
         assert "writers" not in {about for about, _, _ in troubles(migrated)}
-        writer.execute("INSERT INTO lease VALUES ('held open', 'test', 1, now())")
+        writer.execute("INSERT INTO workflow.alert_over (about) VALUES (gen_random_uuid())")
 
         text, mend = only(troubles(migrated), "writers")
         pid = writer.info.backend_pid

@@ -26,6 +26,7 @@ from tests.stack.programs import PATIENCE_S, environment, me, shown, supervised
 
 URLS = {
     "postgres_url": "postgresql://imem_app:pw1@127.0.0.1:1/imem",
+    "postgres_pipeline_url": "postgresql://imem_pipelines:pw7@127.0.0.1:1/imem",
     "postgres_admin_url": "postgresql://imem:pw2@127.0.0.1:1/imem",
     "neo4j_url": "bolt://127.0.0.1:2",
     "neo4j_user": "neo4j",
@@ -104,6 +105,25 @@ def test_passwords_are_made_once_and_hidden(tmp_path: Path) -> None:
     assert not [password for password in first.passwords.values() if password in repr(first)]
 
 
+def test_a_home_of_before_gets_the_passwords_that_were_added(tmp_path: Path) -> None:
+    """The others stay, since they open the old data."""
+    folders = Folders(tmp_path)
+    Secrets.of(folders)
+    before = read_json(folders.secrets)
+    assert before is not None
+    kept = {name: text for name, text in before.items() if name not in Secrets.ADDED}
+    write_private(folders.secrets, json.dumps(kept))
+
+    found = Secrets.of(folders)
+
+    assert found["postgres_pipelines"] != before["postgres_pipelines"]
+    assert {name: found[name] for name in Secrets.NAMES if name in kept} == {
+        name: text for name, text in kept.items() if name in Secrets.NAMES
+    }
+    assert Secrets.of(folders).passwords == found.passwords
+    assert mode(folders.secrets) == 0o600
+
+
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
@@ -179,6 +199,7 @@ def test_addresses_come_from_a_running_stack_alone(tmp_path: Path) -> None:
 
     assert shown(found.neo4j_password) == "pw3"
     assert shown(found.postgres_admin_url) == URLS["postgres_admin_url"]
+    assert shown(found.postgres_pipeline_url) == URLS["postgres_pipeline_url"]
 
 
 async def test_a_stack_that_is_starting_is_waited_for_and_no_wrong_setting(tmp_path: Path) -> None:

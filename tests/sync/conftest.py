@@ -32,7 +32,7 @@ from imem.kg.load_format.lines import record_of
 from imem.kg.model import Finding
 from imem.sync.delivery.notices import Notices
 from imem.sync.delivery.routing import Router
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 
 TYPES = ("valuation", "business", "macro", "strategy", "screening", "risk")
 DEFINITIONS = Definitions.of([AgentDefinition(agent_type=name, subtasks=(Subtask(name="only"),)) for name in TYPES])
@@ -56,6 +56,7 @@ class Desk:
     url: str
     admin_url: str
     database: Database
+    pipelines: Database
     working: Client
     durable: Client
     mark: str = field(default_factory=lambda: uuid4().hex[:8])
@@ -70,7 +71,7 @@ class Desk:
 
     @property
     def router(self) -> Router:
-        return Router(self.database, self.notices)
+        return Router(self.pipelines, self.notices)
 
     @property
     def analysis(self) -> str:
@@ -153,12 +154,13 @@ async def desk(light_stack: Any, light_template: str) -> AsyncIterator[Desk]:
 async def desk_at(settings: Any, template: str) -> AsyncIterator[Desk]:
     """Lend a desk on the servers of *settings*, in a database made of *template*."""
     with cloned(settings, template) as (url, admin_url):
-        database = Database(url, size=12)
+        database, pipelines = Database(url, size=12), Database(as_pipelines(settings, url), size=12)
         working = Client(settings.valkey_working_url.get_secret_value(), name="The working Valkey")
         durable = Client(settings.valkey_durable_url.get_secret_value(), name="The durable Valkey")
         try:
-            yield Desk(settings, url, admin_url, database, working, durable)
+            yield Desk(settings, url, admin_url, database, pipelines, working, durable)
         finally:
             await database.close()
+            await pipelines.close()
             await working.close()
             await durable.close()

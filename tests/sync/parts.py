@@ -63,7 +63,7 @@ async def graph_that_follows(desk: Desk) -> AsyncIterator[None]:
             statement = (
                 "UPDATE delivery SET state = 'applied', applied_at = imem_now() WHERE state = 'pending' RETURNING 1"
             )
-            await desk.rows(statement)
+            await desk.pipelines.rows(statement, deadline=soon())
             await asyncio.sleep(0.02)
 
     following = asyncio.create_task(follow())

@@ -28,6 +28,7 @@ from imem.sync.pipelines import FLUSH, SYNC_GATES
 from imem.sync.synchronizer import Synchronizer
 from imem.workers.celery_app import make_app
 from imem.workers.pipelines import PIPELINES
+from tests.servers import as_pipelines
 
 from .conftest import Desk, soon
 from .parts import graph_that_follows, held, member, synchronizer
@@ -107,7 +108,12 @@ async def test_the_appliers_process_routes_also_while_the_graph_is_away(desk: De
     names = ("valkey_working_url", "valkey_durable_url", "valkey_cache_url")
     env = {name: text for name, text in os.environ.items() if not name.startswith("IMEM_")}
     env |= {f"IMEM_{name.upper()}": getattr(desk.settings, name).get_secret_value() for name in names}
-    env |= {"IMEM_POSTGRES_URL": desk.url, "IMEM_NEO4J_URL": "bolt://127.0.0.1:1", "IMEM_HOME": str(tmp_path)}
+    env |= {
+        "IMEM_POSTGRES_URL": desk.url,
+        "IMEM_POSTGRES_PIPELINE_URL": as_pipelines(desk.settings, desk.url),
+        "IMEM_NEO4J_URL": "bolt://127.0.0.1:1",
+        "IMEM_HOME": str(tmp_path),
+    }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "imem.worker", "applier", env=env, stderr=asyncio.subprocess.DEVNULL
     )

@@ -37,6 +37,7 @@ FROZEN: Final = {
     "027_late_claims.sql": "de5343d7b57a3c9adea1ffc9a08976c4bcaa948f23b41ae50a2a5fec4b223e7f",
     "028_horizon_of_open_writers.sql": "a869cd5dbd54abc47abc6b75c302884398392710f437206e9d14c0178f50b470",
     "029_other_questions.sql": "5e9f627a96f535f1d74b81a86559db4f8389e57f7aa078191e09c068f0520111",
+    "030_pipeline_role.sql": "83ff6c36603f301efd5faf83b1324d64c90c4e52bafa73a8c703fa9dc90b84c1",
     "001_constraints.cypher": "4632e73a333e11a0e64ff605e66d12f909e128989b5f038ec7cbc8fc6fa5149e",
     "002_indexes.cypher": "5bc68af213de32c731455fe28b851856df7453c5285b89ab40e884c934278c0c",
 }

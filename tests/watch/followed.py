@@ -26,7 +26,7 @@ class Silent:
 
 
 async def work(settings: Settings) -> None:
-    async with Memory.open(settings) as memory, Stores.open(settings) as stores:
+    async with Memory.open(settings) as memory, Stores.open(settings, pipelines=True) as stores:
         with trace.get_tracer("caller").start_as_current_span("the caller's own"), correlated("order-17"):
             structlog.get_logger("caller").info("caller.says")
             await memory.record_analysis(

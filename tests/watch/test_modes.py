@@ -15,7 +15,7 @@ from imem.services.health import check_health
 from imem.services.stores import Stores
 from tests.conftest import Stack
 from tests.graph_proofs.world import Journal, analysis
-from tests.servers import cloned
+from tests.servers import as_pipelines, cloned
 
 NOBODY = "127.0.0.1:1"
 
@@ -81,7 +81,7 @@ async def test_what_waits_is_seen(stack: Stack, template: str, priority: bool, m
     settings = stack.settings.model_copy(update={"sync_priority": priority})
     with cloned(stack.settings, template) as (url, admin_url):
         database = Database(url)
-        await Journal(url, admin_url, database).say(analysis("a1"))
+        await Journal(url, admin_url, database, as_pipelines(stack.settings, url)).say(analysis("a1"))
         await database.close()
         async with Stores.open(settings) as stores:
             stores.database = Database(admin_url, options="-c imem.clock_shift=60s")

@@ -26,7 +26,13 @@ async def followed(world: World, journal: Journal, endpoint: str) -> list[dict[s
     """Run the program against the servers; return what it logged."""
     plain = {name: getattr(world.settings, name) for name in Settings.model_fields if name.endswith(("_url", "_user"))}
     told = {name: value.get_secret_value() if isinstance(value, SecretStr) else value for name, value in plain.items()}
-    told |= {"postgres_url": journal.url, "otlp_endpoint": endpoint, "home": str(world.settings.home), "actor": "ann"}
+    told |= {
+        "postgres_url": journal.url,
+        "postgres_pipeline_url": journal.pipeline_url,
+        "otlp_endpoint": endpoint,
+        "home": str(world.settings.home),
+        "actor": "ann",
+    }
     told |= (
         {"neo4j_password": world.settings.neo4j_password.get_secret_value()} if world.settings.neo4j_password else {}
     )

@@ -27,6 +27,7 @@ from imem.journal.valkey_memory import MemoryUse
 from imem.local.doctor import data
 from imem.local.doctor.finding import CheckResult, broken, fine, weak
 from imem.local.servers.valkey import ROLES, ValkeyRole
+from imem.services.stores import no_pipeline_role
 
 if TYPE_CHECKING:
     from imem.kg.projection.verification import ProjectionStatus
@@ -84,6 +85,7 @@ def postgres(settings: Settings, clock: Clock) -> list[CheckResult]:
     try:
         with psycopg.connect(url, connect_timeout=_TIMEOUT_S, autocommit=True, row_factory=dict_row) as connection:
             findings = list(_ask_postgres(connection, settings, clock, about))
+        findings += _pipelines(settings, about)
         findings += _postgres_owner(settings, about)
     except psycopg.OperationalError as error:
         if "authentication failed" in str(error):
@@ -121,6 +123,12 @@ def _ask_postgres(
     rights = connection.execute(sql("doctor_rights")).fetchone() or {}
     if rights["may_alter"] and not server["owner"]:
         yield broken(about, "Our role may write the journal's tables itself.", "Run `imem migrate` as the owner.")
+    if rights["may_score"] and not server["owner"]:
+        yield broken(
+            about,
+            "Our role may write scores itself, as pipelines alone should.",
+            "Name another role in IMEM_POSTGRES_PIPELINE_URL, then run `imem migrate`.",
+        )
     if rights["has_journal"] and not rights["may_append"]:
         yield broken(about, "Our role may not append to the journal.", "Run `imem migrate` as the owner.")
     elif rights["has_journal"]:
@@ -190,6 +198,25 @@ def _delivery(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckR
         )
     if not counts["dead"] and not counts["pending"]:
         yield fine(about, "no event waits for the graph")
+
+
+def _pipelines(settings: Settings, about: str) -> Iterator[CheckResult]:
+    """Log in as pipelines do, and ask whether they may write."""
+    if settings.postgres_pipeline_url is None:
+        missing = no_pipeline_role()
+        yield broken(about, missing.message, missing.mend)
+        return
+    url = settings.postgres_pipeline_url.get_secret_value()
+    try:
+        with psycopg.connect(url, connect_timeout=_TIMEOUT_S, autocommit=True, row_factory=dict_row) as connection:
+            rights = connection.execute(sql("doctor_rights")).fetchone() or {}
+    except psycopg.OperationalError:
+        yield broken(about, f"{without_secrets(url)} takes no pipelines.", "Correct IMEM_POSTGRES_PIPELINE_URL.")
+        return
+    if rights["has_journal"] and not rights["may_score"]:
+        yield broken(about, "The pipelines' role may not write scores.", "Run `imem migrate` as the owner.")
+    elif rights["has_journal"]:
+        yield fine(about, "pipelines write under a role of their own")
 
 
 def _postgres_owner(settings: Settings, about: str) -> Iterator[CheckResult]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 OWNER = "imem"
 APPLICATION = "imem_app"
+PIPELINES = "imem_pipelines"
 DATABASE = "imem"
 USER_FOR_ROOT = "nobody"
 NUMBERS_FOR_ROOT = range(61_184, 65_520)
@@ -55,6 +56,8 @@ SHARED_FOR_ROOT = Path("/var/lib/imem")
 WITHOUT_POSTGRES = (
     "Run `imem up` as an ordinary user with an entry in /etc/passwd, or set IMEM_POSTGRES_URL to a running server."
 )
+_SECRETS: Mapping[str, str] = {OWNER: "postgres_owner", APPLICATION: "postgres_app", PIPELINES: "postgres_pipelines"}
+"""Role → the name of its password."""
 _TIMEOUT_S = 600.0
 """For a program that takes half a second on an idle machine: only one that hangs takes as long."""
 _BUFFERS_MB = (128, 1024)
@@ -361,36 +364,44 @@ class Postgres(Server):
             return False
 
     def settle(self) -> None:
-        """Make the database and the application's role, or give that role its password again."""
+        """Make the database and the roles of application and pipelines, or give those their passwords again."""
         import psycopg  # noqa: PLC0415 - slow to import, and only needed when the server already starts
 
         try:
             with psycopg.connect(self.url(OWNER, "postgres"), autocommit=True, connect_timeout=5) as connection:
-                self._make_role_and_database(connection)
+                self._make_roles_and_database(connection)
         except psycopg.Error as error:
             raise StackError(
                 "Postgres answers, but its database cannot be made.", mend="`imem logs postgres` shows why."
             ) from error
 
-    def _make_role_and_database(self, connection: psycopg.Connection) -> None:
-        # The verifier stands in for the password, which so appears in no statement and no log of statements.
-        verifier = connection.pgconn.encrypt_password(
-            self.secrets["postgres_app"].encode(), APPLICATION.encode(), b"scram-sha-256"
-        ).decode("ascii")
-        connection.execute(sql("stack_setting"), ("imem.role", APPLICATION))
-        connection.execute(sql("stack_setting"), ("imem.verifier", verifier))
-        connection.execute(sql("stack_role_of_application"))
+    def _make_roles_and_database(self, connection: psycopg.Connection) -> None:
+        for role in (APPLICATION, PIPELINES):
+            make_role(connection, role, self.secrets[_SECRETS[role]])
         if connection.execute(sql("stack_has_database"), (DATABASE,)).fetchone() != (True,):
             connection.execute(sql("stack_create_database"))
 
     def url(self, role: str, database: str = DATABASE) -> str:
         """Return the URL with which *role* reaches *database*."""
-        password = self.secrets["postgres_owner" if role == OWNER else "postgres_app"]
+        password = self.secrets[_SECRETS[role]]
         return f"postgresql://{role}:{quote(password, safe='')}@{LOOPBACK}:{self.port}/{database}"
 
     def endpoints(self) -> Mapping[str, str]:
-        """Return the URLs of the application and of the owner."""
-        return {"postgres_url": self.url(APPLICATION), "postgres_admin_url": self.url(OWNER)}
+        """Return the URLs of the application, of the pipelines and of the owner."""
+        return {
+            "postgres_url": self.url(APPLICATION),
+            "postgres_pipeline_url": self.url(PIPELINES),
+            "postgres_admin_url": self.url(OWNER),
+        }
+
+
+def make_role(connection: psycopg.Connection, role: str, password: str) -> None:
+    """Make *role*, which owns nothing, or give it *password* again."""
+    # The verifier stands in for the password, which so appears in no statement and no log of statements.
+    verifier = connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode("ascii")
+    connection.execute(sql("stack_setting"), ("imem.role", role))
+    connection.execute(sql("stack_setting"), ("imem.verifier", verifier))
+    connection.execute(sql("stack_role"))
 
 
 def passable(folder: Path, run_as: RunAs) -> bool:

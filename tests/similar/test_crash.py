@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from tests.conftest import Stack
+from tests.servers import as_pipelines
 from tests.similar.conftest import House
 from tests.similar.test_index import agree, crowd, exact
 
 
-async def test_killed_before_every_statement(house: House) -> None:
+async def test_killed_before_every_statement(house: House, light_stack: Stack) -> None:
     """One worker after the other dies a statement later than the one before; in the end all is as if none had."""
     await house.say(*crowd(30))
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.similar.killed", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    out, _ = await program.communicate(house.url.encode() + b"\n")
+    out, _ = await program.communicate(as_pipelines(light_stack.settings, house.url).encode() + b"\n")
 
     assert program.returncode == 0
     assert int(out.splitlines()[-1]) >= 20

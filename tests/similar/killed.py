@@ -11,6 +11,7 @@ import sys
 from functools import partial
 
 from imem.journal.deadline import Deadline
+from imem.journal.postgres import rows as functions
 from imem.journal.postgres.database import Database
 from imem.kg.similarity import index, neighbours, vectors
 from imem.kg.similarity.index import Throttle
@@ -23,7 +24,7 @@ PAGE = 6
 async def _work(url: str, after: int) -> None:
     counter = [after]
     for name in ("rows", "execute"):
-        dying = deadly(counter, getattr(vectors, name))
+        dying = deadly(counter, getattr(functions, name))
         for module in (vectors, neighbours, index):
             if hasattr(module, name):
                 setattr(module, name, dying)

@@ -30,7 +30,7 @@ async def whole(empty: World) -> AsyncIterator[Desk]:
     await warm_writing(empty.graph, AWAITED[:1])
     async with (
         desk_at(empty.settings, empty.template) as desk,
-        at_work(Applier(desk.database, empty.graph, Silent())),
+        at_work(Applier(desk.pipelines, empty.graph, Silent())),
     ):
         yield desk
 

@@ -6,15 +6,17 @@ ARGS   ?=
 BIN    := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
-# Each test process starts its own servers (about 1.2 GB), so two of them; a file's tests stay together.
-PARALLEL ?= -n 2 --dist loadfile
+# More processes than cores, since tests wait for servers most of the time. The first two alone start a graph (about 1.2 GB);
+# a file's tests stay together, and the longest come first: tests/scheduling.py.
+PARALLEL ?= -n 4 --dist loadfile
 
 # The newest release of the graph's engine that has a jar lock; the default one is the LTS of the settings.
 NEO4J_LATEST ?= 2026.08.1
 
 export PYTHON
-# A virtual environment or module path of the caller's must not leak into ours.
-unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+# A virtual environment or module path of the caller's must not leak into ours; and each process of the tests would compile
+# all modules anew, which takes it longer than to import them.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

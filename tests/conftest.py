@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +31,7 @@ from hypothesis import settings as examples
 from imem.journal.settings import TEST_VARIABLES, Settings
 from imem.local.servers import neo4j, valkey
 from imem.local.supervisor import ALL, LocalStack
+from tests.scheduling import LongestFirst, marked
 from tests.servers import migrated_template
 
 OPTIONAL = frozenset({"summary_url", "embedding_url", "webhook_url"})
@@ -65,6 +66,25 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if other := os.environ.get("IMEM_TEST_VALKEY"):
         pytest.MonkeyPatch().setattr(valkey, "program", lambda: Path(other))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
+    """Files go to processes as :mod:`tests.scheduling` says."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduler = LongestFirst(config, log)
+    config.add_cleanup(scheduler.write)
+    return scheduler
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_finish(session: pytest.Session) -> Generator[None]:
+    """Tell the scheduler which tests use the shared graph."""
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    with marked(session):
+        return (yield)
 
 
 _homes: Path | None = None

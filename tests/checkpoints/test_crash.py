@@ -27,7 +27,7 @@ from .test_cleanup import left_keys, rows, worked
 
 PATIENCE_S = 120
 LASTS_S = 31
-KILLS = [100, pytest.param(1000, marks=pytest.mark.chaos)]
+KILLS = [25, pytest.param(1000, marks=pytest.mark.chaos)]
 SUBTASKS = ("fetch", "parse", "rank")
 
 

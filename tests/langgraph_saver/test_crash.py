@@ -21,7 +21,7 @@ from tests.conftest import settings_for, temporary_home
 from tests.langgraph_saver.conftest import Base, chain, checkpoint, config, metadata
 from tests.langgraph_saver.killed import LENGTH, OPERATIONS, values, writes
 
-KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 100
+KILLS = 1000 if os.environ.get("IMEM_CHAOS") else 30
 """How often each operation is killed."""
 
 PATIENCE_S = 60.0
@@ -84,8 +84,8 @@ async def check(saver: ImemSaver, base: Base, operation: str, count: int) -> Non
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_writers_killed_at_every_point(saver: ImemSaver, base: Base, operation: str) -> None:
-    """A hundred times each: before the statement is sent, before it is answered, before that is acknowledged."""
-    await check(saver, base, operation, 100)
+    """Thirty times each: before the statement is sent, before it is answered, before that is acknowledged."""
+    await check(saver, base, operation, 30)
 
 
 @pytest.mark.chaos

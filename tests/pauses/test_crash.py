@@ -32,7 +32,7 @@ async def run(world: World, light_stack: Any, **task: Any) -> dict[str, int]:
     return found
 
 
-KILLS = [(100, 20), pytest.param(1_000, 1_000, marks=pytest.mark.chaos)]
+KILLS = [(25, 5), pytest.param(1_000, 1_000, marks=pytest.mark.chaos)]
 """How often processes die, and how often at each of two operations: in every run, and in `make chaos`."""
 
 

@@ -75,8 +75,10 @@ done
 
 password postgres_owner_password
 password postgres_app_password
+password postgres_pipelines_password
 postgres_url imem postgres_owner_password | put postgres_admin_url
 postgres_url imem_app postgres_app_password | put postgres_url
+postgres_url imem_pipelines postgres_pipelines_password | put postgres_pipeline_url
 
 password neo4j_password
 echo "neo4j/$(cat neo4j_password)" | put neo4j_auth

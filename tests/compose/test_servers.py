@@ -24,6 +24,7 @@ import psycopg
 import pytest
 import redis
 import redis.exceptions
+from psycopg import sql
 
 from imem.cache.client import Client
 from imem.cache.scripts import Script
@@ -205,22 +206,28 @@ def _broker_reaches(settings: Settings) -> bool:
     return True
 
 
-def test_the_application_gets_its_role(light_stack: Stack, secrets: Path) -> None:
-    """Made the first time and given its password again the second; it may log in and own nothing."""
+@pytest.mark.parametrize(
+    ("role", "file"),
+    [(postgres.APPLICATION, "postgres_app_password"), (postgres.PIPELINES, "postgres_pipelines_password")],
+)
+def test_application_and_pipelines_get_their_roles(light_stack: Stack, secrets: Path, role: str, file: str) -> None:
+    """Made the first time and given its password again the second; each may log in and own nothing."""
     settings = light_stack.settings
     assert settings.postgres_admin_url is not None
     admin = settings.postgres_admin_url.get_secret_value()
-    name = "imem_app_of_compose"
+    names = {one: f"{one}_of_compose" for one in (postgres.APPLICATION, postgres.PIPELINES)}
     script = (FOLDER / "postgres" / "roles.sql").read_text(encoding="utf-8")
-    script = script.replace("/run/secrets", str(secrets)).replace(postgres.APPLICATION, name)
+    script = script.replace("/run/secrets", str(secrets))
+    for one, name in names.items():
+        script = script.replace(one, name)
     psql = [str(postgres.program("psql")), "--no-psqlrc", "--quiet", "--file=-", admin]
     try:
         for _ in range(2):
             ran = subprocess.run(psql, input=script, capture_output=True, text=True, check=False)
             assert (ran.returncode, ran.stderr) == (0, "")
-        password = (secrets / "postgres_app_password").read_text(encoding="ascii").strip()
+        password = (secrets / file).read_text(encoding="ascii").strip()
         parts = urlsplit(admin)
-        url = parts._replace(netloc=f"{name}:{password}@{parts.hostname}:{parts.port}").geturl()
+        url = parts._replace(netloc=f"{names[role]}:{password}@{parts.hostname}:{parts.port}").geturl()
         with psycopg.connect(url) as connection:
             row = connection.execute(
                 "SELECT rolsuper, rolcreatedb, rolcreaterole, rolreplication FROM pg_roles WHERE rolname = current_user"
@@ -228,4 +235,5 @@ def test_the_application_gets_its_role(light_stack: Stack, secrets: Path) -> Non
         assert row == (False, False, False, False)
     finally:
         with psycopg.connect(admin, autocommit=True) as connection:
-            connection.execute("DROP ROLE IF EXISTS imem_app_of_compose")
+            for name in names.values():
+                connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(name)))

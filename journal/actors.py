@@ -1,4 +1,4 @@
-"""Who calls, and the one table that says what each role may do."""
+"""Actors, and the one table of what each role may do."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Actor:
 
     Attributes:
         id: an agent's name, a person, a service, or ``import:<source>``.
-        role: what it may do.
+        role: decides what it may do.
         may_import: whether it may state a ``known_at`` earlier than now, and settle claims.
-        lent_by: the process' own actor, where it lent the name to an agent of its own; every audit row says so.
+        lent_by: the process' own actor, where it acts under the name of one of its agents; every audit row says so.
     """
 
     id: str
@@ -32,12 +32,12 @@ class Actor:
         return cls(settings.actor, settings.role, settings.may_import and settings.role is not Role.AGENT)
 
     def importing(self, source: str) -> Actor:
-        """Return the ordering actor of an import from *source*, with the caller's role and right."""
+        """Return the actor of an import from *source*, with the caller's role and import right."""
         return replace(self, id=f"import:{source}")
 
 
 class ResourceType(StrEnum):
-    """What is protected (performance-and-resilience, section 8)."""
+    """Types of protected resources (performance-and-resilience, section 8)."""
 
     WORKING_MEMORY = "working_memory"
     AGENT_CACHE = "agent_cache"
@@ -47,13 +47,13 @@ class ResourceType(StrEnum):
     AUDIT = "audit"
     JOURNAL = "journal"
     WORKFLOW = "workflow"
-    """Leases, checkpoints, pauses and conversations of analyses under way."""
+    """Leases, checkpoints, pauses and conversations of running analyses."""
     SYNC = "sync"
-    """What keeps memories of agents together: synchronisations, snapshots of debates, reports of gates."""
+    """Synchronisations of agents' memories, snapshots of debates, reports of gates."""
 
 
 class Action(StrEnum):
-    """What is done to it."""
+    """Actions on a resource."""
 
     READ = "read"
     WRITE = "write"
@@ -78,13 +78,13 @@ class Action(StrEnum):
     CANCEL = "cancel"
     ACKNOWLEDGE = "acknowledge"
     REPLAY = "replay"
-    """Have the graph try events again that it refused for good."""
+    """Retry events that the graph refused for good."""
     SYNCHRONIZE = "synchronize"
     """Flush what agents have published, and take snapshots of it."""
 
 
 class Scope(StrEnum):
-    """Whose things a cell of the table covers."""
+    """Which owners a cell of the table covers."""
 
     OWN = "own"
     ALL = "all"
@@ -93,12 +93,12 @@ class Scope(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Resource:
     """
-    What a call touches.
+    What a call accesses.
 
     Attributes:
         type: the row of the table.
         id: what exactly, for the audit.
-        owner: the agent whose it is; none for what belongs to the institution.
+        owner: the agent that owns it; None for what belongs to the institution.
     """
 
     type: ResourceType
@@ -176,15 +176,15 @@ AUTHORIZATION: dict[tuple[Role, ResourceType, Action], Scope] = {
         _A.APPEND, _A.IMPORT, _A.APPEND_GATES, _A.APPEND_POSTMORTEM, _A.REPLAY,
     ),
 }  # fmt: skip
-"""Role × resource × action → whose. What is not here is denied, unknown names included."""
+"""(Role, resource, action) → scope. Everything else is denied, unknown names included."""
 
 
 def allowed(actor: Actor, resource: Resource, action: Action) -> bool:
     """
-    Whether *actor* may do *action* to *resource*.
+    Return whether *actor* may do *action* to *resource*.
 
-    A cell of scope *own* needs an owner equal to the actor's id; a resource without an owner is nobody's own.
-    Importing needs the actor's import right beside the cell.
+    Scope *own* requires that the owner is the actor; a resource without an owner fails it. Importing requires the
+    actor's import right beside the cell.
     """
     scope = AUTHORIZATION.get((actor.role, resource.type, action))
     if scope is None or (action is Action.IMPORT and not actor.may_import):

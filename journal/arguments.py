@@ -1,5 +1,5 @@
 """
-Checks what callers hand to public methods against the signatures, before anything is asked or written.
+Checks arguments of public methods against their signatures, before a store is asked or written.
 
 The signature is the only declaration: a parameter annotated ``datetime | None`` takes an aware datetime or None, and
 everything else is :class:`~imem.journal.errors.BadInput` that names the parameter. What a type cannot say (a bound, a
@@ -25,25 +25,25 @@ C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 
 LONGEST_TEXT: Final = 10_000
-"""Most characters of an argument that is text."""
+"""Longest text argument, in characters."""
 
 LARGEST_INT: Final = 2**63
 """Whole numbers below it, in either direction, are what the stores hold."""
 
 CHECKED_INSIDE: Final = "checked inside"
-"""Marks an annotation whose values are checked where they are used, with errors of their own."""
+"""Marks an annotation whose values the method itself checks, with errors of its own."""
 
 LongText = Annotated[str, CHECKED_INSIDE]
-"""Text with a bound of its own."""
+"""Text whose bound the method itself checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """
-    What one annotation allows.
+    The check of one annotation.
 
     Attributes:
-        what: in words, for a message.
+        what: the type in words, for a message.
         fits: whether a value is of the type.
         content: refuses a value of the type that cannot be used; None where every one can.
     """
@@ -54,7 +54,7 @@ class Check:
 
     def __call__(self, name: str, value: Any) -> None:
         """
-        Let *value* pass.
+        Check *value*.
 
         Raises:
             BadInput: it is of another type, or cannot be used; names *name*.
@@ -67,7 +67,7 @@ class Check:
 
 
 def checks_arguments(kind: C) -> C:
-    """Have every public method that the class *kind* defines check its arguments when it is called."""
+    """Make every public method that the class *kind* defines check its arguments."""
     for name, member in list(vars(kind).items()):
         if name.startswith("_"):
             continue
@@ -79,7 +79,7 @@ def checks_arguments(kind: C) -> C:
 
 
 def checks_call(function: F) -> F:
-    """Have *function*, which is no method, check its arguments when it is called."""
+    """Make *function*, which is no method, check its arguments."""
     checks = functools.cache(lambda: Checks.of(cast("FunctionType", function), own=0))
 
     @functools.wraps(function)
@@ -96,10 +96,10 @@ class Checks:
     The checks of the arguments of one method or function.
 
     Attributes:
-        positional: of those that may be given by position, with their names.
-        rest: of the positions beyond them.
-        by_name: of every parameter that has one.
-        names: of all that the method takes by name.
+        positional: of the positional parameters, with their names.
+        rest: of a variadic parameter.
+        by_name: by parameter.
+        names: of all parameters.
     """
 
     positional: Sequence[tuple[str, Check | None]]
@@ -109,11 +109,11 @@ class Checks:
 
     @classmethod
     def of(cls, method: FunctionType, *, own: int = 1) -> Checks:
-        """Return the checks of *method*, as its signature declares them; the first *own* parameters are its object."""
-        # Of the parameters alone: what a method returns may be imported for the type checker only.
+        """Return the checks that the signature of *method* declares; its first *own* parameters are skipped."""
+        # Without the return type, which may be imported for the type checker only.
         annotations = {name: note for name, note in method.__annotations__.items() if name != "return"}
         parameters = types.SimpleNamespace(__annotations__=annotations)
-        # What makes a context manager of a method lives elsewhere.
+        # A decorator such as contextmanager belongs to another module.
         names = inspect.unwrap(method).__globals__
         hints = get_type_hints(parameters, globalns=names, include_extras=True)
         found = {name: check_of(hint) for name, hint in hints.items()}
@@ -128,7 +128,7 @@ class Checks:
 
     def __call__(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """
-        Let the arguments of a call pass.
+        Check the arguments of a call.
 
         Raises:
             BadInput: one is wrong; names the parameter.
@@ -148,7 +148,7 @@ class Checks:
 
 
 def _checking(method: FunctionType) -> Callable[..., Any]:
-    """Return *method*, preceded by its checks; those are made when it is first called, and not by every import."""
+    """Return *method*, preceded by its checks, which are built on the first call and not on import."""
     checks = functools.cache(lambda: Checks.of(method))
 
     @functools.wraps(method)

@@ -1,4 +1,4 @@
-"""What an audit row says beside who did what: under which name the work goes, and who lent the actor's name."""
+"""The context of audit rows: the correlation id, and the actor that lent its name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from imem.journal.telemetry.correlation import correlation
 
 def context_of(actor: Actor | None, **more: Any) -> str:
     """
-    Return the context of an audit row as the text of JSON.
+    Return the context of an audit row as JSON text.
 
     Args:
-        actor: whose row it is; None for what the system does by itself.
-        more: what else the row says.
+        actor: of the row; None for what the system does by itself.
+        more: further fields.
     """
     now = correlation()
     if now is not None:

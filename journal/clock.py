@@ -1,7 +1,7 @@
 """
-The injected clock, and the rules for times that come without a zone.
+The injected clock, and the rules for times without a zone.
 
-Code never calls ``datetime.now`` outside this module; SQL takes time from ``imem_now()``, which tests shift.
+No other module calls ``datetime.now``; SQL takes time from ``imem_now()``, which tests shift.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ LATEST_ZONE = timezone(timedelta(hours=-12))
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """Returns the current time."""
 
     def now(self) -> datetime:
-        """Return the present moment, aware and in UTC."""
+        """Return the current time, aware and in UTC."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system's clock."""
 
     def now(self) -> datetime:
-        """Return the present moment, aware and in UTC."""
+        """Return the current time, aware and in UTC."""
         return datetime.now(UTC)
 
 
@@ -35,37 +35,40 @@ class SystemClock:
 @dataclass
 class ManualClock:
     """
-    A clock that tests set and move by hand.
+    A clock that tests set and advance.
 
     Attributes:
-        at: the moment that it shows, aware.
+        at: the time that it returns, aware.
     """
 
     at: datetime = field(default_factory=lambda: datetime(2026, 1, 1, tzinfo=UTC))
 
     def now(self) -> datetime:
-        """Return the moment that was set."""
+        """Return the time that was set."""
         return self.at
 
     def advance(self, by: timedelta) -> None:
-        """Move the clock on."""
+        """Advance the clock."""
         self.at += by
 
 
 def known_at_of_date(day: date) -> datetime:
     """
-    Return when a fact dated with a day alone could first be known everywhere.
+    Return the earliest ``known_at`` of a fact dated with a day alone: 12:00 UTC of the next day.
 
-    That is 12:00 UTC of the next day: by then the day is over in every zone.
+    By then the day is over in every zone.
     """
     return datetime.combine(day + timedelta(days=1), time(12), tzinfo=UTC)
 
 
 def known_at_of_naive(local: datetime) -> datetime:
     """
-    Return when a fact stamped with a local time of unknown zone was known at the latest.
+    Return the latest ``known_at`` of a fact with a local time of unknown zone.
 
     The time is read in UTC-12, the zone in which it comes last, so that it never precedes the true moment.
+
+    Raises:
+        ValueError: the time names its zone.
     """
     if local.tzinfo is not None:
         raise ValueError("The time already names its zone.")

@@ -1,7 +1,7 @@
 """
-One small object on the monotonic clock, made at the entry point and passed down.
+Deadlines on the monotonic clock, made at the entry point and passed down.
 
-Callees never re-invent a timeout: they take what is left, or a smaller part of it.
+A callee never sets a timeout of its own: it takes the time left, or a part of it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from imem.journal.errors import BudgetExceeded
 @dataclass(frozen=True, slots=True)
 class Deadline:
     """
-    A moment on the monotonic clock after which an answer is worth nothing.
+    A moment on the monotonic clock after which a result is useless.
 
     Attributes:
-        at_s: the moment, in seconds of :func:`time.monotonic`; infinity for work without a caller in a hurry.
+        at_s: the moment, in seconds of :func:`time.monotonic`; infinity for background work.
     """
 
     at_s: float
@@ -32,7 +32,7 @@ class Deadline:
 
     @classmethod
     def never(cls) -> Deadline:
-        """Return a deadline that does not pass: background work."""
+        """Return a deadline that does not pass, for background work."""
         return cls(float("inf"))
 
     def left_s(self) -> float:
@@ -44,7 +44,7 @@ class Deadline:
         return self.left_s() * 1000.0
 
     def late_ms(self) -> float | None:
-        """Return how many milliseconds ago the moment was, in whole ones; None where it is not over."""
+        """Return how many whole milliseconds ago the deadline passed; None where it was less than one."""
         return float(round(late)) if (late := (time.monotonic() - self.at_s) * 1000.0) >= 1.0 else None
 
     @property
@@ -58,7 +58,7 @@ class Deadline:
 
     def check(self, what: str) -> None:
         """
-        Refuse to begin work that cannot be used.
+        Raise if the deadline has passed, before *what* is begun.
 
         Raises:
             BudgetExceeded: the deadline has passed; retryable.

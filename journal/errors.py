@@ -17,24 +17,24 @@ The one error tree. Every class says whether the same call may be repeated.
     │   ├── GraphUnavailable     yes  nothing was written to the graph
     │   ├── ValkeyUnavailable    yes
     │   │   └── ServerFull       yes  it has no memory left; nothing was written and nothing evicted
-    │   └── StackStarting        yes  the local stack is starting: nobody knows its addresses yet
+    │   └── StackStarting        yes  the local stack is starting: its addresses are not known yet
     ├── BudgetExceeded           yes  the deadline passed first
     ├── OutcomeUnknown           yes  the connection broke while committing: it may or may not be stored
     │   └── NotRepeatable        no   an append, pop or count of working memory: repeated, it may happen twice
     ├── StatementRejected        no   a server refused the statement or its data
     ├── LeaseLost                no   another process has taken over the work
     │   └── StaleEpoch           no   the store has seen a later epoch than the caller's; nothing was written
-    ├── LeaseHeld                yes  another process holds the lease, and it has not run out
+    ├── LeaseHeld                yes  another process holds the lease, and it has not expired
     ├── NotOpen                  no   the working memory is not open: never opened, being restored, or lost
     ├── ConsistencyError         no   stored memory is not what its digest says; it must not be used
     ├── NotDelivered             no   a subtask cannot be completed: a store that it names has no result of it
-    ├── NotResumable             no   no tier holds a state to go on from, or one that this program understands
+    ├── NotResumable             no   no tier holds a state to resume from, or none that this program can read
     ├── TransitionRefused        no   a pause, plan, batch or delivery may not go from that state to this one
     ├── SettingsError            no   the settings are wrong; names the setting
     ├── SchemaError              no   a migration was changed, or the schema is newer than the program
-    └── StackError               no   the local stack cannot do what was asked; says how to mend it
+    └── StackError               no   the local stack cannot do what was asked; says what to do
 
-Errors of drivers are translated at the edge, always ``from`` the original.
+Driver errors are translated where the driver is called, always ``from`` the original.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ImemError(Exception):
     Base of every error raised on purpose.
 
     Attributes:
-        retryable: whether the same call may be repeated unchanged with hope of success.
+        retryable: whether repeating the same call unchanged may succeed.
         mend: one sentence saying what a person can do about it, or the empty string.
     """
 
@@ -65,7 +65,7 @@ class ImemError(Exception):
 
 class BadInput(ImemError):
     """
-    Something in the input is wrong; nothing was written.
+    The input is wrong; nothing was written.
 
     Attributes:
         field: dotted path of the offending field, such as ``core.confidence``.
@@ -79,21 +79,21 @@ class BadInput(ImemError):
 
 
 class CoreConflict(BadInput):
-    """A record of that key exists with a different core; a ``correct`` is needed to replace it."""
+    """A record of that key exists with a different core; only a ``correct`` replaces it."""
 
 
 def shown(text: str) -> str:
-    """Return what somebody stored as a terminal may show it: on one line, and nothing that steers it."""
+    """Return *text* safe for a terminal: on one line, control characters escaped."""
     return text if text.isprintable() else repr(text)
 
 
 class NameSearch(StrEnum):
-    """Where names like an unknown one were looked for."""
+    """Where names similar to an unknown one were searched."""
 
     NAMES = "names"
     """Tickers, ids, names and questions."""
     NOTHING = "nothing"
-    """Nobody could be asked."""
+    """No store answered."""
 
 
 _NONE_NEAR = {
@@ -107,8 +107,8 @@ class UnknownSubject(BadInput):
     Nothing is known of the subject.
 
     Attributes:
-        nearest: names that look like the one asked for, best first.
-        searched: where names were looked for; who has not looked cannot say that there is none.
+        nearest: similar names, best first.
+        searched: where names were searched; without a search similar names may still exist.
     """
 
     def __init__(self, subject: str, nearest: Sequence[str] = (), searched: NameSearch = NameSearch.NAMES) -> None:
@@ -124,7 +124,7 @@ class AmbiguousSubject(BadInput):
     Several subjects have that name.
 
     Attributes:
-        subject_ids: which, sorted; the first of them where they are very many.
+        subject_ids: of those subjects, sorted; cut when there are very many.
     """
 
     def __init__(self, subject: str, subject_ids: Sequence[str], *, more: bool = False) -> None:
@@ -135,7 +135,7 @@ class AmbiguousSubject(BadInput):
 
 
 class UnknownDebate(BadInput):
-    """No debate of that id was known at the moment that was asked for."""
+    """No debate of that id was known at the moment asked for."""
 
     def __init__(self, debate_id: str) -> None:
         super().__init__("debate", f"nothing is known about {debate_id!r}.")
@@ -143,11 +143,11 @@ class UnknownDebate(BadInput):
 
 
 class UnsupportedType(BadInput):
-    """A value is of a type that working memory cannot hold, or that no serializer knows; the field names its key."""
+    """A value is of a type that working memory cannot hold; the field names its key."""
 
 
 class TooLarge(BadInput):
-    """A value, or the memory that would hold it, passes its bound; the field names its key; nothing was written."""
+    """A value, or the memory that would hold it, exceeds its bound; the field names its key; nothing was written."""
 
 
 class PermissionDenied(ImemError):
@@ -177,21 +177,21 @@ class ServerFull(ValkeyUnavailable):
 
 
 class StackStarting(StoreUnavailable):
-    """The local stack is starting, or starting again: the addresses of its servers are not known yet."""
+    """The local stack is starting or restarting: the addresses of its servers are not known yet."""
 
 
 class BudgetExceeded(ImemError):
-    """The deadline passed before the work was done; the server was told to stop."""
+    """The deadline passed before the work was done; the server was asked to stop."""
 
     retryable = True
 
 
 class OutcomeUnknown(ImemError):
     """
-    The connection broke while a commit was on its way: the write may or may not be stored.
+    The connection broke during a commit: the write may or may not be stored.
 
-    Writes are idempotent, so that the very same call is repeated until it is answered; what must not be done is to
-    report it as failed or as stored.
+    Writes are idempotent: the caller repeats the same call until it is answered, and meanwhile reports it neither as
+    failed nor as stored.
     """
 
     retryable = True
@@ -199,9 +199,9 @@ class OutcomeUnknown(ImemError):
 
 class NotRepeatable(OutcomeUnknown):
     """
-    A change of working memory that is another change when it is made twice may or may not have been made.
+    A change of working memory that is not idempotent may or may not have been made.
 
-    An append, a pop, a trim or a count: look what stands there before making it again.
+    An append, a pop, a trim or a count: read the value before making the change again.
     """
 
     retryable = False
@@ -212,38 +212,38 @@ class StatementRejected(ImemError):
 
 
 class LeaseLost(ImemError):
-    """Another process holds the lease with a later epoch; this one must stop."""
+    """Another process holds the lease with a later epoch; this process must stop."""
 
 
 class StaleEpoch(LeaseLost):
-    """The store has seen a later epoch than the caller's: somebody has taken over; nothing was written."""
+    """The store has seen a later epoch than the caller's: another process has taken over; nothing was written."""
 
 
 class LeaseHeld(ImemError):
-    """Another process holds the lease, or has locked an actor's writes, and that has not run out."""
+    """Another process holds the lease, or has locked an actor's writes, and it has not expired."""
 
     retryable = True
 
 
 class NotOpen(ImemError):
     """
-    The working memory cannot be used as it is: never opened, being restored, or behind what was acknowledged.
+    The working memory cannot be used: never opened, being restored, or behind what was acknowledged.
 
-    Recovery (:mod:`imem.checkpoints.recovery`) opens it again with what is proven, or refuses.
+    Recovery (:mod:`imem.checkpoints.recovery`) restores it to what is proven and opens it, or refuses.
     """
 
 
 class ConsistencyError(ImemError):
-    """What a store holds is not what its digest, or its count of keys, says: it must not be used."""
+    """Stored memory does not match its digest or its count of keys; it must not be used."""
 
 
 class NotDelivered(ImemError):
     """
-    A subtask cannot be completed: its definition names stores for which it has delivered nothing; nothing was saved.
+    A subtask cannot be completed: it has delivered nothing to stores that its definition names; nothing was saved.
 
     Attributes:
-        subtask: which.
-        stores: the names of the stores.
+        subtask: its id.
+        stores: the names of those stores.
     """
 
     def __init__(self, subtask: str, stores: Sequence[str]) -> None:
@@ -257,11 +257,11 @@ class NotDelivered(ImemError):
 
 
 class NotResumable(ImemError):
-    """No tier holds a state to go on from, or none that this program understands; nothing was started."""
+    """No tier holds a state to resume from, or none that this program can read; nothing was started."""
 
 
 class TransitionRefused(ImemError):
-    """A pause, a plan, a batch or a delivery may not go from its state to the one asked for; nothing was changed."""
+    """A pause, plan, batch or delivery may not go from its state to the requested one; nothing was changed."""
 
 
 class SettingsError(ImemError):

@@ -1,9 +1,8 @@
 """
-The gateway: the one function through which every read and write passes, and the journal's one way in.
+The gateway: authorizes, audits and executes every read and write of the journal.
 
 A write's audit row is inserted by the statement that writes it, in the same transaction: if it fails, so does the
-write.
-Denials leave one audit row and nothing else.
+write. A denial leaves one audit row and nothing else.
 """
 
 from __future__ import annotations
@@ -33,56 +32,56 @@ from imem.journal.telemetry.tracing import TRACER, traceparent
 T = TypeVar("T")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.025
-"""Between two looks whether the graph holds a write, in seconds, where nobody tells."""
+"""First and longest pause between two polls of Postgres for visibility, in seconds, without a subscription."""
 
 _POLL_S: Final = 0.25
-"""Longest wait for a word that the graph holds a write, in seconds: then one looks, since words may be lost."""
+"""Longest wait for a message of the applier, in seconds; then Postgres is polled, since messages may be lost."""
 
 _ATTEMPTS = 4
-"""How often a transaction is tried that Postgres asked to be repeated; each loses to a different writer."""
+"""How often a transaction is tried that Postgres asks to be repeated; each attempt loses to a different writer."""
 
 _AUDITED = frozenset({ResourceType.PATTERNS})
-"""Of these the audit holds every access that was granted, whatever was done."""
+"""Resource types of which every granted access leaves an audit row."""
 
 _AUDITED_ACTIONS = frozenset({Action.DELETE})
-"""These the audit holds where they were granted, whatever they were done to: nothing else is left of it."""
+"""Actions that leave an audit row on any resource; after a deletion the row is all that is left."""
 
 
 _RECORDED: Final = frozenset({AppendStatus.NEW.value, AppendStatus.CHANGED.value})
-"""What the journal did with a line of which there is now an event."""
+"""Statuses of lines for which an event was written."""
 
 
 class VisibilitySource(Protocol):
     """
-    Hears when the graph holds what somebody waits for.
+    Notifies waiters when the graph holds their events.
 
     Attributes:
-        subscribed: whether anything can be wait_applied now.
+        subscribed: whether the subscription is live.
     """
 
     subscribed: bool
 
     async def wait_applied(self, event_ids: Collection[UUID], timeout_s: float) -> bool:
         """
-        Wait until the applier has said that the graph holds *event_ids*, at most *timeout_s* seconds.
+        Wait until the applier has published all of *event_ids*, at most *timeout_s* seconds.
 
-        False where it has not, or cannot be wait_applied, or there is another reason to look.
+        False when it has not by then, when the subscription is down, or when the waiter has to poll Postgres.
         """
 
 
 class Gateway:
     """
-    Decides, executes and records on behalf of one actor.
+    Authorizes, executes and audits on behalf of one actor.
 
     Args:
         database: where the journal is.
-        actor: who calls; from settings or a token.
-        announce: told of the tiers of what was committed, so that the applier wakes; losing the message loses nothing.
-        visibility: hears when the graph holds an event; without one, who waits looks often.
-        waits: whether anybody waits for visibility at all: where tiers do not count, minutes may pass.
+        actor: the caller, from settings or a token.
+        announce: publishes the tiers of committed events, which wakes the applier; a lost message only delays it.
+        visibility: publishes which events the graph holds; without it a waiter polls Postgres.
+        waits: whether callers may wait for visibility; where tiers do not count it can take minutes.
 
     Attributes:
-        applier_interval_s: how long an event may wait for the applier's next look, in seconds.
+        applier_interval_s: the applier's polling interval in seconds, 0 where it is woken.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Gateway:
         self._group_commit = GroupCommit()
 
     def acting_as(self, actor: Actor) -> Gateway:
-        """Return the way in for another actor of the same process, over the same connections."""
+        """Return a gateway for another actor of the same process, over the same connections."""
         return Gateway(self.database, actor, self._announce, visibility=self._visibility, waits=self._waits)
 
     async def authorize_and_execute(
@@ -116,11 +115,12 @@ class Gateway:
         actor: Actor | None = None,
     ) -> T:
         """
-        Run *operation* if the actor may do *action* to *resource*; access to patterns and deletions leave a row first.
+        Run *operation* if the actor may do *action* to *resource*.
+
+        Granted access to patterns and granted deletions leave an audit row first.
 
         Raises:
-            PermissionDenied: the table does not allow it; one denial row was written. If even that row could not be
-                written, the call is denied all the same.
+            PermissionDenied: the actor's role does not allow it; one denial row was written, unless that failed.
         """
         actor = actor or self.actor
         with correlated():
@@ -132,14 +132,14 @@ class Gateway:
 
     async def authorize_patterns(self, resource: Resource, *, deadline: Deadline) -> int:
         """
-        Let the actor read patterns, which leaves a row, and return the epoch of their status, read with it.
+        Authorize a read of patterns, write its audit row, and return the epoch of the patterns' status.
 
-        Nothing may be shown before this has returned. It is :meth:`authorize_and_execute` of a read for those who go on
-        with what is kept, in one round trip.
+        In one round trip. It stands for :meth:`authorize_and_execute` where the caller goes on with a cached result;
+        the caller shows nothing before it has returned.
 
         Raises:
-            PermissionDenied: the table does not allow it; one denial row was written.
-            PostgresUnavailable, BudgetExceeded: there is no such row; retryable.
+            PermissionDenied: the actor's role does not allow it; one denial row was written.
+            PostgresUnavailable, BudgetExceeded: no audit row was written; retryable.
         """
         with correlated():
             await self._refuse(self.actor, resource, Action.READ, deadline)
@@ -147,7 +147,7 @@ class Gateway:
             return int((await self.database.named("audit_patterns", row, deadline=deadline))[0]["epoch"])
 
     async def _refuse(self, actor: Actor, resource: Resource, action: Action, deadline: Deadline) -> None:
-        """Refuse what the table does not allow; a denial that cannot be recorded is still a denial."""
+        """Raise the denial if the role does not allow *action*; a denial row that cannot be written changes nothing."""
         if allowed(actor, resource, action):
             return
         row = _audit_row(actor, resource, action, authorized=False, outcome="denied")
@@ -156,7 +156,7 @@ class Gateway:
         raise denial(actor, resource, action)
 
     def may(self, resource: Resource, action: Action) -> bool:
-        """Return whether the actor may do *action* to *resource*; decides what an answer shows, and is not audited."""
+        """Return whether the actor may do *action* to *resource*, without an audit row; filters what a result shows."""
         return allowed(self.actor, resource, action)
 
     async def append(
@@ -173,12 +173,12 @@ class Gateway:
         """
         Commit *entries* to the journal, in order, and return one receipt for each.
 
-        Entries that state a ``known_at`` need the import right whatever *action* says.
+        Entries that carry a ``known_at`` need the import right whatever *action* says.
 
         Args:
-            owner: whose facts they are; the actor itself by default, the empty string for what is nobody's own.
-            lock_epoch: of the lock on the actor's writes, for whoever holds it.
-            wait_visible: wait at most so long for the graph to hold them; receipts then say whether it does.
+            owner: of the facts; the actor by default, the empty string for facts without an owner.
+            lock_epoch: epoch of the lock on the actor's writes, if the caller holds it.
+            wait_visible: how long to wait for the graph to hold them; receipts then say whether it does.
 
         Raises:
             PermissionDenied: nothing was written but the denial.
@@ -229,7 +229,7 @@ class Gateway:
         return [replace(receipt, visible=visible) if receipt.durable else receipt for receipt in receipts]
 
     async def publish_wakeup(self, tiers: Sequence[Tier]) -> None:
-        """Say that events of *tiers* are due; losing the message loses nothing."""
+        """Publish that events of *tiers* are due; a lost message only delays the applier."""
         if self._announce is not None:
             with TRACER.start_as_current_span("imem.announce", kind=SpanKind.PRODUCER):
                 await self._announce(tiers)
@@ -271,7 +271,7 @@ class Gateway:
         ]
 
     async def _await_visible(self, receipts: Sequence[Receipt], deadline: Deadline) -> bool:
-        """Wait for what was recorded just now: until the applier says so, or else as :meth:`wait_visible` does."""
+        """Wait for events written by this call: for the applier's messages, or else as :meth:`wait_visible` does."""
         waiting = [receipt for receipt in receipts if receipt.position is not None and receipt.event_id is not None]
         fresh = {
             receipt.event_id
@@ -287,7 +287,7 @@ class Gateway:
         return await self.wait_visible([receipt.position for receipt in waiting if receipt.position], deadline)
 
     async def _delivery_known(self, receipts: Sequence[Receipt], deadline: Deadline) -> bool:
-        """Return whether it is known, one way or the other, what became of *receipts*; words may have been lost."""
+        """Poll whether all of *receipts* are applied or any is dead; true also when Postgres cannot be asked."""
         positions = [receipt.position for receipt in receipts]
         try:
             row = (await self.database.named("count_undelivered", {"positions": positions}, deadline=deadline))[0]
@@ -299,9 +299,9 @@ class Gateway:
 
     async def wait_visible(self, positions: Sequence[int], deadline: Deadline) -> bool:
         """
-        Wait until the graph holds the events at *positions*, and return whether it does.
+        Poll until the graph holds the events at *positions*, and return whether it does.
 
-        False also when Postgres could not be asked: what is durable stays durable.
+        False also when Postgres could not be asked: the events stay durable.
         """
         pause_s = _FIRST_PAUSE_S
         while positions:
@@ -323,7 +323,7 @@ class Gateway:
 
 
 def _audit_row(actor: Actor, resource: Resource, action: Action, *, authorized: bool, outcome: str) -> dict[str, Any]:
-    """Return the row of a decision, as statements take it."""
+    """Return the parameters of the statement ``audit``."""
     return {
         "actor": actor.id,
         "role": actor.role.value,
@@ -338,7 +338,7 @@ def _audit_row(actor: Actor, resource: Resource, action: Action, *, authorized: 
 
 
 def _with_trace(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
-    """Return *entries* with the trace that is under way, and the name that the caller gave its work."""
+    """Return *entries* with the current trace context and the correlation id that the caller gave."""
     trace, now = traceparent(), correlation()
     name = now.id if now is not None and now.given else None
     if trace is None and name is None:
@@ -347,7 +347,7 @@ def _with_trace(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
 
 
 def _context(batch: Sequence[JournalEntry], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the context of what was recorded; None where nobody follows any of it."""
+    """Return the traces and correlation ids of the events written; None where there are none."""
     noted = [
         (row["position"], entry.traceparent, entry.correlation_id)
         for entry, row in zip(batch, rows, strict=True)
@@ -360,15 +360,15 @@ def _context(batch: Sequence[JournalEntry], rows: Sequence[Mapping[str, Any]]) -
 
 
 async def _no_operation() -> None:
-    """Stand for the operation where only the decision is wanted."""
+    """Do nothing; the operation of a call that only authorizes."""
 
 
 def batches(entries: Sequence[JournalEntry]) -> Iterator[Sequence[JournalEntry]]:
-    """Cut *entries* so that no group of a record stands twice in one statement, and none grows too large."""
+    """Cut *entries* into batches of at most :data:`BATCH_LINES`, none with the same group of a record twice."""
     batch: list[JournalEntry] = []
     seen: set[tuple[str, str, str]] = set()
     for entry in entries:
-        # A correction looks at the core that the same file may have stated a line before.
+        # A correction reads the core, which a line before it in the same file may record.
         names = touched(entry)
         if batch and (len(batch) >= BATCH_LINES or not seen.isdisjoint(names)):
             yield batch
@@ -380,7 +380,7 @@ def batches(entries: Sequence[JournalEntry]) -> Iterator[Sequence[JournalEntry]]
 
 
 def _columns(batch: Sequence[JournalEntry], actor: Actor, action: Action) -> dict[str, Any]:
-    """Return the batch as the column arrays that the statement takes."""
+    """Return the batch as the arrays that the statement ``append`` takes."""
     return {
         "actor": actor.id,
         "role": actor.role.value,

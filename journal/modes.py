@@ -1,8 +1,8 @@
 """
-How well the institution can work now, in one word. Pure.
+The operating mode, derived from which stores answer. Pure.
 
-``normal → degraded_read | degraded_write | read_only → recovering → normal``: what is away decides; when all is back,
-what waits for the graph has to be applied before an answer is whole again.
+``normal → degraded_read | degraded_write | read_only → recovering → normal``. Once all stores are back, the mode is
+``recovering`` until the applier has caught up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 BEHIND_S: Final = 5.0
-"""An event that waits longer for the graph, in seconds, says that it is catching up: one write takes a tenth."""
+"""Age of the oldest event that waits for the graph from which the mode is ``recovering``, in seconds."""
 
 
 class Mode(StrEnum):
@@ -21,27 +21,26 @@ class Mode(StrEnum):
     NORMAL = "normal"
     """Everything."""
     DEGRADED_READ = "degraded_read"
-    """An answer lacks something: a store did not answer in time, or the graph is away. Writes are durable."""
+    """Results may be incomplete: a store did not answer in time, or the graph is away. Writes are durable."""
     DEGRADED_WRITE = "degraded_write"
-    """What is written is durable and not visible for now; or agents cannot write their working memory, or its copies
-    are not made."""
+    """Writes are durable and not visible for now; or working memory cannot be written, or is not replicated."""
     READ_ONLY = "read_only"
-    """Nothing can be recorded; answers come from what still answers."""
+    """Nothing can be recorded; results come from the stores that still answer."""
     RECOVERING = "recovering"
-    """All is back; what was written meanwhile is on its way into the graph."""
+    """All stores are back; the applier catches up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """
-    What answered when it was last asked.
+    Which stores answered the last check.
 
     Attributes:
         postgres: whether there is no evidence that it is away (:mod:`imem.journal.postgres.failure_detector`).
-        graph, working, durable, cache: whether that store did. The cache is missed by nobody but the clock.
-        full: which of them refuse writes, because their memory is used up.
-        behind_s: how long the oldest event waits for the graph, in seconds; None where nobody could say.
-        applier_interval_s: how long an event may wait because the applier looks no more often, in seconds.
+        graph, working, durable, cache: whether that store answered. Without the cache results are only slower.
+        full: stores that refuse writes, because their memory is used up.
+        behind_s: how long the oldest event has waited for the graph, in seconds; None if unknown.
+        applier_interval_s: the applier's polling interval in seconds, 0 where it is woken.
     """
 
     postgres: bool = True
@@ -55,7 +54,7 @@ class Health:
 
     @property
     def mode(self) -> Mode:
-        """The mode that follows; the worst where several do."""
+        """The mode that follows; the most severe that applies."""
         if not self.postgres:
             return Mode.READ_ONLY
         if not self.graph:

@@ -25,12 +25,12 @@ from imem.journal.errors import SettingsError
 PREFIX = "IMEM_"
 
 FILE_SUFFIX = "_FILE"
-"""Ends the variable that names the file of a secret, as images of servers have it."""
+"""Suffix of the variable that names a secret's file, as in server images."""
 
 _LARGEST_SECRET_BYTES = 64 * 1024
 
 WEBHOOK_SECRET_PREFIX = "whsec_"  # noqa: S105 - how secrets begin, and none
-"""Begins a secret whose key is written in Base64, as the Standard Webhooks specification has it."""
+"""Prefix of a secret whose key is Base64, as in the Standard Webhooks specification."""
 
 _SECRET_BYTES = 16
 """Least length of a secret that signs."""
@@ -40,7 +40,7 @@ TEST_VARIABLES = frozenset({"IMEM_TEST_STACK", "IMEM_TEST_NEO4J", "IMEM_TEST_VAL
 
 
 class Role(StrEnum):
-    """Who may do what: the columns of the authorization table."""
+    """Roles of actors: the columns of the authorization table."""
 
     AGENT = "agent"
     KNOWLEDGE_BASE_AGENT = "knowledge_base_agent"
@@ -59,10 +59,10 @@ def _cache_home() -> Path:
 
 def _secret_in(variable: str, path: Path) -> str:
     """
-    Return what the file that *variable* names holds, without the newline at its end.
+    Return the content of the file that *variable* names, without the newline at its end.
 
     Raises:
-        SettingsError: it cannot be read, is empty, or is no secret by its size; nothing of it is shown.
+        SettingsError: it cannot be read, is empty or too long; its content is not shown.
     """
     try:
         with path.open("rb") as file:
@@ -80,9 +80,9 @@ def _secret_in(variable: str, path: Path) -> str:
 
 class Settings(BaseSettings):
     """
-    Everything that can be set, with its default.
+    Every setting, with its default.
 
-    A server without a URL is the local stack's, whose addresses stand in ``<home>/stack.json``.
+    A server without a URL is the local stack's, whose addresses are in ``<home>/stack.json``.
     """
 
     model_config = SettingsConfigDict(

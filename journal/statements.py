@@ -1,12 +1,11 @@
 """
-The one loader of statements.
+Loads the statements of ``sql/`` and ``cypher/`` by name.
 
-Every SQL and Cypher text lives in a file, under headings of the form ``-- name --`` (``// name //`` in Cypher),
-each followed by a comment that says what it is for. Files are read once; the result is immutable.
+Each file holds statements under headings of the form ``-- name --`` (``// name //`` in Cypher), each followed by a
+comment that says what it is for. Files are read once; the result is immutable.
 
-Values are always parameters. The single thing that may stand in a statement's place is a *term* of a closed list
-(a label, a relationship type, a key): templates mark it ``«name»`` and :meth:`Statement.bind` refuses any term that
-was not registered by the code that owns the list.
+Values are always parameters. Only a *term* of a closed list (a label, a relationship type, a key) is inserted into a
+text: templates mark its place ``«name»``, and :meth:`Statement.bind` refuses any term outside the list.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Statement:
     Attributes:
         name: its heading.
         text: the statement with its comment, as it goes to the server.
-        path: the file it stands in.
+        path: of its file.
     """
 
     name: str
@@ -43,24 +42,24 @@ class Statement:
 
     @property
     def given(self) -> frozenset[str]:
-        """Names that it takes from the map ``$given``, of Cypher alone."""
+        """Names that it takes from the map ``$given``; Cypher only."""
         return frozenset(_GIVEN.findall(_COMMENT.sub("", self.text)))
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """Names of the places that :meth:`bind` fills."""
+        """Names of the placeholders that :meth:`bind` fills."""
         return frozenset(_PLACEHOLDER.findall(self.text))
 
     def bind(self, allowed: frozenset[str], **terms: str) -> LiteralString:
         """
-        Return the text with each ``«place»`` filled by a term of a closed list.
+        Return the text with each placeholder filled by a term of a closed list.
 
         Args:
             allowed: the closed list.
-            terms: place → term.
+            terms: placeholder → term.
 
         Raises:
-            ValueError: a term is not in the list or is no identifier, or a place is left open.
+            ValueError: a term is not in the list or is no identifier, or a placeholder is left open.
         """
         if set(terms) != self.placeholders:
             raise ValueError(f"{self.name} wants {sorted(self.placeholders)}, got {sorted(terms)}.")
@@ -76,7 +75,7 @@ def root_of(package: str, folder: str) -> Path:
     Return the folder that holds statements: inside *package* when installed, beside it in a checkout.
 
     Raises:
-        FileNotFoundError: neither place exists, so the installation is broken.
+        FileNotFoundError: neither exists: the installation is broken.
     """
     top = Path(__file__).resolve().parent.parent
     for candidate in (top / package / folder, top / folder):
@@ -100,7 +99,12 @@ def parse(text: str, path: Path) -> dict[str, Statement]:
 
 @cache
 def load(folder: Path, suffix: str) -> Mapping[str, Statement]:
-    """Return every statement below *folder* by name; a name used in two files is refused."""
+    """
+    Return every statement below *folder* by name.
+
+    Raises:
+        ValueError: a name is used in two files, or a statement is empty.
+    """
     found: dict[str, Statement] = {}
     for path in sorted(folder.rglob(f"*{suffix}")):
         for name, statement in parse(path.read_text(encoding="utf-8"), path).items():

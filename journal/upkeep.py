@@ -1,4 +1,4 @@
-"""What the journal needs done from time to time, whoever serves it."""
+"""Periodic upkeep of the journal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from imem.journal.statements import sql
 
 async def make_audit_partitions(database: Database, *, deadline: Deadline) -> int:
     """
-    Make the audit's partitions of this month and the next three; return how many were missing.
+    Create the audit's partitions of this month and the next three; return how many were missing.
 
-    Rows that came before their partition did are moved into it. The application's role may do this: the function that
-    it calls has the owner's rights and does nothing else.
+    Rows that were written before their partition existed are moved into it. The application's role may run this, since
+    the function has the owner's rights and does nothing else.
 
     Raises:
         PostgresUnavailable: it cannot be reached, or writers held the audit for long; retryable, nothing was changed.

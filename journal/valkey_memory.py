@@ -1,4 +1,4 @@
-"""How full a Valkey is, from its own ``INFO memory``. Pure."""
+"""Memory use of a Valkey server, from its ``INFO memory``. Pure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 HIGH: Final = 0.80
-"""Share of its limit from which people are told, while there is still time."""
+"""Share of its limit from which an alert is raised, early enough to act."""
 
 FULL: Final = 0.99
-"""Share of its limit from which it has to be expected to refuse writes: a memory of an agent may need 8 MiB."""
+"""Share of its limit from which it is expected to refuse writes: an agent's memory may need 8 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
     """
-    What a server uses of the memory that it may use.
+    A server's used memory and its limit.
 
     Attributes:
         used_bytes: what counts against its limit.
         limit_bytes: its ``maxmemory``; 0 where it has none.
-        evicts: whether it makes room by forgetting, so that being full is how it works.
+        evicts: whether it evicts keys when it is full, instead of refusing writes.
     """
 
     used_bytes: int
@@ -30,8 +30,8 @@ class MemoryUse:
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> Self:
-        """Return it from the section ``memory`` of INFO."""
-        # What it keeps to send to replicas and to its file does not count against the limit.
+        """Parse the section ``memory`` of INFO."""
+        # Buffers of replication and of the append-only file do not count against the limit.
         used = int(info.get("used_memory", 0)) - int(info.get("mem_not_counted_for_evict", 0))
         return cls(used, int(info.get("maxmemory", 0)), str(info.get("maxmemory_policy", "noeviction")) != "noeviction")
 
@@ -42,14 +42,14 @@ class MemoryUse:
 
     @property
     def high(self) -> bool:
-        """Whether people should make room, or allow more."""
+        """Whether memory should be freed, or the limit raised."""
         return not self.evicts and self.share >= HIGH
 
     @property
     def full(self) -> bool:
-        """Whether writes are refused, or will be at once."""
+        """Whether writes are refused, or are about to be."""
         return not self.evicts and self.share >= FULL
 
     def __str__(self) -> str:
-        """Return it as people read it."""
+        """Return it in megabytes and per cent."""
         return f"{self.used_bytes / 1e6:,.0f} of {self.limit_bytes / 1e6:,.0f} MB ({self.share:.0%})"

@@ -1,1 +1,1 @@
-"""Servers that are not ours: their URLs, and calls to them."""
+"""External servers: their URLs, and calls to them."""

@@ -1,7 +1,7 @@
 """
-Models behind an endpoint that speaks OpenAI's protocol: where a call goes, how often, and what its refusals mean.
+Calls to models behind an OpenAI-compatible endpoint: address, retries, and errors.
 
-What is asked and what an answer means is the caller's: summaries ask ``chat/completions``, vectors ``embeddings``.
+The caller makes the request and reads the response: summaries use ``chat/completions``, vectors ``embeddings``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from imem.journal.errors import StatementRejected, StoreUnavailable
 from imem.journal.settings import PREFIX
 
 ATTEMPTS: Final = 3
-"""How often the endpoint is asked at most."""
+"""Most attempts of one call."""
 
 _FIRST_PAUSE_S: Final = 0.5
-"""Before the second attempt, in seconds; twice as long before the third. The endpoint may ask for more."""
+"""Pause before the second attempt, in seconds; doubled before the third. The endpoint may ask for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class ModelEndpoint:
     One resource of an endpoint.
 
     Attributes:
-        url: the base under which *resource* lies, such as ``http://localhost:11434/v1``; of a URL without a path,
-            ``/v1``; or the whole.
-        resource: what is asked there, such as ``chat/completions``.
+        url: the base of *resource*, such as ``http://localhost:11434/v1``; a URL without a path gets ``/v1``; or the
+            whole address.
+        resource: path of the resource, such as ``chat/completions``.
         purpose: what it is for, in errors: the endpoint for *purpose*.
-        settings: how the settings begin that name it, in errors, such as ``SUMMARY``.
+        settings: prefix of the settings that name it, in errors, such as ``SUMMARY``.
         key: sent as a bearer token, if given; never shown.
     """
 
@@ -44,7 +44,7 @@ class ModelEndpoint:
 
     @property
     def address(self) -> str:
-        """Where it is asked."""
+        """The URL of the resource."""
         base = self.url.rstrip("/")
         if base.endswith(f"/{self.resource}"):
             return base
@@ -52,9 +52,9 @@ class ModelEndpoint:
 
     async def ask(self, body: bytes, *, most_bytes: int, deadline: Deadline) -> bytes:
         """
-        Return what the endpoint answers to *body*, JSON.
+        POST *body*, JSON, and return the response's body.
 
-        One that is busy is asked again, as late as it wishes, while *deadline* allows.
+        A busy endpoint is retried after the time that it asks for, while *deadline* allows.
 
         Raises:
             StoreUnavailable: it cannot be reached, is busy, or answers more than *most_bytes*; retryable.

@@ -1,8 +1,8 @@
 """
-Calls to servers that are not ours: one POST, with an end in time and in size, that leaks nothing.
+POST requests to external servers, bounded in time and size, that leak nothing.
 
-Redirects are never followed: what goes out is signed, or carries a key, for one address alone. Nothing here logs, and
-no error shows an address, a header or a body; httpx itself, which logs every URL, is told to be quiet.
+Redirects are never followed, since a request is signed, or carries a key, for one address alone. No address, header or
+body is logged or shown in an error; the logger of httpx, which logs every URL, is raised to WARNING.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from imem.journal.clock import Clock, SystemClock
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, StoreUnavailable
 
-# Both write URLs, in which tokens may stand, to the log.
+# Both log URLs, which may hold tokens.
 for _name in ("httpx", "httpcore"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
@@ -37,12 +37,12 @@ _LONGEST_RETRY_AFTER_S: Final = 24 * 60 * 60.0
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
     """
-    What a server answered.
+    A server's response.
 
     Attributes:
         status: of HTTP.
-        body: empty unless it was asked for.
-        retry_after_s: when the server wants to be asked again, in seconds from now; None where it does not say.
+        body: empty unless requested.
+        retry_after_s: from its Retry-After header, in seconds from now; None without one.
     """
 
     status: int
@@ -51,12 +51,12 @@ class HttpResponse:
 
     @property
     def ok(self) -> bool:
-        """Whether the server took it."""
+        """Whether the status is 2xx."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
     @property
     def busy(self) -> bool:
-        """Whether the same may well be taken later."""
+        """Whether the same request may succeed later."""
         return self.status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS} or (
             self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         )
@@ -64,7 +64,7 @@ class HttpResponse:
 
 @cache
 def _ssl_context() -> ssl.SSLContext:
-    """Return whom to trust: read once, since that takes longer than a call, and holds up everybody in the loop."""
+    """Return the trusted certificates; cached, since loading them blocks the event loop for longer than a call."""
     return httpx.create_ssl_context()
 
 
@@ -73,11 +73,11 @@ async def post(
     clock: Clock | None = None,
 ) -> HttpResponse:  # fmt: skip
     """
-    POST *body* to *url* once and return the answer, whatever its status.
+    POST *body* to *url* once and return the response, whatever its status.
 
     Args:
-        most_bytes: longest body of an answer that is read; 0 reads none.
-        clock: tells how far a date lies ahead that the server names.
+        most_bytes: longest response body that is read; 0 reads none.
+        clock: converts a date in Retry-After to seconds.
 
     Raises:
         StoreUnavailable: the server cannot be reached, broke off, does not speak HTTP, or answered more than that.
@@ -86,11 +86,11 @@ async def post(
     deadline.check("a call to another server")
     left_s = min(deadline.left_s(), LONGEST_S)
     try:
-        # The library's own limits are for single reads: a server that sends a byte now and then would never meet them.
+        # The library's timeouts are for single reads: a server that sends a byte now and then would never exceed them.
         async with (
             asyncio.timeout(left_s),
             httpx.AsyncClient(timeout=left_s, verify=_ssl_context(), follow_redirects=False) as client,
-            # Nothing compressed: what unpacks to a thousand times its size cannot be bounded by what arrives.
+            # No compression, since the bound on the bytes received would not bound the unpacked size.
             client.stream("POST", url, content=body, headers={**headers, "accept-encoding": "identity"}) as response,
         ):
             read = await _body(response, most_bytes) if most_bytes and response.is_success else b""
@@ -115,7 +115,7 @@ async def _body(response: httpx.Response, most_bytes: int) -> bytes:
 
 
 def _retry_after_s(text: str | None, clock: Clock) -> float | None:
-    """Return what a Retry-After header says, in seconds from now: it is a number of seconds, or a date."""
+    """Return a Retry-After header, a number of seconds or a date, in seconds from now."""
     if text is None:
         return None
     if text.isascii() and text.isdigit():

@@ -1,7 +1,7 @@
 """
-Whether the URL of a server can be used, said without any part of it.
+Checks of server URLs, with errors that show no part of them.
 
-It may hold a password, and a malformed one holds it where no parser looks for a password.
+A URL may hold a password, and a malformed one holds it where no parser looks for a password.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VALKEY_SCHEMES: Final = frozenset({"redis", "rediss", "unix"})
 HTTP_SCHEMES: Final = frozenset({"http", "https"})
 
 _SAME: Final[Mapping[str, str]] = {"valkey": "redis", "valkeys": "rediss"}
-"""What servers of that family are called → the scheme that their client knows."""
+"""Other names of schemes → the scheme that the client knows."""
 
 _ENCODE: Final = "special characters in a user or password must be written as %XX, such as %2F for a slash"
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -26,7 +26,7 @@ _LARGEST_PORT: Final = 65_535
 
 def postgres(url: str) -> str:
     """
-    Return *url*, of a Postgres; several hosts, and sockets named by ``?host=``, are libpq's to understand.
+    Check and return the URL of a Postgres; libpq parses several hosts, and sockets named by ``?host=``.
 
     Raises:
         ValueError: it cannot be used; the text shows nothing of it.
@@ -46,7 +46,7 @@ def postgres(url: str) -> str:
 
 def valkey(url: str) -> str:
     """
-    Return *url*, of a Valkey, with a scheme that its client knows.
+    Check the URL of a Valkey and return it with a scheme that its client knows.
 
     Raises:
         ValueError: it cannot be used; the text shows nothing of it.
@@ -63,7 +63,7 @@ def valkey(url: str) -> str:
 
 def broker(url: str) -> str:
     """
-    Return *url*, of the Valkey that Celery uses, which reaches no sockets.
+    Check and return the URL of Celery's Valkey; Celery supports no sockets.
 
     Raises:
         ValueError: as of :func:`valkey`.
@@ -74,7 +74,7 @@ def broker(url: str) -> str:
 
 def neo4j(url: str) -> str:
     """
-    Return *url*, of a Neo4j.
+    Check and return the URL of a Neo4j.
 
     Raises:
         ValueError: it cannot be used, or holds a user or a password; the text shows nothing of it.
@@ -88,7 +88,7 @@ def neo4j(url: str) -> str:
 
 def maven(place: str) -> str:
     """
-    Return *place*: a folder, or the URL of a mirror.
+    Check and return a folder or the URL of a mirror.
 
     Raises:
         ValueError: it is a URL that cannot be used; the text shows nothing of it.
@@ -98,7 +98,7 @@ def maven(place: str) -> str:
 
 def http(url: str) -> str:
     """
-    Return *url*, of somebody else's server.
+    Check and return the URL of an HTTP server.
 
     Raises:
         ValueError: it cannot be used; the text shows nothing of it.
@@ -121,11 +121,11 @@ CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "embedding_url": http,
     "webhook_url": http,
 }
-"""Settings that say where something is → what checks and returns their value."""
+"""Setting of a URL → its check."""
 
 
 def without_secrets(url: str) -> str:
-    """Return the host and port, or the socket, in *url*, which was checked; nothing else of it."""
+    """Return the host and port, or the socket, of a checked URL, and nothing else of it."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -138,7 +138,7 @@ def _scheme(url: str, known: frozenset[str]) -> str:
     if not separator or scheme.lower() not in known:
         raise ValueError(f"must begin with one of {', '.join(f'{one}://' for one in sorted(known))}")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    # A password with a raw slash ends the authority early: what follows would be shown as a path or taken for a host.
+    # A raw slash in a password ends the authority early: the rest would be shown as a path or taken for a host.
     if "@" in rest[len(authority) :] or authority.count("@") > 1 or _BAD_ESCAPE.search(rest):
         raise ValueError(f"cannot be taken apart; {_ENCODE}")
     if any(not one.isprintable() or one.isspace() for one in url):

@@ -1,1 +1,1 @@
-"""What goes into the journal: entries, their canonical bytes, their priority, and their grouping into writes."""
+"""Entries of the journal: their canonical bytes, tiers, and group commit."""

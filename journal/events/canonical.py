@@ -1,8 +1,8 @@
 """
-One byte sequence for one content, and its hash.
+Canonical JSON and its hash.
 
 A record's identity is the hash of its canonical JSON: keys sorted, no blanks, UTF-8, shortest form of each number.
-Only values that the models accepted may come here, since the encoder writes NaN as null and would hide it.
+Callers pass only values that the models accepted, since the encoder would silently write NaN as null.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes into the journal, and the receipt that comes back."""
+"""Entries of the journal, their tiers, and the receipts of writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Tier(IntEnum):
 @dataclass(frozen=True, slots=True)
 class GroupHash:
     """
-    The content of one property group, as identity sees it.
+    The hash of one property group, for the test of identity.
 
     Attributes:
         name: ``core``, ``correction``, ``body``, ``turns``, ``props`` of a link, or a group of the kind.
@@ -34,27 +34,27 @@ class GroupHash:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
     """
-    One line on its way into the journal; already validated.
+    One validated line, as it is appended to the journal.
 
     Attributes:
         kind: ``record.<Kind>``, ``correct.<Kind>`` or ``link.<TYPE>``.
-        head_kind: under which kind its heads stand: ``<Kind>`` or ``link.<TYPE>``.
+        head_kind: kind of its heads: ``<Kind>`` or ``link.<TYPE>``.
         key: the record's key, or the link's identity.
         payload: canonical JSON of what the graph stores.
         payload_hash: SHA-256 of it.
-        groups: what identity compares, none twice.
+        groups: hashes of its property groups, none twice.
         body: long text kept in Postgres only.
         turns: canonical JSON list of a debate's turns.
         occurred_at: when it was true in the world; by default when it was known.
-        known_at: earliest moment it could be known; none means now. Only with the import right.
+        known_at: earliest moment it could be known; None means now. Only with the import right.
         analysis_id: the analysis it belongs to.
         subject_id: what it is about.
-        metric, target_at: what a claim or an outcome speaks of.
+        metric, target_at: of a claim or an outcome.
         ref_hash: SHA-256 of the fields that a correction may not change.
         importance: fraction 0–1.
         tier: how soon it must be visible.
-        traceparent, correlation_id: in which trace, and under which name the caller follows it, if it does.
-        event_id: under which it was published, so that writing it once more writes nothing; a new one by default.
+        traceparent, correlation_id: trace context and correlation id of the call, if any.
+        event_id: the event's id if it was published before, which makes writing it again idempotent; else a new one.
     """
 
     kind: str
@@ -94,21 +94,21 @@ class AppendStatus(StrEnum):
 
     @property
     def refused(self) -> bool:
-        """Whether nothing of the line was written, and nothing like it stands."""
+        """Whether nothing of the line was written, nor is recorded already."""
         return self not in {AppendStatus.NEW, AppendStatus.CHANGED, AppendStatus.IDENTICAL}
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """
-    What the caller may rely on.
+    The result of appending one line.
 
     Attributes:
         verdict: what was done.
-        event_id, position: the event that holds the content; of the earlier one when identical; none when refused.
+        event_id, position: of the event that holds the content, the earlier one when identical; None when refused.
         recorded_at: when it was recorded.
         durable: whether it is committed.
-        visible: whether the graph holds it; none when nobody waited to see.
+        visible: whether the graph holds it; None when the caller did not wait.
     """
 
     verdict: AppendStatus
@@ -120,7 +120,7 @@ class Receipt:
 
     @property
     def state(self) -> str:
-        """One word for people: ``visible``, ``durable``, ``durable_not_visible`` or ``rejected``."""
+        """The state for display: ``visible``, ``durable``, ``durable_not_visible`` or ``rejected``."""
         if not self.durable:
             return "rejected"
         return {None: "durable", True: "visible", False: "durable_not_visible"}[self.visible]

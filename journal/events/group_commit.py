@@ -1,9 +1,8 @@
 """
-Writes of one actor that come while another of its writes is under way go to Postgres together.
+Group commit: concurrent writes of one actor share a transaction.
 
-They would wait for one another there all the same: the actor's cursor is locked until each commit. Together they cost
-one transaction instead of many. Each caller gets its own receipts, or its own error; a write that comes alone is not
-touched.
+Postgres would serialise them anyway, since each locks the actor's cursor until its commit. Each caller gets its own
+receipts, or its own error. A write that comes alone is committed as it is.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from imem.journal.errors import BudgetExceeded, StatementRejected
 from imem.journal.events.entry import JournalEntry, Receipt
 
 BATCH_LINES: Final = 500
-"""Lines that go to Postgres in one statement."""
+"""Most lines in one statement."""
 
 Commit = Callable[[Sequence[JournalEntry], Deadline], Awaitable[list[Receipt]]]
 
 
 def touched(entry: JournalEntry) -> set[tuple[str, str, str]]:
-    """Return the heads that *entry* states, and the core that a correction looks at."""
+    """Return the heads that *entry* writes, and the core that a correction reads."""
     names = {(entry.head_kind, entry.key, group.name) for group in entry.groups}
     return names | {(entry.head_kind, entry.key, "core")} if entry.kind.startswith("correct.") else names
 
@@ -44,7 +43,7 @@ class _Queue:
 
 
 class GroupCommit:
-    """Brings concurrent writes together; one for each way in, of one process and one event loop."""
+    """Groups the concurrent writes of one gateway, in one process and one event loop."""
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, _Queue] = {}
@@ -54,11 +53,11 @@ class GroupCommit:
         self, whose: Hashable, entries: Sequence[JournalEntry], commit: Commit, deadline: Deadline
     ) -> list[Receipt]:
         """
-        Have *entries* committed, with what else comes from *whose* meanwhile, and return their receipts.
+        Commit *entries*, grouped with concurrent calls of the same *whose*, and return their receipts.
 
         Raises:
-            BudgetExceeded: *deadline* passed before its turn came; nothing was written.
-            ImemError: what *commit* raised.
+            BudgetExceeded: *deadline* passed while it was queued; nothing was written.
+            ImemError: raised by *commit*.
         """
         queue = self._queues.setdefault(whose, _Queue())
         if queue.busy:
@@ -81,7 +80,7 @@ class GroupCommit:
             await asyncio.wait({call.answer}, timeout=None if left_s == float("inf") else left_s)
             if not call.answer.done() and call in queue.waiting:
                 raise BudgetExceeded("Earlier writes of the same actor took all the time; nothing was written.")
-            # What is under way ends by its own deadline.
+            # A commit that has begun ends by its own deadline.
             return await call.answer
         finally:
             call.answer.cancel()
@@ -97,7 +96,7 @@ class GroupCommit:
 
 
 def _next_batch(queue: _Queue) -> list[_Call]:
-    """Take from the front as many calls as one statement can hold: no group of a record stands twice in it."""
+    """Dequeue as many calls as one statement can hold, none with the same group of a record twice."""
     taken: list[_Call] = []
     lines, seen = 0, set[tuple[str, str, str]]()
     while queue.waiting:
@@ -111,10 +110,10 @@ def _next_batch(queue: _Queue) -> list[_Call]:
 
 
 async def _answer(calls: Sequence[_Call], commit: Commit) -> None:
-    """Commit *calls* together and answer each; one by one where one of them could be to blame for the failure."""
+    """Commit *calls* together; if that fails because of one of them, commit each by itself."""
     entries = [entry for call in calls for entry in call.entries]
     due = Deadline(min(call.deadline.at_s for call in calls))
-    # Whatever goes wrong is the callers' to hear of: nobody else waits for this.
+    # Every error goes to the callers' futures; no one awaits this task.
     [outcome] = await asyncio.gather(commit(entries, due), return_exceptions=True)
     if isinstance(outcome, StatementRejected | BudgetExceeded) and len(calls) > 1:
         for call in calls:

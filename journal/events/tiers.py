@@ -1,8 +1,9 @@
 """
-How soon what is said must be visible in the graph: the one place where a tier is decided. Pure: no I/O, no clock.
+The tier of each event: how soon it must be visible in the graph. Pure: no I/O, no clock.
 
-Tiers 0 and 1 are waited for and have a lane of their own; tier 2 goes ahead of tier 3 in the other one. What somebody
-waits for is critical whatever it says; otherwise the sort of message decides, and for some of them a number in it.
+Tiers 0 and 1 have a lane of their own in the applier. In the other lane tier 2 is applied before tier 3. A write whose
+caller waits for visibility is of tier 1; otherwise the message type decides, for some types with a number in the
+message.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from imem.journal.errors import BadInput
 from imem.journal.events.entry import Tier
 
 HIGH_ABOVE: Final = 0.70
-"""A finding of greater importance is of tier 2; a fraction, 0–1."""
+"""Importance above which a finding is of tier 2; a fraction, 0–1."""
 
 BROADCAST_ABOVE: Final = 0.80
-"""What is of greater importance goes to every relevant agent; a fraction, 0–1."""
+"""Importance above which something is sent to every relevant agent; a fraction, 0–1."""
 
 CONFIDENT_ABOVE: Final = 0.80
-"""A change of regime is of tier 0 when its confidence is greater; a fraction, 0–1."""
+"""Confidence above which a change of regime is of tier 0; a fraction, 0–1."""
 
 MAJOR_BASIS_POINTS: Final = 25
-"""A central bank's announcement is of tier 0 when rates move by so much, in basis points."""
+"""Change of rates from which a central bank's announcement is of tier 0, in basis points."""
 
 AWAITED: Final = Tier.CRITICAL
-"""The tier of a write whose caller waits until the graph holds it."""
+"""Tier of a write whose caller waits until the graph holds it."""
 
 _ROUNDING: Final = 1e-9
-"""Importance is what somebody typed: 0.1 × 7 is no more than 0.70."""
+"""Tolerance of floats: 0.1 × 7 is not above 0.70."""
 
 
 class MessageType(StrEnum):
-    """The sorts of messages that have a tier of their own; any other is normal."""
+    """Message types with a tier of their own; any other is normal."""
 
     REGIME_CHANGE = "regime_change"
     FED_ANNOUNCEMENT = "fed_announcement"
@@ -72,13 +73,13 @@ TIERS: Final[Mapping[MessageType, Tier]] = {
     MessageType.BATCH: Tier.NORMAL,
     MessageType.MACRO_BREACH: Tier.NORMAL,
 }
-"""Sort of message → its tier, if it is as grave as that tier asks for (:func:`tier_of_message`)."""
+"""Message type → its tier, if the condition of :func:`tier_of_message` holds."""
 
 _MESSAGES: Final[Mapping[str, MessageType]] = {
     "record.Finding": MessageType.FINDING,
     "link.IDENTIFIED_PATTERN": MessageType.PATTERN_MATCH,
 }
-"""Kind of event → what its statement is, as a message; every other kind is routine."""
+"""Event kind → message type; every other kind is routine."""
 
 
 def tier_of_message(
@@ -90,10 +91,10 @@ def tier_of_message(
     policy_shift: bool = False,
 ) -> Tier:
     """
-    Return the tier of a message; what misses the condition of its tier is normal, as an unknown sort is.
+    Return the tier of a message; normal if the condition of its type does not hold or the type is unknown.
 
     Args:
-        message: its sort, one of :class:`MessageType` or anything.
+        message: its type, of :class:`MessageType` or any other.
         importance: of a finding, a fraction 0–1.
         confidence: that the regime has changed, a fraction 0–1.
         basis_points: by how much rates move, in either direction.
@@ -115,12 +116,12 @@ def tier_of_event(
     kind: str, *, importance: float | None = None, stated: bool = False, challenges: bool = False
 ) -> Tier:
     """
-    Return the tier of an event that nobody chose one for.
+    Return the default tier of an event.
 
     Args:
         kind: ``record.<Kind>``, ``correct.<Kind>`` or ``link.<TYPE>``.
         importance: of a finding, a fraction 0–1.
-        stated: whether it says when it was known: an import tells history, which is in no hurry.
+        stated: whether it carries a ``known_at``: an import of history, which is not urgent.
         challenges: whether it opens a debate.
     """
     if stated:
@@ -130,7 +131,7 @@ def tier_of_event(
 
 
 def broadcasts(importance: float | None) -> bool:
-    """Return whether something of that importance goes to every relevant agent."""
+    """Return whether something of that importance is sent to every relevant agent."""
     return _above(importance, BROADCAST_ABOVE)
 
 

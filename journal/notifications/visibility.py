@@ -1,8 +1,8 @@
 """
-How who waits for the graph learns that it holds an event: by a word of the applier, not by asking Postgres often.
+Pub/sub channel on which the applier publishes the ids of events that the graph holds.
 
-The word is a message on a channel, said once Postgres has it that the events are applied: their ids, or nothing where
-something happened that everybody should look at. Losing it costs the moment until the waiter looks for itself.
+The applier publishes after Postgres has committed that the events are applied. A caller that waits for visibility
+subscribes instead of polling Postgres. Messages may be lost: a waiter polls Postgres after 0.25 s in any case.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from redis.exceptions import RedisError
 from imem.journal.notifications.wakeups import valkey_client
 
 CHANNEL: Final = "imem:applied"
-"""Bears ids of events that were marked applied, 16 bytes each; an empty message has everybody look."""
+"""
+Carries ids of events that were marked applied, 16 bytes each; an empty message wakes every waiter to poll Postgres.
+"""
 
 MOST_IDS: Final = 500
-"""Events that one message names; of more, everybody looks."""
+"""Most ids in one message; for a larger batch an empty message is published."""
 
 RECENT_EVENTS: Final = 10_000
-"""Events that a listener remembers for those who ask a moment too late."""
+"""Published ids that a subscriber remembers, for waits that begin after the message came."""
 
 _ID_BYTES: Final = 16
 
 _SOCKET_S: Final = 0.25
-"""How long the server may take to accept a word, in seconds."""
+"""Timeout of one publish, in seconds."""
 
 _RECONNECT_S: Final = 0.5
-"""Between two attempts to listen, in seconds."""
+"""Pause between two attempts to subscribe, in seconds."""
 
 
 class VisibilityPublisher:
-    """The applier's voice: it never waits, and what cannot be said is dropped."""
+    """Publishes for the applier in the background; a message that cannot be published is dropped."""
 
     def __init__(self, url: str) -> None:
         self._client = valkey_client(url, _SOCKET_S)
@@ -47,7 +49,7 @@ class VisibilityPublisher:
         self._task: asyncio.Task[None] | None = None
 
     def publish(self, event_ids: Sequence[UUID]) -> None:
-        """Say that the graph holds *event_ids*; of none, that something happened that waiters should look at."""
+        """Publish *event_ids* without waiting; an empty sequence has every waiter poll Postgres."""
         self._wake_all = self._wake_all or not event_ids
         self._pending += event_ids
         if self._task is None or self._task.done():
@@ -69,10 +71,10 @@ class VisibilityPublisher:
 
 class VisibilitySubscriber:
     """
-    A process's ear on the channel; it begins to listen when somebody first waits.
+    The subscription of one process; begins with the first wait and reconnects by itself.
 
     Attributes:
-        subscribed: whether words are wait_applied now; while they are not, who waits has to look often.
+        subscribed: whether the subscription is live; while it is not, waiters poll Postgres.
     """
 
     def __init__(self, url: str) -> None:
@@ -85,11 +87,10 @@ class VisibilitySubscriber:
 
     async def wait_applied(self, event_ids: Collection[UUID], timeout_s: float) -> bool:
         """
-        Wait until the applier has said that the graph holds *event_ids*, at most *timeout_s* seconds.
+        Wait until the applier has published all of *event_ids*, at most *timeout_s* seconds.
 
         Returns:
-            Whether it has; False also, and at once, where words are not wait_applied at present or there is a reason to
-            look.
+            Whether it has. False at once while there is no subscription, or when the waiter has to poll Postgres.
         """
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._listen())
@@ -136,7 +137,7 @@ class VisibilitySubscriber:
                 self._notify_waiters(_ids(message["data"]))
 
     def _notify_waiters(self, said: Sequence[bytes]) -> None:
-        """Wake who waited for what was *said*; where nothing was, everybody, to look."""
+        """Wake the waiters of which every id was published; without ids wake all, to poll Postgres."""
         for one in said:
             if len(self._recent) == RECENT_EVENTS:
                 self._known.discard(self._recent[0])
@@ -149,7 +150,7 @@ class VisibilitySubscriber:
 
 
 def _ids(message: bytes) -> list[bytes]:
-    """Return the ids that a message bears; none where it has everybody look, or is none of ours."""
+    """Return the ids in a message; none of an empty message, or of one in another format."""
     if len(message) % _ID_BYTES:
         return []
     return [message[start : start + _ID_BYTES] for start in range(0, len(message), _ID_BYTES)]

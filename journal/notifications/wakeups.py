@@ -1,8 +1,8 @@
 """
-Streams that say that there is something to do: ids of tiers, never content.
+Wake-ups of the applier: one Valkey stream a tier, without content.
 
-Writers ring after their commit; the applier listens. A stream that is away costs a moment: the listener looks for
-itself every :data:`RETRY_S` seconds, and nothing is ever only in a stream.
+Writers publish after their commit; the applier subscribes. While Valkey is away the applier polls Postgres every
+:data:`RETRY_S` seconds: what is due is stored in Postgres alone, so that no wake-up is needed to find it.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from redis.exceptions import RedisError
 from imem.journal.events.entry import Tier
 
 STREAM = "imem:events:{tier}"
-"""One stream a tier; entries bear nothing but a mark, and at most :data:`STREAM_ENTRIES` of them stay."""
+"""One stream a tier; an entry carries no content, and about :data:`STREAM_ENTRIES` of them are kept."""
 
 STREAM_ENTRIES = 1000
 RETRY_S = 0.25
-"""How often the listener looks for itself while the streams are away, in seconds."""
+"""Polling interval of the applier while the streams are away, in seconds."""
 
 BLOCK_S = 1.0
-"""How long it listens before it looks for itself, in seconds."""
+"""How long one read of the streams blocks before the applier polls Postgres, in seconds."""
 
 APPLIER_INTERVAL_S = 300.0
-"""From one look of the applier to the next where tiers do not count, in seconds."""
+"""Polling interval of the applier where tiers do not count, in seconds."""
 
 _SOCKET_S = 0.25
 
 
 def applier_interval_s(*, priority: bool) -> float:
-    """Return how long an event may wait for the applier's next look, in seconds: where tiers count it is woken."""
+    """Return the applier's polling interval in seconds; 0 where tiers count, since wake-ups start it."""
     return 0.0 if priority else APPLIER_INTERVAL_S
 
 
 class IntervalWakeups:
     """
-    What the applier waits for where tiers do not count: nothing but the time.
+    Wakes the applier by time alone, where tiers do not count.
 
     Args:
-        every_s: from one look to the next, in seconds.
+        every_s: interval, in seconds.
         sleep: waits, in seconds.
     """
 
@@ -55,23 +55,23 @@ class IntervalWakeups:
         self._sleep = sleep
 
     async def wait(self) -> None:
-        """Return when the next cycle begins."""
+        """Return when the interval is over."""
         await self._sleep(self._every_s)
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing."""
 
 
 def valkey_client(
     url: str, timeout_s: float | None, *, connect_s: float = _SOCKET_S, texts: bool = True
 ) -> redis.asyncio.Redis:
     """
-    Return a client that fails at once instead of trying again.
+    Return a client without retries.
 
     Args:
-        timeout_s: for an answer, in seconds; None waits for ever.
+        timeout_s: for a reply, in seconds; None waits for ever.
         connect_s: for a connection, in seconds.
-        texts: whether answers are texts, and not bytes.
+        texts: whether replies are decoded to text.
     """
     return redis.asyncio.Redis.from_url(
         url,
@@ -83,13 +83,13 @@ def valkey_client(
 
 
 class WakeupPublisher:
-    """Announces what was committed; a ring that fails is dropped, since the listener looks for itself."""
+    """Publishes wake-ups after a commit; one that fails is dropped, since the applier polls as well."""
 
     def __init__(self, url: str) -> None:
         self._client = valkey_client(url, _SOCKET_S)
 
     async def publish_wakeup(self, tiers: Sequence[Tier]) -> None:
-        """Say that events of *tiers* were committed."""
+        """Publish that events of *tiers* were committed; errors of Valkey are ignored."""
         try:
             async with self._client.pipeline(transaction=False) as pipe:
                 for tier in tiers:
@@ -106,7 +106,7 @@ class WakeupPublisher:
 
 
 class WakeupSubscriber:
-    """The applier's ear on the streams."""
+    """The applier's subscription to the streams."""
 
     def __init__(self, url: str) -> None:
         self._client = valkey_client(url, BLOCK_S + _SOCKET_S)
@@ -115,10 +115,10 @@ class WakeupSubscriber:
 
     async def wait(self) -> Collection[int] | None:
         """
-        Return when a writer rang, or after :data:`BLOCK_S` seconds, or sooner when the streams are away.
+        Return on a wake-up, or after :data:`BLOCK_S` seconds, or after :data:`RETRY_S` while the streams are away.
 
         Returns:
-            The tiers that were rung for; None where nobody rang, or could have been heard.
+            The tiers of the wake-ups; None where there was none, or where the streams could not be read.
         """
         try:
             answers: Any = await self._client.xread(self._last, block=int(BLOCK_S * 1000), count=STREAM_ENTRIES)

@@ -1,10 +1,10 @@
 """
-A connection to Postgres that keeps its deadline, and does not wait for a server that has gone silent.
+A connection to Postgres that keeps its deadline even when the server does not answer.
 
-At the deadline the client asks the server to end the statement. One that is stopped, or whose network is gone, does not
-answer that either: then the connection is dropped without a word, and the pool makes another. (The driver's own way of
-asking waits for 10 s if nobody answers.) The server's statement timeout is but a ceiling, for statements whose client
-is gone: setting it to each deadline would cost a round trip for every statement.
+At the deadline the client sends a cancel request. A server that is stopped or unreachable does not answer that either:
+then the connection is closed, and the pool opens another. (The driver's own cancellation would wait for 10 s.) The
+server's statement timeout is only a ceiling, for statements whose client is gone: setting it to each deadline would
+cost a round trip for every statement.
 
 Everything that the driver waits for on an open connection passes :meth:`Connection.wait`, COMMIT and ROLLBACK included.
 """
@@ -29,22 +29,21 @@ Row = dict[str, Any]
 Parameters = Mapping[str, Any] | Sequence[Any]
 
 GRACE_S = 0.05
-"""How long after a deadline the server may take to end a statement, and to roll back, in seconds."""
+"""How long after a deadline the server may take to cancel a statement, and to roll back, in seconds."""
 
 BACKGROUND_TIMEOUT_S = 60.0
 """
-How long one statement may take without a deadline, in seconds: nothing hangs for ever.
+Timeout of one statement without a deadline, in seconds.
 
-Work without a deadline goes in pages and batches, none of which takes a tenth of that; the graph's engine has the same
-limit.
+Background work goes in pages and batches, none of which takes a tenth of that; the graph's engine has the same limit.
 """
 
 _INTERVAL_S = 0.1
-"""How often the driver looks up while it waits, in seconds: its own default."""
+"""How often the driver checks for signals while it waits, in seconds: its own default."""
 
 
 class SilentServer(psycopg.OperationalError):
-    """The server did not answer in time, and the connection was dropped; *in_background* if there was no deadline."""
+    """The server did not answer in time, and the connection was closed; *in_background*: there was no deadline."""
 
     def __init__(self, *, in_background: bool) -> None:
         super().__init__("the server did not answer in time")
@@ -52,27 +51,27 @@ class SilentServer(psycopg.OperationalError):
 
 
 class LateStatement(psycopg.OperationalError):
-    """The server ended a statement at its deadline, because the client asked it to; the connection is in order."""
+    """The server cancelled a statement at its deadline, as the client asked; the connection stays usable."""
 
     def __init__(self) -> None:
         super().__init__("the statement was ended at its deadline")
 
 
 class Cursor(psycopg.AsyncCursor[dict[str, Any]]):
-    """A cursor for one statement, run again and again: the driver chooses how to write and read its values once."""
+    """A cursor for one statement that is run repeatedly; the driver chooses the formats of its values once."""
 
     def rest(self) -> None:
-        """Let go of the values of the last run, which may be large."""
+        """Release the values of the last run, which may be large."""
         self._reset()
 
 
 class Connection(psycopg.AsyncConnection[dict[str, Any]]):
     """
-    A connection whose every wait ends, with an answer or without.
+    A connection on which every wait is bounded.
 
     Attributes:
-        limit: when whoever holds the connection wants an end; set anew by each.
-        ceiling_ms: the server's statement timeout, in milliseconds; 0 where it was not set yet.
+        limit: the deadline of the caller that holds the connection; each caller sets it.
+        ceiling_ms: the server's statement timeout, in milliseconds; 0 before it was set.
     """
 
     limit: Deadline = Deadline.never()
@@ -84,10 +83,10 @@ class Connection(psycopg.AsyncConnection[dict[str, Any]]):
 
     async def answer(self, statement: LiteralString, parameters: Parameters | None = None) -> list[Row]:
         """
-        Run a statement that is run often and has a small answer; return its rows.
+        Run a frequent statement with a small result, and return its rows.
 
-        Its cursor stays with the connection, and with the cursor what the driver found out about the types of its
-        values: a tenth of what a save takes. The answer stays too, until the next.
+        Its cursor is kept with the connection, and with it the driver's choice of types: a tenth of the time of a save.
+        The last result is kept too, until the next run.
         """
         cursor = self._cursors.get(statement)
         if cursor is None:
@@ -105,17 +104,16 @@ class Connection(psycopg.AsyncConnection[dict[str, Any]]):
         timeout: float | None = None,  # noqa: ASYNC109 - the driver's signature
     ) -> T:
         """
-        Wait until the server has answered, at most until the limit; then end what is under way.
+        Wait for the server's reply until the limit; then cancel the statement.
 
-        A wait that begins after the limit has a little, so that there is still time to roll back what was ended. A
-        *timeout* in seconds, which the driver itself gives only to those who listen for notifications (nobody here
-        does), is a limit like the other.
+        A wait that begins after the limit has :data:`GRACE_S`, so that a cancelled statement can be rolled back.
+        *timeout*, in seconds, is a second limit; the driver sets it only for notifications, which are not used here.
 
         Raises:
-            LateStatement: the server ended the statement when it was asked to; the connection is in order.
+            LateStatement: the server cancelled the statement; the connection stays usable.
             SilentServer: it did not answer; the connection is closed.
-            asyncio.CancelledError: the caller is no longer interested. The connection is in order if the server ended
-                the statement at once, and closed otherwise.
+            asyncio.CancelledError: the caller was cancelled. The connection stays usable if the server cancelled the
+                statement at once, and is closed otherwise.
         """
         in_background = self.limit.at_s == float("inf")
         left_s = BACKGROUND_TIMEOUT_S if in_background else self.limit.left_s()
@@ -138,10 +136,10 @@ class Connection(psycopg.AsyncConnection[dict[str, Any]]):
 
     async def _stop(self, gen: PQGen[T]) -> tuple[T] | None:
         """
-        Ask the server to end the statement under way, so that it does not run on; drop it if it takes a while.
+        Cancel the running statement; close the connection if that takes longer than :data:`GRACE_S`.
 
         Returns:
-            Its result if it was done all the same (a COMMIT that is under way is not called off), else none.
+            The statement's result if it ended all the same (a running COMMIT is not cancelled), else None.
         """
         try:
             # An older libpq can only ask in a thread, which a silent server would hold for ever.

@@ -1,8 +1,8 @@
 """
-Postgres through psycopg's pool: deadlines that server and client keep, and its errors in our words.
+Statements in Postgres through the pool: deadlines that server and client keep, and errors of the product's own tree.
 
-A statement that may commit is told apart from one that cannot have: a connection lost before COMMIT was sent
-means that nothing was written and a retry is safe; lost after, nobody knows.
+A connection lost before COMMIT was sent means that nothing was written, and a retry is safe. Lost afterwards, the
+outcome is unknown. The two raise different errors.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from imem.journal.statements import sql
 from imem.journal.telemetry.slow_queries import SlowLog
 
 _LONGEST_WAIT_S = 30.0
-"""Longest wait for a connection where the caller has no deadline, in seconds."""
+"""Longest wait for a connection without a deadline, in seconds."""
 
 _ATTEMPTS = 4
 """How often a statement is tried of which Postgres says that nothing was written."""
 
 _CEILINGS_MS = (1_000, 2_500, 10_000, int(BACKGROUND_TIMEOUT_S * 1000.0))
-"""What statements may take by the server's own clock, in milliseconds: the first that is not below the deadline."""
+"""Values of the server's statement timeout, in milliseconds: the first that is not below the deadline is set."""
 
 LONGEST_TRANSACTION_S = 120
-"""What one transaction may take by the server's own clock, in seconds: until then it holds everybody's safe horizon."""
+"""The server's transaction timeout, in seconds; an open transaction holds back the safe horizon."""
 
 _PLAN_MS = 5_000.0
-"""How long planning may take that nobody waits for, in milliseconds."""
+"""Timeout of an EXPLAIN in the background, in milliseconds."""
 
 _DRIVERS = (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests)
-"""What the driver and its pool raise."""
+"""Errors of the driver and its pool."""
 
 _MEND = "Is it running? `imem doctor` checks every server."
 
 
 def translate_error(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyRequests) -> ImemError:
-    """Return *error* in our words; the caller raises it ``from`` the original."""
+    """Return *error* as one of the product's error tree; the caller raises it ``from`` the original."""
     match error:
         case psycopg.errors.QueryCanceled():
             return BudgetExceeded("Postgres stopped a statement at its deadline.")
@@ -88,7 +88,7 @@ def translate_error(error: psycopg.Error | PoolTimeout | PoolClosed | TooManyReq
 
 def _refused(state: str | None) -> ImemError:
     match state:
-        # The journal's own answers; see imem_event_added in the migrations.
+        # Raised by the journal's functions; see imem_event_added in the migrations.
         case "IM001":
             return LeaseHeld(
                 "The actor's writes are locked while a snapshot is taken; nothing was written.",
@@ -116,12 +116,12 @@ class Database:
     """
     A bounded pool of connections of one process and one event loop.
 
-    Opens lazily: making one touches no network, so that a server that is down is an error of the call,
-    not of the start. One that refuses connections is an error at once, whatever the deadline.
+    Opens lazily: making one touches no network, so that a server that is down is an error of the call, not of the
+    start. A server that refuses connections is an error at once, whatever the deadline.
 
     Attributes:
-        slow: logs what was slow.
-        detector: knows by evidence whether the server is away.
+        slow: logs slow queries.
+        detector: decides by evidence whether the server is away.
     """
 
     def __init__(self, url: str, *, size: int = 8, options: str = "", slow_ms: float = float("inf")) -> None:
@@ -131,7 +131,7 @@ class Database:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed: nothing is to be had from it any more."""
+        """Whether it was closed; it runs no statement any more."""
         return self._pool.closed
 
     async def close(self) -> None:
@@ -142,18 +142,16 @@ class Database:
 
     def connection(self, deadline: Deadline) -> AbstractAsyncContextManager[Connection]:
         """
-        Lend a connection in autocommit mode, on which nothing is waited for after *deadline*.
+        Lend a connection in autocommit mode, on which no wait outlasts *deadline*.
 
-        A statement that is under way then is ended on the server; a server that does not answer to that is left alone
-        :data:`~imem.journal.postgres.connection.GRACE_S` seconds after *deadline*: the connection is dropped, and the
-        pool makes another. Without a deadline each statement has
-        :data:`~imem.journal.postgres.connection.BACKGROUND_TIMEOUT_S` seconds. What a client that was killed leaves
-        behind ends by the server's own clock, seconds later.
+        At *deadline* the running statement is cancelled on the server. If the server does not confirm within
+        :data:`~imem.journal.postgres.connection.GRACE_S` seconds, the connection is closed. Without a deadline each
+        statement has :data:`~imem.journal.postgres.connection.BACKGROUND_TIMEOUT_S` seconds. Statements of a client
+        that was killed end by the server's own timeouts, seconds later.
 
         Raises:
-            BudgetExceeded: *deadline* had passed before one was asked for, or passed while the server worked or was
-                silent.
-            PostgresUnavailable: none could be had before *deadline*, or the server left background work waiting.
+            BudgetExceeded: *deadline* passed before a connection was requested, or before the server answered.
+            PostgresUnavailable: no connection was free before *deadline*, or the server did not answer background work.
         """
         return _Loan(self._pool, self.detector, deadline)
 
@@ -164,7 +162,7 @@ class Database:
 
         Raises:
             PostgresUnavailable: nothing was written; retryable.
-            BudgetExceeded: the server stopped at *deadline*, or was silent until then; nothing was written.
+            BudgetExceeded: the server did not answer before *deadline*; nothing was written.
             OutcomeUnknown: the connection broke, or the time ran out, while committing.
         """
         async with self.connection(deadline) as conn:
@@ -183,8 +181,8 @@ class Database:
         """
         Run the named writing statement as a transaction of its own, in one round trip, and return its rows.
 
-        What Postgres says was not written is tried again a few times: a pooled connection had gone stale, or another
-        writer was in the way.
+        A statement of which Postgres says that nothing was written is retried up to :data:`_ATTEMPTS` times: a pooled
+        connection was stale, or another writer held a lock.
 
         Raises:
             PostgresUnavailable: nothing was written; retryable.
@@ -205,8 +203,7 @@ class Database:
             try:
                 return await conn.answer(sql(name), parameters)
             except psycopg.OperationalError as error:
-                # A server that gave a reason has rolled back. One that gave none may have committed, and said so to
-                # nobody.
+                # An error with a reason means rolled back. Without one the server may have committed.
                 if conn.closed and error.sqlstate is None:
                     raise OutcomeUnknown("Postgres did not confirm a write.") from error
                 raise
@@ -243,7 +240,7 @@ class Database:
         await self.rows(sql("ping"), deadline=deadline)
 
     async def _explain(self, name: str, parameters: Parameters | None) -> Any:
-        """Return how the server would run the named statement, without running it."""
+        """Return the server's plan of the named statement, without running it."""
         rows = await self.rows("EXPLAIN " + sql(name), parameters, deadline=Deadline.after_ms(_PLAN_MS))
         return "\n".join(next(iter(row.values())) for row in rows)
 
@@ -254,7 +251,11 @@ class Database:
 
 
 class _Loan:
-    """One loan of a connection. Not a generator: every statement has one, and this takes half as long."""
+    """
+    A connection on loan for one block.
+
+    A class and not a generator: each statement uses one, and it takes half the time.
+    """
 
     __slots__ = ("_begun_s", "_conn", "_deadline", "_detector", "_pool")
 
@@ -268,7 +269,7 @@ class _Loan:
         deadline = self._deadline
         deadline.check("a connection to Postgres")
         try:
-            # Taken and put back by hand: the pool's own way to lend one ends with a COMMIT for which there is nothing.
+            # Not the pool's own context manager, which ends with a COMMIT that autocommit does not need.
             conn = self._conn = await self._pool.lend(min(deadline.left_s(), _LONGEST_WAIT_S))
             try:
                 await _limit(conn, deadline)
@@ -293,7 +294,7 @@ class _Loan:
             raise translate_error(error) from error
 
     def _note(self, error: BaseException | None) -> None:
-        """Report how the loan went: an error of the server's is an answer, a caller who gave up had none."""
+        """Report to the failure detector: a server's error is an answer; a timeout or a cancellation is none."""
         match error:
             case ServerRefuses():
                 self._detector.refused()
@@ -309,10 +310,10 @@ class _Loan:
 
 async def _limit(conn: Connection, deadline: Deadline) -> None:
     """
-    Tell both sides when to stop; whoever borrowed the connection before had another limit.
+    Set the limits of client and server for the new holder of the connection.
 
-    The client keeps the deadline itself and has the server end what is late. The server's own limit is for statements
-    whose client is gone: it need not be exact, and so is rarely set anew.
+    The client keeps the deadline itself, and cancels on the server. The server's own timeout is for statements whose
+    client is gone: it need not be exact, and so is rarely set anew.
     """
     deadline.check("a statement")
     conn.limit = deadline

@@ -1,9 +1,9 @@
 """
-A failure detector for Postgres: whether the server is away, by evidence.
+A failure detector for Postgres: decides by evidence whether the server is away.
 
-A call that missed its deadline is no evidence: the machine may be busy, or this process may not have been run. The
-evidence is that the server refuses connections, or that it answered nobody in this process for :data:`PROBE_S`,
-although it was asked, while this process' event loop ran. Any answer takes it back.
+A missed deadline is no evidence: the machine may be busy, or this process may not have been scheduled. Evidence is that
+the server refuses connections, or that it answered no call of this process for :data:`PROBE_S` after a probe, while
+this process' event loop ran. Any answer clears it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 
 PROBE_S: Final = 2.0
-"""How long the server may leave a probe without an answer, in seconds: no question by default has a quarter of that."""
+"""How long a probe may go unanswered, in seconds; the default budget of a question is under a quarter of that."""
 
 LEAST_WAIT_S: Final = 0.05
-"""A call that was given up sooner, in seconds, is no reason for a probe."""
+"""A call that ended without an answer sooner than that, in seconds, starts no probe."""
 
 _TICK_S: Final = 0.05
 _RESPONSIVE_SHARE: Final = 0.5
-"""How often the loop notes that it runs, in seconds, and in what share of a probe's ticks it must have."""
+"""Tick of the event loop in seconds, and the share of a probe's ticks that must have run for it to count."""
 
 Probe = Callable[[Deadline], Awaitable[object]]
-"""Asks the server for anything, and reports the answer by :meth:`FailureDetector.answered`."""
+"""Runs any statement, and reports the answer by :meth:`FailureDetector.answered`."""
 
 
 class FailureDetector:
@@ -35,7 +35,7 @@ class FailureDetector:
     Keeps the evidence of one process and one event loop.
 
     Args:
-        probe: asks the server for anything, by a deadline.
+        probe: runs any statement, by a deadline.
 
     Attributes:
         away: whether there is evidence that the server is away.
@@ -49,29 +49,29 @@ class FailureDetector:
         self.away = False
 
     def answered(self) -> None:
-        """Note that the server answered, be it with an error."""
+        """Record that the server answered, even with an error."""
         self._answered_s = time.monotonic()
         self.away = False
 
     def refused(self) -> None:
-        """Note that the server refuses connections."""
+        """Record that the server refuses connections."""
         self.away = True
 
     def unanswered(self, begun_s: float) -> None:
-        """Note that a call that began at *begun_s* of the monotonic clock ended without an answer; probe the server."""
+        """Record a call that began at *begun_s* (monotonic) and ended without an answer, and start a probe."""
         busy = self._probing is not None and not self._probing.done()
         if busy or self._closed or self.away or time.monotonic() - begun_s < LEAST_WAIT_S:
             return
         self._probing = asyncio.get_running_loop().create_task(self._probed())
 
     async def settled(self) -> bool:
-        """Return whether the server is away, once a probe under way has ended."""
+        """Wait for a running probe, and return whether the server is away."""
         if self._probing is not None and self._probing is not asyncio.current_task():
             await asyncio.wait([self._probing])
         return self.away
 
     async def close(self) -> None:
-        """End the probe under way, and begin none for calls that end later: nothing would wait for it any more."""
+        """Cancel a running probe, and start none afterwards."""
         self._closed = True
         if self._probing is not None:
             self._probing.cancel()
@@ -84,7 +84,7 @@ class FailureDetector:
             try:
                 await self._probe(Deadline.after_ms(PROBE_S * 1000.0))
             except ImemError:
-                if not self.away:  # Unless it refuses, others may be answered until the time is over.
+                if not self.away:  # Unless it refuses, it may answer other calls until the time is over.
                     await asyncio.wait([ticking])
             finally:
                 ticking.cancel()
@@ -96,7 +96,7 @@ class FailureDetector:
 
 
 async def _ticks(until_s: float) -> int:
-    """Return how often a timer of :data:`_TICK_S` has run until a moment of the monotonic clock."""
+    """Return how often a timer of :data:`_TICK_S` fired until a moment of the monotonic clock."""
     ticks = 0
     while time.monotonic() < until_s:
         await asyncio.sleep(_TICK_S)

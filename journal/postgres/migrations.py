@@ -2,7 +2,7 @@
 Numbered ``.sql`` migrations of Postgres, each applied once in a transaction of its own.
 
 A file's SHA-256 is stored with it; a file that was changed after it was applied is refused. Two processes that migrate
-at once wait for one another on an advisory lock. A crash leaves the files before it applied and the one under way not.
+at once take turns by an advisory lock. A crash leaves the files before it applied and the current one not.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def migrations_in(folder: Path) -> list[Migration]:
 
 def pending(migrations: Sequence[Migration], applied: dict[int, str]) -> list[Migration]:
     """
-    Return what is still to be applied.
+    Return the migrations that are still to be applied.
 
     Args:
-        applied: number → SHA-256 of what the store says was applied.
+        applied: number → SHA-256, as stored with the schema.
 
     Raises:
-        SchemaError: a file was changed after it was applied, or the store knows more than this program.
+        SchemaError: a file was changed after it was applied, or the schema is newer than this program.
     """
     known = {one.number: one for one in migrations}
     newer = sorted(set(applied) - set(known))

@@ -1,9 +1,9 @@
 """
-Connections to Postgres, lent one at a time: psycopg's pool, and another one in its place when the server refuses.
+A connection pool for Postgres: psycopg's pool, replaced by a new one when the server refuses connections.
 
-psycopg's own keeps those who gave up waiting in its queue until a connection comes, counts them as waiting, and makes
-no connection while too many do: after an outage of a few hundred calls it would never make one again. So the pool of
-a server that refuses is given up with its queue, those who wait hear of it at once, and who comes next makes another.
+psycopg's pool keeps callers that timed out in its queue until a connection comes, counts them as waiting, and opens no
+connection while too many wait: after an outage of a few hundred calls it would never open one again. So when the server
+refuses, the inner pool is closed with its queue, its waiters fail at once, and the next caller opens a new one.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ from imem.journal.postgres.connection import Connection
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
 WAITING_FOR_EACH: Final = 64
-"""How many callers may wait for each connection that there may be; what comes beyond them is refused at once."""
+"""How many callers may wait for each connection of the pool; any more are refused at once."""
 
 LONGEST_IDLE_S: Final = 10
 """
-How long a transaction may wait for its client, in seconds; then the server ends it and closes the connection.
+How long a transaction may idle before the server ends it and closes the connection, in seconds.
 
-A client that is stopped between a write and its COMMIT holds its actor's lock and everybody's safe horizon.
+A client that is stopped between a write and its COMMIT holds its actor's lock, and holds back the safe horizon.
 """
 
 IDLE_LIMIT: Final = f"-c idle_in_transaction_session_timeout={LONGEST_IDLE_S}s"
-"""The same as an option of a connection."""
+""":data:`LONGEST_IDLE_S` as a connection option."""
 
 _LONGEST_CLOSE_S: Final = 1.0
-"""How long the end waits for a connection that is just being made, in seconds."""
+"""How long closing waits for a connection that is being opened, in seconds."""
 
 _Inner = AsyncConnectionPool[Connection]
 
 
 class ServerRefuses(PoolTimeout):
-    """The server refuses connections, or gave none within the time that an attempt has."""
+    """The server refuses connections, or accepted none within the connect timeout."""
 
 
 class Pool:
     """
-    At most so many connections of one process and one event loop.
+    Connections of one process and one event loop, at most *size*.
 
-    Opens lazily: making one touches no network, so that a server that is down is an error of the call, not of the
+    Opens lazily: making a pool touches no network, so that a server that is down is an error of the call, not of the
     start.
 
     Args:
-        url: where to.
+        url: of the server.
         size: connections at most.
-        options: what the server is given beside the time zone.
+        options: options of each connection beside the time zone.
 
     Attributes:
-        closed: whether it was closed: nothing is to be had from it any more.
+        closed: whether it was closed; it lends no connection any more.
     """
 
     def __init__(self, url: str, *, size: int, options: str) -> None:
         self._url = url
         self._size = size
         self._kwargs: Mapping[str, Any] = {
-            # Else the statement that sets the limit begins a transaction, in which those below are savepoints, and
-            # nobody here would see the COMMIT fail.
+            # Else the statement that sets the limit begins a transaction, in which those below are savepoints, and the
+            # caller would not see the COMMIT fail.
             "autocommit": True,
             "row_factory": dict_row,
             "application_name": "imem",
@@ -81,13 +81,13 @@ class Pool:
 
     async def lend(self, wait_s: float) -> Connection:
         """
-        Return a connection once there is one; :meth:`take_back` it in any case.
+        Return a connection once one is free; the caller returns it with :meth:`take_back`.
 
         Raises:
-            ServerRefuses: the server refuses them.
-            PoolTimeout: there was none within *wait_s* seconds.
+            ServerRefuses: the server refuses connections.
+            PoolTimeout: none was free within *wait_s* seconds.
             PoolClosed: the pool was closed.
-            TooManyRequests: too many wait already.
+            TooManyRequests: too many callers wait already.
         """
         scope = asyncio.timeout(None)
         try:
@@ -104,7 +104,7 @@ class Pool:
         return conn
 
     async def take_back(self, conn: Connection) -> None:
-        """Keep *conn* for the next caller, unless it is broken."""
+        """Return *conn* to the pool; a broken one is discarded."""
         await self._lent.pop(conn).putconn(conn)
 
     async def close(self) -> None:
@@ -129,7 +129,7 @@ class Pool:
                         max_size=self._size,
                         max_waiting=self._size * WAITING_FOR_EACH,
                         open=False,
-                        # Failing attempts are the callers' error at once; no task goes on trying for minutes.
+                        # A failed attempt is an error of the callers at once; no task retries for minutes.
                         reconnect_timeout=0.0,
                         reconnect_failed=self._refused,
                         kwargs=dict(self._kwargs),
@@ -139,7 +139,7 @@ class Pool:
         return self._inner
 
     def _refused(self, inner: _Inner) -> None:
-        """Give *inner* up, unless one of its connections is lent and will come back to those who wait."""
+        """Close *inner*, unless a connection of it is in use and will be returned to a waiter."""
         if inner is not self._inner or inner in self._lent.values():
             return
         self._inner = None

@@ -24,10 +24,10 @@ async def execute(conn: Connection, name: str, parameters: Parameters | None = N
 
 
 def new_id() -> UUID:
-    """Return an id that sorts by when it was made."""
+    """Return an id that sorts by its creation time."""
     return uuid7()
 
 
 def id_of(*parts: object) -> UUID:
-    """Return the id of what *parts* name, always the same: a write that is repeated under it is idempotent."""
+    """Return the deterministic id of *parts*: writing a row twice under it is idempotent."""
     return uuid5(_NAMES, "|".join(map(str, parts)))

@@ -1,8 +1,8 @@
 """
-Correlation ids: what a caller calls its work, so that everything done for it can be found again.
+Correlation ids: an id that a caller gives its work, to find everything done for it.
 
-It is in every line that is logged meanwhile, in the audit rows, and beside the events that are recorded. Where the
-caller gives none, each call has one of its own, in its logs and audit rows alone.
+It is in every line logged meanwhile, in the audit rows, and beside the events recorded. A call without an id gets a new
+one, in its logs and audit rows alone.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from imem.journal.arguments import checks_call
 from imem.journal.errors import BadInput
 
 LONGEST: Final = 200
-"""Characters of a correlation id, at most."""
+"""Longest correlation id, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
     """
-    What is under way.
+    The correlation id of the current call.
 
     Attributes:
-        id: its name.
+        id: the id.
         given: whether the caller gave it.
     """
 
@@ -41,7 +41,7 @@ _CURRENT: Final[ContextVar[Correlation | None]] = ContextVar("imem_correlation",
 
 
 def correlation() -> Correlation | None:
-    """Return what is under way; None outside of every call."""
+    """Return the current correlation; None outside of every call."""
     return _CURRENT.get()
 
 
@@ -49,7 +49,7 @@ def correlation() -> Correlation | None:
 @contextmanager
 def correlated(correlation_id: str | None = None) -> Iterator[str]:
     """
-    Have everything in the block bear *correlation_id*; lend it.
+    Bind *correlation_id* to everything in the block, and yield it.
 
     Args:
         correlation_id: 1 to 200 printable characters. By default that of the block around, or a new one.

@@ -1,9 +1,8 @@
 """
-Slow queries, logged at level INFO, and with their plan at level DEBUG.
+Logs slow queries at level INFO, and their plans at level DEBUG.
 
-The plan is asked for afterwards, in the background, one at a time and once a minute for each statement: nobody waits
-for it, and a server in trouble is not asked for more. Where DEBUG is not logged, none is asked for. What had no answer
-in time is logged like what came late.
+Plans are requested afterwards, in the background, one at a time and at most once a minute for each statement, and only
+where DEBUG is logged. A query that timed out is logged like a slow one.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ log = structlog.get_logger()
 SLOW: Final = Counter("slow_queries_total", "Queries that took longer than the bound.", ("store", "statement"))
 
 SLOW_MS: Final = 100.0
-"""From when on a query is slow, in milliseconds, where the settings do not say."""
+"""Duration from which a query is slow by default, in milliseconds."""
 
 PLAN_EVERY_S: Final = 60.0
 """Least time between two plans of one statement, in seconds."""
 
 INTERACTIVE_S: Final = 30.0
-"""Work that has more time than any question, in seconds, is batches and plans: nobody waits for each statement."""
+"""Statements with a longer budget, in seconds, are background work and never logged as slow."""
 
 Explain = Callable[[], Awaitable[Any]]
 
 
 class SlowLog:
     """
-    Logs what was slow in one store.
+    Logs the slow queries of one store.
 
     Attributes:
-        store: which.
-        slow_ms: from when on it is, in milliseconds.
+        store: its name.
+        slow_ms: duration from which a query is slow, in milliseconds.
     """
 
     def __init__(self, store: str, slow_ms: float = SLOW_MS) -> None:
@@ -55,11 +54,11 @@ class SlowLog:
         self, statement: str, begun_s: float, explain: Explain, *, deadline: Deadline, answered: bool = True
     ) -> None:
         """
-        Take note of a query that began at *begun_s* of the monotonic clock and has just ended.
+        Log a query that began at *begun_s* of the monotonic clock and has just ended, if it was slow.
 
         Args:
-            deadline: when it was due; what nobody hurried is not slow.
-            explain: asks for its plan.
+            deadline: of the query; one with more than :data:`INTERACTIVE_S` is never slow.
+            explain: requests its plan.
             answered: whether there was an answer.
         """
         now_s = time.monotonic()
@@ -82,12 +81,12 @@ class SlowLog:
             self._task = asyncio.get_running_loop().create_task(self._plan(statement, explain))
 
     async def planned(self) -> None:
-        """Wait until the plan that is being asked for is logged."""
+        """Wait until a pending plan is logged."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def close(self) -> None:
-        """Give up the plan that is being asked for."""
+        """Cancel a pending plan."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

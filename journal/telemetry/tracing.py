@@ -1,8 +1,8 @@
 """
-Traces, by OpenTelemetry's interface: whoever runs the program decides whether there are any.
+Traces through the OpenTelemetry API; without a provider set up by the program they cost nothing.
 
-A write is followed from the call through the streams and the applier into the graph. What ties the parts together is
-the W3C context (https://www.w3.org/TR/trace-context/), kept beside the event: streams carry no content.
+A write is traced from the call through the applier into the graph. Its W3C context
+(https://www.w3.org/TR/trace-context/) is stored beside the event, since streams carry no content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 TRACER: Final = trace.get_tracer("imem")
-"""Makes nothing until the program has set up a provider."""
+"""Makes no spans until the program has set up a provider."""
 
 _NO_PROVIDERS: Final = (trace.NoOpTracerProvider, trace.ProxyTracerProvider)
 
@@ -29,7 +29,7 @@ def traced() -> bool:
 
 
 def traceparent() -> str | None:
-    """Return the context of the span that is under way, in the form of the header; None where none is recorded."""
+    """Return the header of the current span; None where none is recorded."""
     span = trace.get_current_span()
     if not span.is_recording():
         return None
@@ -39,6 +39,6 @@ def traceparent() -> str | None:
 
 
 def context_of(header: str) -> Context:
-    """Return the context that *header* states; an empty one where it states none."""
+    """Return the context in *header*; an empty one if it is invalid."""
     carrier: Mapping[str, str] = {_NAME: header}
     return _W3C.extract(carrier)

@@ -1,8 +1,8 @@
 """
-Alerts before a Valkey that must not forget is full: then it refuses what agents write, and the broker's messages.
+Raises alerts before a Valkey without eviction is full and refuses writes.
 
-A server has one open alert a level, closed when it has fallen clearly below. One that does not answer is no matter of
-memory: it is left out.
+A server has at most one open alert a level, closed when its use has fallen clearly below. A server that does not answer
+is skipped.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ SHARE: Final = Gauge(
 )
 
 HYSTERESIS: Final = 0.05
-"""How far below its level a share falls before the alert is over: one at the edge does not raise one after another."""
+"""How far below its level a share must fall before the alert is closed; avoids repeated alerts at the edge."""
 
 RESPONSE_TIMEOUT_S: Final = 1.0
-"""How long a server may take to answer, in seconds."""
+"""Timeout of one server, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryThreshold:
-    """A share of the limit from which people are told, and how."""
+    """A share of the limit, and the alert raised from there on."""
 
     share: float
     kind: str
@@ -57,7 +57,7 @@ THRESHOLDS: Final = (
 
 async def memory_of(url: str, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> MemoryUse:
     """
-    Return how full the server at *url* is.
+    Return the memory use of the server at *url*.
 
     Raises:
         RedisError, OSError: it does not answer.
@@ -68,10 +68,10 @@ async def memory_of(url: str, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> Memor
 
 async def watch_memory(database: Database, urls: Mapping[str, str], *, deadline: Deadline) -> dict[str, float]:
     """
-    Raise and close the alerts about the memory of the servers at *urls*, by their roles; return the shares.
+    Raise and close the alerts about the memory of the servers at *urls*, by role; return the shares.
 
     Raises:
-        PostgresUnavailable, BudgetExceeded: people were not told; the next round does.
+        PostgresUnavailable, BudgetExceeded: alerts were not updated; the next round does.
     """
     shares: dict[str, float] = {}
     for store, url in urls.items():

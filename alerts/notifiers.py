@@ -1,11 +1,11 @@
 """
-Notifiers: channels through which alerts reach people.
+Channels that deliver alerts: the log, and a webhook.
 
-One protocol, two channels: the log, and a webhook. A notice reaches a channel at least once, each time under the same
-id and with the same body, so that the other side can tell a repetition.
+A message reaches a channel at least once, each time under the same id and with the same body, so that the receiver can
+drop duplicates.
 
-The webhook is signed as the Standard Webhooks specification 1.0 says, so that ready-made libraries verify it: three
-headers, ``webhook-id`` (stable), ``webhook-timestamp`` (seconds since 1970, of the attempt), and ``webhook-signature``,
+The webhook is signed by the Standard Webhooks specification 1.0, which ready-made libraries verify. It has three
+headers: ``webhook-id`` (stable), ``webhook-timestamp`` (seconds since 1970, of the attempt), and ``webhook-signature``,
 which is ``v1,`` and the Base64 of HMAC-SHA256 over id, timestamp and body, joined by full stops.
 """
 
@@ -37,7 +37,7 @@ from imem.journal.settings import PREFIX, WEBHOOK_SECRET_PREFIX, Settings
 log = structlog.get_logger()
 
 TOLERANCE_S: Final = 5 * 60
-"""How far a timestamp may be from the receiver's clock, in seconds: an older one may be repeated by a stranger."""
+"""Greatest difference of a timestamp from the receiver's clock, in seconds: bounds replays of a signed request."""
 
 Now = Annotated[Clock | None, CHECKED_INSIDE]
 
@@ -51,7 +51,7 @@ class AlertMessage:
         id: stable over all attempts.
         type: ``alert.raised``, ``alert.resent``, ``alert.escalated`` or ``alerts.summary``.
         at: when it became due.
-        data: what it says, JSON types.
+        data: its content, JSON types.
     """
 
     id: UUID
@@ -60,30 +60,30 @@ class AlertMessage:
     data: Mapping[str, Any]
 
     def body(self) -> bytes:
-        """Return what a webhook is sent: the same bytes each time."""
+        """Return the body of a webhook request: the same bytes on each attempt."""
         document = {"type": self.type, "timestamp": self.at.isoformat(), "data": dict(self.data)}
         return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
 
 class DeliveryOutcome(Enum):
-    """What became of an attempt."""
+    """Outcomes of an attempt."""
 
     DELIVERED = "taken"
     RETRY = "again"
-    """It may be taken later."""
+    """Not delivered; it is retried."""
     NEVER = "never"
-    """The channel wants nothing more of the kind."""
+    """Refused for good; it is not retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """
-    What became of an attempt.
+    The result of one attempt.
 
     Attributes:
-        outcome: in one word.
-        reason: why it was not taken, one sentence without an address or a secret.
-        after_s: the least wait that the channel asks for, in seconds.
+        outcome: whether it was delivered, or is retried.
+        reason: why it was not delivered, one sentence without an address or a secret.
+        after_s: the least pause that the channel asks for, in seconds.
     """
 
     outcome: DeliveryOutcome
@@ -95,26 +95,26 @@ class Notifier(Protocol):
     """A channel."""
 
     async def send(self, notice: AlertMessage, *, deadline: Deadline) -> Attempt:
-        """Try once to deliver *notice* before *deadline*; what goes wrong is in the answer."""
+        """Try once to deliver *notice* before *deadline*; errors are in the returned attempt."""
 
 
 class LogNotifier:
-    """Writes a line into the log of the process that sends."""
+    """Logs alerts in the process that sends them."""
 
     async def send(self, notice: AlertMessage, *, deadline: Deadline) -> Attempt:  # noqa: ARG002 - nothing here takes time
-        """Write *notice*; it is always taken."""
+        """Log *notice*; always delivered."""
         log.warning(notice.type, delivery_id=str(notice.id), at=notice.at.isoformat(), notice=dict(notice.data))
         return Attempt(DeliveryOutcome.DELIVERED)
 
 
 class WebhookNotifier:
     """
-    Sends to a URL.
+    Sends alerts to a URL.
 
     Args:
         url: never shown; it may hold a token.
-        secret: what the signature is made with: ``whsec_`` and Base64, or any text of 16 characters or more.
-        clock: tells the timestamp.
+        secret: key of the signature: ``whsec_`` and Base64, or any text of 16 characters or more.
+        clock: for the timestamp.
     """
 
     def __init__(self, url: str, secret: str, clock: Clock | None = None) -> None:
@@ -129,8 +129,8 @@ class WebhookNotifier:
         """
         POST *notice* once.
 
-        2xx is taken; 410 means never again; anything else, silence included, may be tried later. A redirect is not
-        followed: what is signed for one address is not given to another.
+        2xx is delivered; 410 is final; anything else, a timeout included, is retried. A redirect is not followed, since
+        a request is signed for one address.
         """
         body = notice.body()
         headers = {
@@ -157,10 +157,10 @@ def _refusal(status: int) -> str:
 
 def signing_key(secret: str) -> bytes:
     """
-    Return the key that a secret stands for.
+    Return the key of a secret.
 
     Raises:
-        ValueError: it begins with ``whsec_``, and what follows is no Base64.
+        ValueError: it begins with ``whsec_``, and the rest is no Base64.
     """
     if not secret.startswith(WEBHOOK_SECRET_PREFIX):
         return secret.encode()
@@ -171,7 +171,7 @@ def signing_key(secret: str) -> bytes:
 
 
 def signed(key: bytes, id_: str, timestamp_s: int, body: bytes) -> Mapping[str, str]:
-    """Return the three headers that say who sends *body*, and when."""
+    """Return the three headers that sign *body*."""
     digest = hmac.new(key, b".".join((id_.encode(), str(timestamp_s).encode(), body)), hashlib.sha256).digest()
     return {
         "webhook-id": id_,
@@ -183,14 +183,14 @@ def signed(key: bytes, id_: str, timestamp_s: int, body: bytes) -> Mapping[str, 
 @checks_call
 def verify(secret: LongText, headers: Mapping[Any, Any], body: bytes, *, clock: Now = None) -> bool:
     """
-    Whether *body* came from whoever holds *secret*, a moment ago: what a receiver asks before it believes anything.
+    Return whether *body* is signed with *secret* and recent; for receivers.
 
     Args:
         headers: of the request, with names in small letters.
-        body: the bytes as they came, before anything parses them.
+        body: the bytes as received, not parsed.
 
     Raises:
-        BadInput: an argument is of the wrong type, or *secret* is none; names it.
+        BadInput: an argument is of the wrong type, or *secret* is invalid; names it.
     """
     if not isinstance(secret, str):
         raise BadInput("secret", f"must be text, not {type(secret).__name__}.")
@@ -213,7 +213,7 @@ def notifiers_of(settings: Settings) -> Mapping[str, Notifier]:
     Return the channels that *settings* name: the log, and a webhook where there is a URL.
 
     Raises:
-        SettingsError: a URL is set and no secret, or the other way round.
+        SettingsError: a URL is set without a secret, or a secret without a URL.
     """
     found: dict[str, Notifier] = {"log": LogNotifier()}
     url, secret = settings.webhook_url, settings.webhook_secret

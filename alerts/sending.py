@@ -1,10 +1,9 @@
 """
-Sending alerts: rows say what is due, and a message is sent at least once.
+Sends due alerts to the channels, each message at least once.
 
-A pass first plans (one statement turns what is due into messages, counts first, and says when the next is due) and
-then sends. A message is claimed before it is sent, in a transaction of its own that is over when the sending begins.
-A sender that dies between the two leaves a claim, which ends by itself; the message then goes out again under the
-same id.
+A pass first plans: one statement turns due alerts into messages and sets when each is next due. Then it sends. A
+message is claimed in a transaction of its own before it is sent. A sender that dies leaves a claim, which expires; the
+message is then sent again under the same id.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from imem.journal.statements import sql
 log = structlog.get_logger()
 
 SEND_BUDGET_MS: Final = 10_000
-"""How long one attempt may take, in milliseconds."""
+"""Timeout of one attempt, in milliseconds."""
 
 CLAIM_S: Final = 60.0
-"""After how long without a word from its sender a message is sent by another, in seconds."""
+"""Duration of a claim, in seconds; after it another sender may send the message."""
 
 CONCURRENT_SENDS: Final = 20
-"""Messages sent at the same time: a receiver that is silent must not hold up the others."""
+"""Messages sent concurrently, so that a receiver that does not answer holds up no other."""
 
 FIRST_BACKOFF_S: Final = 10.0
 LONGEST_BACKOFF_S: Final = 600.0
-"""Before the second attempt, and at most before any, in seconds; twice as long after each that failed."""
+"""Pause before the second attempt, and longest pause, in seconds; doubled after each failure."""
 
 LONGEST_RETRY_AFTER_S: Final = 3600.0
-"""Most that a receiver may ask for, in seconds."""
+"""Longest pause that a receiver may ask for, in seconds."""
 
 SUMMARY_ALERTS: Final = 100
 """Most alerts that a summary names."""
@@ -53,10 +52,10 @@ _ERROR_CHARS: Final = 300
 @dataclass(frozen=True, slots=True)
 class SendReport:
     """
-    What a pass did.
+    The result of a pass.
 
     Attributes:
-        planned: alerts of which something was due.
+        planned: alerts that were due.
         taken: messages that their channel took.
         put_off: messages that it did not.
     """
@@ -68,12 +67,12 @@ class SendReport:
 
 async def send_due(database: Database, notifiers: Mapping[str, Notifier], *, until: Deadline) -> SendReport:
     """
-    Plan and send what is due, until nothing is or *until* has passed.
+    Plan and send due alerts, until none is left or *until* has passed.
 
-    Any number of processes may do so at once. A crash leaves messages that are sent again, none lost.
+    Several processes may do so concurrently. After a crash messages may be sent twice; none is lost.
 
     Raises:
-        PostgresUnavailable, BudgetExceeded: retryable; messages that went out may go out once more.
+        PostgresUnavailable, BudgetExceeded: retryable; messages that were sent may be sent once more.
     """
     channels = {"channels": sorted(notifiers)}
     async with database.transaction(_store_deadline()) as conn:
@@ -96,7 +95,7 @@ async def send_due(database: Database, notifiers: Mapping[str, Notifier], *, unt
 async def _send_all(
     database: Database, notifiers: Mapping[str, Notifier], rows: Sequence[Row], alerts: Mapping[UUID, Alert]
 ) -> list[DeliveryOutcome]:
-    """Send messages at the same time; one that fails leaves the others to end."""
+    """Send messages concurrently; an error of one is raised after the others have ended."""
     ended = await asyncio.gather(*(_send(database, notifiers, row, alerts) for row in rows), return_exceptions=True)
     for one in ended:
         if isinstance(one, BaseException):
@@ -137,7 +136,7 @@ async def _schedule_retry(database: Database, row: Row, attempt: Attempt) -> Non
 
 
 def backoff_s(attempts: int, asked_s: float = 0.0) -> float:
-    """Return how long to wait after so many attempts, in seconds; a receiver may ask for more."""
+    """Return the pause after so many attempts, in seconds; a receiver may ask for more."""
     # The exponent is bounded, since a day of attempts would overflow the power before the minimum applies.
     backoff = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(attempts - 1, 10))
     return float(max(backoff, min(asked_s, LONGEST_RETRY_AFTER_S)))
@@ -150,7 +149,7 @@ async def _alerts(database: Database, rows: Sequence[Row]) -> dict[UUID, Alert]:
 
 
 def notice_of(row: Row, alerts: Sequence[Alert]) -> AlertMessage:
-    """Return the message of a row: made of what does not change any more, so that each attempt sends the same."""
+    """Return the message of a row, made only of what does not change: each attempt sends the same."""
     if row["reason"] == "summary":
         return AlertMessage(row["send_id"], "alerts.summary", row["created_at"], _summary(row, alerts))
     data = {**_alert_data(alerts[0]), "resend": row["number"]}

@@ -1,12 +1,11 @@
 """
-Alerts: what people have to be told about analyses under way.
+Alerts about running analyses and servers: raised, shown on cards, acknowledged.
 
 An alert is raised in the transaction of what it is about: as a row, and as an event ``notice.<KIND>`` of the journal.
-Both are there, or neither. What is due next stands in the row (:mod:`imem.alerts.sending` sends it), so that a
-process that dies loses nothing.
+When it is next due is stored in the row, and :mod:`imem.alerts.sending` sends it; a crash loses nothing.
 
-Nothing here drives an analysis. Whether an alert was delivered, or acknowledged, or not, changes no pause: only
-resuming or cancelling does. An alert has a card until what it is about is over; one subject has one card.
+No alert drives an analysis: delivery and acknowledgement change no pause; only resuming or cancelling does. An alert is
+on a card until it is closed; each subject has one card.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from imem.journal.postgres.database import Database
 from imem.journal.statements import sql
 
 AGENT_FAILURE: Final = "AGENT_FAILURE"
-"""The kind of alert that an agent's failure raises; it is sent again until somebody acknowledges it."""
+"""Kind of the alert about an agent's failure; it is sent again until acknowledged."""
 
 MOST_ALERTS: Final = 1000
-"""Most alerts that one board shows; it says how many there are."""
+"""Most alerts on one board; it says how many there are in all."""
 
 BANNER_ABOVE: Final = 3
-"""With more cards than that, a banner offers what can be done about all of them."""
+"""Number of cards above which a banner offers an action for all of them."""
 
 
 class Severity(StrEnum):
-    """How bad it is, the worst first."""
+    """Severities, the worst first."""
 
     CRITICAL = "CRITICAL"
     HIGH = "HIGH"
@@ -54,10 +53,10 @@ _WORST_FIRST = {severity: number for number, severity in enumerate(Severity)}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertContext:
     """
-    How far the work was that an alert is about; what is unknown is left out.
+    How far the work was when the alert was raised; what is unknown is None.
 
     Attributes:
-        checkpoint_id: what the agent can go on from.
+        checkpoint_id: what the agent can resume from.
         progress_pct: 100 × completed ÷ all subtasks.
         completed, pending: subtasks, in order.
         phase: the part of the analysis.
@@ -95,13 +94,14 @@ class NewAlert:
     An alert to be raised.
 
     Attributes:
-        alert_id: made of what it is about (uuid5), so that raising it again changes nothing.
+        alert_id: made of what it is about (uuid5), so that raising it is idempotent.
         kind: capitals, digits and underscores, such as :data:`AGENT_FAILURE`.
-        severity: one that is critical is sent again until acknowledged, whatever its kind.
-        subject: the stock or market; its card is the subject's.
+        severity: a critical one is sent again until acknowledged, whatever its kind.
+        subject: the stock or market, on whose card it is shown.
         analysis_id: the analysis.
-        about: what ends it when it is over (:func:`close_alerts`), such as a pause; none where only a person can.
-        payload: see :class:`AlertContext`; more than 32 kB of it are not kept.
+        about: id of the matter whose end closes it (:func:`close_alerts`), such as a pause; None where only a person
+            closes it.
+        payload: see :class:`AlertContext`; above 32 kB it is cut to its main fields.
     """
 
     alert_id: UUID
@@ -117,7 +117,7 @@ async def raise_alert(conn: Connection, alert: NewAlert) -> bool:
     """
     Raise *alert* in the transaction of *conn*; return whether it is new.
 
-    It should be the last statement of the transaction: until that ends, others that raise alerts wait for it.
+    Make it the last statement of the transaction: it holds a lock that others that raise alerts wait for.
     """
     given = {
         "alert_id": alert.alert_id,
@@ -133,13 +133,13 @@ async def raise_alert(conn: Connection, alert: NewAlert) -> bool:
 
 
 async def close_alerts(conn: Connection, about: UUID) -> int:
-    """Take the alerts about something that is over off the cards, in the transaction of *conn*; return how many."""
+    """Close the alerts about a matter that has ended, in the transaction of *conn*; return how many."""
     row = await (await conn.execute(sql("close_alerts"), {"about": about})).fetchone()
     return int(row["closed"]) if row else 0
 
 
 def storable(value: Any) -> Any:
-    """Return *value* without what Postgres' JSON cannot hold: a pause must not fail because of a text about it."""
+    """Return *value* without what Postgres' JSON cannot hold: a text must not make the transaction fail."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
     if isinstance(value, Mapping):
@@ -149,22 +149,22 @@ def storable(value: Any) -> Any:
     return value
 
 
-# What people see
+# The board of cards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """
-    An alert as it stands.
+    A stored alert.
 
     Attributes:
         alert_id, kind, severity, subject, analysis_id, about, payload: as it was raised.
-        requires_ack: whether it is sent again until somebody acknowledges it.
+        requires_ack: whether it is sent again until acknowledged.
         raised_at: when.
         resends: how often it was sent again, at most 3.
         next_due_at: when it is next sent, unless acknowledged before.
-        escalated_at: when nobody had acknowledged it for 90 minutes.
-        acknowledged_at, acknowledged_by: who has seen it, and when.
+        escalated_at: when it was escalated, 90 minutes after it was raised and not acknowledged.
+        acknowledged_at, acknowledged_by: when it was acknowledged, and by which actor.
     """
 
     alert_id: UUID
@@ -196,11 +196,11 @@ class Alert:
 @dataclass(frozen=True, slots=True)
 class Card:
     """
-    Everything that stands about one subject.
+    The open alerts of one subject.
 
     Attributes:
-        subject: whose card it is: a subject, or else an analysis, or else an alert.
-        alerts: that nobody has acknowledged first, then the worst, then the oldest; at least one.
+        subject: a subject, or else an analysis, or else an alert.
+        alerts: unacknowledged ones first, then the most severe, then the oldest; at least one.
     """
 
     subject: str
@@ -208,22 +208,22 @@ class Card:
 
     @property
     def severity(self) -> Severity:
-        """The worst of its alerts."""
+        """The highest severity of its alerts."""
         return min((alert.severity for alert in self.alerts), key=_WORST_FIRST.__getitem__)
 
     @property
     def acknowledged(self) -> bool:
-        """Whether somebody has seen all of it."""
+        """Whether all of its alerts are acknowledged."""
         return all(alert.acknowledged_at is not None for alert in self.alerts)
 
     @property
     def escalated(self) -> bool:
-        """Whether something of it was escalated, and is not acknowledged yet."""
+        """Whether any of its alerts is escalated and not acknowledged."""
         return any(alert.escalated_at is not None and alert.acknowledged_at is None for alert in self.alerts)
 
     @property
     def analyses(self) -> tuple[str, ...]:
-        """The analyses that it speaks of."""
+        """The analyses of its alerts."""
         return tuple(dict.fromkeys(alert.analysis_id for alert in self.alerts if alert.analysis_id is not None))
 
     def to_dict(self) -> dict[str, Any]:
@@ -241,12 +241,12 @@ class Card:
 @dataclass(frozen=True, slots=True)
 class Banner:
     """
-    What is offered above many cards.
+    An action for all cards.
 
     Attributes:
         text: one sentence.
-        action: what the button says.
-        analyses: what it is about.
+        action: label of the button.
+        analyses: the analyses that it applies to.
     """
 
     text: str
@@ -257,13 +257,13 @@ class Banner:
 @dataclass(frozen=True, slots=True)
 class FailedDeliveries:
     """
-    What a channel did not take.
+    Messages that a channel did not take.
 
     Attributes:
         channel: its name.
         failed: messages given up in the last day.
         waiting: messages tried and due again.
-        error: what the last attempt met.
+        error: of the last attempt.
     """
 
     channel: str
@@ -275,12 +275,12 @@ class FailedDeliveries:
 @dataclass(frozen=True, slots=True)
 class AlertBoard:
     """
-    The cards, as they stand at one moment.
+    The open alerts at one moment.
 
     Attributes:
-        cards: one a subject; what nobody has acknowledged first, then the worst, then the oldest.
-        total: alerts that stand, those that are not shown included.
-        undelivered: channels that did not take everything.
+        cards: one a subject; unacknowledged ones first, then the most severe, then the oldest.
+        total: open alerts, including those not shown.
+        undelivered: channels that did not take every message.
     """
 
     cards: tuple[Card, ...]
@@ -289,7 +289,7 @@ class AlertBoard:
 
     @property
     def banner(self) -> Banner | None:
-        """What is offered for all cards together, when there are more than :data:`BANNER_ABOVE`."""
+        """The banner, when there are more than :data:`BANNER_ABOVE` cards."""
         if len(self.cards) <= BANNER_ABOVE:
             return None
         analyses = tuple(dict.fromkeys(analysis for card in self.cards for analysis in card.analyses))
@@ -313,7 +313,7 @@ class AlertBoard:
 
 class Alerts:
     """
-    The alerts that stand.
+    Reads and acknowledges open alerts.
 
     Args:
         database: where they are.
@@ -324,7 +324,7 @@ class Alerts:
 
     async def cards(self, *, deadline: Deadline) -> AlertBoard:
         """
-        Return what people have to look at; every alert is there, whatever channels got of it.
+        Return the board of open alerts, whether or not channels delivered them.
 
         Raises:
             PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
@@ -343,9 +343,9 @@ class Alerts:
 
     async def acknowledge(self, alert_id: UUID, actor: Actor, *, deadline: Deadline) -> tuple[Alert, bool]:
         """
-        Note that *actor* has seen an alert: it is not sent again. Return it, and whether nobody had before.
+        Acknowledge an alert, which stops its resends; return it, and whether it was not acknowledged before.
 
-        What it is about goes on as it was. An audit row is written in the same transaction.
+        What it is about is not changed. An audit row is written in the same transaction.
 
         Raises:
             BadInput: there is no such alert.

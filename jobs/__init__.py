@@ -1,1 +1,1 @@
-"""What every pipeline is made of: leases and leadership, the runtime slot of a Celery process, the journal's upkeep."""
+"""Shared machinery of pipelines: leases, leadership, the runtime slot of a Celery process, and scheduling."""

@@ -1,4 +1,4 @@
-"""Pipelines of alerts: sending what is due, and watching the memory of each Valkey."""
+"""Pipelines of alerts: sending those that are due, and watching the memory of each Valkey."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ async def _watch_memory(runtime: AlertRuntime, until: Deadline) -> Report:
 # An alert of a failure leaves within half a minute.
 SEND_ALERTS: Final = Pipeline("alerts.send", _send, Every(10.0), budget_ms=20_000, without_broker=True)
 
-# Without the broker as well: a broker that is full is the one that matters most.
+# Without the broker as well: a full broker is the most important alert, and cannot carry the request.
 WATCH_MEMORY: Final = Pipeline("alerts.watch_memory", _watch_memory, Every(30.0), budget_ms=10_000, without_broker=True)

@@ -13,14 +13,14 @@ from imem.journal.errors import StoreUnavailable
 from imem.journal.settings import Settings
 
 RETRIES: Final = 5
-"""How often a task is tried again while a store is away; beat asks for it anew in any case."""
+"""Most retries of a task while a store is away; beat requests it anew in any case."""
 
 EXPIRES_S: Final = 12 * 60 * 60
-"""How long a daily request is worth keeping while no worker runs, in seconds."""
+"""Expiry of a daily request in the broker, in seconds."""
 
 
 def register(app: Celery, pipelines: Iterable[Pipeline[Any]]) -> None:
-    """Make a task of each pipeline, by its name; one whose report says ``more`` asks for another run."""
+    """Register a task for each pipeline under its name; one whose report says ``more`` requests another run."""
     for pipeline in pipelines:
         retry: dict[str, Any] = {}
         if pipeline.retry_max_s is not None:
@@ -44,14 +44,14 @@ def _body(pipeline: Pipeline[Any]) -> Any:
 
 
 def beat_schedule(pipelines: Iterable[Pipeline[Any]], settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return when beat asks for which task, by the name of the pipeline."""
+    """Return beat's schedule, by the names of the pipelines."""
     return {pipeline.name: _entry(pipeline, settings) for pipeline in pipelines}
 
 
 def _entry(pipeline: Pipeline[Any], settings: Settings) -> dict[str, Any]:
     cadence = pipeline.cadence_of(settings)
     if isinstance(cadence, Every):
-        # Not worth keeping while no worker runs: the next one comes anyway.
+        # Expires before the next request, so that none pile up while no worker runs.
         return {"task": pipeline.name, "schedule": cadence.seconds, "options": {"expires": cadence.seconds}}
     days = {"day_of_week": "sunday"} if cadence.sundays else {}
     when = crontab(hour=str(cadence.hour), minute=str(cadence.minute), **days)

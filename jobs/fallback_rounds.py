@@ -1,10 +1,9 @@
 """
-Runs of pipelines that come without the broker.
+Runs of pipelines while the broker is away.
 
-Beat asks for a run of each through the durable Valkey. While that is away, or beat is, pauses would not be driven, and
-alerts would not leave. Each process of the worker therefore looks once a second when any of them last began a run of a
-pipeline that is declared ``without_broker``, and begins one where none did for a while: the same run, which rows guard
-against being done twice.
+Beat requests each run through the durable Valkey. While that or beat is away, pauses would not be driven, and alerts
+would not be sent. So each worker process checks once a second when any of them last began a run of a pipeline that is
+declared ``without_broker``, and begins an overdue one itself. The rows make a run that is done twice harmless.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from imem.journal.settings import Settings
 log = structlog.get_logger()
 
 POLL_S: Final = 1.0
-"""Between two looks, in seconds."""
+"""Interval between two checks, in seconds."""
 
 MISSED: Final = 2.0
 """A run is overdue after so many times its cadence."""
 
 STOP_WITHIN_S: Final = 5.0
-"""How long the end of a process waits for a run under way, in seconds; the next run makes up for it."""
+"""How long a stopping process waits for a current run, in seconds; the next run makes up for it."""
 
 
 class FallbackRound:
     """
     A pipeline, and when any process of this worker last began a run of it.
 
-    Made before the worker forks: its moment is in memory that the processes share. Nothing locks it, since two
-    processes that find it overdue at the same instant do no harm, and a lock would outlive a process that was killed.
+    Made before the worker forks: the moment is in memory that the processes share. It has no lock: two processes that
+    find it overdue at the same instant do no harm, and a lock would outlive a process that was killed.
 
     Args:
         name: of the pipeline.
@@ -49,21 +48,21 @@ class FallbackRound:
         self.name = name
         self.work = work
         self.overdue_after_s = MISSED * every_s
-        # The moment on the monotonic clock, which is the machine's and not the process's.
+        # On the monotonic clock, which all processes of the machine share.
         self._begun = RawValue("d", time.monotonic())
 
     @property
     def overdue(self) -> bool:
-        """Whether no run has begun for so long that none can have been asked for."""
+        """Whether no run has begun for :data:`MISSED` times the cadence."""
         return time.monotonic() - float(self._begun.value) > self.overdue_after_s
 
     def note(self) -> None:
-        """Note that a run begins now."""
+        """Record that a run begins now."""
         self._begun.value = time.monotonic()
 
 
 def fallback_rounds(pipelines: Iterable[Pipeline[Any]], settings: Settings) -> tuple[FallbackRound, ...]:
-    """Return the rounds of the pipelines that must not wait for a broker that is away."""
+    """Return the rounds of the pipelines declared ``without_broker``."""
     rounds = []
     for pipeline in pipelines:
         cadence = pipeline.cadence_of(settings)
@@ -73,7 +72,7 @@ def fallback_rounds(pipelines: Iterable[Pipeline[Any]], settings: Settings) -> t
 
 
 class FallbackWatch:
-    """Begins overdue runs, in threads of this process: one for each round, since a run may take a minute."""
+    """Begins overdue runs, in one thread for each round, since a run may take a minute."""
 
     def __init__(self, rounds: Sequence[FallbackRound]) -> None:
         self._over = threading.Event()
@@ -82,12 +81,12 @@ class FallbackWatch:
         ]
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End; a run under way has :data:`STOP_WITHIN_S` seconds to finish."""
+        """Stop the threads; a current run has :data:`STOP_WITHIN_S` seconds to finish."""
         self._over.set()
         until = time.monotonic() + STOP_WITHIN_S
         for thread in self._threads:
@@ -99,14 +98,14 @@ class FallbackWatch:
                 continue
             one.note()
             log.info("round_without_broker", task=one.name)
-            # An unexpected error ends this run alone, and Python writes it to the log.
+            # In a thread of its own, so that an unexpected error ends this run alone.
             run = threading.Thread(target=one.work, name=f"imem-{one.name}-run", daemon=True)
             run.start()
             run.join()
 
 
 def note_begun(rounds: Sequence[FallbackRound]) -> Callable[..., None]:
-    """Return a receiver of Celery's ``task_prerun`` that notes the runs that came through the broker."""
+    """Return a receiver of Celery's ``task_prerun`` that records the runs that came through the broker."""
     by_name: Mapping[str, FallbackRound] = {one.name: one for one in rounds}
 
     def note(task: Any, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""How one process of several comes to do some work, and goes on with it through stores that are away."""
+"""Leader election: one of several processes runs the work, and retries while a store is away."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from imem.journal.postgres.cancellation import heed_cancellation
 log = structlog.get_logger()
 
 FIRST_PAUSE_S: Final = 0.05
-"""Before the second attempt when a store went away, in seconds; each that fails as well doubles it."""
+"""Pause before the second attempt while a store is away, in seconds; doubled after each failure."""
 
 LONGEST_PAUSE_S: Final = 2.0
-"""Between two attempts while a store is away, in seconds."""
+"""Longest pause between two attempts, in seconds."""
 
 STABLE_S: Final = 2.0
-"""Work that went on for so long before it failed, in seconds, begins with the first pause again."""
+"""A run at least this long, in seconds, resets the pause."""
 
 STANDBY_POLL_S: Final = 1.0
-"""Between two looks whether somebody else's lease has run out, in seconds."""
+"""How often a standby tries to acquire the lease, in seconds."""
 
 
 async def run_as_leader(
     lease: LeaderLease, work: Callable[[], Coroutine[Any, Any, None]], *, ended: Callable[[], None] | None = None
 ) -> None:
     """
-    Do *work* while *lease* is ours, until cancelled; the lease is still to be dropped then.
+    Run *work* while this process holds *lease*, until cancelled; the caller then drops the lease.
 
-    Another process that takes over sends this one back to waiting. A store that is away is waited for: longer each
-    time, since an attempt that fails at once costs the server that comes back, and the log, as much as one that works.
+    When another process takes over, this one becomes a standby. While a store is away, attempts are repeated with a
+    growing pause, which spares the returning server and the log.
 
     Args:
         work: ends by an error alone.
-        ended: called whenever it has ended, before it begins anew.
+        ended: called whenever *work* has ended, before it begins anew.
     """
     pause_s = FIRST_PAUSE_S
     while True:
@@ -66,7 +66,7 @@ async def run_as_leader(
 
 
 async def together(*work: Coroutine[Any, Any, None]) -> None:
-    """Run *work* until any of it ends, end the others, and raise what any of them raised."""
+    """Run *work* concurrently until any of it ends, cancel the others, and raise the first error."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Single-runner work: a lease in Postgres, with an epoch that fences off whoever was presumed dead."""
+"""Leases in Postgres for single-runner work, with a fencing epoch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from imem.journal.postgres.cancellation import heed_cancellation
 from imem.journal.postgres.database import Database
 
 LEASE_S = 5.0
-"""How long a lease lasts without renewal, in seconds."""
+"""Duration of a lease without renewal, in seconds."""
 
 RENEW_S = 1.5
-"""How often it is renewed, in seconds."""
+"""Interval between renewals, in seconds."""
 
 
 def _holder() -> str:
@@ -30,15 +30,16 @@ def _holder() -> str:
 @dataclass(slots=True)
 class LeaderLease:
     """
-    A claim to run the named work alone.
+    A lease that lets one process at a time run the named work.
 
-    A process that dies keeps the lease for at most :data:`LEASE_S`; whoever takes it then has a higher epoch, and
-    statements of the dead one that arrive late change nothing.
+    A process that dies keeps the lease for at most :data:`LEASE_S`. The next holder has a higher epoch, and late
+    statements of the previous one change nothing, since they check the epoch.
 
     Attributes:
         database: where the lease is.
         name: of the work.
-        epoch: of our holding, 0 before the first.
+        epoch: of this holder's lease, 0 before the first.
+        holder: host, process and a random id.
     """
 
     database: Database
@@ -48,16 +49,16 @@ class LeaderLease:
 
     @property
     def fence(self) -> dict[str, Any]:
-        """Parameters by which a statement checks that the lease is still ours."""
+        """Parameters by which a statement checks that this holder still has the lease."""
         return {"name": self.name, "holder": self.holder, "epoch": self.epoch}
 
     async def take(self) -> bool:
         """
-        Take or renew the lease; return whether we hold it.
+        Acquire or renew the lease; return whether this holder has it.
 
         Raises:
-            LeaseLost: we held it and somebody else has taken over meanwhile.
-            PostgresUnavailable: nobody can say.
+            LeaseLost: this holder had it and another process has taken over.
+            PostgresUnavailable: Postgres cannot be reached; whether the lease is held is unknown.
         """
         rows = await self.database.named(
             "take_lease",
@@ -75,13 +76,13 @@ class LeaderLease:
 
     async def seize(self) -> None:
         """
-        Take the lease from whoever holds it.
+        Take the lease from its present holder.
 
-        The other learns of it when it renews or marks its work, at most :data:`RENEW_S` later; what it still does
-        must be harmless beside ours.
+        That one notices when it renews or marks its work, at most :data:`RENEW_S` later; what it still does meanwhile
+        must be harmless.
 
         Raises:
-            PostgresUnavailable: nothing was taken.
+            PostgresUnavailable: the lease was not taken.
         """
         rows = await self.database.named(
             "seize_lease",
@@ -91,11 +92,11 @@ class LeaderLease:
         self.epoch = rows[0]["epoch"]
 
     def reset_holder(self) -> None:
-        """Be somebody who never held it: what was done under a lease that was lost is none of ours any more."""
+        """Become a new holder after the lease was lost, so that the old epoch is not taken for this one's."""
         self.holder, self.epoch = _holder(), 0
 
     async def drop(self) -> None:
-        """Let it go, so that a standby need not wait; a server that cannot be told lets it lapse."""
+        """Release the lease, so that a standby need not wait; if Postgres cannot be reached, it expires."""
         if self.epoch:
             with suppress(ImemError):
                 await self.database.execute("drop_lease", self.fence, deadline=Deadline.after_ms(1000))
@@ -106,7 +107,7 @@ class LeaderLease:
         Renew until cancelled.
 
         Raises:
-            LeaseLost: somebody else has taken over.
+            LeaseLost: another process has taken over.
         """
         while True:
             heed_cancellation()
@@ -116,4 +117,4 @@ class LeaderLease:
             except ImemError as error:
                 if not error.retryable:
                     raise
-                # Postgres is away: nobody else can take the lease either, and our marks will fail of themselves.
+                # Postgres is away: no other process can take the lease, and fenced statements fail anyway.

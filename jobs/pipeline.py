@@ -1,9 +1,9 @@
 """
-A pipeline, declared once: its step, its cadence, and the events after which it has work.
+Pipelines: one declaration each of a step, its cadence, and the events that wake it.
 
-The Celery task, the entry of beat, the round without a broker and the request after an event are derived from the
-declaration (:mod:`imem.jobs.celery_tasks`, :mod:`imem.jobs.fallback_rounds`, the applier). Rows in Postgres say what is
-due, so that a run that is lost, repeated, or killed half-way is made up for by the next.
+The Celery task, the entry of beat, the fallback round and the request after an event are derived from the declaration
+(:mod:`imem.jobs.celery_tasks`, :mod:`imem.jobs.fallback_rounds`, the applier). Rows in Postgres say what is due, so
+that a lost, repeated or killed run is made up for by the next.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ log = structlog.get_logger()
 R = TypeVar("R", bound=Runtime)
 
 Report = Mapping[str, Any]
-"""What a run did, as plain values. A true ``more`` says that it ended with work left, and asks for another run."""
+"""What a run did, as plain values. A true ``more`` means that work is left, and requests another run."""
 
 REPORT_OF_NOTHING: Final[Report] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """So many seconds after the last time."""
+    """A fixed interval, in seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Daily:
-    """Once a day, or once a week, in UTC; *sundays* for the latter."""
+    """Once a day, or with *sundays* once a week, in UTC."""
 
     hour: int
     minute: int
@@ -51,17 +51,17 @@ Cadence = Every | Daily
 @dataclass(frozen=True, slots=True)
 class Pipeline(Generic[R]):
     """
-    Work that a worker process does now and then.
+    Periodic work of a worker process.
 
     Attributes:
         name: of the Celery task, ``<package>.<verb>``.
-        step: does one run; takes what the process owns and when to stop, and returns a report.
-        cadence: when beat asks for a run; a function of the settings where it depends on them.
-        budget_ms: after so many milliseconds a run begins nothing more; None: it has no end but its work's.
-        retry_max_s: greatest pause between retries while a store is away, in seconds; None: a run that finds a store
+        step: does one run; takes the runtime and a deadline, and returns a report.
+        cadence: when beat requests a run; a function of the settings where it depends on them.
+        budget_ms: after so many milliseconds a run begins nothing more; None: no limit.
+        retry_max_s: longest pause between retries while a store is away, in seconds; None: a run that finds a store
             away ends, is logged, and the next one makes up for it.
         without_broker: whether each worker process also begins runs by itself while none come through the broker.
-        wakes_on: kinds of events after which the applier asks for a run at once.
+        wakes_on: kinds of events after which the applier requests a run at once.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Pipeline(Generic[R]):
     wakes_on: frozenset[str] = frozenset()
 
     def cadence_of(self, settings: Settings) -> Cadence:
-        """Return when beat asks for a run."""
+        """Return the cadence under *settings*."""
         return self.cadence if isinstance(self.cadence, Every | Daily) else self.cadence(settings)
 
     def run(self) -> Report:
@@ -81,7 +81,7 @@ class Pipeline(Generic[R]):
         Do one run in this worker process; blocks meanwhile.
 
         Raises:
-            StoreUnavailable: a store is away, and the pipeline is retried.
+            StoreUnavailable: a store is away, and the task is retried.
             RuntimeError: the process has no runtime.
         """
         runtime = slot.get()

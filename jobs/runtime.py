@@ -1,4 +1,4 @@
-"""What a worker process owns, where its tasks find it: Celery calls them by name alone."""
+"""The runtime of a worker process, in one slot where tasks find it: Celery calls them by name alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Runtime(Protocol):
-    """What a worker process owns: one event loop in one thread, and the journal that lives in it."""
+    """What a worker process owns: one event loop in one thread, and the database that lives in it."""
 
     database: Database
 
@@ -20,13 +20,13 @@ class Runtime(Protocol):
 
 
 class RuntimeSlot:
-    """The runtime of this process; one for all tasks. Each pipeline types the part that it needs as a protocol."""
+    """The slot of this process, shared by all tasks. Each pipeline types the part that it needs as a protocol."""
 
     def __init__(self) -> None:
         self._runtime: Any = None
 
     def install(self, runtime: Runtime | None) -> None:
-        """Set, or with None remove, the runtime of this process."""
+        """Set the runtime of this process; None removes it."""
         self._runtime = runtime
 
     def get(self) -> Any:
@@ -34,7 +34,7 @@ class RuntimeSlot:
         Return the runtime.
 
         Raises:
-            RuntimeError: the process has none.
+            RuntimeError: none is installed.
         """
         if self._runtime is None:
             raise RuntimeError("The worker process has no runtime: imem.workers.celery installs it.")

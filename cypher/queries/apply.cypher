@@ -2,9 +2,10 @@
 // however large the graph, and an import that multiplies the graph does not have the server make it anew each time.
 
 // write_core //
-// Facts stated once. All statements of one core are equal; the earliest known one gives the node its clocks, and its
-// content unless a correction stands. Rows: key, subject (subject_id or null), order, position, recorded_at, known_at, occurred_at
-// (text), props, times (pairs of property and text). «label» the kind, «also» a second label or the same, «key» its key property.
+// Facts recorded once. All statements of one core are equal; the earliest known one gives the node its clocks, and its content
+// unless there is a correction. Rows: key, subject (subject_id or null), order, position, recorded_at, known_at, occurred_at
+// (text), props, times (pairs of property and text). «label» the kind, «also» a second label or the same, «key» its key
+// property.
 CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
@@ -20,9 +21,9 @@ FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
     SET n.recorded_at = datetime(row.recorded_at), n.position = row.position)
 
 // write_group //
-// A property group, whole, where the statement is later than the one that stands by (known_at, actor, agent_seq);
-// a correction of the core likewise. Rows: key, subject, order, props (absent fields null), times (with the group's clocks).
-// «order» names the group's order property. A node that has no core yet is a stub.
+// A whole property group, written if the statement is later than the present one by (known_at, actor, agent_seq); a correction
+// of the core likewise. Rows: key, subject, order, props (absent fields null), times (with the group's clocks). «order» names
+// the group's order property. A node without a core is a stub.
 CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
@@ -33,14 +34,14 @@ SET n += row.props
 FOREACH (time IN row.times | SET n[time[0]] = datetime(time[1]))
 
 // write_stubs //
-// Nodes that are known by name alone: targets of links that others replaced in the same batch. Rows: key, subject.
+// Stubs for targets of links that others replaced in the same batch. Rows: key, subject.
 CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (n:«label» {«key»: row.key})
 ON CREATE SET n:«also», n.subject_id = row.subject, n.stub = true
 
 // mark_active_patterns //
-// The second label of patterns that agents may see, exactly while their status is active. Rows: key.
+// The second label of patterns that agents may see, set exactly while their status is active. Rows: key.
 CYPHER replan=skip
 UNWIND $given.rows AS row
 MATCH (p:Pattern {pattern_id: row.key})
@@ -48,7 +49,7 @@ FOREACH (_ IN CASE WHEN p.status = 'active' THEN [1] ELSE [] END | SET p:ActiveP
 FOREACH (_ IN CASE WHEN coalesce(p.status, '') <> 'active' THEN [1] ELSE [] END | REMOVE p:ActivePattern)
 
 // project_credibility //
-// The headline numbers of an agent's credibility in a domain, projected from its record onto the edge. Rows: key.
+// The headline numbers of an agent's credibility in a domain, copied from its record to the edge. Rows: key.
 UNWIND $given.rows AS row
 MATCH (c:AgentCredibility {id: row.key}) WHERE c.agent_id IS NOT NULL
 MERGE (a:Agent {name: c.agent_id}) ON CREATE SET a.stub = true
@@ -99,8 +100,8 @@ FOREACH (_ IN CASE WHEN first THEN [1] ELSE [] END |
     SET r.recorded_at = datetime(row.recorded_at), r.position = row.position)
 
 // replace_links //
-// Links of which a node has one at a time: the latest statement by (known_at, actor, agent_seq) stands, the journal keeps
-// the others. One row a node in a call. Rows: as write_links.
+// Links of which a node has one at a time: the latest statement by (known_at, actor, agent_seq) is in the graph, the others are
+// in the journal alone. One row a node in a call. Rows: as write_links.
 CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (a:«from» {«from_key»: row.from})
@@ -118,7 +119,7 @@ SET r = row.props, r.order = row.order, r.first_order = row.first_order, r.posit
 FOREACH (time IN row.times | SET r[time[0]] = datetime(time[1]))
 
 // mark_applied //
-// That these events' effects are in the graph, written with them. Rows: event_id, position.
+// Marks events as applied in the graph, in the transaction that applies them. Rows: event_id, position.
 CYPHER replan=skip
 UNWIND $given.rows AS row
 MERGE (e:AppliedEvent {event_id: row.event_id})
@@ -141,9 +142,9 @@ WITH a, count(d) AS decisions
 SET a.total_decisions = decisions
 
 // derive_settled_by //
-// How outcomes settled findings, whole for each finding: what is no longer so is removed. Scores may be quicker than the
-// events that they stand for, whose nodes are then stubs. Rows: key (finding id), scores (list of outcome_id, props, and
-// known_at, recorded_at as text or null).
+// Links from findings to the outcomes that settled them, replaced as a whole for each finding. A score may be computed before
+// its events are applied; their nodes are then stubs. Rows: key (finding id), scores (list of outcome_id, props, and known_at,
+// recorded_at as text or null).
 UNWIND $given.rows AS row
 OPTIONAL MATCH (:Finding {id: row.key})-[old:SETTLED_BY]->(gone:Outcome)
 WITH row, collect(CASE WHEN NOT gone.id IN [score IN row.scores | score.outcome_id] THEN old END) AS olds
@@ -158,8 +159,8 @@ MERGE (f)-[r:SETTLED_BY]->(o)
 SET r = score.props, r.known_at = datetime(score.known_at), r.recorded_at = datetime(score.recorded_at)
 
 // derive_similar_to //
-// The nearest neighbours of analyses, whole for each: what is no longer so is removed, so that no list mixes two versions.
-// Rows: key (analysis id), neighbours (list of to, score, rank, model_version, and built_at as text).
+// Links to the nearest neighbours of analyses, replaced as a whole for each analysis, so that no list mixes two versions. Rows:
+// key (analysis id), neighbours (list of to, score, rank, model_version, and built_at as text).
 UNWIND $given.rows AS row
 MATCH (a:Analysis {id: row.key})
 OPTIONAL MATCH (a)-[old:SIMILAR_TO]->(gone:Analysis)

@@ -1,17 +1,16 @@
 // doctor_server //
-// What the server is, and its time. Columns: version: string, edition: string, now: datetime.
+// Version and edition of the server, and its time. Columns: version: string, edition: string, now: datetime.
 CALL dbms.components() YIELD name, versions, edition
 WITH versions, edition, name WHERE name = 'Neo4j Kernel'
 RETURN versions[0] AS version, edition, datetime.realtime() AS now
 
 // doctor_timeouts //
-// How often the server looks for transactions that have run out of time. Columns: value: string, such as 100ms.
+// How often the server checks transactions for timeouts. Columns: value: string, such as 100ms.
 SHOW SETTINGS 'db.transaction.monitor.check.interval' YIELD value
 
 // doctor_stubs //
-// Nodes that others speak of and that were never recorded themselves, by their labels, where something that speaks of them was
-// recorded before a moment. Asks every node: nobody waits for the answer. Parameters: before. Columns: labels: list of strings,
-// stubs: int, example: string, the first key.
+// Stubs, by their labels, that were first referred to before a moment and never recorded. Reads every node. Parameters: before.
+// Columns: labels: list of strings, stubs: int, example: string, the first key.
 MATCH (n) WHERE n.stub
   AND (EXISTS { (n)-[r]-() WHERE r.recorded_at < $given.before }
        OR any(name IN keys(n) WHERE name ENDS WITH '_recorded_at' AND n[name] < $given.before))

@@ -1,5 +1,5 @@
 // labels_in_use //
-// The labels of this graph that some node may bear: label.
+// The labels that nodes of this graph may have: label.
 CALL db.labels() YIELD label RETURN label
 
 // hash_page //

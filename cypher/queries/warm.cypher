@@ -1,7 +1,7 @@
 // holds_analyses //
-// Whether there is anything to ask about: holds. The server answers from its own counts.
+// Whether the graph holds analyses: holds. Answered from the server's counts.
 RETURN COUNT { MATCH (:Analysis) } > 0 AS holds
 
 // change_nothing //
-// A change that is rolled back: what runs after it in its transaction is planned as what follows a write.
+// A change that is rolled back: statements after it in its transaction are planned like statements after a write.
 CREATE (:AppliedEvent)

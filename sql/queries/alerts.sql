@@ -1,34 +1,33 @@
 -- raise_alert --
--- Raises an alert in the transaction; see workflow.raise_alert_v1. Column: raised, false where it stood there already.
+-- Raises an alert in the transaction; see workflow.raise_alert_v1. Column: raised, false if it existed already.
 SELECT workflow.raise_alert_v1(
     %(alert_id)s, %(kind)s, %(severity)s, %(subject)s, %(analysis_id)s, %(about)s, %(payload)s::jsonb) AS raised
 
 -- close_alerts --
--- Takes the alerts about something off the cards; see workflow.close_alerts_v1. Column: closed, how many.
+-- Closes the alerts about a matter; see workflow.close_alerts_v1. Column: closed, how many.
 SELECT workflow.close_alerts_v1(%(about)s) AS closed
 
 -- count_errors --
--- Adds errors of a store to their total; whoever adds to the same waits until the transaction ends.
+-- Adds errors of a store to their total; concurrent additions to the same total wait for the end of the transaction.
 INSERT INTO workflow.error_counter AS c (name, store, total, last_reason)
 VALUES (%(name)s, %(store)s, %(count)s, %(reason)s)
 ON CONFLICT (name, store) DO UPDATE SET
     total = c.total + excluded.total, last_at = imem_now(), last_reason = excluded.last_reason
 
 -- open_alert_about --
--- The alert about a matter, if one stands.
+-- The open alert about a matter, if there is one.
 SELECT alert_id FROM workflow.alert WHERE about = %(about)s AND closed_at IS NULL LIMIT 1
 
 -- lock_alerts_about --
--- Waits until no other process decides about the alerts on the same matter; until the end of the transaction.
+-- Serialises decisions about the alerts on one matter, until the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended('imem.alert.' || %(about)s::text, 0))
 
 -- set_alert_about --
--- An alert is about something else than it was thought to be when it was raised: that ends it.
+-- Sets the matter whose end closes an alert.
 UPDATE workflow.alert SET about = %(about)s WHERE alert_id = %(alert_id)s AND closed_at IS NULL
 
 -- open_alerts --
--- Alerts that have a card, and how many there are in all; those nobody has acknowledged first, then the most severe, then
--- the oldest.
+-- Open alerts, and how many there are in all; unacknowledged ones first, then the most severe, then the oldest.
 SELECT alert_id, kind, severity, subject, analysis_id, about, payload, demanding AS requires_ack, raised_at, resends, next_due_at,
     escalated_at, acknowledged_at, acknowledged_by, count(*) OVER () AS total
 FROM workflow.alert WHERE closed_at IS NULL
@@ -51,8 +50,8 @@ WHERE (state = 'due' AND error IS NOT NULL) OR (state = 'failed' AND settled_at 
 GROUP BY channel ORDER BY channel
 
 -- acknowledge_alert --
--- Notes who has seen an alert: it is not sent again. One that nothing else will end, or that demands nothing, is closed.
--- No row where it was acknowledged before, or is not there.
+-- Acknowledges an alert, which stops its resends. It is closed as well if it needs no acknowledgement, is about no matter, or
+-- its matter has ended. No row if it is acknowledged already or does not exist.
 UPDATE workflow.alert SET acknowledged_at = imem_now(), acknowledged_by = %(actor)s,
     next_due_at = CASE WHEN announced_at IS NULL THEN next_due_at END,
     closed_at = coalesce(closed_at, CASE
@@ -62,17 +61,17 @@ WHERE alert_id = %(alert_id)s AND acknowledged_at IS NULL
 RETURNING alert_id
 
 -- drop_resends --
--- Repetitions of an alert that nobody has begun to send: somebody has acknowledged it meanwhile.
+-- Drops resends and escalations of an acknowledged alert that no sender has attempted yet.
 UPDATE workflow.alert_send SET state = 'dropped', settled_at = imem_now()
 WHERE state = 'due' AND attempts = 0 AND reason IN ('resent', 'escalated') AND alert_ids[1] = %(alert_id)s
 
 -- plan_alerts --
--- Turns what is due into messages to the channels; see workflow.plan_alerts_v1. Column: planned, how many alerts.
+-- Turns due alerts into messages to the channels; see workflow.plan_alerts_v1. Column: planned, how many alerts.
 SELECT workflow.plan_alerts_v1(%(channels)s::text[]) AS planned
 
 -- claim_sends --
--- Takes messages that are due; nobody else takes them for so many seconds, after which whoever took them counts as dead.
--- The attempt is counted before it is made. Parameters: channels, seconds, limit.
+-- Claims due messages for so many seconds, after which another sender may claim them. The attempt is counted before it is made.
+-- Parameters: channels, seconds, limit.
 UPDATE workflow.alert_send AS s
 SET attempts = s.attempts + 1, next_attempt_at = imem_now() + make_interval(secs => %(seconds)s)
 FROM (
@@ -84,13 +83,13 @@ WHERE s.send_id = due.send_id
 RETURNING s.send_id, s.channel, s.reason, s.number, s.alert_ids, s.reasons, s.attempts, s.created_at
 
 -- settle_sent --
--- Says that a channel has taken a message, whoever counts as its sender by now.
+-- Marks a message sent, even if another sender has claimed it meanwhile.
 UPDATE workflow.alert_send SET state = 'sent', settled_at = imem_now(), error = NULL
 WHERE send_id = %(send_id)s AND state = 'due'
 
 -- settle_unsent --
--- Sets the next attempt of a message that a channel did not take, or gives it up: at once when that is pointless (never),
--- else when it is a day old. Somebody who has taken it over meanwhile is not disturbed. Column: state.
+-- Schedules the next attempt of a message that a channel did not take, or gives it up: at once where a retry is pointless
+-- (never), else when it is a day old. Changes nothing if another sender has claimed it meanwhile. Column: state.
 UPDATE workflow.alert_send SET error = %(error)s,
     state = CASE WHEN %(never)s OR created_at < imem_now() - interval '1 day' THEN 'failed' ELSE 'due' END,
     settled_at = CASE WHEN %(never)s OR created_at < imem_now() - interval '1 day' THEN imem_now() END,
@@ -99,20 +98,20 @@ WHERE send_id = %(send_id)s AND state = 'due' AND attempts = %(attempts)s
 RETURNING state
 
 -- retire_alerts --
--- Forgets alerts that were closed 90 days ago; the journal keeps their notices.
+-- Deletes alerts that were closed 90 days ago; the journal keeps their events.
 DELETE FROM workflow.alert WHERE alert_id IN (
     SELECT alert_id FROM workflow.alert
     WHERE closed_at < (SELECT imem_now()) - interval '90 days' AND next_due_at IS NULL
     ORDER BY closed_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 
 -- retire_messages --
--- Forgets messages that were sent, given up or dropped 90 days ago.
+-- Deletes messages that were sent, given up or dropped 90 days ago.
 DELETE FROM workflow.alert_send WHERE send_id IN (
     SELECT send_id FROM workflow.alert_send WHERE settled_at < (SELECT imem_now()) - interval '90 days'
     ORDER BY settled_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 
 -- retire_overs --
--- Forgets what was over 90 days ago, unless an alert about it still waits for somebody: that one ends by it.
+-- Deletes matters that ended 90 days ago, unless an alert about one is still open: acknowledging that closes it.
 DELETE FROM workflow.alert_over WHERE about IN (
     SELECT o.about FROM workflow.alert_over AS o WHERE o.over_at < (SELECT imem_now()) - interval '90 days'
       AND NOT EXISTS (SELECT FROM workflow.alert AS a WHERE a.about = o.about AND a.closed_at IS NULL)

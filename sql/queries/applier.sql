@@ -1,5 +1,6 @@
 -- take_lease --
--- Takes the lease when it is free, expired or already ours; a change of hands raises the epoch. No row: somebody else has it.
+-- Acquires the lease if it is free, expired or held by this holder; a change of holder raises the epoch. No row: another holder
+-- has it.
 INSERT INTO lease AS l (name, holder, epoch, expires_at)
 VALUES (%(name)s, %(holder)s, 1, imem_now() + make_interval(secs => %(seconds)s))
 ON CONFLICT (name) DO UPDATE SET
@@ -10,21 +11,21 @@ WHERE l.holder = excluded.holder OR l.expires_at < imem_now()
 RETURNING epoch
 
 -- seize_lease --
--- Takes the lease whoever holds it.
+-- Takes the lease from its present holder.
 INSERT INTO lease AS l (name, holder, epoch, expires_at)
 VALUES (%(name)s, %(holder)s, 1, imem_now() + make_interval(secs => %(seconds)s))
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = l.epoch + 1, expires_at = excluded.expires_at
 RETURNING epoch
 
 -- drop_lease --
--- Lets the lease go, so that a standby need not wait for its end.
+-- Releases the lease, so that a standby need not wait for its expiry.
 UPDATE lease SET expires_at = imem_now() - interval '1 second' WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s
 
 -- claim_urgent --
--- Due events of tiers 0 and 1 with the earlier events of the same actors, which take their urgency: an actor's order is kept.
--- An actor whose event waits for another attempt waits behind it. Actors take turns, those of tier 0 first in each, so that one
--- with a hundred thousand events before its urgent one does not keep the others waiting. Parameters: held (positions in hand, in
--- either lane), share (events of an actor in one turn), limit.
+-- Claims due events of tiers 0 and 1 with the earlier events of the same actors, which keeps each actor's order. Events of an
+-- actor behind one that waits for its next attempt are left out. Actors take turns, those with tier 0 first in each turn, so
+-- that one with many earlier events does not hold up the others. Parameters: held (positions claimed already, in either lane),
+-- share (events of an actor in one turn), limit.
 WITH held AS MATERIALIZED (SELECT h.position FROM unnest(%(held)s::bigint[]) AS h (position)),
 wanted AS MATERIALIZED (
     SELECT d.actor, min(d.tier) AS tier, max(d.position) AS upto FROM delivery AS d
@@ -38,13 +39,13 @@ waiting AS MATERIALIZED (
 due AS MATERIALIZED (
     SELECT o.position, o.attempts FROM wanted AS u
     LEFT JOIN waiting AS w ON w.actor = u.actor
-    -- One actor after another, oldest first: an import's hundred thousand events are not looked at for somebody else's one.
+    -- By actor, oldest first, so that an import's hundred thousand events are not read for one event of another actor.
     CROSS JOIN LATERAL (
         SELECT p.position, p.attempts, row_number() OVER (ORDER BY p.position) AS number FROM (
             SELECT d.position, d.attempts FROM delivery AS d
             WHERE d.actor = u.actor AND d.position <= u.upto AND (w.since IS NULL OR d.position < w.since)
               AND d.state IN ('pending', 'dispatched')
-            -- What is in hand is the oldest: so many more have to be looked at.
+            -- Events claimed already are the oldest: so many more have to be read.
             ORDER BY d.position LIMIT %(limit)s + cardinality(%(held)s::bigint[])
         ) AS p
         WHERE NOT EXISTS (SELECT FROM held AS h WHERE h.position = p.position)
@@ -56,9 +57,9 @@ SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occur
 FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position
 
 -- claim_high --
--- Due events of tier 2, and normal ones that have waited for a quarter of an hour, with the earlier events of the same actors;
--- otherwise as claim_urgent. Actors with something of tiers 0 or 1 are the other lane's. Parameters: also upto (the greatest
--- position in hand), held in this lane alone.
+-- Claims due events of tier 2, and normal ones that have waited for 15 minutes, with the earlier events of the same actors;
+-- otherwise as claim_urgent. Actors with an event of tiers 0 or 1 belong to the other lane. Parameters: also upto (the greatest
+-- position claimed already); held is of this lane alone.
 WITH held AS MATERIALIZED (SELECT h.position FROM unnest(%(held)s::bigint[]) AS h (position)),
 reserved AS MATERIALIZED (
     SELECT DISTINCT d.actor FROM delivery AS d WHERE d.state IN ('pending', 'dispatched') AND d.tier < 2
@@ -73,7 +74,7 @@ wanted AS MATERIALIZED (
             ORDER BY d.position LIMIT %(limit)s
         ) AS o JOIN event AS e ON e.position = o.position
         WHERE e.recorded_at < (SELECT imem_now()) - interval '15 minutes'
-          -- Asked once: where the oldest of all has not waited for so long, no other has.
+          -- Evaluated once: where the oldest event has not waited that long, no other has.
           AND (
               SELECT f.recorded_at FROM event AS f WHERE f.position = (
                   SELECT min(d.position) FROM delivery AS d WHERE d.state IN ('pending', 'dispatched'))
@@ -106,9 +107,9 @@ SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occur
 FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position
 
 -- claim_due --
--- The oldest events that are due; an actor whose event waits for another attempt waits behind it. Parameters: held (positions in
--- hand of this lane), upto (the greatest of them: what lies behind it is not compared with each), limit, lanes (whether actors
--- with something of tiers 0 or 1 are another lane's).
+-- Claims the oldest due events; events of an actor behind one that waits for its next attempt are left out. Parameters: held
+-- (positions claimed already in this lane), upto (the greatest of them: only positions up to it are compared with each), limit,
+-- lanes (whether actors with an event of tiers 0 or 1 belong to the other lane).
 WITH waiting AS MATERIALIZED (
     SELECT actor, min(position) AS since FROM delivery
     WHERE next_attempt_at IS NOT NULL AND next_attempt_at > imem_now() GROUP BY actor
@@ -128,14 +129,14 @@ SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occur
 FROM due JOIN event AS e ON e.position = due.position ORDER BY e.position
 
 -- settle_applied --
--- Marks events applied, if the lease is still ours.
+-- Marks events applied, if this holder still has the lease.
 UPDATE delivery SET state = 'applied', applied_at = imem_now(), bookmark = %(bookmark)s, error = NULL, next_attempt_at = NULL
 WHERE position = ANY (%(positions)s::bigint[])
   AND EXISTS (SELECT 1 FROM lease WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s)
 
 -- settle_refused --
--- Counts a rejection of one event and sets its next attempt, or declares it dead after the last; if the lease is still ours.
--- Columns: state, tier, attempts, retry_s (seconds until the next attempt; none where it is dead).
+-- Counts a rejection of one event and schedules its next attempt, or marks it dead after the last, if this holder still has the
+-- lease. Columns: state, tier, attempts, retry_s (seconds until the next attempt; null where it is dead).
 UPDATE delivery SET attempts = attempts + 1, error = %(error)s,
     state = CASE WHEN attempts + 1 >= %(most)s THEN 'dead' ELSE 'pending' END,
     died_at = CASE WHEN attempts + 1 >= %(most)s THEN imem_now() ELSE died_at END,
@@ -146,28 +147,28 @@ WHERE position = %(position)s
 RETURNING state, tier, attempts, extract(epoch FROM next_attempt_at - imem_now())::float8 AS retry_s
 
 -- claim_derive --
--- Derived values to recompute, and the newest event that this statement saw waiting: work that came with an event still on its
--- way would be done, and forgotten, too early. Columns: kind, key, version, upto (position; none where nothing waits).
+-- Derived values to recompute, and the newest event that this statement saw waiting: a value recorded together with an event
+-- that is not applied yet would be settled too early. Columns: kind, key, version, upto (position; null where none waits).
 SELECT kind, key, version, (SELECT max(position) FROM delivery WHERE state IN ('pending', 'dispatched')) AS upto FROM derive_work
 ORDER BY version LIMIT %(limit)s
 
 -- pending_upto --
--- Whether an event up to a position is still on its way.
+-- Whether an event up to a position is still to be applied.
 SELECT EXISTS (SELECT FROM delivery WHERE state IN ('pending', 'dispatched') AND position <= %(upto)s) AS waits
 
 -- settle_derive --
--- Forgets derived work that was done, unless more came for the same key meanwhile.
+-- Deletes derived work that was done, unless its key was queued again meanwhile.
 DELETE FROM derive_work AS d USING unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS done (kind, key, version)
 WHERE d.kind = done.kind AND d.key = done.key AND d.version = done.version
 
 -- requeue_derived --
--- Has derived values computed once more.
+-- Queues derived values to be recomputed.
 INSERT INTO derive_work (kind, key)
 SELECT DISTINCT k.kind, k.key FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS k (kind, key) ORDER BY 1, 2
 ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 
 -- delivery_counts --
--- How many events stand where, and the age of the oldest that waits, in seconds.
+-- Counts of events by state of delivery, and the age of the oldest that waits, in seconds.
 SELECT count(*) FILTER (WHERE d.state IN ('pending', 'dispatched')) AS pending,
     count(*) FILTER (WHERE d.state = 'dead') AS dead,
     extract(epoch FROM imem_now() - min(e.recorded_at) FILTER (WHERE d.state <> 'dead'))::float8 AS oldest_s
@@ -180,7 +181,7 @@ SELECT d.position, e.kind, e.record_key, d.attempts, d.error FROM delivery AS d 
 WHERE d.state = 'dead' ORDER BY d.position LIMIT %(limit)s
 
 -- delivery_behind --
--- How long the oldest event waits for the graph, in seconds; 0 where none waits. One look at an index.
+-- Age of the oldest event that waits for the graph, in seconds; 0 where none waits. One index lookup.
 SELECT greatest(0, coalesce((
     SELECT extract(epoch FROM imem_now() - e.recorded_at)::float8
     FROM delivery AS d JOIN event AS e ON e.position = d.position

@@ -1,24 +1,24 @@
 -- recorded_cores --
--- The core of each of the given records as first stated, and who stated it. Parameters: kinds, keys (arrays of one
--- length). Columns: kind, key, core, actor. Records without a core are left out.
+-- The core of each of the given records as first recorded, and its actor. Parameters: kinds, keys (arrays of one length).
+-- Columns: kind, key, core, actor. Records without a core are left out.
 SELECT h.kind, h.key, e.payload -> 'core' AS core, e.actor
 FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS wanted (kind, key)
 JOIN record_head AS h ON h.kind = wanted.kind AND h.key = wanted.key AND h.grp = 'core'
 JOIN event AS e ON e.position = h.position
 
 -- create_missing --
--- Where a load notes what its lines refer to in vain; of this session alone, gone with it.
+-- Temporary table of unresolved references of a load; private to this session.
 CREATE TEMPORARY TABLE IF NOT EXISTS load_missing (kind text, key text, PRIMARY KEY (kind, key))
 
 -- clear_missing --
--- Empties it: an earlier look of this session may have ended halfway.
+-- Empties the table, which an interrupted check of this session may have filled.
 TRUNCATE load_missing
 
 -- note_missing --
--- Notes what the events of the given actors between two positions refer to and nobody has recorded: subjects, what fields
--- of a record name, findings that turns of debates cite, ends of links, and records of which only late groups were stated.
--- Parameters: actors (array), first, upto (positions), kinds, fields, labels (arrays of one length: of which kind of event
--- which field of the core names a record of which label).
+-- Stores the unresolved references of the events of the given actors between two positions: subjects, records named in fields,
+-- findings cited by turns of debates, ends of links, and records of which only late groups were recorded. Parameters: actors
+-- (array), first, upto (positions), kinds, fields, labels (arrays of one length: event kind, field of its core, label of the
+-- record that the field names).
 INSERT INTO load_missing (kind, key)
 WITH stated AS (
     SELECT e.position, e.kind, e.record_key, e.payload FROM event AS e
@@ -60,14 +60,14 @@ WHERE NOT EXISTS (SELECT 1 FROM record_head AS h WHERE h.kind = w.kind AND h.key
 ON CONFLICT (kind, key) DO NOTHING
 
 -- missing_references --
--- What was noted. Columns: kind, missing (distinct keys), examples (the first three).
+-- The unresolved references. Columns: kind, missing (distinct keys), examples (the first three).
 SELECT m.kind, count(*) AS missing, (array_agg(m.key ORDER BY m.key))[1:3] AS examples
 FROM load_missing AS m
 GROUP BY m.kind
 ORDER BY m.kind
 
 -- undelivered_of_actors --
--- How many events of the given actors, up to a position, the graph does not hold yet, and how many it never will.
+-- Counts the events of the given actors, up to a position, that the graph does not hold yet, and those that are dead.
 -- Parameters: actors (array), upto (position). Columns: waiting, dead.
 SELECT
     (SELECT count(*) FROM delivery
@@ -76,16 +76,16 @@ SELECT
      WHERE state = 'dead' AND actor = ANY (%(actors)s::text[]) AND position <= %(upto)s) AS dead
 
 -- create_seen --
--- Where a strict load notes the cores of the file it checks; of this session alone, gone with it.
+-- Temporary table of the cores of the file that a strict load checks; private to this session.
 CREATE TEMPORARY TABLE IF NOT EXISTS load_seen (
     kind text, key text, hash bytea NOT NULL, ref_hash bytea, line bigint NOT NULL, PRIMARY KEY (kind, key))
 
 -- clear_seen --
--- Empties it: an earlier check of this session may have ended halfway.
+-- Empties the table, which an interrupted check of this session may have filled.
 TRUNCATE load_seen
 
 -- note_seen --
--- Notes the cores of a batch; the first statement of a core counts. Parameters as validate_lines.
+-- Stores the cores of a batch; the first one of a record counts. Parameters as validate_lines.
 INSERT INTO load_seen (kind, key, hash, ref_hash, line)
 SELECT DISTINCT ON (l.kind, l.key) l.kind, l.key, l.hash, l.ref_hash, l.line
 FROM unnest(
@@ -96,10 +96,10 @@ ORDER BY l.kind, l.key, l.line
 ON CONFLICT (kind, key) DO NOTHING
 
 -- validate_lines --
--- What the journal would refuse of a batch, by what it holds and what the checked lines said before. Parameters, arrays
--- of one length: kind, key, hash (of the core; none without one), ref_hash, corrects, known_at, line (its number over
--- all files). Columns: line, status (as imem_append_v1 says it; premature and late_claim were said when the line was read,
--- since it states its known_at).
+-- What the journal would refuse of a batch, by its content and by the lines checked before. Parameters, arrays of one length:
+-- kind, key, hash (of the core; null without one), ref_hash, corrects, known_at, line (its number over all files). Columns:
+-- line, status (a status of imem_append_v1; premature and late_claim were found when the line was parsed, since it carries its
+-- known_at).
 SELECT j.line, j.status FROM (
     SELECT l.line,
         CASE

@@ -1,6 +1,6 @@
 -- journal_end --
--- The newest position, and the number of this transaction, a later one than any that was given a position up to there: once
--- all older ones have ended, nothing can appear any more at or below that position.
+-- The newest position, and this transaction's number, which is later than that of any transaction that holds a position up to
+-- there: once all earlier ones have ended, no event can appear at or below the position.
 SELECT coalesce(max(position), 0) AS position, pg_current_xact_id()::text AS until FROM event
 
 -- journal_settled --
@@ -8,7 +8,7 @@ SELECT coalesce(max(position), 0) AS position, pg_current_xact_id()::text AS unt
 SELECT pg_snapshot_xmin(pg_current_snapshot()) >= %(until)s::xid8 AS settled
 
 -- journal_count --
--- How many events lie after a position, up to another, and how many of them the graph refused for good.
+-- Counts the events after a position, up to another, and how many of them are dead.
 SELECT count(*) AS events, count(*) FILTER (WHERE state = 'dead') AS dead
 FROM delivery WHERE position > %(after)s AND position <= %(upto)s
 
@@ -17,7 +17,7 @@ FROM delivery WHERE position > %(after)s AND position <= %(upto)s
 SELECT event_id FROM event WHERE position = %(position)s
 
 -- events_after --
--- The journal in order, for a rebuild: a page after a position.
+-- A page of the journal in order, after a position.
 SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key,
     d.attempts
 FROM event AS e JOIN delivery AS d ON d.position = e.position
@@ -25,7 +25,7 @@ WHERE e.position > %(after)s AND e.position <= %(upto)s
 ORDER BY e.position LIMIT %(limit)s
 
 -- events_waiting --
--- The oldest events up to a position that the graph does not hold yet, whatever they wait for.
+-- The oldest unapplied events up to a position, including those that wait for their next attempt.
 SELECT e.position, e.event_id, e.actor, e.kind, e.record_key, e.payload, e.occurred_at, e.known_at, e.recorded_at, e.order_key,
     d.attempts
 FROM delivery AS d JOIN event AS e ON e.position = d.position
@@ -33,19 +33,19 @@ WHERE d.state IN ('pending', 'dispatched') AND d.position <= %(upto)s
 ORDER BY d.position LIMIT %(limit)s
 
 -- revive_dead --
--- Has what the graph refused for good tried once more, up to a position; if the lease is ours.
+-- Retries dead events up to a position, if this holder has the lease.
 UPDATE delivery SET state = 'pending', attempts = 0, next_attempt_at = NULL
 WHERE state = 'dead' AND position <= %(upto)s
   AND EXISTS (SELECT 1 FROM lease WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s)
 
 -- reopen_deliveries --
--- Says of applied events that the graph does not hold them: the range after a position, up to another; if the lease is ours.
+-- Marks applied events after a position, up to another, as not applied, if this holder has the lease.
 UPDATE delivery SET state = 'pending', applied_at = NULL, bookmark = NULL, attempts = 0
 WHERE position > %(after)s AND position <= %(upto)s AND state = 'applied'
   AND EXISTS (SELECT 1 FROM lease WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s)
 
 -- rederive_counters --
--- Has the counters of every subject and agent recomputed, for a graph that was made anew.
+-- Queues the counters of every subject and agent, for a rebuilt graph.
 INSERT INTO derive_work (kind, key)
 SELECT d.kind, d.key FROM (
     SELECT 'subject_counters' AS kind, subject_id AS key FROM record_head
@@ -59,7 +59,7 @@ ORDER BY d.kind, d.key
 ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 
 -- journal_applied --
--- What of the journal the graph is said to hold: the journal's identity, all its events, and those applied.
+-- The journal's identity, the number of its events, and of those marked applied.
 SELECT (SELECT id::text FROM journal_identity) AS journal,
     count(*) AS events, count(*) FILTER (WHERE state = 'applied') AS applied, coalesce(max(position), 0) AS position
 FROM delivery

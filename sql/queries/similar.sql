@@ -1,16 +1,16 @@
 -- similarity_lock --
--- One process changes neighbours at a time; another one's page is waited for. It ends with the transaction that does the work.
+-- Lock of the transactions that change neighbours; released at the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended('imem.similarity', 0))
 
 -- similarity_run --
--- One process does a sort of work at a time, for as long as this transaction is open; it ends with the process. False: another does.
--- It writes nothing, so that it holds no horizon back, and may last.
+-- Lock of a whole run of one kind of work, held for as long as this transaction is open. False: another process holds it. The
+-- transaction writes nothing, so that it holds no horizon back.
 SELECT pg_try_advisory_xact_lock(hashtextextended('imem.similarity.' || %(work)s, 0)) AS held,
     set_config('idle_in_transaction_session_timeout', '0', true),
     CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN set_config('transaction_timeout', '0', true) END
 
 -- models --
--- Every model that vectors were made by.
+-- Every embedding model.
 SELECT model, model_id, dimension, in_use FROM embedding_model ORDER BY model
 
 -- add_model --
@@ -20,13 +20,13 @@ VALUES (%(model_id)s, %(dimension)s, NOT EXISTS (SELECT FROM embedding_model WHE
 ON CONFLICT (model_id, dimension) DO NOTHING
 
 -- index_model --
--- Makes the index of a model's vectors, if it is not there.
+-- Creates the index of a model's vectors, if it does not exist.
 SELECT imem_embedding_index_v1(%(model)s::smallint, %(dimension)s)
 
 -- statements_to_embed --
--- What the given analyses say, in their cores and corrections, as far as a model has no vector of it; with the question that the
--- subject asks, if it was on file by then, and once more with one that was stated later, from when both count. Parameters: model,
--- keys, chars (most of a long text that are read).
+-- Cores and corrections of the given analyses of which a model lacks a vector, each with the question of its subject that was
+-- recorded by then, and once more with each later one, dated when both count. Parameters: model, keys, chars (most of a long
+-- text that are read).
 WITH said AS (
     SELECT y.key, y.position, y.grp = 'correction' AS corrects, y.order_key, y.known_at, y.recorded_at,
         e.payload -> 'core' AS core, left(e.body, %(chars)s) AS body, m.key AS market, EXISTS (
@@ -72,7 +72,7 @@ WHERE y.kind = 'Analysis' AND y.grp IN ('core', 'correction') AND y.key > %(afte
 ORDER BY y.key LIMIT %(limit)s
 
 -- add_embeddings --
--- Stores vectors, given as text; those that are there already stay. One that is the first of its record stands.
+-- Stores vectors, given as text; existing ones stay. The first of a record is the current one.
 INSERT INTO embedding (
     model, kind, key, position, question, corrects, order_key, known_at, recorded_at, subject_id, content_hash, vector, standing, sole)
 SELECT %(model)s::smallint, 'Analysis', n.key, n.position, n.question, n.corrects, n.order_key, n.known_at, n.recorded_at, n.subject_id,
@@ -89,7 +89,7 @@ ORDER BY n.key, n.position, n.question
 ON CONFLICT (model, kind, key, position, question) DO NOTHING
 
 -- mark_current_embeddings --
--- Says of each statement of the given analyses whether it is the one that counts now, and whether it is the only one.
+-- Marks, of the vectors of each given analysis, which is the current one, and whether it is the only one.
 UPDATE embedding AS e SET standing = s.stands, sole = (s.statements = 1)
 FROM (
     SELECT x.key, x.position, x.question, count(*) OVER (PARTITION BY x.key) AS statements, row_number() OVER (
@@ -102,8 +102,8 @@ WHERE e.model = %(model)s::smallint AND e.kind = 'Analysis' AND e.key = s.key AN
   AND (e.standing <> s.stands OR e.sole <> (s.statements = 1))
 
 -- due_of_profiles --
--- Has all analyses of a company compared anew where one of the given statements of its profile names another sector or size than
--- what stood before it. A row has the statement's position: doing it again adds nothing while it waits.
+-- Queues all analyses of a company whose profile, in one of the given events, changes its sector or size. A row has the event's
+-- position: queueing it twice adds nothing.
 INSERT INTO similarity_due (position, key, later)
 SELECT e.position, a.key, true FROM event AS e
 LEFT JOIN LATERAL (
@@ -118,7 +118,7 @@ WHERE e.position = ANY (%(positions)s::bigint[])
 ON CONFLICT (position, key) DO NOTHING
 
 -- due_of_markets --
--- Has all analyses of a market compared anew that were stated before one of the given statements of its question.
+-- Queues all analyses of a market that were recorded before one of the given events of its question.
 INSERT INTO similarity_due (position, key, later)
 SELECT e.position, a.key, true FROM event AS e
 JOIN record_head AS a ON a.subject_id = 'market:' || e.record_key AND a.kind = 'Analysis' AND a.grp = 'core'
@@ -126,25 +126,25 @@ WHERE e.position = ANY (%(positions)s::bigint[]) AND a.position < e.position AND
 ON CONFLICT (position, key) DO NOTHING
 
 -- similarity_claim --
--- The rows that say which analyses are to be compared anew, whose turn it is: the oldest, those last that have time.
+-- Due rows, oldest first; those marked `later` last.
 SELECT position, key FROM similarity_due ORDER BY later, position, key LIMIT %(limit)s
 
 -- similarity_done --
--- Forgets rows whose analyses were compared; what came meanwhile has rows of its own.
+-- Deletes the rows of analyses that were compared; rows queued meanwhile stay.
 DELETE FROM similarity_due AS d USING unnest(%(positions)s::bigint[], %(keys)s::text[]) AS n (position, key)
 WHERE d.position = n.position AND d.key = n.key
 
 -- similarity_waiting --
--- How many rows wait to be compared, up to a limit, the oldest of them and its age in seconds, and whether the given analyses are
--- among them. It is asked for each answer, and after an import very many wait.
+-- Counts due rows up to a limit, with the oldest and its age in seconds, and whether the given analyses are among them.
+-- Limited, since it runs for each answer, and very many rows are due after an import.
 SELECT (SELECT count(*) FROM (SELECT FROM similarity_due LIMIT %(limit)s) AS counted) AS waiting,
     f.created_at AS since, extract(epoch FROM imem_now() - f.created_at)::float8 AS age_s,
     EXISTS (SELECT FROM similarity_due WHERE key = ANY (%(keys)s::text[])) AS own
 FROM (VALUES (1)) AS one LEFT JOIN (SELECT created_at FROM similarity_due ORDER BY position LIMIT 1) AS f ON true
 
 -- similarity_state --
--- How far comparing is behind: how many statements wait and for how long the oldest, in seconds; and what the version of the index
--- that is read rests on, null before the first.
+-- The number of due rows, the age of the oldest in seconds, and the model and rules of the current version of the index, null
+-- before the first.
 SELECT w.waiting, w.age_s, m.model_id, m.dimension, b.rules
 FROM (
     SELECT count(*) AS waiting, coalesce(extract(epoch FROM imem_now() - min(created_at)), 0)::float8 AS age_s FROM similarity_due
@@ -153,14 +153,14 @@ LEFT JOIN similarity_build AS b ON b.state = 'current'
 LEFT JOIN embedding_model AS m ON m.model = b.model
 
 -- nearest --
--- Of each of the given analyses, those on other subjects and of other questions that are nearest by the index, as far as they were
--- known, with those that are as near as the last. Parameters: model, keys, limit, ties (most with these), known_until, recorded_until.
+-- For each given analysis the nearest by the index, on other subjects and of other questions, as far as they were known, with
+-- those as near as the last. Parameters: model, keys, limit, ties (most with these), known_until, recorded_until.
 SELECT key, candidate, distance
 FROM imem_nearest_v2(%(model)s::smallint, %(keys)s::text[], %(limit)s, %(ties)s, %(known_until)s, %(recorded_until)s)
 
 -- questions_to_note --
--- Statements and corrections of questions that are not noted yet, of the markets of the given analyses or of all. Parameters: keys
--- (NULL: all), limit.
+-- Questions of markets, and their corrections, whose words are not stored yet, of the given analyses or of all. Parameters:
+-- keys (NULL: all), limit.
 SELECT y.position, e.payload -> 'core' ->> 'question' AS question, e.payload -> 'core' ->> 'series_id' AS series_id
 FROM record_history AS y JOIN event AS e ON e.position = y.position
 WHERE y.kind = 'Market' AND y.grp IN ('core', 'correction') AND e.payload -> 'core' ->> 'question' IS NOT NULL
@@ -171,19 +171,20 @@ WHERE y.kind = 'Market' AND y.grp IN ('core', 'correction') AND e.payload -> 'co
 ORDER BY y.position LIMIT %(limit)s
 
 -- note_questions --
--- Notes by what questions are known again; see imem.kg.similarity.scoring.asks. Parameters: positions (of statements), words, series (hashes).
+-- Stores the words and series by which questions are recognised; see imem.kg.similarity.scoring.asks. Parameters: positions (of
+-- statements), words, series (hashes).
 SELECT imem_note_questions_v1(%(positions)s::bigint[], %(words)s::bigint[], %(series)s::bigint[])
 
 -- similar_as_of --
--- Those on other subjects and of other questions that are nearest to the newest analyses of a subject, or to given ones of one subject, of
--- at most three, as of a moment, with those that are as near as the last. A row for each pair; of one that is near to none a row
--- without. Every vector that stood then is looked at, so that none known later moves
--- another; once for all three, since reading it takes longer than comparing it. Where very many were known there are no pairs.
--- Parameters: keys (NULL: the newest of subject_id), subject_id, newest (how many), recorded (whether what was on file by then counts
--- alone), most (vectors to look at), limit, ties (most with these), known_until, recorded_until.
+-- The analyses nearest to the newest analyses of a subject, or to at most three given ones of one subject, as of a moment, with
+-- those as near as the last. Analyses on the same subject or question are left out. One row for each pair; an analysis without
+-- neighbours has one row without. The search is exact, so that no vector known later changes it. It reads the vectors once for
+-- all three analyses. Where more than `most` were known there are no pairs. Parameters: keys (NULL: the newest of subject_id),
+-- subject_id, newest (how many), recorded (whether only what was recorded by then counts), most (vectors to read), limit, ties
+-- (most with these), known_until, recorded_until.
 WITH space AS MATERIALIZED (
     SELECT m.model, m.model_id, m.dimension, CASE
-    -- By far not as many: nobody has to count. An estimate that is too old costs time, and leaves nothing out.
+    -- Far below the limit by the estimate: no count is needed. An outdated estimate costs time, and leaves nothing out.
     WHEN (SELECT c.reltuples BETWEEN 0 AND %(most)s::real / 2 FROM pg_class AS c WHERE c.oid = 'public.embedding'::regclass) THEN 0
     WHEN %(recorded)s::boolean THEN (
         SELECT count(*) FROM (
@@ -191,7 +192,7 @@ WITH space AS MATERIALIZED (
               AND recorded_at <= %(recorded_until)s LIMIT %(most)s + 1
         ) AS counted
     ) ELSE (
-        -- By the index alone, whatever the rows weigh.
+        -- An index-only scan, whatever the size of the rows.
         SELECT count(*) FROM (
             SELECT FROM embedding WHERE model = m.model AND kind = 'Analysis' AND known_at <= %(known_until)s LIMIT %(most)s + 1
         ) AS counted
@@ -208,7 +209,7 @@ own AS MATERIALIZED (
      ORDER BY h.occurred_at DESC, h.key LIMIT %(newest)s)
 ),
 several AS MATERIALIZED (
-    -- Of records with more than one statement, the one that stood.
+    -- Of records with more than one statement, the one that counts at the moment.
     SELECT DISTINCT ON (x.key) x.key, x.position, x.question FROM embedding AS x
     WHERE x.model = (SELECT s.model FROM space AS s) AND x.kind = 'Analysis' AND NOT x.sole
       AND x.known_at <= %(known_until)s AND x.recorded_at <= %(recorded_until)s
@@ -250,14 +251,14 @@ FROM own AS o LEFT JOIN space AS s ON true LEFT JOIN near AS n ON n.key = o.key
 ORDER BY o.key, n.distance, n.candidate
 
 -- distances --
--- How far the two of each given pair are apart by text.
+-- The distance by text of each given pair.
 SELECT p.one, p.other, a.vector <=> b.vector AS distance
 FROM unnest(%(ones)s::text[], %(others)s::text[]) AS p (one, other)
 JOIN embedding AS a ON a.model = %(model)s::smallint AND a.kind = 'Analysis' AND a.key = p.one AND a.standing
 JOIN embedding AS b ON b.model = %(model)s::smallint AND b.kind = 'Analysis' AND b.key = p.other AND b.standing
 
 -- similar_features --
--- What analyses are compared by beside their text, as of a moment.
+-- The features of analyses beside their text, as of a moment.
 SELECT w.key, c.subject_id, coalesce(p.sector, m.sector) AS sector, p.size_class AS size, m.question, m.series_id,
     ARRAY(
         SELECT DISTINCT f.payload -> 'core' ->> 'metric' FROM event AS f
@@ -288,7 +289,7 @@ LEFT JOIN LATERAL (
 ) AS m ON true
 
 -- live_builds --
--- The versions of the index that are kept up to date: the current one, and one on its way.
+-- The current version of the index, and the one being built.
 SELECT b.version, b.model, b.rules, b.state, b.upto, b.source_seq, b.built_at, b.started_at, m.model_id, m.dimension
 FROM similarity_build AS b JOIN embedding_model AS m ON m.model = b.model
 WHERE b.state IN ('current', 'building') ORDER BY b.version
@@ -306,23 +307,24 @@ SELECT key FROM embedding
 WHERE model = %(model)s::smallint AND kind = 'Analysis' AND standing AND key > %(after)s ORDER BY key LIMIT %(limit)s
 
 -- advance_build --
--- Notes how far a version on its way has come.
+-- Stores how far a build has come.
 UPDATE similarity_build SET upto = %(upto)s, analyses = analyses + %(count)s WHERE version = %(version)s AND state = 'building'
 
 -- abandon_build --
--- Gives up a version on its way that nobody would want any more.
+-- Abandons a build whose model or rules are outdated.
 UPDATE similarity_build SET state = 'replaced' WHERE version = %(version)s AND state = 'building'
 
 -- swap_build --
--- Puts a version in the place of the current one; in one transaction with the marks of models, so that readers see one or the other.
+-- Retires the current version, in one transaction with swap_build_in and the models' marks, so that readers see one or the
+-- other.
 UPDATE similarity_build SET state = 'replaced' WHERE state = 'current'
 
 -- swap_build_in --
--- See swap_build.
+-- Makes a version the current one.
 UPDATE similarity_build SET state = 'current', built_at = imem_now() WHERE version = %(version)s AND state = 'building'
 
 -- swap_model --
--- Takes the mark of use off the model that has it.
+-- Takes the model in use out of use.
 UPDATE embedding_model SET in_use = false WHERE in_use AND model <> %(model)s::smallint
 
 -- swap_model_in --
@@ -330,7 +332,7 @@ UPDATE embedding_model SET in_use = false WHERE in_use AND model <> %(model)s::s
 UPDATE embedding_model SET in_use = true WHERE model = %(model)s::smallint AND NOT in_use
 
 -- derive_swapped --
--- Has the links drawn again of each analysis whose neighbours differ between two versions. Parameters: version, before (or null).
+-- Queues the links of each analysis whose neighbours differ between two versions. Parameters: version, before (or null).
 INSERT INTO derive_work (kind, key)
 SELECT 'similar_to', d.analysis_id FROM (
     SELECT coalesce(n.analysis_id, o.analysis_id) AS analysis_id
@@ -344,18 +346,18 @@ ORDER BY d.analysis_id
 ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 
 -- prune_lists --
--- Removes neighbours of versions that were replaced, a page at a time.
+-- Deletes neighbours of replaced versions, a page at a time.
 DELETE FROM similar_analysis WHERE ctid = ANY (ARRAY(
     SELECT s.ctid FROM similar_analysis AS s JOIN similarity_build AS b ON b.version = s.version
     WHERE b.state = 'replaced' LIMIT %(limit)s))
 
 -- prune_builds --
--- Removes versions that were replaced and hold nothing any more.
+-- Deletes replaced versions that hold no neighbours any more.
 DELETE FROM similarity_build AS b
 WHERE b.state = 'replaced' AND NOT EXISTS (SELECT FROM similar_analysis AS s WHERE s.version = b.version)
 
 -- prune_vectors --
--- Removes vectors of a model that is not in use and that no version rests on, a page at a time.
+-- Deletes vectors of a model that is not in use and of which no version is built, a page at a time.
 DELETE FROM embedding WHERE ctid = ANY (ARRAY(
     SELECT e.ctid FROM embedding AS e
     WHERE e.model = %(model)s::smallint AND EXISTS (SELECT FROM embedding_model AS m WHERE m.model = e.model AND NOT m.in_use)
@@ -388,13 +390,13 @@ FROM unnest(%(analyses)s::text[], %(neighbours)s::text[], %(scores)s::float8[], 
     AS n (analysis_id, neighbour_id, score, rank)
 
 -- derive_similar --
--- Has the links of the given analyses to their neighbours drawn again.
+-- Queues the links of the given analyses to their neighbours.
 INSERT INTO derive_work (kind, key)
 SELECT 'similar_to', k.key FROM unnest(%(keys)s::text[]) AS k (key) ORDER BY k.key
 ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
 
 -- rederive_similar --
--- Has the links of every analysis drawn again, for a graph that was made anew.
+-- Queues the links of every analysis, for a rebuilt graph.
 INSERT INTO derive_work (kind, key)
 SELECT DISTINCT 'similar_to', s.analysis_id FROM similar_analysis AS s JOIN similarity_build AS b ON b.version = s.version
 WHERE b.state = 'current' ORDER BY 2

@@ -1,23 +1,23 @@
 -- view_lock --
--- One process makes views at a time; the lock ends with the transaction of one view. False: another one does.
+-- Lock of the build of a view, released with its transaction. False: another process holds it.
 SELECT pg_try_advisory_xact_lock(hashtextextended('imem.views', 0)) AS held
 
 -- view_begin --
--- A new making of a view, with the last position of the journal that it can have looked at.
+-- Begins a version of a view, with the last position of the journal that it can include.
 INSERT INTO view_version (name, source_seq) SELECT %(name)s, coalesce(max(position), 0) FROM event RETURNING version
 
 -- view_swap --
--- Has readers take the new making.
+-- Makes the new version the one that readers see.
 INSERT INTO view_current (name, version) VALUES (%(name)s, %(version)s)
 ON CONFLICT (name) DO UPDATE SET version = excluded.version
 
 -- view_prune --
--- Removes makings that nobody reads any more; their rows go with them.
+-- Deletes versions that are not read any more, with their rows.
 DELETE FROM view_version AS v WHERE v.name = %(name)s
   AND NOT EXISTS (SELECT FROM view_current AS c WHERE c.name = v.name AND c.version = v.version)
 
 -- view_of --
--- One row of a view as it was last made, with when and from what; a view that was never made has no row here.
+-- One row of the current version of a view, with its time and position; no row for a view that was never built.
 SELECT v.version, v.built_at, v.source_seq, r.value, extract(epoch FROM imem_now() - v.built_at)::float8 AS age_s
 FROM view_current AS c
 JOIN view_version AS v ON v.name = c.name AND v.version = c.version
@@ -66,7 +66,7 @@ FROM (
 GROUP BY t.agent
 
 -- build_company_summaries --
--- What there is about each subject: how often it was looked at, what was said last, and how decisions turned out.
+-- A summary of each subject: the number of analyses, the newest conclusion, and the outcomes of decisions.
 INSERT INTO view_row (name, version, key, value)
 SELECT %(name)s, %(version)s, s.subject_id, jsonb_build_object(
     'subject_id', s.subject_id, 'name', p.profile -> 'name', 'sector', p.profile -> 'sector',

@@ -1,1 +1,1 @@
-"""The knowledge graph: kinds, engine, applier, rebuild, hash, named queries and the answer as of a day."""
+"""The knowledge graph: kinds, engine, projection, similarity, named queries, views and as-of reads."""

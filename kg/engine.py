@@ -1,12 +1,11 @@
 """
-Neo4j through its official async driver: bounded, with a deadline that the server keeps, and its errors in our words.
+Neo4j through its official async driver: bounded concurrency, deadlines, and a circuit breaker.
 
-All graphs of one process that name the same server share one bound. A server that has gone silent is left alone for a
-moment, and then asked by one reader alone: the others are told at once, and do without, instead of waiting in a queue
-behind each other; and when it answers again, it is not run over.
+All graphs of one event loop that name the same server share one bound. While the circuit breaker is open, reads with a
+short deadline fail at once instead of queueing; a probe at a time tests whether the server answers again.
 
-A statement carries the time that is left as its transaction timeout, so that the server stops it when nobody waits any
-more; the client waits a little longer than that and then drops the connection, for a server that does not answer.
+A statement carries the time left as its transaction timeout, so that the server ends it at the deadline. The client
+waits a little longer and then drops the connection, for a server that does not answer.
 """
 
 from __future__ import annotations
@@ -44,25 +43,28 @@ DATABASE = "neo4j"
 """The one database of the Community edition."""
 
 _GRACE_S = 0.05
-"""How much longer than the server the client waits, in seconds: the server's own answer is the better one."""
+"""How much longer than the server the client waits, in seconds, so that the server's own error arrives."""
 
 FAILURE_THRESHOLD: Final = 3
-"""Readers in a row who were left without an answer, from when on the server counts as silent."""
+"""Reads in a row without an answer after which the circuit breaker opens."""
 
 LEAST_FAILURE_S: Final = 0.2
-"""How long such a reader has waited at least, in seconds: who gives little time has learnt nothing."""
+"""Least duration of a read that counts as a failure, in seconds; one with a shorter deadline is no evidence."""
 
 FIRST_OPEN_S: Final = 0.25
 LONGEST_OPEN_S: Final = 2.0
-"""How long a silent server is left alone before one reader tries, in seconds; each that tries in vain doubles it."""
+"""
+First and longest time for which the circuit breaker is open before it admits a probe, in seconds; each failed probe
+doubles it.
+"""
 
 _PLAN_MS: Final = 5_000.0
-"""How long planning may take that nobody waits for, in milliseconds."""
+"""Timeout of an EXPLAIN in the background, in milliseconds."""
 
 RUNNING: Final = Gauge("graph_statements_running", "Statements of this process that run in the graph.")
 
 _BACKGROUND_TIMEOUT_S = 60.0
-"""Transaction timeout of work without a deadline, in seconds: nothing runs for ever."""
+"""Transaction timeout of work without a deadline, in seconds."""
 
 _TIMED_OUT = (
     "Neo.ClientError.Transaction.TransactionTimedOut",
@@ -75,22 +77,22 @@ _TIMED_OUT = (
 
 def given(parameters: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     """
-    Return what a statement is sent with: one map, of which it takes ``$given.name``.
+    Return the parameters of a statement in one map, from which it takes ``$given.name``.
 
-    Neo4j makes a plan of its own for every size class of each text or list among the parameters (measured: 10, 100 and
-    1,000 characters, a second of planning for a large statement each time), but none for what a map holds.
+    Neo4j plans anew for every size class of each text or list among the parameters (measured: at 10, 100 and 1,000
+    characters, a second of planning for a large statement each time), but not for values inside a map.
     """
     return {"given": {**(parameters or {}), **more}}
 
 
 _OF_THE_STATEMENT = ("Neo.ClientError.Statement.", "Neo.ClientError.Schema.", "Neo.ClientError.Procedure.")
-"""How the codes begin that say that the statement, or a value in it, is wrong, and always will be."""
+"""Prefixes of the codes for a statement, or a value in it, that is always wrong."""
 
 _MEND = "Is it running? `imem doctor` checks every server."
 
 
 def translate_error(error: Neo4jError | DriverError) -> ImemError:
-    """Return *error* in our words; the caller raises it ``from`` the original."""
+    """Return *error* as one of the product's error tree; the caller raises it ``from`` the original."""
     match error:
         case IncompleteCommit():
             return OutcomeUnknown("The connection to Neo4j broke while committing.")
@@ -99,12 +101,12 @@ def translate_error(error: Neo4jError | DriverError) -> ImemError:
         case Neo4jError(code=code) if code in _TIMED_OUT:
             return BudgetExceeded("Neo4j stopped a statement at its deadline.")
         case TransientError() | DatabaseError():
-            # The server's own trouble (a deadlock, no memory, a full disk), not the statement's.
+            # A failure of the server (a deadlock, no memory, a full disk), not of the statement.
             return GraphUnavailable(f"Neo4j cannot do that now ({error.code}).", mend=_MEND)
         case ClientError(code=str(code)) if code.startswith(_OF_THE_STATEMENT):
             return StatementRejected(f"Neo4j refused a statement ({code}).")
         case ClientError():
-            # A right that is missing, a database that is not there or only readable: no event is bad because of it.
+            # A missing right, or a missing or read-only database: the statement itself is not at fault.
             return GraphUnavailable(
                 f"Neo4j does not let us do that ({error.code}).", mend="Check its user and settings."
             )
@@ -118,16 +120,18 @@ _SLOTS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], async
 
 
 def _slots(url: str, concurrency: int) -> asyncio.Semaphore:
-    """Return the slots that all graphs of this loop share that name one server and one bound."""
+    """Return the slots that all graphs of this loop with the same server and bound share."""
     of_loop = _SLOTS.setdefault(asyncio.get_running_loop(), {})
     return of_loop.setdefault((url, concurrency), asyncio.Semaphore(concurrency))
 
 
 class CircuitBreaker:
     """
-    Whether a server has gone silent: who was left without an answer says so, and whoever gets one takes it back.
+    A circuit breaker for reads from one server.
 
-    A server that answers others meanwhile is not silent, only slow.
+    It is closed until :data:`FAILURE_THRESHOLD` reads in a row had no answer. Open, it refuses reads; after a while it
+    is half-open and admits one probe at a time. Any answer closes it. An answer that came after a read began shows that
+    the server is only slow, so that this read does not count as a failure.
     """
 
     def __init__(self) -> None:
@@ -139,15 +143,15 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether readers are told so at once."""
+        """Whether it is open or half-open."""
         return self._failures >= FAILURE_THRESHOLD
 
     def admit(self) -> bool:
         """
-        Let a reader pass; return whether it is the one that tries.
+        Admit a read; return whether it is the probe.
 
         Raises:
-            GraphUnavailable: the server is silent, and somebody else tries whether it still is, or it rests.
+            GraphUnavailable: it is open, or half-open with a probe under way.
         """
         if not self.is_open:
             return False
@@ -157,7 +161,7 @@ class CircuitBreaker:
         return True
 
     def record_result(self, begun_s: float, *, answered: bool, tries: bool) -> None:
-        """Take note of how a reader fared who began at *begun_s* of the monotonic clock."""
+        """Record whether a read that began at *begun_s* (monotonic) was answered; *tries*: it was the probe."""
         now_s = time.monotonic()
         if tries:
             self._probing = False
@@ -180,12 +184,12 @@ class Graph:
         url: ``bolt://`` or ``neo4j://``.
         user, password: credentials.
         pool_size: connections at most.
-        concurrency: statements that run at once; the rest wait within their deadline.
-        slow_ms: from when on a query is logged as slow, in milliseconds; without it none is.
+        concurrency: concurrent statements; others wait within their deadline.
+        slow_ms: duration from which a query is logged as slow, in milliseconds; by default none is.
 
     Attributes:
-        slow: logs what was slow.
-        running, most_running: statements under way, and the most there were at once.
+        slow: logs slow queries.
+        running, most_running: concurrent statements now, and the most so far.
     """
 
     def __init__(
@@ -254,14 +258,14 @@ class Graph:
     async def read_text(
         self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None = None, *, deadline: Deadline
     ) -> list[Record]:
-        """Run *text*, a template that was bound; *name* goes to the server's query log. See :meth:`read`."""
+        """Run *text*, a bound template; *name* goes to the server's query log. See :meth:`read`."""
         with TRACER.start_as_current_span("neo4j.read", kind=SpanKind.CLIENT, attributes={"imem.statement": name}):
             return await self._read_text(name, text, parameters, deadline)
 
     async def _read_text(
         self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None, deadline: Deadline
     ) -> list[Record]:
-        # Who has more time than a silent server is left alone for asks it all the same.
+        # A read with more time than the breaker stays open may run: it can outlast the outage.
         in_hurry = deadline.left_s() <= LONGEST_OPEN_S
         begun_s, answered, late = time.monotonic(), False, False
         tries = in_hurry and self._breaker.admit()
@@ -291,7 +295,7 @@ class Graph:
             return [_plain(record) async for record in result]
 
     async def _explain(self, text: LiteralString, parameters: Mapping[str, Any] | None) -> str:
-        """Return how the server would run *text*, without running it."""
+        """Return the server's plan of *text*, without running it."""
         deadline = Deadline.after_ms(_PLAN_MS)
         query = neo4j.Query("EXPLAIN " + text, metadata={"statement": "explain"}, timeout=_timeout_s(deadline))
         async with (
@@ -337,7 +341,7 @@ class Graph:
 
     @asynccontextmanager
     async def _bounded(self, deadline: Deadline) -> AsyncIterator[None]:
-        """Hold one of the slots, end with the deadline, and translate the driver's errors."""
+        """Hold a slot, end at the deadline, and translate the driver's errors."""
         deadline.check("a graph statement")
         left_s = deadline.left_s()
         try:
@@ -355,7 +359,7 @@ class Graph:
                     self.running -= 1
                     RUNNING.dec()
         except TimeoutError as error:
-            # Leaving the block cancelled the driver's call, which drops that connection.
+            # The timeout cancelled the driver's call, which drops the connection.
             raise BudgetExceeded("Neo4j did not answer before the deadline.") from error
         except (Neo4jError, DriverError) as error:
             raise translate_error(error) from error
@@ -365,7 +369,7 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def _plain(record: neo4j.Record) -> Record:
-    """Return a record as plain values; the driver's own way walks through every one of them, most of which are."""
+    """Return a record as a dictionary; the driver's conversion is slower for records of scalars, the usual ones."""
     values = record.values()
     if all(type(value) in _SCALARS for value in values):
         return dict(zip(record.keys(), values, strict=True))
@@ -373,7 +377,7 @@ def _plain(record: neo4j.Record) -> Record:
 
 
 def _operators(plan: Any) -> str:
-    """Return a plan as its operators with the rows that each is expected to give, the last one first."""
+    """Return a plan as its operators with their estimated rows, the last one first."""
     if not isinstance(plan, Mapping):
         return ""
     rows = plan.get("args", {}).get("EstimatedRows")
@@ -383,5 +387,5 @@ def _operators(plan: Any) -> str:
 
 
 def _timeout_s(deadline: Deadline) -> float:
-    """Return what the server may take, in seconds; zero would mean for ever to it."""
+    """Return the server's timeout in seconds, never zero, which would mean none."""
     return max(0.001, min(deadline.left_s(), _BACKGROUND_TIMEOUT_S))

@@ -1,14 +1,13 @@
 """
 The applier: the one process that writes the graph.
 
-It holds a lease, reads due events from Postgres in each actor's order, projects a batch into one graph transaction
-together with ``AppliedEvent``, and marks it applied. It does so in two lanes (:mod:`imem.kg.projection.lanes`); in each
-the next batch is read while one is written. A crash at any step causes a repeat, which the statements' guards make
-harmless.
+It holds a lease, claims due events from Postgres in each actor's order, projects a batch into one graph transaction
+together with ``AppliedEvent``, and marks it applied. It works in two lanes (:mod:`imem.kg.projection.lanes`); in each
+the next batch is claimed while one is written. A crash at any step causes a repeat, which is idempotent.
 
-A batch that the graph refuses is bisected until the bad event stands alone; what its actor said later waits for it.
-After :data:`MOST_REJECTIONS` it is dead, with its reason and a gap on record, and the rest goes on. A graph that is
-away consumes no attempts.
+A batch that the graph refuses is bisected until the bad event stands alone; later events of its actor wait for it.
+After :data:`MOST_REJECTIONS` it is dead, recorded with its reason, and the rest goes on. While the graph is away no
+attempts are counted.
 """
 
 from __future__ import annotations
@@ -43,30 +42,30 @@ from imem.kg.projection.rows import Event
 log = structlog.get_logger()
 
 MOST_REJECTIONS = 5
-"""Rejections of one event after which it is dead."""
+"""Rejections after which an event is dead."""
 
 STORE_BUDGET_MS = 10_000
-"""How long one statement may take in Postgres, in milliseconds."""
+"""Timeout of one statement in Postgres, in milliseconds."""
 
 TURN_EVENTS = 50
-"""Events of one actor that are claimed before another actor's turn, where some are more urgent than others."""
+"""Events of one actor that are claimed before another actor's turn."""
 
 URGENT_FOR_S = 5.0
-"""For so long after an urgent batch, in seconds, the other lane's batches are small."""
+"""For how long after an urgent batch bulk batches stay small, in seconds."""
 
 DERIVE_ROWS = 500
-"""Derived values recomputed in one go."""
+"""Derived values recomputed in one transaction."""
 
 
 class WakeupSource(Protocol):
-    """What wakes the applier; losing a ring costs a moment, never an event."""
+    """Wakes the applier; a lost wake-up delays an event, and loses none."""
 
     async def wait(self) -> Collection[int] | None:
-        """Return when there may be work, or after a while: in which tiers, or None where nobody knows."""
+        """Return on a wake-up or after a while: the tiers with work, or None if unknown."""
 
 
 class Deriver(Protocol):
-    """Recomputes one sort of derived value in the graph; owned by the pipeline that knows how."""
+    """Makes the rows of one kind of derived value; implemented by the pipeline that computes it."""
 
     async def rows(self, database: Database, keys: Sequence[str]) -> list[dict[str, Any]]:
         """Return the rows for its statement."""
@@ -75,13 +74,13 @@ class Deriver(Protocol):
 @dataclass(frozen=True, slots=True)
 class DeadEvent:
     """
-    That the graph has refused an event for good.
+    An event that the graph has refused for good.
 
     Attributes:
         event: which.
-        tier: how soon it was to be visible.
+        tier: its tier.
         attempts: how often it was refused.
-        reason: what the graph said last.
+        reason: the graph's last error.
     """
 
     event: Event
@@ -93,22 +92,23 @@ class DeadEvent:
 @dataclass(slots=True)
 class Applier:
     """
-    Applies events until told to stop.
+    Applies events until it is cancelled.
 
     Attributes:
         database: the journal.
-        graph: where to.
-        wakeups: what to wait for when nothing is due.
-        prepare: called with the lease whenever it was taken, before anything is applied: makes sure of the graph.
-        written: told each batch once it is in the graph, before anybody is told that it is: who caches what the graph
-            says drops it here. A failure of its own is for it to handle; a crash has it told again. Both lanes call it.
-        applied: told each batch once it is marked applied; by both lanes.
-        derived: told the keys of each sort of derived value once they are in the graph, like *written*.
-        announce: given the ids of each batch that was marked, to wake who waits for them; must not wait itself.
-        on_dead: told of an event that is refused for good, in the transaction that says so: both stand, or neither.
-        derivers: sort of derived value → what makes its rows; sorts without one need only the key.
+        graph: the projection.
+        wakeups: wakes it when nothing is due.
+        prepare: called with the lease whenever it was acquired, before anything is applied; verifies the graph.
+        written: called with each batch once it is in the graph, before it is marked: drops what is cached of the graph.
+            It handles its own errors; after a crash it is called again. Both lanes call it.
+        applied: called with each batch once it is marked applied; by both lanes.
+        derived: called with the keys of each kind of derived value once they are in the graph; otherwise like
+            *written*.
+        announce: called with the ids of each marked batch, to wake callers that wait for visibility; must not block.
+        on_dead: called with an event that is refused for good, in the transaction that records it.
+        derivers: kind of derived value → what makes its rows; kinds without one need only the key.
         batch: events in one transaction at most.
-        lanes: whether tiers count at all; without them events are applied as they were recorded, in one lane.
+        lanes: whether tiers count; without them events are applied in the order of recording, in one lane.
         clock: for ``applied_at``.
     """
 
@@ -132,34 +132,34 @@ class Applier:
     _later: tuple[list[Row], int] | None = None
 
     def __post_init__(self) -> None:
-        """Prepare the lease; nothing is taken yet."""
+        """Create the lease without acquiring it."""
         self.lease = LeaderLease(self.database, "applier")
         self._lane_slots = Lanes(self.batch)
 
     async def run(self) -> None:
         """
-        Take the lease when it is free and apply events until cancelled.
+        Apply events while holding the lease, until cancelled.
 
-        Another process that takes over sends this one back to waiting; a store that is away is waited for.
+        When another process takes over, this one becomes a standby; while a store is away, it retries.
         """
         await run_as_leader(self.lease, self._serve, ended=self._let_go)
 
     def _let_go(self) -> None:
-        """Forget what was in hand: Postgres knows what is due."""
+        """Release all claims; Postgres knows what is due."""
         self._lane_slots.clear()
         self._later = None
 
     @property
     def yielding(self) -> bool:
-        """Whether batches are small at present, because the urgent lane was at work a moment ago."""
+        """Whether bulk batches are small now, since the urgent lane was active."""
         return time.monotonic() - self._urgent_at < URGENT_FOR_S
 
     async def stop(self) -> None:
-        """Let the lease go; call it after the task of :meth:`run` has ended."""
+        """Release the lease; call it after the task of :meth:`run` has ended."""
         await self.lease.drop()
 
     async def _serve(self) -> None:
-        """Serve both lanes; ends by an exception of either."""
+        """Run the lanes; ends by an exception of either."""
         if self.prepare is not None:
             await self.prepare(self.lease)
         lanes = [self._loop(lane) for lane in self._in_use]
@@ -170,7 +170,7 @@ class Applier:
         return (self._lane_slots.urgent, self._lane_slots.bulk) if self.lanes else (self._lane_slots.bulk,)
 
     async def _listen(self) -> None:
-        """Wake the lanes when somebody rings."""
+        """Wake the lanes on each wake-up."""
         while True:
             heed_cancellation()
             tiers = await self.wakeups.wait()
@@ -186,13 +186,13 @@ class Applier:
                 events = lane.begin()
                 if events:
                     worked = True
-                    # The next batch is read while this one is written.
+                    # The next batch is claimed while this one is written.
                     due = asyncio.create_task(self._claim(lane))
                     await self._apply(lane, events)
                     continue
                 await self._marked(lane)
                 if worked and lane is self._lane_slots.urgent:
-                    # What these actors said afterwards may wait in the other lane, which left them alone.
+                    # Later events of these actors may be due in the bulk lane, whose claims left them out.
                     self._lane_slots.bulk.wake.set()
                 worked = False
                 if lane is self._lane_slots.urgent or not await self._derived():
@@ -206,12 +206,12 @@ class Applier:
 
     async def drain(self) -> int:
         """
-        Apply everything that is due, without a lease loop, and return how many events that was.
+        Apply everything that is due, without the loops, and return how many events that was.
 
         For rebuilds and tests; the caller must hold the lease or be alone.
 
         Raises:
-            LeaseLost, GraphUnavailable, PostgresUnavailable: nothing half-applied is left.
+            LeaseLost, GraphUnavailable, PostgresUnavailable: no batch is half-applied.
         """
         if not await self.lease.take():
             raise LeaseLost("Another process applies events.")
@@ -230,7 +230,7 @@ class Applier:
                 return done
 
     async def _claim(self, lane: Lane) -> None:
-        """Take into the hand of *lane* what is due there: the urgent with its predecessors, then the oldest."""
+        """Claim due events for *lane*: urgent ones with their predecessors, otherwise the oldest."""
         lane.start_claim()
         urgent = lane is self._lane_slots.urgent
         held = self._lane_slots.held(lane)
@@ -250,7 +250,7 @@ class Applier:
         self._lane_slots.take(lane, [Event.from_row(row) for row in rows])
 
     async def _apply(self, lane: Lane, events: Sequence[Event]) -> None:
-        """Apply a batch, or the halves of one that was refused."""
+        """Apply a batch, bisecting it where the graph refuses it."""
 
         async def write(part: Sequence[Event]) -> None:
             await self._write(lane, part)
@@ -261,7 +261,7 @@ class Applier:
         await write_bisecting(events, write, refuse)
 
     async def _write(self, lane: Lane, events: Sequence[Event]) -> None:
-        """Write a batch, without what waits behind a refused event; it is marked while the next one is written."""
+        """Write a batch, without events of blocked actors; it is marked while the next one is written."""
         left = lane.drop_stopped(events)
         if not left:
             return
@@ -294,7 +294,7 @@ class Applier:
             await self.applied(events)
 
     async def _marked(self, lane: Lane) -> None:
-        """Wait until the last batch of *lane* is marked; its failure is ours."""
+        """Wait until the last batch of *lane* is marked; raises its error."""
         marking = self._marking.pop(lane.name, None)
         if marking is not None:
             await marking
@@ -313,7 +313,7 @@ class Applier:
             lane.stop(event.actor)
             asyncio.get_running_loop().call_later(max(0.0, row["retry_s"]), lane.wake.set)
         elif self.announce is not None:
-            # Who waits for it need not any longer.
+            # An empty publish makes waiters poll, and find that it is dead.
             self.announce(())
         self._lane_slots.told(lane)
         note = log.error if dead else log.warning
@@ -321,10 +321,10 @@ class Applier:
 
     async def _derivable(self, deadline: Deadline) -> list[Row]:
         """
-        Return derived values of which everything is in the graph that came with them, and what was said before.
+        Return derived values due for recomputation, once the events that caused them are applied.
 
-        Where something always waits, as under a load that does not end, they are noted with the newest event that
-        waits, and due once nothing up to it does.
+        Where an event always waits, as under a constant load, the values are kept with the newest waiting position, and
+        returned once no event up to it waits.
         """
         if self._later is not None:
             rows, upto = self._later
@@ -340,7 +340,7 @@ class Applier:
         return rows
 
     async def _derived(self) -> bool:
-        """Recompute derived values; those that the graph refuses wait for a better program, and hold up no event."""
+        """Recompute derived values; those that the graph refuses stay due, are logged, and hold up no event."""
         try:
             return await self.derive()
         except StatementRejected as error:
@@ -351,7 +351,7 @@ class Applier:
         """
         Recompute derived values that are due and return whether there were any.
 
-        They are no events: a failure leaves the work where it is.
+        They are not events: after a failure they stay due.
         """
         budget = Deadline.after_ms(STORE_BUDGET_MS)
         due = await self._derivable(budget)
@@ -375,6 +375,6 @@ class Applier:
         done = {"kinds": [row["kind"] for row in due], "keys": [row["key"] for row in due]}
         versions = [row["version"] for row in due]
         if await self.database.execute("settle_derive", {**done, "versions": versions}, deadline=budget) < len(due):
-            # Another applier may have derived newer values before ours were written: the last word is a new look.
+            # Another applier may have written newer values before these: recompute them once more.
             await self.database.execute("requeue_derived", done, deadline=budget)
         return True

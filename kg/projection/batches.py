@@ -1,4 +1,4 @@
-"""One batch of events into a graph: what the applier and a rebuild have in common."""
+"""Writes one batch of events into a graph, for the applier and for rebuilds."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from imem.kg.projection.rows import Event, Projection
 log = structlog.get_logger()
 
 GRAPH_BUDGET_MS: Final = 30_000
-"""How long one batch may take in the graph, in milliseconds."""
+"""Timeout of one batch in the graph, in milliseconds."""
 
 _DEADLOCK: Final = "Neo.TransientError.Transaction.DeadlockDetected"
 
 _DEADLOCK_ATTEMPTS: Final = 20
-"""How often a batch is written anew that the server chose as the victim of a deadlock; each loses to another writer."""
+"""Most attempts of a batch that the server chooses as the victim of deadlocks; each loses to another writer."""
 
 _DEADLOCK_BACKOFF_S: Final = 0.005
-"""How long the victim of a deadlock leaves the other alone, in seconds, times the number of its defeats."""
+"""Pause after a deadlock, in seconds, times the number of attempts so far."""
 
 
 async def write_events(
@@ -36,7 +36,7 @@ async def write_events(
     """
     Write a batch in one transaction and return the bookmark of its commit.
 
-    The outcome of a lost commit is settled by writing once more: a repeat changes nothing.
+    If the outcome of the commit is unknown, the batch is written once more, which is idempotent.
 
     Raises:
         StatementRejected: nothing of the batch was written, and it never can be as it is.
@@ -48,7 +48,7 @@ async def write_events(
         for event in events:
             projection.add(event)
     except (KeyError, ValueError) as error:
-        # Written by a program that knew other kinds: this one cannot place it.
+        # Recorded by a program with other kinds.
         raise StatementRejected(f"The event does not fit the catalogue: {error}.") from error
     works = list(projection.work())
     now = clock.now().isoformat()
@@ -64,14 +64,14 @@ async def write_events(
         except OutcomeUnknown:
             return await _retry_deadlocks(graph, run, Deadline.after_ms(budget_ms))
     except (ArithmeticError, TypeError, ValueError) as error:
-        # The driver cannot send such a value: one event's trouble, which must not stop the others.
+        # The driver cannot send such a value: a fault of one event, which must not stop the others.
         raise StatementRejected(f"A value cannot be sent to Neo4j: {error}.") from error
 
 
 async def _retry_deadlocks(
     graph: Graph, work: Callable[[neo4j.AsyncTransaction], Awaitable[None]], deadline: Deadline
 ) -> str | None:
-    """Write *work*, again where another writer and it waited for one another; return the bookmark."""
+    """Write *work*, retrying after deadlocks with other writers; return the bookmark."""
     for defeats in range(1, _DEADLOCK_ATTEMPTS):
         try:
             return (await graph.write("apply", work, deadline=deadline))[1]

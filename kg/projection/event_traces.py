@@ -1,4 +1,4 @@
-"""Follows traced events into the graph: a span in the trace of each writer, beside the one of the batch."""
+"""Spans of traced events: one in each writer's trace, linked to the span of the batch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from imem.kg.projection.rows import Event
 log = structlog.get_logger()
 
 BUDGET_MS: Final = 1_000.0
-"""How long the look-up of traces may take, in milliseconds; without it nobody is followed, and all is applied."""
+"""Timeout of the look-up of traces, in milliseconds; when it is missed, the batch is applied without spans."""
 
 
 class EventSpans:
-    """The spans of one batch, from when it is written to the graph until that is done."""
+    """The spans of one batch, from the beginning of its write to its end."""
 
     def __init__(self, events: Sequence[Event], headers: dict[int, str]) -> None:
         self._events = events
@@ -33,7 +33,7 @@ class EventSpans:
         self._spans: list[trace.Span] = []
 
     def __enter__(self) -> Self:
-        """Begin them."""
+        """Start the spans."""
         batch = self._stack.enter_context(
             TRACER.start_as_current_span(
                 "imem.apply", kind=SpanKind.CONSUMER, attributes={"imem.events": len(self._events)}
@@ -59,7 +59,7 @@ class EventSpans:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End them, with the error if there was one."""
+        """End the spans, with the error if there was one."""
         for span in self._spans:
             if error is not None:
                 span.record_exception(error)
@@ -69,7 +69,7 @@ class EventSpans:
 
 
 async def event_spans(database: Database, events: Sequence[Event]) -> EventSpans:
-    """Return what follows *events*, of which those that somebody traces; nothing is looked up where nobody records."""
+    """Return the spans of *events* that have a trace; without a provider, nothing is looked up."""
     if not traced():
         return EventSpans(events, {})
     try:

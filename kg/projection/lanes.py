@@ -1,12 +1,12 @@
 """
-The two lanes of the applier: which events are in whose hand. Pure: no I/O, no clock.
+The two lanes of the applier: which events each has claimed. Pure: no I/O, no clock.
 
-The urgent lane serves tiers 0 and 1, the bulk lane the rest, each with a graph transaction of its own, so that an
-urgent event never waits behind a batch of others. An actor's events are in one hand at a time: that keeps its order
-across both. Where an urgent event comes while its predecessors lie in the bulk lane, what is not yet being written is
-handed over; what is, is waited for.
+The urgent lane serves tiers 0 and 1, the bulk lane the rest, each with its own graph transactions, so that an urgent
+event never waits behind a bulk batch. Only one lane at a time holds events of an actor, which keeps the actor's order.
+When an urgent event comes while the bulk lane holds earlier events of its actor, the bulk lane releases those that are
+not in flight, and the urgent lane waits for those that are.
 
-What a lane has claimed it holds until Postgres knows what became of it; a process that dies lets go of everything.
+A lane holds claimed events until Postgres has recorded their outcome. A crash releases all of them.
 """
 
 from __future__ import annotations
@@ -21,32 +21,35 @@ from typing import Final
 from imem.kg.projection.rows import Event
 
 FIRST_BATCH: Final = 50
-"""Events in the first transaction, and in the first after trouble; each that succeeds doubles the next, up to the
-batch. A server that has only just started plans and compiles every statement anew, and must not be asked for too much
-at once."""
+"""
+Events in the first transaction, and in the first after an error; each success doubles the next, up to the batch. A
+server that has just started plans and compiles every statement anew, so that large batches would time out.
+"""
 
 STEADY_BATCH: Final = 500
-"""Events up to which a batch grows whatever it takes: a small one spends its time on statements, not on rows."""
+"""Events up to which a batch grows regardless of its duration: smaller ones are dominated by the cost of statements."""
 
 QUICK_S: Final = 0.5
-"""Above :data:`STEADY_BATCH` a batch grows only while it takes no longer, in seconds: its actors wait behind it."""
+"""Longest duration of a batch above :data:`STEADY_BATCH` after which it grows further, in seconds."""
 
 SLOW_S: Final = 1.5
-"""A larger one that takes longer is halved, in seconds: a caller waits at most two for visibility."""
+"""
+A batch above :data:`STEADY_BATCH` that takes longer is halved, in seconds: a caller waits at most 2 s for visibility.
+"""
 
 BESIDE_URGENT: Final = 200
-"""Events in a batch of the bulk lane while the urgent one is at work: they share the server, and locks on its nodes."""
+"""Events in a bulk batch while the urgent lane is active, since both share the server, and locks on its nodes."""
 
 
 def next_size(size: int, took_s: float, most: int) -> int:
-    """Return how many events the next transaction may hold after one of at most *size* that took *took_s* seconds."""
+    """Return the size of the next batch after one of at most *size* that took *took_s* seconds."""
     if size < STEADY_BATCH or took_s <= QUICK_S:
         return min(size * 2, most)
     return max(STEADY_BATCH, size // 2) if took_s > SLOW_S else size
 
 
 class LaneName(StrEnum):
-    """The lanes."""
+    """Names of the lanes."""
 
     URGENT = "urgent"
     BULK = "bulk"
@@ -55,19 +58,19 @@ class LaneName(StrEnum):
 @dataclass(slots=True)
 class Lane:
     """
-    What one lane has in hand.
+    The claimed events of one lane.
 
     Attributes:
-        name: which.
+        name: which lane.
         most: events in one transaction at most.
         size: events in the next one.
-        waiting: claimed, and not begun.
-        begun: position → actor of what is being written, or written and not yet marked.
-        actors: how many events of each actor are in hand.
-        stopped: actors whose event was refused and is tried again: nothing of theirs overtakes it.
+        waiting: events claimed and not in flight.
+        begun: position → actor of events in flight: being written, or written and not yet marked.
+        actors: number of claimed events by actor.
+        stopped: actors whose event was refused and will be retried; later events of theirs are not written before it.
         wake: set when there may be something to claim.
-        wants: whether the other lane holds an actor that this one wants.
-        since: actors of which the other lane took something since our claim was sent.
+        wants: whether this lane waits for an actor that the other lane holds.
+        since: actors of which the other lane took events since this lane's claim was sent.
     """
 
     name: LaneName
@@ -83,51 +86,51 @@ class Lane:
 
     @property
     def positions(self) -> list[int]:
-        """Positions in hand."""
+        """Positions of claimed events."""
         return [*self.begun, *(event.position for event in self.waiting)]
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is in hand."""
+        """Whether no event is claimed."""
         return not self.begun and not self.waiting
 
     def limit(self, *, beside_urgent: bool) -> int:
-        """Return how many events may be claimed now."""
+        """Return how many events may be claimed."""
         return min(self.size, self.most, BESIDE_URGENT) if beside_urgent else min(self.size, self.most)
 
     def start_claim(self) -> None:
-        """Note that a claim is sent: what happens from now on may not be in its answer."""
+        """Reset the flags that a claim answers; later changes may be missing from its result."""
         self.wake.clear()
         self.since.clear()
-        # Postgres knows by now what has to be tried again, and leaves out what waits behind it.
+        # Postgres has recorded the refusals by now, and its claims leave out what waits behind them.
         self.stopped.clear()
         self.wants = False
 
     def begin(self) -> list[Event]:
-        """Take what waits in hand to be written, and return it in order."""
+        """Move the waiting events in flight, and return them in order."""
         events, self.waiting = self.waiting, []
         self.begun.update((event.position, event.actor) for event in events)
         return events
 
     def drop_stopped(self, events: Sequence[Event]) -> list[Event]:
-        """Let go of those of *events* whose actor has stopped, and return the others."""
+        """Release those of *events* whose actor is blocked, and return the others."""
         self.done(event.position for event in events if event.actor in self.stopped)
         return [event for event in events if event.actor not in self.stopped]
 
     def stop(self, actor: str) -> None:
-        """Let nothing more of *actor* be written: an event of its own has to be tried again first."""
+        """Block *actor* and release its waiting events: a refused event of its own is retried first."""
         self.stopped.add(actor)
         self._let_go(actor)
 
     def done(self, positions: Iterable[int]) -> None:
-        """Let go of events whose fate Postgres knows, or that were not touched."""
+        """Release events whose outcome Postgres has recorded, or that were not written."""
         for position in positions:
             actor = self.begun.pop(position, None)
             if actor is not None:
                 self._less(actor)
 
     def busy_with(self, actor: str) -> bool:
-        """Whether events of *actor* are being written, or are not yet marked."""
+        """Whether events of *actor* are in flight."""
         return self.actors[actor] > sum(event.actor == actor for event in self.waiting)
 
     def _add(self, events: Sequence[Event]) -> None:
@@ -135,7 +138,7 @@ class Lane:
         self.actors.update(event.actor for event in events)
 
     def _let_go(self, actor: str) -> None:
-        """Forget what waits of *actor*."""
+        """Release the waiting events of *actor*."""
         self.waiting = [event for event in self.waiting if event.actor != actor]
         left = sum(found == actor for found in self.begun.values())
         if left:
@@ -151,7 +154,7 @@ class Lane:
 
 class Lanes:
     """
-    Both lanes, and the rule that an actor is in one hand at a time.
+    Both lanes, and the rule that one lane at a time holds an actor.
 
     Args:
         most: events in one transaction of the bulk lane at most.
@@ -166,15 +169,15 @@ class Lanes:
         return self.bulk if lane is self.urgent else self.urgent
 
     def held(self, lane: Lane) -> list[int]:
-        """Return the positions that a claim of *lane* must not bring: the urgent one asks past what both hold."""
+        """Return the positions that a claim of *lane* excludes; for the urgent lane those of both."""
         return [*lane.positions, *self.bulk.positions] if lane is self.urgent else lane.positions
 
     def take(self, lane: Lane, claimed: Sequence[Event]) -> None:
         """
-        Take into *lane* what its claim brought, but for actors that the other lane holds, or held meanwhile.
+        Add *claimed* to *lane*, except for actors that the other lane holds, or took since the claim was sent.
 
-        The urgent lane takes from the bulk lane what is not being written yet; it has then to claim once more, since
-        its answer left out what the other held.
+        For the urgent lane the bulk lane releases events that are not in flight. The urgent lane then claims again,
+        since its claim excluded them.
         """
         other = self.other(lane)
         kept = []
@@ -182,7 +185,7 @@ class Lanes:
             if actor in lane.stopped:
                 continue
             if lane is self.urgent and actor in other.actors and not other.busy_with(actor):
-                other._let_go(actor)  # noqa: SLF001 - the two are one thing
+                other._let_go(actor)  # noqa: SLF001 - same module
                 other.since.add(actor)
                 lane.wake.set()
             elif actor in other.actors:
@@ -192,24 +195,24 @@ class Lanes:
             else:
                 kept += events
         kept.sort(key=lambda event: event.position)
-        lane._add(kept)  # noqa: SLF001 - as above
+        lane._add(kept)  # noqa: SLF001 - same module
         other.since.update(event.actor for event in kept)
 
     def told(self, lane: Lane) -> None:
-        """Wake the other lane if it waits for an actor that *lane* may have let go."""
+        """Wake the other lane if it waits for an actor that *lane* may have released."""
         other = self.other(lane)
         if other.wants:
             other.wake.set()
 
     def wake(self, tiers: Collection[int] | None = None) -> None:
-        """Wake the lanes of *tiers*, or both where nobody knows."""
+        """Wake the lanes of *tiers*; both if None."""
         if tiers is None or any(tier < 2 for tier in tiers):
             self.urgent.wake.set()
         if tiers is None or any(tier >= 2 for tier in tiers):
             self.bulk.wake.set()
 
     def clear(self) -> None:
-        """Let go of everything; sizes begin anew."""
+        """Release everything and reset the sizes."""
         for lane in (self.urgent, self.bulk):
             lane.waiting.clear()
             lane.begun.clear()

@@ -1,10 +1,10 @@
 """
-Plans made before anybody waits for them.
+Plans Neo4j's statements ahead of their first use.
 
-Neo4j plans a statement when it first meets its text, and again when the graph has grown to several times its size;
-either takes longer than a question may, or a write that somebody waits for. So the process that writes the graph asks
-the questions of a briefing, about nothing, when it starts and after the graph has grown; and it writes nothing with
-each statement that it writes events with.
+Neo4j plans a statement when it first sees its text, and again when the graph has grown to several times its size.
+Either takes longer than the deadline of a read or a write. So the applier's process runs the queries of a briefing with
+parameters that match nothing, when it starts and after the graph has grown. It also runs the statements that write
+events, without rows.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from imem.kg.queries import AS_OF, named_queries
 log = structlog.get_logger()
 
 BUDGET_MS: Final = 20_000
-"""How long one plan may take, in milliseconds."""
+"""Timeout of one plan, in milliseconds."""
 
 AWAITED: Final = ("Finding", "Debate", "Decision", "Analysis")
-"""Kinds of records that agents wait for more than for others, the first of them most."""
+"""Kinds of records whose writes agents wait for most, the first of them most."""
 
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 _NO_KEY: Final = "-"
 _EXAMPLES: Final[dict[str, Any]] = {"int": 1, "list": []}
-"""By type, where a parameter is no text."""
+"""Values of parameters that are no text, by type."""
 
 
 async def has_analyses(graph: Graph) -> bool:
-    """Return whether the graph holds anything that one may ask about; one that does not answer is not."""
+    """Return whether the graph holds any analysis; false if it does not answer."""
     try:
         return bool((await graph.read("holds_analyses", deadline=Deadline.after_ms(BUDGET_MS)))[0]["holds"])
     except ImemError as error:
@@ -48,7 +48,7 @@ async def has_analyses(graph: Graph) -> bool:
 
 
 async def warm(graph: Graph) -> int:
-    """Have every query that answers as of a day planned, and return how many were; trouble is only noted."""
+    """Run every as-of query once, and return how many succeeded; errors are logged and ignored."""
     done = 0
     for query in named_queries().values():
         if not query.as_of:
@@ -65,16 +65,16 @@ async def warm(graph: Graph) -> int:
 
 
 class _Rollback(Exception):
-    """Rolls a transaction back of which nothing was wanted but the plans."""
+    """Rolls back a transaction that was run for its plans alone."""
 
 
 async def warm_writing(graph: Graph, kinds: Collection[str]) -> int:
     """
-    Have the statements planned that write records of *kinds*, and return of how many kinds they were.
+    Plan the statements that write records of *kinds*, and return for how many kinds that succeeded.
 
-    Nothing is written, and trouble is only noted. Neo4j has one plan for the first statement of a transaction, and
-    another for those after it, which see what was changed before: so they are run as they will be, but without rows,
-    and around a change that is rolled back. EXPLAIN alone would leave a third of the work to the first who writes.
+    Nothing is written; errors are logged and ignored. Neo4j has one plan for the first statement of a transaction, and
+    another for those after it, which see earlier changes. So the statements run without rows, before and after a change
+    that is rolled back. EXPLAIN alone would leave a third of the work to the first writer.
     """
     done = 0
     for kind in kinds:
@@ -84,7 +84,7 @@ async def warm_writing(graph: Graph, kinds: Collection[str]) -> int:
         except _Rollback:
             done += 1
         except ImemError as error:
-            # The others would fare no better: the graph is away, or busy.
+            # The other kinds would fail as well: the graph is away, or busy.
             log.info("graph.not_warmed", kind=kind, reason=str(error))
             break
     return done

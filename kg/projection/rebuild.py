@@ -1,13 +1,13 @@
 """
-The graph made anew from the journal.
+Rebuilds the graph from the journal.
 
-:func:`replay` writes every event into an empty graph, in the journal's order, while the live one goes on working. It
-can be killed at any moment: the graph itself says how far it came. :class:`Replacement` then stops the applier for a
-moment by taking its lease, brings both graphs to the same event, and compares their hashes; only if they are equal
-may the new one take the old one's place. :func:`rebuild_in_place` empties the one graph there is and replays into it;
-meanwhile every event counts as not yet applied, so that the safe horizon tells readers what they are looking at.
+:func:`replay` writes every event into an empty graph, in the journal's order, while the live one is in use. After a
+crash it resumes, since the graph itself holds its progress. :class:`Replacement` then stops the applier by taking its
+lease, brings both graphs to the same event, and compares their hashes; only if they are equal may the new graph replace
+the live one. :func:`rebuild_in_place` empties the live graph and replays into it; meanwhile every event counts as not
+applied, so that the safe horizon shows readers how far the graph is complete.
 
-Memory is flat: the journal is read by pages, and so are the graphs when they are compared.
+Memory is flat: journal and graphs are read by pages.
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ from imem.kg.projection.rows import Event
 log = structlog.get_logger()
 
 PAGE_EVENTS: Final = 2000
-"""Events read and written at once: each statement of a page costs time of its own, and nobody waits for one event."""
+"""Events read and written at once; large, since no caller waits for one event."""
 
 _MARK_EVENTS: Final = 20_000
-"""Positions whose delivery is reopened in one statement."""
+"""Positions marked as not applied in one statement."""
 
 _WIPE_NODES: Final = 2000
 """Nodes deleted in one transaction."""
 
 _WRITERS_S: Final = 30.0
-"""Longest wait for writers that are in the middle of a transaction, in seconds."""
+"""Longest wait for open transactions of writers, in seconds."""
 
 _LOOK_S: Final = 0.02
 
 _GRAPH_BUDGET_MS: Final = 120_000
-"""How long one statement or batch may take in a graph, in milliseconds: nobody waits for it, and the server is cold."""
+"""Timeout of one statement or batch in a graph, in milliseconds; the new server's caches are cold."""
 
 ReportProgress = Callable[[int, int], None]
-"""Told how many events are done, of how many."""
+"""Called with how many events are done, of how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
     """
-    What came of a rebuild.
+    The result of a rebuild.
 
     Attributes:
-        events: events that are in the graph now.
+        events: events in the graph.
         refused: positions of events that the new graph refused.
-        left_out: events that both graphs refuse for good, although they were tried once more.
-        before: the hash of the graph that was there.
-        after: the hash of the one made anew.
+        left_out: events that both graphs refuse for good, after another attempt.
+        before: hash of the old graph.
+        after: hash of the new one.
     """
 
     events: int
@@ -77,7 +77,7 @@ class RebuildReport:
 
     @property
     def same(self) -> bool:
-        """Whether the two graphs say the same."""
+        """Whether the two graphs have equal content."""
         return self.before.digest == self.after.digest
 
 
@@ -91,13 +91,12 @@ def _graph_deadline() -> Deadline:
 
 async def settled_end(database: Database) -> int:
     """
-    Return the last position of the journal once nothing can appear at or below it any more.
+    Return the journal's last position once no open transaction can commit at or below it.
 
-    Positions are given out before their transactions commit: without the wait, an event that commits late would be
-    passed over.
+    Positions are assigned before commit: without the wait, an event that commits late would be skipped.
 
     Raises:
-        BudgetExceeded: a writer stayed in its transaction for too long; retryable.
+        BudgetExceeded: a writer's transaction stayed open for too long; retryable.
     """
     row = (await database.named("journal_end", deadline=_store_deadline()))[0]
     wait_limit = Deadline.after_ms(_WRITERS_S * 1000)
@@ -115,7 +114,7 @@ async def settled_end(database: Database) -> int:
 
 async def begin(database: Database, live: Graph, target: Graph, *, clock: Clock | None = None) -> int:
     """
-    Make sure that *target* may be written, and return the position after which the replay goes on.
+    Check that *target* may be written, and return the position after which the replay resumes.
 
     Raises:
         BadInput: it is the live graph, or holds something else than an unfinished rebuild of this journal.
@@ -157,10 +156,10 @@ async def replay(
     """
     Write the events after one position up to another into *target*; return the positions that it refused.
 
-    A crash leaves every event up to some position, none half; :func:`begin` finds it again.
+    A crash leaves every event up to some position, none half; :func:`begin` finds that position.
 
     Raises:
-        StoreUnavailable: as a crash.
+        StoreUnavailable: as after a crash.
     """
     clock = clock or SystemClock()
     total = await _count(database, 0, upto)
@@ -209,16 +208,15 @@ async def _rebuilt(
     return RebuildReport(events - dead, tuple(refused), dead, before, after)
 
 
-# While the applier stands still
+# While the applier is stopped
 
 
 @asynccontextmanager
 async def holding_applier_lease(database: Database) -> AsyncIterator[LeaderLease]:
     """
-    Take the applier's lease and keep it for the length of a block.
+    Take the applier's lease and hold it for the block.
 
-    The applier may be in the middle of a batch. What it still writes are events of the journal, which a second
-    writing does not change; marking them applied is refused to it.
+    The applier may be writing a batch. Writing its events again is idempotent, and it can no longer mark them applied.
     """
     lease = LeaderLease(database, "applier")
     await lease.seize()
@@ -241,12 +239,12 @@ async def catch_up(
     clock: Clock | None = None,
 ) -> list[int]:
     """
-    Apply what waits up to a position, in order, and mark it; return the positions that the graph refused.
+    Apply waiting events up to a position, in order, and mark them; return the positions that the graph refused.
 
-    What it had refused for good is tried once more: the program may have been mended since.
+    Dead events are tried once more, since the program may have been fixed.
 
     Raises:
-        LeaseLost: somebody else has taken over.
+        LeaseLost: another process has taken over.
     """
     clock = clock or SystemClock()
     refused: list[int] = []
@@ -283,13 +281,13 @@ async def catch_up(
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """
-    A second graph on its way into the place of the live one.
+    A second graph that is to replace the live one.
 
     Attributes:
         database: the journal.
         live: the graph in use.
-        target: the one made anew.
-        report: told of the progress.
+        target: the new one.
+        report: called with the progress.
         clock: for bookkeeping.
     """
 
@@ -300,7 +298,7 @@ class Replacement:
     clock: Clock = field(default_factory=SystemClock)
 
     async def fill(self) -> list[int]:
-        """Replay the journal as it is now; the applier goes on meanwhile. Return the positions that were refused."""
+        """Replay the journal while the applier goes on; return the positions that were refused."""
         after = await begin(self.database, self.live, self.target, clock=self.clock)
         upto = await settled_end(self.database)
         return await replay(self.database, self.target, after=after, upto=upto, report=self.report, clock=self.clock)
@@ -322,17 +320,17 @@ class Replacement:
 
 
 async def clear_rebuild_mark(graph: Graph) -> None:
-    """Take the mark of a rebuild off a graph that has taken over: from now on the applier writes it."""
+    """Remove the mark of a rebuild from a graph that has replaced the live one; the applier writes it from now on."""
     await _run(graph, "end_rebuild")
 
 
 async def rederive(database: Database, statements: Sequence[str]) -> None:
     """
-    Have derived values computed again for a graph that was made anew: they are in no event.
+    Queue derived values for a rebuilt graph, since no event holds them.
 
     Args:
         database: the journal.
-        statements: names of the statements that say which, each owned by whoever derives them.
+        statements: names of the statements that queue them, each owned by the pipeline that derives them.
     """
     for name in statements:
         await database.execute(name, deadline=_graph_deadline())
@@ -347,12 +345,11 @@ async def rebuild_in_place(
     """
     Empty the graph and replay the journal into it.
 
-    Meanwhile every event counts as waiting, so that the safe horizon, and with it each answer, says how little is
-    there. Killed at any moment, the applier finishes the replay; what the old graph held beyond the journal may then
-    still be there, and only another run removes it.
+    Meanwhile every event counts as waiting, and the safe horizon shows how far the graph is complete. After a crash the
+    applier finishes the replay; what the old graph held beyond the journal may then remain, until the next run.
 
     Raises:
-        LeaseLost, StoreUnavailable: as when killed.
+        LeaseLost, StoreUnavailable: as after a crash.
     """
     async with holding_applier_lease(database) as lease:
         upto = await settled_end(database)
@@ -370,7 +367,7 @@ async def rebuild_in_place(
 
 
 async def _run(graph: Graph, name: str, **parameters: Any) -> int:
-    """Run a statement that changes the graph and return the number that it returns, if any."""
+    """Run a statement that changes the graph and return its number, 0 if it returns none."""
 
     async def work(transaction: neo4j.AsyncTransaction) -> int:
         row = await (await transaction.run(cypher(name).text, given(parameters))).single()

@@ -1,9 +1,9 @@
 """
-From events to rows: what a batch of journal events writes to the graph. Pure: no I/O, no clock.
+Projects a batch of journal events to rows for the graph's statements. Pure: no I/O, no clock.
 
-What waits in one batch is coalesced: of several statements about one core, group or link, only what will stand is
-sent. Statements guard themselves by order keys, so that a batch that is applied late, twice, or beside others
-ends the same.
+Events of one batch are coalesced: of several statements about one core, group or link, only the one that counts is
+sent. The statements compare order keys, so that a batch applied late, twice, or concurrently with others has the same
+result.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _AFTER_GROUPS = {
     ("Pattern", "status"): "mark_active_patterns",
     ("AgentCredibility", "score"): "project_credibility",
 }
-"""What follows from the value of a group, read back from the node that now holds it."""
+"""Statements to run after a group was written; they read its value from the node."""
 
 _AFTER_CORES = {"AgentCredibility": "project_credibility"}
-"""The same where the core may come after its group, and says what the group's value is of."""
+"""Statements to run after a core was written, which may come after its group."""
 
 TERMS = frozenset(
     LABELS
@@ -52,7 +52,7 @@ TERMS = frozenset(
     | {f"{group}_order" for info in KINDS.values() for group in (*info.groups, CORRECTION)}
     | {name for link in LINKS.values() for name in link.identity}
 )
-"""The closed list of what may stand in a statement's place."""
+"""The closed list of terms that statements may be bound with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class BoundStatement:
 
 @dataclass(slots=True)
 class Projection:
-    """What a batch of events writes; grows by :meth:`add`."""
+    """The rows that a batch of events writes; grows by :meth:`add`."""
 
     cores: dict[str, dict[str, Row]] = field(default_factory=dict)
     groups: dict[tuple[str, str], dict[str, Row]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Projection:
     applied: list[Row] = field(default_factory=list)
 
     def add(self, event: Event) -> None:
-        """Take in one event."""
+        """Add one event."""
         sort, _, name = event.kind.partition(".")
         if sort == "link":
             self._add_link_event(name, event)
@@ -193,7 +193,7 @@ class Projection:
         standing = self.links.get(slot)
         latest = standing is None or event.order_key > standing["order"]
         if kind.replaced and standing is not None:
-            # The target that does not stand is known by name all the same, as if the links had come one by one.
+            # The replaced target gets a stub all the same, as if the links had been written one by one.
             label, key = (standing["to_label"], standing["to"]) if latest else (to_label, to_key)
             self.named.setdefault(label, {})[key] = {"key": key, "subject": subject_id_of(label, key)}
         if kind.replaced and not latest:

@@ -1,9 +1,9 @@
 """
-Whether the graph is the projection of this journal, and made anew where it is not.
+Verifies that the graph is the projection of this journal, and empties it where it is not.
 
-The graph names the journal that it projects (a mark among its ``AppliedEvent`` nodes), and holds one such node for each
-event. So a graph beside a restored dump of Postgres is found out: one that lacks events which the journal
-calls applied, one that holds events which the journal does not know, and one of another journal.
+The graph holds the journal's identity (a mark among its ``AppliedEvent`` nodes), and one such node for each event. So
+after a restore of Postgres a mismatch is detected: a graph that lacks events which the journal has marked applied, that
+holds events which the journal does not know, or that projects another journal.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from imem.kg.engine import Graph, given
 log = structlog.get_logger()
 
 STATEMENT_BUDGET_MS: Final = 120_000
-"""How long one statement may take while the graph is emptied, in milliseconds: nobody waits for it."""
+"""Timeout of one statement while the graph is emptied, in milliseconds."""
 
 _MARK_EVENTS: Final = 20_000
-"""Positions whose delivery is reopened in one statement."""
+"""Positions marked as not applied in one statement."""
 
 _WIPE_NODES: Final = 2000
 """Nodes deleted in one transaction."""
@@ -38,13 +38,13 @@ _WIPE_NODES: Final = 2000
 @dataclass(frozen=True, slots=True)
 class ProjectionStatus:
     """
-    What the journal and the graph say of one another.
+    The journal's and the graph's account of what is applied.
 
     Attributes:
         journal: the journal's identity.
         events: events in the journal.
-        applied: those that it calls applied.
-        projected_journal: the identity that the graph names; none before an applier has written it.
+        applied: events marked applied in the journal.
+        projected_journal: the identity in the graph; None before an applier has written it.
         incomplete: whether emptying the graph has begun and not ended.
         held: events that the graph holds.
         newest_known: whether the journal has the graph's newest event at its position.
@@ -60,7 +60,7 @@ class ProjectionStatus:
 
     @property
     def mismatch(self) -> str | None:
-        """Why the graph is no projection of this journal, as a sentence; none where it is."""
+        """Why the graph is no projection of this journal, as a sentence; None where it is."""
         if self.incomplete:
             return "The graph is being made anew: it is being emptied."
         if self.projected_journal not in {None, self.journal}:
@@ -77,10 +77,10 @@ async def compare(database: Database, graph: Graph, *, deadline: Deadline) -> Pr
     """
     Compare the journal with the graph, while both may be written.
 
-    The journal is asked first what is applied, and last what it knows: what the applier does meanwhile is no mismatch.
+    The journal is read before the graph, and again after it, so that what the applier does meanwhile is no mismatch.
 
     Raises:
-        StoreUnavailable, BudgetExceeded: one of them could not be asked; retryable.
+        StoreUnavailable, BudgetExceeded: one of them could not be read; retryable.
     """
     said = (await database.named("journal_applied", deadline=deadline))[0]
     found = (await graph.read("projection", deadline=deadline))[0]
@@ -91,7 +91,7 @@ async def compare(database: Database, graph: Graph, *, deadline: Deadline) -> Pr
         asked = {"event_id": str(at[0]["event_id"]), "position": position}
         known = bool((await graph.read("holds_event", asked, deadline=deadline))[0]["holds"])
     if found["events"] > events:
-        # Some may have been written since the first question.
+        # Events may have been recorded since the first read.
         events = (await database.named("journal_applied", deadline=deadline))[0]["events"]
     return ProjectionStatus(
         said["journal"], events, said["applied"], found["journal"], found["incomplete"], found["events"], known
@@ -102,17 +102,17 @@ async def ensure(
     database: Database, graph: Graph, lease: LeaderLease, *, rederived: Sequence[str] = (), clock: Clock | None = None
 ) -> ProjectionStatus:
     """
-    See to it that the graph is a projection of this journal, before anything is applied; return what was found.
+    Make the graph a projection of this journal before anything is applied; return the status found.
 
-    One that is not is emptied, and every event counts as not applied, so that the applier, who calls this, applies them
-    all. Killed at any moment, the next call goes on.
+    Where it is not, it is emptied and every event is marked as not applied, so that the applier, which calls this,
+    applies them all. After a crash the next call continues.
 
     Args:
         lease: the applier's, which the caller holds and keeps.
-        rederived: names of statements that have derived values computed again.
+        rederived: names of statements that queue derived values.
 
     Raises:
-        StoreUnavailable, BudgetExceeded: as when killed.
+        StoreUnavailable, BudgetExceeded: as after a crash.
     """
     clock = clock or SystemClock()
     found = await compare(database, graph, deadline=_graph_deadline())
@@ -140,7 +140,7 @@ async def _mark(graph: Graph, journal: str, clock: Clock, *, incomplete: bool) -
 
 
 async def _write(graph: Graph, name: str, **parameters: Any) -> int:
-    """Run a statement that changes the graph and return the number that it returns, if any."""
+    """Run a statement that changes the graph and return its number, 0 if it returns none."""
 
     async def work(transaction: neo4j.AsyncTransaction) -> int:
         row = await (await transaction.run(cypher(name).text, given(parameters))).single()

@@ -1,9 +1,9 @@
 """
-Answers as of a moment, on either clock: the graph finds, the journal dates.
+As-of reads on either clock: the graph finds keys, and their values are read from the journal.
 
-On the clock ``known`` a fact counts when it could be known by T; on the clock ``recorded`` also only when this
-institution had it on file by T. What a record said at T is read from the journal's history, for all records of an
-answer in one statement; the graph's own properties are the newest ones and are never shown as of an earlier day.
+On the clock ``known`` a fact counts when it could be known by T; on the clock ``recorded`` it must also have been
+recorded by T. The values of all records of a result are read from the journal's history in one statement. The graph's
+own properties are the newest ones and are never shown as of an earlier moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ END_OF_TIME: Final = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 
 
 class AsOfClock(StrEnum):
-    """By which clock "at T" is meant."""
+    """The clock that "at T" refers to."""
 
     KNOWN = "known"
     RECORDED = "recorded"
@@ -39,10 +39,10 @@ class AsOf:
     A moment on a clock.
 
     Attributes:
-        at: the T that is used; where one was asked for, it was clamped to the safe horizon.
+        at: the T in use; a requested one is clamped to the safe horizon.
         clock: which clock.
-        asked: the T that was asked for; none means now.
-        complete_until: everything recorded by then is committed and in the graph; none when nobody could say.
+        asked: the T that was requested; None means now.
+        complete_until: everything recorded by then is committed and in the graph; None if unknown.
     """
 
     at: datetime
@@ -62,7 +62,7 @@ class AsOf:
 
     @property
     def limits(self) -> dict[str, datetime]:
-        """Both, as the parameters that statements take."""
+        """Both limits, as parameters of statements."""
         return {"known_until": self.known_until, "recorded_until": self.recorded_until}
 
 
@@ -89,9 +89,9 @@ def clamp_to_horizon(asked: datetime | None, on: AsOfClock, horizon: datetime, n
     """
     Return the T to use.
 
-    A moment that was asked for is clamped to the safe horizon, so that the same question later has the same answer on
-    the recorded clock. Without one, T is now and nothing that is already visible is hidden; ``complete_until`` says up
-    to when that is everything.
+    A requested moment is clamped to the safe horizon, so that the same question has the same answer later, on the
+    recorded clock. Without one, T is now: nothing visible is hidden, and ``complete_until`` says up to when the result
+    is complete.
     """
     if asked is None:
         return AsOf(horizon if on is AsOfClock.RECORDED else now, on, None, horizon)
@@ -101,18 +101,18 @@ def clamp_to_horizon(asked: datetime | None, on: AsOfClock, horizon: datetime, n
 @dataclass(frozen=True, slots=True)
 class RecordAsOf:
     """
-    A record as it stood at T.
+    A record as of T.
 
     Attributes:
         kind, key: which.
-        core: its canonical core, corrected if it was by then.
+        core: its canonical core, with a correction made by then.
         groups: its canonical groups that were known by then.
         known_at: the earliest moment it could be known.
         occurred_at: when it was true in the world.
         group_known_at: since when each group has had its value.
-        corrected_at: since when a correction stands.
+        corrected_at: ``known_at`` of the correction in ``core``, if any.
         has_body: whether there is a long text.
-        turns_position: the event that states a debate's turns, if any.
+        turns_position: the event that holds a debate's turns, if any.
     """
 
     kind: str
@@ -138,7 +138,7 @@ Ref = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class ValuesAsOf:
     """
-    What the journal says of the records and links of an answer, as of T; what was not known then is missing.
+    Values of records and links as of T; what was not known then is missing.
 
     Attributes:
         records: by kind and key.
@@ -151,7 +151,7 @@ class ValuesAsOf:
 
 async def dated(database: Database, refs: Iterable[Ref], at: AsOf, *, deadline: Deadline) -> ValuesAsOf:
     """
-    Return the given records and links as they stood at T, read in one statement.
+    Return the given records and links as of T, read in one statement.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
@@ -177,10 +177,12 @@ async def active_among(
     keys: Iterable[str], database: Database, at: AsOf | None = None, *, deadline: Deadline
 ) -> frozenset[str]:
     """
-    Return those of the given patterns that were active at the moment, or are now: views and the graph hear of it later.
+    Return those of the given patterns that were active at *at*, or are now, by the journal.
+
+    Views and the graph lag behind the journal.
 
     Raises:
-        PostgresUnavailable, BudgetExceeded: nobody can say in time; retryable.
+        PostgresUnavailable, BudgetExceeded: it could not be read in time; retryable.
     """
     wanted = sorted(set(keys))
     if not wanted:
@@ -191,7 +193,7 @@ async def active_among(
 
 
 def _value(row: Row) -> Any:
-    """Return what a row holds; whoever wrote it used the same library, which knows all its numbers."""
+    """Decode a value; with orjson, which wrote it, so that every number survives."""
     return None if row["value"] is None else orjson.loads(row["value"])
 
 

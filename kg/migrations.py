@@ -1,9 +1,9 @@
 """
 Numbered ``.cypher`` migrations of the graph, each applied once and recorded as a ``SchemaVersion``.
 
-Neo4j commits each change of the schema by itself, so that a file cannot be one transaction. Every statement is written
-to be harmless when repeated (``IF NOT EXISTS``), and the file is recorded after its last one: after a crash in the
-middle, and beside another process that migrates at the same time, the file simply runs again.
+Neo4j commits each change of the schema by itself, so that a file cannot be one transaction. Every statement is
+idempotent (``IF NOT EXISTS``), and the file is recorded after its last one. So after a crash, or beside another process
+that migrates, the file simply runs again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from imem.journal.statements import cypher, root_of
 from imem.kg.engine import DATABASE, given, translate_error
 
 _INDEXES_TIMEOUT_S: Final = 300
-"""Longest wait for the indexes to be filled, in seconds: minutes on a graph of millions, instant on an empty one."""
+"""Longest wait for the indexes to be populated, in seconds: minutes on a graph of millions."""
 
 _STATEMENT_TIMEOUT_S: Final = 300.0
-"""Longest time for one statement, in seconds: a constraint reads every node of its label."""
+"""Timeout of one statement, in seconds; a constraint reads every node of its label."""
 
 _SCHEMA_LOCK_TIMEOUT_S: Final = 30.0
-"""How long a statement is repeated that another migrating process is in the way of, in seconds."""
+"""How long a statement is retried while another process changes the schema, in seconds."""
 
 _PAUSE_S: Final = 0.05
 
@@ -39,14 +39,14 @@ _COMMENT = re.compile(r"^\s*//.*\n?", re.MULTILINE)
 _END = re.compile(r";[ \t]*(?:\n|\Z)")
 
 _SCHEMA_ERRORS: Final = "Neo.DatabaseError.Schema."
-"""How the codes begin that say that the content breaks a constraint; the server counts them as its own failure."""
+"""Prefix of the codes for content that breaks a constraint; the server reports them as its own errors."""
 
 _ALREADY_EXISTS: Final = (
     "Neo.ClientError.Schema.EquivalentSchemaRuleAlreadyExists",
     "Neo.ClientError.Schema.ConstraintAlreadyExists",
     "Neo.ClientError.Schema.IndexAlreadyExists",
 )
-"""What the loser of a race is told in spite of IF NOT EXISTS: looking and making are two steps of the server."""
+"""Codes that a concurrent migration may get in spite of IF NOT EXISTS, which is not atomic."""
 
 
 def statements_in(text: LiteralString) -> list[LiteralString]:
@@ -57,11 +57,11 @@ def statements_in(text: LiteralString) -> list[LiteralString]:
 
 def migrate(url: str, user: str, password: str, *, folder: Path | None = None) -> list[str]:
     """
-    Bring the graph to the newest schema, wait until its indexes answer, and return the names of the files applied.
+    Bring the graph to the newest schema, wait for its indexes, and return the names of the files applied.
 
     Raises:
-        SchemaError: a file was changed after it was applied, the graph is newer than this program, or what the graph
-            holds breaks a constraint.
+        SchemaError: a file was changed after it was applied, the graph is newer than this program, or its content
+            breaks a constraint.
         GraphUnavailable: the server cannot be reached; retryable, what was applied stays.
     """
     migrations = migrations_in(folder or root_of("kg", "cypher") / "schema")
@@ -138,7 +138,7 @@ def _run(driver: neo4j.Driver, text: LiteralString, **parameters: object) -> lis
     """
     Run one statement in a transaction of its own and return its rows.
 
-    Repeats it while another migrating process holds the schema; that one works, so the wait ends.
+    Retries while another process changes the schema.
     """
     give_up = time.monotonic() + _SCHEMA_LOCK_TIMEOUT_S
     query = neo4j.Query(text, timeout=_STATEMENT_TIMEOUT_S)
@@ -149,7 +149,7 @@ def _run(driver: neo4j.Driver, text: LiteralString, **parameters: object) -> lis
         except TransientError as error:
             if time.monotonic() > give_up:
                 raise GraphUnavailable(f"Neo4j was busy with its schema for too long ({error.code}).") from error
-            time.sleep(_PAUSE_S)  # The server says that it will pass, and not when.
+            time.sleep(_PAUSE_S)  # The error is transient, and names no time.
         except Neo4jError as error:
             if error.code not in _ALREADY_EXISTS:
                 raise

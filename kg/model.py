@@ -1,5 +1,5 @@
 """
-The models that users handle: one per kind of node, and the words that their fields may hold.
+The public models: one per kind of node, and the enums of their fields.
 
 ::
 

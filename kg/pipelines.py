@@ -1,4 +1,4 @@
-"""Pipelines of what the graph's floor derives: the index of similar analyses, and the materialised views."""
+"""Pipelines of the graph: the index of similar analyses, and the materialised views."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from imem.kg.similarity.embedders import Embedder
 from imem.kg.similarity.index import PROFILE_EVENT, QUESTION_EVENTS, REBUILD_REST, Throttle
 
 BUDGET_MS: Final = 60_000
-"""After that a run ends and asks for another, so that no task outlives the broker's visibility timeout."""
+"""
+Budget of a run, in milliseconds; then it requests another, so that no task outlives the broker's visibility timeout.
+"""
 
 
 class SimilarityRuntime(Runtime, Protocol):
-    """What makes vectors."""
+    """A runtime with an embedder."""
 
     embedder: Embedder
 

@@ -1,7 +1,8 @@
 """
-The named queries of the graph: what each takes, what it returns, and whether it answers as of a day.
+The named queries of the graph: parameters, columns, order, and whether they take an as-of moment.
 
-The statement files are the only truth. Each statement opens with a comment of a fixed form, which this module reads::
+The statement files are the only definition. Each statement opens with a comment of a fixed form, which this module
+parses::
 
     // name //
     // What it is for.
@@ -10,9 +11,9 @@ The statement files are the only truth. Each statement opens with a comment of a
     // order: date descending, then id
     // as_of: yes
 
-:func:`arguments` refuses a call with a parameter missing or unknown before it reaches the server, which would name the
-parameter only and not the query. What people type never becomes query syntax: :func:`names_search` and
-:func:`topic_search` keep its words and leave every operator of the full-text language behind.
+:func:`arguments` refuses a missing or unknown parameter before the call, since the server's error would not name the
+query. User text never becomes query syntax: :func:`names_search` and :func:`topic_search` keep its words and drop the
+operators of the full-text language.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from typing import Any, Final
 from imem.journal.statements import Statement, load, root_of
 
 AREAS: Final = ("subjects", "agents", "patterns", "debates", "learning", "evidence", "contradictions")
-"""The files of ``cypher/queries`` that hold named queries; the others hold what migrations and the applier run."""
+"""The files of ``cypher/queries`` that hold named queries; the others hold statements of migrations and the applier."""
 
 AS_OF: Final = frozenset({"known_until", "recorded_until"})
-"""What a query takes that answers as of a day: the latest known_at and recorded_at that count."""
+"""Parameters of an as-of query: the latest known_at and recorded_at that count."""
 
 _FIELD = re.compile(r"^// (parameters|columns|order|as_of): ?(.*(?:\n//   .*)*)$", re.MULTILINE)
 _ENTRY = re.compile(r"([a-z_]+(?:, [a-z_]+)*) \(((?:[^()]|\([^()]*\))*)\)")
@@ -39,10 +40,10 @@ _WORD = re.compile(r"\w+")
 _MOST_WORDS: Final = 12
 _MOST_NAMES: Final = 6
 _LONGEST_WORD: Final = 40
-"""Bounds of a full-text expression: one word with two letters wrong takes the server 10 to 20 ms to look for."""
+"""Bounds of a full-text expression; a word with two misspellings takes the server 10 to 20 ms."""
 
 _LONG_NAME: Final = 8
-"""From how many letters on a word may have two of them wrong."""
+"""Length from which a word may have two misspelt letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class NamedQuery:
 
     Attributes:
         name: its heading, by which ``Graph.read`` runs it.
-        area: the file it stands in.
+        area: the file that holds it.
         purpose: what it is for, in words.
         parameters: name → type, unit and meaning.
-        columns: name → type and meaning, in the order of the answer.
+        columns: name → type and meaning, in their order.
         order: how rows are sorted.
-        as_of: whether it answers as of a day; it then takes :data:`AS_OF`.
+        as_of: whether it takes an as-of moment, by :data:`AS_OF`.
     """
 
     name: str
@@ -79,7 +80,7 @@ def _entries(text: str, statement: Statement) -> Mapping[str, str]:
 
 def read_header(statement: Statement) -> NamedQuery:
     """
-    Return what the comment of a statement says.
+    Parse the comment of a statement.
 
     Raises:
         ValueError: the comment is not of the fixed form.
@@ -122,18 +123,18 @@ def arguments(name: str, **values: Any) -> dict[str, Any]:
 
 
 def _words(text: str, most: int) -> list[str]:
-    """Return the words of *text* in small letters, none twice, few and short enough for one search."""
+    """Return the words of *text* in small letters, without duplicates, bounded in number and length."""
     words = dict.fromkeys(word[:_LONGEST_WORD] for word in _WORD.findall(text.lower()) if word.strip("_"))
     return list(words)[:most]
 
 
 def names_search(text: str) -> str:
     """
-    Return the full-text expression for ``nearest_names``: each word as it stands, as the beginning of one, or misspelt.
+    Return the full-text expression for ``nearest_names``: each word exact, as a prefix, or misspelt.
 
     A word may have one letter wrong, left out, added or swapped with the next, a long one two. Only the first six words
-    count. The result is empty when *text* holds no word; the prefix of a subject id (``company:``, ``market:``) is no
-    part of a name.
+    count. The result is empty when *text* holds no word; the prefix of a subject id (``company:``, ``market:``) is
+    removed.
     """
     for prefix in ("company:", "market:"):
         text = text.removeprefix(prefix)
@@ -147,4 +148,4 @@ def topic_search(text: str) -> str:
 
 
 SEARCHES: Final[Mapping[str, Callable[[str], str]]] = {"nearest_names": names_search, "similar_debates": topic_search}
-"""Query → what makes its full-text expression of the text that somebody looks for."""
+"""Query → what builds its full-text expression from the user's text."""

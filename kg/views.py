@@ -1,21 +1,20 @@
 """
-Materialised views: answers that many ask for and few change, made now and then and read by key.
+Materialised views: results that many read and that change rarely, rebuilt at intervals and read by key.
 
 ====================  ==============  ================================================================
-view                  key             what a row holds
+view                  key             content of a row
 ====================  ==============  ================================================================
 top_patterns          sector, or *    active patterns of the sector, or of none, the most successful first
 agent_credibility     agent           the newest sums of its track records, by domain
-company_summaries     subject id      how often it was looked at, what was said last, how decisions ended
+company_summaries     subject id      numbers of analyses, the newest conclusion, outcomes of decisions
 peer_comparisons      sector          its companies side by side
 ====================  ==============  ================================================================
 
-A view is made in one transaction: a new version, its rows, and the pointer that readers follow. They see the old one or
-the new one and nothing between; one that fails leaves the old one, whose age every answer says. Views speak of the
-present alone and are derived from the journal, so that nothing is lost with them.
+A view is built in one transaction: a new version, its rows, and the pointer that readers follow. Readers see the old
+version or the new one; a failed build leaves the old one, whose age is in every result. Views hold present values alone
+and are derived from the journal, so that losing them loses nothing.
 
-What must not wait for the next making is looked at again when it is read: a pattern that is not active any more is in
-no answer from the moment at which that is on file.
+One fact is checked when a view is read: a pattern that is no longer active is left out as soon as that is recorded.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ BUILDS: Final[Mapping[str, str]] = MappingProxyType(
         "top_patterns": "build_top_patterns",
         "agent_credibility": "build_agent_credibility",
         "company_summaries": "build_company_summaries",
-        # After the summaries, of which it is made.
+        # After the summaries, which it reads.
         "peer_comparisons": "build_peer_comparisons",
     }
 )
-"""View → the statement that makes its rows, in the order in which they are made."""
+"""View → the statement that builds its rows, in the order of building."""
 
 TOP_PATTERNS: Final = "top_patterns"
 
 OF_NO_SECTOR: Final = "*"
-"""Where it holds patterns that are bound to no sector."""
+"""Key of the patterns that are bound to no sector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +62,11 @@ class View:
         name, key: which.
         value: JSON types; None where the view has no such row.
         version: of the view.
-        built_at: when it was made.
-        source_seq: the last position of the journal that it looked at.
-        age_s: how long ago it was made, in seconds.
-        mode: how well the institution could answer.
-        late_ms: by how many milliseconds the answer missed its deadline; None if it did not.
+        built_at: when it was built.
+        source_seq: the last position of the journal that the build read.
+        age_s: how long ago it was built, in seconds.
+        mode: the operating mode of the read.
+        late_ms: milliseconds after the deadline; None if it was in time.
     """
 
     name: str
@@ -83,9 +82,9 @@ class View:
 
 async def rebuild(database: Database, *, deadline: Deadline) -> dict[str, int]:
     """
-    Make every view anew and return how many rows each has; one that another process is making is left to it.
+    Build every view and return how many rows each has; one that another process builds is skipped.
 
-    A view that fails leaves its old version; the others are made all the same.
+    A view that fails keeps its old version; the others are built all the same.
 
     Raises:
         ImemError: the last failure, after everything else was tried.
@@ -108,7 +107,7 @@ async def rebuild(database: Database, *, deadline: Deadline) -> dict[str, int]:
 
 async def build(database: Database, name: str, *, deadline: Deadline) -> int | None:
     """
-    Make one view anew and have it read; return how many rows it has, or None where another process makes views.
+    Build one view and publish it; return how many rows it has, or None where another process builds views.
 
     Raises:
         PostgresUnavailable, BudgetExceeded, StatementRejected: the old version stays.
@@ -126,7 +125,7 @@ async def build(database: Database, name: str, *, deadline: Deadline) -> int | N
 
 async def view(database: Database, name: str, key: str, *, deadline: Deadline) -> View | None:
     """
-    Return a row of a view; None where the view was never made.
+    Return a row of a view; None where the view was never built.
 
     Raises:
         BadInput: there is no such view.

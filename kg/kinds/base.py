@@ -1,8 +1,8 @@
 """
-What kinds and groups have in common.
+Base classes of kinds and groups.
 
-A kind is written as one frozen model: the fields of its core stand in it flat, and each property group is a class
-inside it with an attribute of the same name in small letters, None when it is not stated::
+A kind is one frozen model: it has the fields of its core, and each property group is a class
+inside it with an attribute of the same name in small letters, None when absent::
 
     Company(ticker="MU", profile=Company.Profile(name="Micron Technology"))
 

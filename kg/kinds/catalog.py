@@ -1,11 +1,10 @@
 """
-The closed lists, assembled: every kind, property group and relationship that may be written.
+The catalogue of every kind, property group and relationship that may be written.
 
-Values pass through three forms. A *model* is what users handle. Its *canonical* form is a dictionary of JSON types,
-times as ``2026-06-01T10:27:49.000000Z`` and what is not stated left out: what the journal keeps and hashes. The
-*graph* form is what the driver is given: the fields of the core and of all groups side by side on one node, each
-under its own name, with native times. That works because no two fields of a kind share a name, nor a name with the
-bookkeeping of the node and its groups; the catalogue refuses to be built otherwise.
+Values have three forms. A *model* is what users handle. Its *canonical* form is a dictionary of JSON types, with times
+as ``2026-06-01T10:27:49.000000Z`` and without absent values: the journal stores and hashes it. The *graph* form is what
+the driver gets: the fields of the core and of all groups as properties of one node, with native times. So no two fields
+of a kind may share a name with each other or with the bookkeeping of the node; building the catalogue checks that.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ Canonical = dict[str, Any]
 CORE: Final = "core"
 SUBJECT: Final = "Subject"
 NODE_BOOKKEEPING: Final = frozenset({"known_at", "recorded_at", "occurred_at", "position", "stub"})
-"""Properties that the applier keeps on nodes and links beside the model's."""
+"""Properties that the applier adds to nodes and links."""
 GROUP_BOOKKEEPING: Final = ("known_at", "recorded_at", "position", "order", "actor", "agent_seq")
-"""Endings of the properties that the applier keeps for each group: ``<group>_known_at`` and so on."""
+"""Suffixes of the properties that the applier adds for each group: ``<group>_known_at`` and so on."""
 JOURNAL_GROUPS: Final = ("core", "correction", "body", "turns", "props")
-"""Names under which the journal keeps what is no property group; no group may bear one."""
+"""Names of the journal's own groups, reserved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,10 @@ class Property:
     One property.
 
     Attributes:
-        name: as in the model, in canonical JSON and in the graph.
-        type: what it holds.
+        name: in the model, in canonical JSON and in the graph.
+        type: its type.
         required: whether it must be stated.
-        description: what it means, where the name does not say so.
+        description: its meaning, where the name does not say it.
     """
 
     name: str

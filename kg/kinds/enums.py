@@ -1,4 +1,4 @@
-"""The closed lists of words that properties may hold."""
+"""The enums of properties: closed lists of values."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """
 The types of properties: one annotated type for each, used by kinds, groups and links alike.
 
-Each carries a :class:`PropertyType` that says what it is called, how a value looks in canonical JSON and in the
-graph, and its JSON Schema; the catalogue reads it from the annotation, so that a model is written down once.
+Each carries a :class:`PropertyType` with its name, its conversions to canonical JSON and to the graph, and its JSON
+Schema. The catalogue reads it from the annotation, so that a model is declared once.
 
-Lengths are counted in characters. Strings are kept verbatim, save that NUL and lone surrogates are refused, which
-Postgres cannot hold. Numbers are finite and -0.0 becomes 0.0; what is not stated is None and left out of JSON.
+Lengths are in characters. Strings are kept verbatim, except that NUL and lone surrogates, which Postgres cannot store,
+are refused. Numbers are finite and -0.0 becomes 0.0; an absent value is None and left out of JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEY_CHARS: Final = 200
 SUBJECT_KEY_CHARS: Final = 180
 """A ticker or market id is shorter, so that ``company:…`` and keys derived from it fit."""
 NAME_CHARS: Final = 90
-"""An agent or domain is shorter and holds no ``/``, so that ``<agent>/<domain>`` fits and can be taken apart."""
+"""An agent or domain is shorter and holds no ``/``, so that ``<agent>/<domain>`` fits and can be split."""
 STRING_CHARS: Final = 200
 TEXT_CHARS: Final = 2000
 LONG_CHARS: Final = 4000
@@ -42,10 +42,9 @@ DEPTH: Final = 16
 
 YEARS: Final = range(1800, 2300)
 """
-Years of every time that is stated, in UTC.
+Years of every time, in UTC.
 
-No analysis is older or looks further ahead; what lies outside is a default of some program (year 1, 9999) or a unit
-mistaken for another (milliseconds read as seconds).
+Times outside are defaults of some program (year 1, 9999) or mistaken units (milliseconds read as seconds).
 """
 
 RFC3339: Final = r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6}0*)?(?:[Zz]|[+-]\d{2}:\d{2})"
@@ -60,14 +59,14 @@ Schema = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class PropertyType:
     """
-    What a property holds.
+    The type of a property.
 
     Attributes:
         name: as in the graph's specification, such as ``prob`` or ``strings``.
         schema: JSON Schema of one value in a line.
-        encode: turns the model's value into canonical JSON; None where they are the same.
-        store: turns the canonical value into the graph's; None where they are the same.
-        fetch: turns the graph's value into the canonical one; None where they are the same.
+        encode: converts the model's value to canonical JSON; None where they are the same.
+        store: converts the canonical value to the graph's; None where they are the same.
+        fetch: converts the graph's value to the canonical one; None where they are the same.
     """
 
     name: str
@@ -78,7 +77,7 @@ class PropertyType:
 
 
 def refuse(where: str, reason: str) -> PydanticCustomError:
-    """Return the error by which a validator refuses the field *where* (empty: the one that it validates)."""
+    """Return the error by which a validator refuses the field *where* (empty: the validated one)."""
     return PydanticCustomError("refused", "{reason}", {"where": where, "reason": reason})
 
 
@@ -103,13 +102,13 @@ def parse_moment(value: object) -> datetime:
     except OverflowError:
         raise _beyond() from None
     _check_year(moment)
-    # A subclass, such as that of a data frame library, may carry nanoseconds that its comparisons would not ignore.
+    # A subclass, such as a data frame library's, may carry nanoseconds that its comparisons do not ignore.
     return moment if type(moment) is datetime else datetime.combine(moment.date(), moment.time(), UTC)
 
 
 @lru_cache(maxsize=8192)
 def _parse_moment_text(text: str) -> datetime:
-    """Return the moment that *text* names; kept, since one history names the same moments again and again."""
+    """Parse a moment; cached, since one history repeats the same moments."""
     if not _MOMENT.fullmatch(text):
         zoneless = _MOMENT.fullmatch(text + "Z")
         raise refuse(
@@ -196,7 +195,7 @@ class JsonObject(Mapping[str, Any]):
 
 
 class _DuplicateKeyError(ValueError):
-    """A key stands twice in one object, so that readers would disagree on what was said."""
+    """A key occurs twice in one object."""
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -218,10 +217,10 @@ def decode_json(text: str) -> Any:
     """
     Return the value of a JSON text; a NaN in it is left for the field to refuse by name.
 
-    The standard library's decoder is used, since the fast one keeps the last of two equal keys without a word.
+    Uses the standard library's decoder, since the fast one silently keeps the last of two equal keys.
 
     Raises:
-        PydanticCustomError: it is no JSON, names a key twice in one object, or nests or counts beyond all measure.
+        PydanticCustomError: it is no JSON, repeats a key in one object, is nested too deeply, or has too long a number.
     """
     try:
         return _DECODER.decode(text)
@@ -242,7 +241,7 @@ def shown(text: str, limit: int = 60) -> str:
 
 def _clean(value: Any, depth: int) -> Any:
     """
-    Return *value* made of JSON types alone, every number and string admissible.
+    Return *value* made of JSON types alone, every number and string valid.
 
     Raises:
         PydanticCustomError: it holds what JSON, Postgres or the graph cannot.

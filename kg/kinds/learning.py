@@ -1,4 +1,4 @@
-"""What was learned: post-mortems, analyses of failure and success, and lessons."""
+"""Post-mortems, analyses of failure and success, and lessons."""
 
 from pydantic import Field
 

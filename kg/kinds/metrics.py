@@ -1,11 +1,10 @@
 """
 The registry of metrics: what a claim may be about, and how an outcome settles it.
 
-The first metric whose expression matches the whole name wins. Users put their own before ours with a file
-(``IMEM_METRICS_FILE``, :func:`read_metrics`), which so sets another tolerance or unit as well, or behind them with
-:func:`register`; both in every process and before any data is read: the registry is part of the program, not of the
-data.
-Scores follow from the registry of the worker: the next reconciliation computes them anew under one that changed.
+The first metric whose expression matches the whole name counts. Users add their own before the built-in ones with a
+file (``IMEM_METRICS_FILE``, :func:`read_metrics`), which can override tolerances and units, or behind them with
+:func:`register`. Both are needed in every process before any data is read, since the registry belongs to the program
+and not to the data. Scores follow the worker's registry: after a change the next reconciliation computes them anew.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from imem.journal.errors import BadInput, SettingsError
 SettlingKind = Literal["binary", "direction", "value"]
 
 ASKS: Final[dict[SettlingKind, str]] = {"binary": "probability", "direction": "direction", "value": "value"}
-"""The field of a finding in which a claim on a metric of this kind lies."""
+"""Kind of metric → the field of a finding that holds the claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Metric:
         object.__setattr__(self, "_pattern", pattern)
 
     def matches(self, name: str) -> bool:
-        """Return whether *name* is this metric."""
+        """Return whether *name* is a name of this metric."""
         return self._pattern.fullmatch(name) is not None
 
 
@@ -93,17 +92,17 @@ _METRICS: list[Metric] = [
 
 
 _FIRST: list[Metric] = []
-"""Those of the user's file, tried before ours."""
+"""Metrics of the user's file, tried before the built-in ones."""
 
 
 @lru_cache(maxsize=4096)
 def metric_of(name: str) -> Metric | None:
-    """Return the metric that *name* means, or None when there is none."""
+    """Return the metric of *name*, or None when there is none."""
     return next((metric for metric in metrics() if metric.matches(name)), None)
 
 
 def unit_of(name: str, stated: str | None) -> str | None:
-    """Return the unit in which a claim on the metric *name* is made: the one that is stated, else the metric's own."""
+    """Return the unit of a claim on the metric *name*: the stated one, else the metric's own."""
     metric = metric_of(name)
     return stated or (metric.unit if metric is not None else None)
 
@@ -159,7 +158,7 @@ def prefer(first: Sequence[Metric]) -> None:
 
 @checks_call
 def register(metric: Metric) -> None:
-    """Add *metric* behind those known; where an earlier one matches a name too, the earlier one keeps it."""
+    """Add *metric* behind the known ones; where an earlier one matches a name too, the earlier one counts."""
     if metric not in _METRICS:
         _METRICS.append(metric)
         metric_of.cache_clear()

@@ -1,4 +1,4 @@
-"""What is analysed, and who speaks: companies, markets, agents, people and domains of expertise."""
+"""Companies, markets, agents, people and domains of expertise."""
 
 from typing import Any, Self
 

@@ -1,4 +1,4 @@
-"""Whom to trust, and what is in dispute: track records, sources, contradictions and debates."""
+"""Track records, sources, contradictions and debates."""
 
 from typing import Any, Self
 

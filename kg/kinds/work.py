@@ -1,4 +1,4 @@
-"""The work itself: analyses, the findings in them, decisions, and what happened."""
+"""Analyses, their findings, decisions, and outcomes."""
 
 from datetime import datetime
 from typing import Self

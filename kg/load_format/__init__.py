@@ -1,1 +1,1 @@
-"""One line of input: parsing, ownership, the journal entry made of it, and its JSON schema."""
+"""The load format: parsing of lines, ownership, journal entries, and the JSON schema."""

@@ -1,4 +1,4 @@
-"""From a validated line to the journal's entry: payload, identity, and the columns that others look it up by."""
+"""Turns a validated line into a journal entry: payload, hashes, and indexed columns."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PROPS: Final = "props"
 CORRECTION: Final = "correction"
 
 CLAIM_FIELDS: Final = ("domain", "metric", "target_at", "vintage")
-"""Fields of a claim or an outcome that a correction may not change either: scores hang on them."""
+"""Fields of a claim or an outcome that a correction may not change, since scores depend on them."""
 
 _LEAST_SINGLE: Final = 1.2e-38
-"""About the least number that single precision holds to full accuracy."""
+"""About the least number that single precision represents fully."""
 
 _OCCURRED: Final = {
     "Analysis": "date",
@@ -31,12 +31,12 @@ _OCCURRED: Final = {
     "Debate": "timestamp",
     "DataContradiction": "timestamp",
 }
-"""The field that says when a record was true in the world, where the line does not."""
+"""Kind → the field with its default ``occurred_at``."""
 
 
 def entry_of(line: Line, *, tier: Tier | None = None) -> JournalEntry:
     """
-    Return the journal's entry of a line.
+    Return the journal entry of a line.
 
     Args:
         tier: how soon it must be visible; by default :func:`imem.journal.events.tiers.tier_of_event` decides.
@@ -49,7 +49,7 @@ def entry_of(line: Line, *, tier: Tier | None = None) -> JournalEntry:
 
 
 def object_of(line: Line) -> dict[str, Any]:
-    """Return *line* as the members of the load format, in canonical form: what is stored of it."""
+    """Return *line* as members of the load format, in canonical form, as it is stored."""
     clocks = {
         name: moment_text(moment)
         for name, moment in (("known_at", line.known_at), ("occurred_at", line.occurred_at))
@@ -66,14 +66,14 @@ def object_of(line: Line) -> dict[str, Any]:
 
 
 def _tier(line: Line, kind: str, tier: Tier | None, importance: float | None = None) -> Tier:
-    """Return the tier that was chosen, tier 0 among them, or else the one that follows from the line."""
+    """Return *tier* if it is given, 0 included, else the default of the line."""
     if tier is not None:
         return tier
     return tier_of_event(kind, importance=importance, stated=line.known_at is not None, challenges=_opens_debate(line))
 
 
 def _opens_debate(line: Line) -> bool:
-    """Whether *line* says that somebody challenges somebody, and not how a debate went, or ended."""
+    """Return whether *line* opens a debate, without its course or end."""
     if not isinstance(line, RecordLine) or line.kind != "Debate":
         return False
     return line.core is not None and "state" not in line.groups and not line.turns
@@ -144,7 +144,7 @@ def _link_entry(line: LinkLine, tier: Tier | None) -> JournalEntry:
         "to_key": line.to_key,
         "props": line.props,
     }
-    # A link that a node bears one at a time is identified by that node, and where it leads is its value.
+    # Where a node has one such link at a time, the node is its identity, and the target its value.
     replaced = line.link.replaced
     ends = (
         (line.from_label, line.from_key) if replaced else (line.from_label, line.from_key, line.to_label, line.to_key)
@@ -165,17 +165,17 @@ def _link_entry(line: LinkLine, tier: Tier | None) -> JournalEntry:
 
 def link_key(*parts: str) -> str:
     """
-    Return the key under which a link stands in the journal.
+    Return the key of a link in the journal.
 
     Args:
-        parts: label and key of the start, label and key of the end (not where a node bears one such link at a time),
-            and the properties that join its identity.
+        parts: label and key of the start, label and key of the end (not where a node has one such link at a time), and
+            the properties of its identity.
     """
     return canonical_json(parts).decode()
 
 
 def _ref_hash(kind: str, core: dict[str, Any]) -> bytes:
-    """Return the hash of what a correction may not change: the links that the core implies, and what scores hang on."""
+    """Return the hash of what a correction may not change: implied links, and what scores depend on."""
     claim = {name: core.get(name) for name in CLAIM_FIELDS} if kind in {"Finding", "Outcome"} else {}
     if kind == "Market":
         claim["series_id"] = core.get("series_id")  # A question's history includes its series.
@@ -184,7 +184,7 @@ def _ref_hash(kind: str, core: dict[str, Any]) -> bytes:
 
 
 def _importance(core: Mapping[str, Any]) -> float | None:
-    """Return a finding's importance for the order of writes, kept in single precision: what underflows is 0."""
+    """Return a finding's importance as single precision stores it: what underflows is 0."""
     importance = core.get("importance")
     return 0.0 if importance is not None and importance < _LEAST_SINGLE else importance
 

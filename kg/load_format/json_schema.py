@@ -1,8 +1,8 @@
 """
-JSON Schema (draft 2020-12) of the lines that may be loaded.
+JSON Schema (draft 2020-12) of the load format.
 
-A schema says less than the parser: it cannot compare two fields, look metrics up, count bytes, or see two equal keys.
-Every line that the parser accepts is valid by its schema.
+A schema is weaker than the parser: it cannot compare two fields, look up metrics, count bytes, or detect duplicate
+keys. Every line that the parser accepts is valid by its schema.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 def line_schema(name: str | None = None) -> Schema:
     """
-    Return the schema of the lines that state records of the kind, or links of the type, *name*; of all when None.
+    Return the schema of lines of the kind or link type *name*; of all lines when None.
 
     Raises:
-        BadInput: *name* is unknown, or nothing of it is ever written from outside.
+        BadInput: *name* is unknown, or cannot be loaded.
     """
     if name is None:
         variants = [variant for kind in KINDS for variant in _record_variants(kind)]
@@ -73,7 +73,7 @@ def _object(properties: Schema, required: list[str], description: str | None = N
 
 
 def _set(part: PropertySet, description: str | None = None) -> Schema:
-    # What the model can derive, such as the subject id of a company, need not be stated.
+    # What the model derives, such as the subject id of a company, is optional.
     required = [
         name for name, prop in part.properties.items() if prop.required and part.model.model_fields[name].is_required()
     ]
@@ -99,7 +99,7 @@ def _key(info: KindInfo) -> Schema:
 
 
 def _record_variants(kind: str) -> list[Schema]:
-    """Return the forms of line that speak of one record: the record, late groups, a correction."""
+    """Return the forms of a line about a record: the whole record, late groups, a correction."""
     info = KINDS[kind]
     if info.governed:
         return []

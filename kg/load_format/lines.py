@@ -1,5 +1,5 @@
 """
-One line of input, parsed strictly.
+Strict parser of the load format.
 
 A line is one JSON object in UTF-8::
 
@@ -8,10 +8,10 @@ A line is one JSON object in UTF-8::
     {"link": "PERFORMED", "known_at": …, "from": {"Agent": …}, "to": {"Analysis": …}, "props": {…}}
     {"correct": "Analysis", "known_at": …, "core": {…}, "reason": …}
 
-What comes out is canonical (see :mod:`imem.kg.kinds.catalog`), so that equal contents have equal bytes. Calls from
+The result is canonical (see :mod:`imem.kg.kinds.catalog`), so that equal contents have equal bytes. Calls from
 Python pass through the same checks by :func:`record_of`, :func:`groups_of`, :func:`link_of` and :func:`correction_of`.
 
-Everything wrong raises :class:`~imem.journal.errors.BadInput` with the dotted path of the field; nothing is written
+Invalid input raises :class:`~imem.journal.errors.BadInput` with the dotted path of the field; nothing is written
 here.
 """
 
@@ -43,7 +43,7 @@ from imem.kg.kinds.trust import Turn
 from imem.kg.load_format.refusals import dotted, refusal, suggestion, unknown_field
 
 LINE_BYTES: Final = 1 << 20
-"""A longer line is refused unread, in bytes."""
+"""Longest line, in bytes; a longer one is refused unparsed."""
 TURNS: Final = 500
 """Most turns of one debate in one line."""
 
@@ -63,7 +63,7 @@ class RecordLine:
     Attributes:
         kind: its label.
         key: its key.
-        core: canonical core; None when only groups are stated.
+        core: canonical core; None for late groups.
         groups: canonical groups by name.
         body: long text for Postgres alone.
         turns: canonical turns of a debate, by number.
@@ -81,7 +81,7 @@ class RecordLine:
     known_at: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an outcome that was known before what it speaks of, and a claim made when that was over."""
+        """Refuse an outcome known before its target, and a claim made at or after its target."""
         _not_premature(self.kind, self.core, self.known_at)
         target_at = self.claimed_at
         if target_at is not None and self.known_at is not None and self.known_at >= target_at:
@@ -89,7 +89,7 @@ class RecordLine:
 
     @property
     def claimed_at(self) -> datetime | None:
-        """When the claim that the line makes is true or false; None where it makes none."""
+        """``target_at`` of the claim in this line; None without a claim."""
         if self.kind != "Finding" or self.core is None or self.core.get("metric") is None:
             return None
         return datetime.fromisoformat(self.core["target_at"])
@@ -98,7 +98,7 @@ class RecordLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLine:
     """
-    A relationship; an undirected one already leads from its smaller key.
+    A relationship; an undirected one starts at its smaller key.
 
     Attributes:
         type: the relationship's type.
@@ -119,19 +119,19 @@ class LinkLine:
 
     @property
     def link(self) -> LinkKind:
-        """What the catalogue says of it."""
+        """Its type in the catalogue."""
         return LINKS[self.type, self.from_label, self.to_label]
 
     @property
     def identity(self) -> Canonical:
-        """The properties that join type and ends in its identity."""
+        """The properties that are part of its identity."""
         return {name: self.props[name] for name in self.link.identity}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectLine:
     """
-    A correction: the core that replaces the one on file, and why.
+    A correction: a new core for a record, and the reason.
 
     Attributes:
         kind, key: the record.
@@ -148,7 +148,7 @@ class CorrectLine:
     known_at: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an outcome that was known before what it speaks of."""
+        """Refuse an outcome known before its target."""
         _not_premature(self.kind, self.core, self.known_at)
 
 
@@ -160,7 +160,7 @@ def _not_premature(kind: str, core: Canonical | None, known_at: datetime | None)
 
 
 def late_claim() -> BadInput:
-    """Return the refusal of a claim that nothing could ever settle: an outcome settles what was claimed before it."""
+    """Return the refusal of a claim made at or after its target: an outcome settles only earlier claims."""
     return BadInput(
         "core.target_at",
         "is not after known_at: a claim made when its answer could be known is settled by nothing.",
@@ -175,16 +175,16 @@ def parse_line(
     raw: bytes, *, max_bytes: int = LINE_BYTES, needs_known_at: bool = True, writer: str | None = None
 ) -> Line:
     """
-    Return the line that *raw* holds.
+    Parse the line in *raw*.
 
     Args:
         raw: the line, with or without its end.
         max_bytes: longest line that is read.
-        needs_known_at: whether a line without ``known_at`` is refused, as imports must: a wrong clock is a look-ahead.
+        needs_known_at: whether ``known_at`` is required, as for imports: a wrong one would be a look-ahead.
         writer: the subsystem that writes, which may write what it governs.
 
     Raises:
-        BadInput: anything is wrong; names the field, or ``line`` where the line cannot be read at all.
+        BadInput: the line is invalid; names the field, or ``line`` where it cannot be parsed.
     """
     members = _decode(raw, max_bytes)
     named = [name for name in ("record", "link", "correct") if name in members]
@@ -210,10 +210,10 @@ def record_of(
     writer: str | None = None,
 ) -> RecordLine:
     """
-    Return *model*, with the groups that it holds, as a line.
+    Return *model* with its groups as a line.
 
     Raises:
-        BadInput: as :func:`parse_line`; a model that was built past its own checks is checked again.
+        BadInput: as :func:`parse_line`; a model that was built without validation is validated here.
     """
     info = _kind("record", type(model).__name__, writer)
     values = dict(model.__dict__)
@@ -275,7 +275,7 @@ def correction_of(
     writer: str | None = None,
 ) -> CorrectLine:
     """
-    Return the core of *model* as the correction of the record with its key; its groups are not looked at.
+    Return the core of *model* as a correction of the record with its key; its groups are ignored.
 
     Raises:
         BadInput: as :func:`parse_line`.
@@ -365,7 +365,7 @@ def _moment(where: str, value: object) -> datetime | None:
 
 
 class _Clocks(NamedTuple):
-    """When a line was known, and true."""
+    """``known_at`` and ``occurred_at`` of a line."""
 
     known_at: datetime | None
     occurred_at: datetime | None
@@ -385,7 +385,7 @@ def _check(part: PropertySet, value: object, where: str, owner: str) -> Canonica
     """Validate *value* (an object, or an instance of the model) and return its canonical form."""
     try:
         if isinstance(value, part.model):
-            # Built past its own checks, or by a caller's subclass: look at the values again.
+            # Built without validation, or of a caller's subclass: validate the values again.
             value = dict(value.__dict__)
         return part.canonical(part.model.model_validate(value))
     except ValidationError as error:
@@ -396,7 +396,7 @@ def _core(info: KindInfo, value: object, *, known_by_model: bool = False) -> Can
     if value is None:
         raise BadInput("core", "is required.")
     members = _object("core", value)
-    # The model holds groups beside the core's fields; a line names them apart.
+    # The model holds groups beside the core's fields; a line keeps them apart.
     if not known_by_model and not members.keys().isdisjoint(info.groups):
         name = next(name for name in members if name in info.groups)
         raise BadInput(f"core.{name}", f'is a group of {info.label}: it belongs under "groups".')

@@ -1,11 +1,11 @@
 """
-Whose facts a line states: the rule by which an agent appends its own and nobody else's.
+The owner of each line's facts: an agent may append only its own.
 
-What an agent says, challenges, decides and performs is its own. What is true of the world (a company, an outcome, two
-sources at odds) belongs to whoever states it. What decides for others (how a debate stands or ended, how a question
-was answered, a lesson) is nobody's own: only roles that may append everything write it.
+An agent owns its findings, challenges, decisions and work. A fact about the world (a company, an outcome, two sources
+at odds) is owned by the actor that records it. What decides for others (the state or end of a debate, the answer to a
+question, a lesson) is unowned: only roles that may append everything write it.
 
-What everybody is measured against takes more than a role: the import right, or a person (:func:`sets_measure`).
+Reference values, against which others are measured, require the import right or a human role (:func:`sets_measure`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from imem.kg.kinds.enums import AgentKind
 from imem.kg.load_format.lines import CorrectLine, Line, LinkLine, RecordLine
 
 NO_OWNER: Final = ""
-"""The owner of what no single agent may state."""
+"""The owner of unowned lines."""
 
 Ref = tuple[str, str]
 """Label and key of a node."""
@@ -29,19 +29,22 @@ OWNER_FIELDS: Final[Mapping[str, str]] = {
     "Decision": "agents_involved",
     "Human": "id",
 }
-"""Kind → the field of its core that names its agent, or its agents: each may add to it, one alone may state it."""
+"""
+Kind → the field of its core with its owner or owners: any of them may add to it, and only a sole owner may record it.
+"""
 
 REFERENCE_KINDS: Final = frozenset({AgentKind.BASELINE, AgentKind.ENSEMBLE, AgentKind.HUMAN})
-"""What an agent is not by its own word: others are measured against it, or believe it more."""
+"""Kinds of agents that an agent may not declare itself: others are measured against them."""
 
 OWN_OUTCOMES: Final = "own:"
 """
-How the ids of outcomes begin that settle nothing: ``own:<actor>/…``. All others belong to those whose outcomes settle,
-so that none of theirs finds its id taken.
+Prefix of the ids of outcomes that settle nothing: ``own:<actor>/…``.
+
+All other ids are reserved for outcomes that settle, so that none of them is taken.
 """
 
 DEBATE_KINDS: Final = frozenset({"Debate", "DebateResolution"})
-"""What a facilitator appends, and nothing else."""
+"""Kinds that a debate facilitator appends, and no others."""
 
 UNOWNED_KINDS: Final = frozenset({"DebateResolution", "Lesson"})
 UNOWNED_GROUPS: Final = frozenset({("Debate", "state"), ("Market", "resolution")})
@@ -55,17 +58,17 @@ LINK_OWNER: Final[Mapping[str, str | None]] = {
     "PROVIDED_DATA_FOR": "to",
     "PEER_OF": None,
 }
-"""Link type → the end whose owner owns it, or None for a fact about the world; all other types are nobody's own."""
+"""Link type → the end whose owner owns it, or None for a fact about the world; all other types are unowned."""
 
 
 def owner_of(line: Line, actor: str, known_owners: Mapping[Ref, str]) -> str:
     """
-    Return whose facts *line* states, :data:`NO_OWNER` where no agent may.
+    Return the owner of the facts in *line*; :data:`NO_OWNER` if no agent may append it.
 
     Args:
-        line: what is stated.
-        actor: who states it.
-        known_owners: owners of the records that :func:`needs_owner_of` names; one that is missing is nobody's.
+        line: the line.
+        actor: who appends it.
+        known_owners: owners of the records that :func:`needs_owner_of` names; a missing one is unowned.
     """
     if isinstance(line, LinkLine):
         return _owner_of_link(line, actor, known_owners)
@@ -76,7 +79,7 @@ def owner_of(line: Line, actor: str, known_owners: Mapping[Ref, str]) -> str:
     if line.core is None:
         return _owner_by_key((line.kind, line.key), known_owners) if line.kind in OWNER_FIELDS else actor
     owner = owner_of_core(line.kind, line.core, actor, actor)
-    # Its words and its part in a decision are put into nobody's mouth, nor into that of others beside it.
+    # An agent may not record statements or decisions of other agents, alone or beside its own.
     named = line.core.get(OWNER_FIELDS.get(line.kind, ""), ())
     strangers = [name for name in named if name != actor] if isinstance(named, list) else []
     strangers += [turn["speaker"] for turn in line.turns if turn["speaker"] != actor]
@@ -85,9 +88,9 @@ def owner_of(line: Line, actor: str, known_owners: Mapping[Ref, str]) -> str:
 
 def sets_measure(line: Line, actor: str) -> bool:
     """
-    Return whether *line* says what others are measured against: what takes the import right, or a person.
+    Return whether *line* sets a reference value, which requires the import right or a human role.
 
-    That is an agent that is a baseline, an ensemble or a human, and an outcome that *actor* does not keep to itself.
+    That is an agent that is a baseline, an ensemble or a human, and an outcome outside the actor's own prefix.
     """
     if not isinstance(line, RecordLine):
         return False
@@ -98,13 +101,13 @@ def sets_measure(line: Line, actor: str) -> bool:
 
 
 def is_of_debates(line: Line) -> bool:
-    """Return whether *line* states a debate, its end, or a link of either: what a facilitator appends."""
+    """Return whether *line* is a debate, its end, or a link of either."""
     ends = (line.from_label, line.to_label) if isinstance(line, LinkLine) else (line.kind,)
     return not DEBATE_KINDS.isdisjoint(ends)
 
 
 def owner_of_core(kind: str, core: Mapping[str, Any], recorder: str, actor: str) -> str:
-    """Return whose the record is that *recorder* stated with *core*; of several agents, *actor* if it is among them."""
+    """Return the owner of a record that *recorder* recorded with *core*; *actor* if it is one of several owners."""
     if kind in UNOWNED_KINDS:
         return NO_OWNER
     named = core.get(OWNER_FIELDS[kind]) if kind in OWNER_FIELDS else recorder
@@ -114,14 +117,14 @@ def owner_of_core(kind: str, core: Mapping[str, Any], recorder: str, actor: str)
 
 
 def needs_owner_of(line: Line) -> Ref | None:
-    """Return the record on file whose owner decides about *line*, if one does."""
+    """Return the record whose stored owner decides about *line*, if one does."""
     if isinstance(line, RecordLine) and line.core is None and line.kind in OWNER_FIELDS:
         ref: Ref | None = (line.kind, line.key)
     elif isinstance(line, LinkLine):
         ref = _owning_end(line)
     else:
         return None
-    # An agent's and a person's key is its name: nothing needs to be looked up.
+    # The key of an agent or a person is its name: no look-up is needed.
     return ref if ref is not None and ref[0] not in {"Agent", "Human"} else None
 
 

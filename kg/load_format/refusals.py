@@ -1,4 +1,4 @@
-"""From a validator's error to one plain sentence about one field."""
+"""Turns a validation error into one plain sentence about one field."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ def dotted(*parts: str | int) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the nearest of the *known* names, or nothing."""
+    """Return a hint at the nearest of the *known* names, or the empty string."""
     near = get_close_matches(name[:200], list(known), n=1)
     return f"Did you mean {near[0]}?" if near else ""
 
 
 def refusal(error: ValidationError, prefix: str, owner: str, known: Iterable[str]) -> BadInput:
     """
-    Return the first complaint of *error* as bad input.
+    Return the first error of *error* as bad input.
 
     Args:
-        error: what the model raised.
+        error: raised by the model.
         prefix: path of what was validated, such as ``core``.
-        owner: what it is, such as ``Analysis``, for the complaint about an unknown field.
+        owner: its name, such as ``Analysis``, for an unknown field.
         known: names of its fields, to suggest the nearest.
     """
     first = error.errors(include_url=False, include_input=False)[0]

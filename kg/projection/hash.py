@@ -1,14 +1,14 @@
 """
-One hash for what a graph says: equal for equal facts, whatever the order in which they arrived.
+The hash of a graph's content: equal for equal facts, whatever the order of their arrival.
 
 It covers every node (label, key, the properties of its core and groups, ``known_at`` of each, ``occurred_at``) and
-every link (type, ends, properties, clocks). Left out is what depends on the order of arrival (``recorded_at``,
-positions, order keys), what can be computed again (counters, settlements, projected headlines, stored similarity),
-and bookkeeping (applied events, schema versions, the mark of a stub).
+every link (type, ends, properties, clocks). It leaves out what depends on the order of arrival (``recorded_at``,
+positions, order keys), what is derived (counters, settlements, projected headlines, stored similarity), and bookkeeping
+(applied events, schema versions, the mark of a stub).
 
 Nodes are read by pages of their key, each with the links of one of its ends, so that neither the server nor this
-process holds more than a page. A link is counted with the end that gathers few of them: subjects, agents and their
-like collect links without bound, a finding does not.
+process holds more than a page. A link is counted at the end with few links: subjects, agents and the like have links
+without bound, a finding does not.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ PAGE_NODES: Final = 500
 """Nodes that are read at once."""
 
 PAGE_BUDGET_MS: Final = 60_000
-"""How long one page may take, in milliseconds."""
+"""Timeout of one page, in milliseconds."""
 
 _REFERENCES: Final = frozenset({"Company", "Market", "Agent", "Human", "Domain", "SourceCredibility"})
-"""Kinds that gather links without bound."""
+"""Kinds with links without bound."""
 
 _UNORDERED: Final = ("recorded_at", "position", "order")
-"""What a node, a link or a group carries about the order of arrival."""
+"""Properties that depend on the order of arrival."""
 
 _LINK_HIDDEN: Final = (*_UNORDERED, "first_order")
 
@@ -46,7 +46,7 @@ _KEYS: Final = {label: info.key for label, info in KINDS.items()}
 @dataclass(frozen=True, slots=True)
 class PartHash:
     """
-    One label or one type of links.
+    The hash of one label or one type of links.
 
     Attributes:
         count: how many.
@@ -60,12 +60,12 @@ class PartHash:
 @dataclass(frozen=True, slots=True)
 class GraphHash:
     """
-    What a graph says, in one line.
+    The hash of a graph.
 
     Attributes:
         digest: SHA-256 of the whole, hexadecimal.
         nodes, links: how many it covers.
-        parts: the same for each label and each type of links, to say where two graphs differ.
+        parts: the same for each label and each type of links, to find where two graphs differ.
     """
 
     digest: str
@@ -87,7 +87,7 @@ class GraphHash:
 
 @dataclass(slots=True)
 class _Tally:
-    """A part in the making."""
+    """A running hash of one part."""
 
     count: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
@@ -102,11 +102,11 @@ async def graph_hash(graph: Graph, *, seen: Callable[[int], None] | None = None,
     """
     Return the hash of *graph*.
 
-    While something is being applied the pages do not show one moment: hold the applier's lease, or be alone.
+    While events are applied the pages are not of one moment: hold the applier's lease, or be alone.
 
     Args:
         graph: which.
-        seen: told, after each page, how many nodes were read so far.
+        seen: called after each page with the number of nodes read so far.
         page: nodes that are read at once; the hash does not depend on it.
 
     Raises:
@@ -145,7 +145,7 @@ def _name(pair: list[Any]) -> str:
 
 
 def _links(label: str, row: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """Yield type and line of the links that are counted with this node, in one order."""
+    """Yield type and line of the links that are counted at this node, in a fixed order."""
     found = []
     for way in ("outward", "inward"):
         for type_, other_label, other_key, properties in row[way]:
@@ -168,7 +168,7 @@ def _sum(labels: Mapping[str, _Tally], types: Mapping[str, _Tally]) -> GraphHash
 
 
 def _shape(info: KindInfo) -> dict[str, Any]:
-    """Return the parameters of a page that are the same for every page of a kind."""
+    """Return the parameters that all pages of a kind share."""
     hidden = {"stub", *_UNORDERED, f"{CORE}_order", f"{CORE}_recorded_at"}
     hidden |= {f"{group}_{ending}" for group in (*info.groups, CORRECTION) for ending in _UNORDERED}
     for group in info.groups.values():

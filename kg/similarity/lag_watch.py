@@ -1,4 +1,4 @@
-"""Whether the index of similar analyses keeps up with the journal, and rests on what the settings name."""
+"""Measures how far the index of similar analyses lags behind, and whether its model is outdated."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ OTHER_MODEL: Final = Gauge(
 )
 
 LATE_S: Final = 300.0
-"""After how long something that waits is a sign of trouble, in seconds; a new analysis is found in a minute."""
+"""Age of the oldest due row from which the index counts as late, in seconds; normal is a minute."""
 
 LOOK_EVERY_S: Final = 15.0
-"""How often it is looked at for the metrics, in seconds."""
+"""Interval of the metrics, in seconds."""
 
 BUDGET_MS: Final = 5_000
-"""How long one look may take, in milliseconds."""
+"""Timeout of one read, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexLag:
     """
-    How comparing stands.
+    How far the index lags behind.
 
     Attributes:
-        waiting: statements about analyses that are not compared yet.
-        age_s: how long the oldest of them has waited, in seconds.
-        built_with: model, dimension and rules of the index that is read; none before the first analysis.
-        wanted: those that the settings and the program name.
+        waiting: due rows.
+        age_s: age of the oldest of them, in seconds.
+        built_with: model, dimension and rules of the current version; None before the first analysis.
+        wanted: those of the settings and the program.
     """
 
     waiting: int
@@ -60,17 +60,17 @@ class IndexLag:
 
     @property
     def late(self) -> bool:
-        """Whether something waits too long."""
+        """Whether the oldest due row is older than :data:`LATE_S`."""
         return self.waiting > 0 and self.age_s > LATE_S
 
     @property
     def outdated(self) -> bool:
-        """Whether the index is still that of another model."""
+        """Whether the index is built with another model or other rules than wanted."""
         return self.built_with is not None and self.built_with != self.wanted
 
     @classmethod
     def from_row(cls, row: Row, embedder: Embedder) -> Self:
-        """Return what a row of ``similarity_state`` says, beside what *embedder* would make."""
+        """Return the lag in a row of ``similarity_state``, compared with *embedder*."""
         known = row["model_id"] is not None
         built_with = model_version(row["model_id"], row["dimension"], row["rules"]) if known else None
         return cls(row["waiting"], row["age_s"], built_with, model_version(embedder.model_id, embedder.dimension))
@@ -79,7 +79,7 @@ class IndexLag:
 async def watch_similar(
     database: Database, embedder: Embedder, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
-    """Keep the metrics up to date until cancelled; while Postgres cannot say they stay as they were."""
+    """Update the metrics until cancelled; while Postgres is away they keep their values."""
     while True:
         try:
             [row] = await database.named("similarity_state", deadline=Deadline.after_ms(BUDGET_MS))

@@ -1,11 +1,11 @@
 """
-The lists of nearest neighbours of one version of the index, changed for some analyses and for whoever they are near to.
+Updates the lists of nearest neighbours in one version of the index.
 
-An analysis that is new, or says something new, is compared with the nearest by text, with those in whose lists it
-stands, and with those in its own. Its own list is made anew; in the list of each of the others it takes its place, or
-leaves it. A list that it fell back in is made anew as well, since somebody may stand behind it who was not kept.
+A new or changed analysis is compared with the nearest by text, with those whose lists contain it, and with those in its
+own list. Its own list is computed anew; in each of the other lists it is inserted, moved or removed. A list in which
+its score fell is computed anew as well, since an analysis that was cut off before may now belong into it.
 
-Everything here happens in the transaction of the caller, who holds the lock of the work: a crash leaves all or nothing.
+Everything runs in the caller's transaction, which holds the lock: a crash leaves all or nothing.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from imem.kg.similarity.scoring import (
 )
 
 EVERYTHING: Final = {"known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
-"""The limits of a comparison that hides nothing: what is stored answers for the present alone."""
+"""Limits that exclude nothing, since stored neighbours describe the present alone."""
 
 CACHED_FEATURES: Final = 20_000
-"""Most analyses whose features one run keeps in memory, some 10 MB."""
+"""Most analyses in the cache of features of one run, about 10 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class Build:
 
     Attributes:
         version: its number.
-        model: whose vectors it rests on.
-        model_version: the model, its dimension and the rules of scoring, as one text: scores of two are never mixed.
+        model: the model of its vectors.
+        model_version: model, dimension and rules of scoring, as one text: scores of two are never mixed.
         rules: the version of the rules alone.
-        current: whether readers take it.
-        upto: of one on its way, the last analysis that was looked at.
+        current: whether it is the one that is read.
+        upto: of a version being built, the last analysis inserted.
     """
 
     version: int
@@ -69,12 +69,12 @@ class Build:
 
 
 def model_version(model_id: str, dimension: int, rules: str = RULES) -> str:
-    """Return the name under which scores can be compared."""
+    """Return the name of model, dimension and rules; scores are comparable under the same name only."""
     return f"{model_id}/{dimension}/{rules}"
 
 
 def features_of(row: Row, active: frozenset[str]) -> Features:
-    """Return a row of ``similar_features``; patterns that are not active are nobody's business."""
+    """Return the features in a row of ``similar_features``; inactive patterns are dropped."""
     return Features(
         row["key"],
         row["subject_id"],
@@ -88,12 +88,12 @@ def features_of(row: Row, active: frozenset[str]) -> Features:
 
 @dataclass(slots=True)
 class FeatureCache:
-    """What analyses are compared by, read once in a page or a run."""
+    """Features of analyses, read once in a page or a run."""
 
     _cache: LRUCache[str, Features] = field(default_factory=lambda: LRUCache(CACHED_FEATURES))
 
     async def of(self, conn: Connection, keys: Iterable[str]) -> dict[str, Features]:
-        """Return the features of *keys*; of what is on file."""
+        """Return the features of *keys*; unknown keys are left out."""
         wanted = set(keys)
         known = {key: one for key in wanted if (one := self._cache.get(key)) is not None}
         missing = sorted(wanted - known.keys())
@@ -112,7 +112,7 @@ Distances = dict[str, dict[str, float]]
 
 
 async def nearest(conn: Connection, model: int, keys: Sequence[str]) -> Distances:
-    """Return, of each of *keys*, the nearest by the index with their distances."""
+    """Return, for each of *keys*, the nearest by the index with their distances."""
     given = {"model": model, "keys": list(keys), "limit": CANDIDATES, "ties": TIES, **EVERYTHING}
     found: Distances = {key: {} for key in keys}
     for row in await rows(conn, "nearest", given):
@@ -122,11 +122,11 @@ async def nearest(conn: Connection, model: int, keys: Sequence[str]) -> Distance
 
 async def place(conn: Connection, build: Build, keys: Sequence[str], known: FeatureCache) -> set[str]:
     """
-    Make the lists of *keys* anew in a version, put them right into those of others; return whose lists changed.
+    Update the lists of *keys* in a version, and their places in other lists; return the keys whose lists changed.
 
     Args:
-        keys: analyses; one without a vector of the version's model is passed over.
-        known: their features; those of *keys* must be of now.
+        keys: analyses; one without a vector of the version's model is skipped.
+        known: their features; those of *keys* must be current.
     """
     near = await nearest(conn, build.model, keys)
     naming: dict[str, set[str]] = defaultdict(set)
@@ -152,7 +152,7 @@ async def place(conn: Connection, build: Build, keys: Sequence[str], known: Feat
 
 
 def _offer(lists: Lists, other: str, key: str, distance: float | None, features: Mapping[str, Features]) -> bool:
-    """Give *key* its place in the list of *other*; return whether it fell back there, or out."""
+    """Insert, move or remove *key* in the list of *other*; return whether its score fell or it was removed."""
     standing = next((one.score for one in lists[other] if one.key == key), None)
     rest = [one for one in lists[other] if one.key != key]
     if distance is not None and comparable(features[other], features[key]):
@@ -171,7 +171,7 @@ async def _lists(conn: Connection, build: Build, keys: Iterable[str]) -> Lists:
 
 
 async def _measure(conn: Connection, build: Build, near: Distances, more: Mapping[str, set[str]]) -> None:
-    """Add to *near* how far each is from *more*, which the index need not have named."""
+    """Add to *near* the distances to *more*, which the index search may not have returned."""
     pairs = [(key, other) for key in sorted(more) for other in sorted(more[key] - near[key].keys())]
     if pairs:
         ones, others = zip(*pairs, strict=True)
@@ -183,7 +183,7 @@ async def _measure(conn: Connection, build: Build, near: Distances, more: Mappin
 async def _rebuild_lists(
     conn: Connection, build: Build, keys: Sequence[str], lists: Lists, known: FeatureCache
 ) -> None:
-    """Look once more for the neighbours of *keys*: behind one that fell back there may be others."""
+    """Search the neighbours of *keys* again: where one fell, others may be nearer."""
     if not keys:
         return
     near = await nearest(conn, build.model, keys)

@@ -1,15 +1,14 @@
 """
-How alike two analyses are: the nearness of what they say, and what they have in common. Pure.
+The similarity of two analyses: cosine of their texts, and their common features. Pure.
 
-The nearness of the texts decides most; what the analyses are about decides the rest. Only what both state counts: the
-weight of the others is shared out, so that an institution that notes no sizes is not punished for it. The score of two
-is the same from either side.
+Only features that both state count; the weight of the others is distributed over them, so that an institution that
+records no sizes loses nothing. The score is symmetric.
 
-Two on one subject, or on the same question, are history and not alike: the same words with other numbers are one
-question at another time or horizon, and so are the questions of one series.
+Two analyses of one subject, or of the same question, are history and not similar. Questions are the same if they differ
+in numbers alone, or belong to one series.
 
 ============  ======  ==========================================================================
-part          weight  what it is
+part          weight  value
 ============  ======  ==========================================================================
 text          0.55    cosine of the two vectors, nothing below 0
 sector        0.20    1 for the same sector of the two subjects, else 0
@@ -31,23 +30,23 @@ from typing import Final, NamedTuple
 from imem.kg.kinds.enums import SizeClass
 
 RULES: Final = "2"
-"""Version of what is said above; scores of two versions are never mixed."""
+"""Version of the rules above; scores of two versions are never mixed."""
 
 WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
     {"text": 0.55, "sector": 0.20, "size": 0.05, "metrics": 0.10, "patterns": 0.10}
 )
 
 CANDIDATES: Final = 50
-"""How many of the nearest by text are looked at."""
+"""How many of the nearest by text are scored."""
 
 TIES: Final = 500
-"""How many are looked at where many are as near as the last of them: texts that say the same."""
+"""Most candidates with those as near as the last, such as equal texts."""
 
 NEIGHBOURS: Final = 10
-"""How many of them are kept."""
+"""Neighbours that are stored."""
 
 MIN_SCORE: Final = 0.8
-"""Score from which on a neighbour is shown, where the question does not say."""
+"""Default score from which a neighbour is shown."""
 
 _NO_WORDS: Final = re.compile(r"[\W\d_]+")
 
@@ -57,16 +56,16 @@ _SIZES: Final = {size.value: place for place, size in enumerate(SizeClass)}
 @dataclass(frozen=True, slots=True)
 class Features:
     """
-    What an analysis is compared by, beside its text.
+    The features of an analysis, beside its text.
 
     Attributes:
         key: which.
-        subject_id: what it is about; two on one subject are history, and not alike.
+        subject_id: its subject; two on one subject are not similar but history.
         sector: of the subject.
-        size: of the company, a word of :class:`imem.kg.kinds.enums.SizeClass`.
-        metrics: about which it makes claims.
+        size: of the company, a value of :class:`imem.kg.kinds.enums.SizeClass`.
+        metrics: metrics of its claims.
         patterns: active ones that it identified.
-        asks: by what its question is known again, of an analysis of a market.
+        asks: by what its question is recognised, of an analysis of a market.
     """
 
     key: str
@@ -79,14 +78,14 @@ class Features:
 
 
 class Neighbour(NamedTuple):
-    """One neighbour: how alike, 0 to 1, and which."""
+    """One neighbour: its score, 0 to 1, and its key."""
 
     score: float
     key: str
 
 
 def asks(question: str | None, series_id: str | None) -> frozenset[str]:
-    """Return by what a question is known again: its words without numbers, and its series."""
+    """Return by what a question is recognised: its words without numbers, and its series."""
     found = set()
     if question is not None:
         found.add(f"asks {words_of(question)}")
@@ -101,7 +100,7 @@ def words_of(question: str) -> str:
 
 
 def hash64(text: str) -> int:
-    """Return a number of 64 bits, with its sign, for a text."""
+    """Return a signed 64-bit hash of a text."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), signed=True)
 
 
@@ -113,17 +112,17 @@ def comparable(one: Features, other: Features) -> bool:
 
 
 def score(cosine: float, one: Features, other: Features) -> float:
-    """Return how alike the two are, 0 to 1; see the table above."""
+    """Return the similarity of the two, 0 to 1; see the table above."""
     total, weights = WEIGHTS["text"] * min(max(cosine, 0.0), 1.0), WEIGHTS["text"]
     for name, value in _common(one, other).items():
         total += WEIGHTS[name] * value
         weights += WEIGHTS[name]
-    # Rounded, so that it is the same from either side whatever the last bit of a product says.
+    # Rounded, so that it is symmetric in spite of floating-point order.
     return round(min(total / weights, 1.0), 9)
 
 
 def _common(one: Features, other: Features) -> dict[str, float]:
-    """Return what the two have in common, each 0 to 1; what either does not state is left out."""
+    """Return the similarity of each feature that both state, 0 to 1."""
     found: dict[str, float] = {}
     if one.sector is not None and other.sector is not None:
         found["sector"] = float(one.sector == other.sector)
@@ -137,7 +136,7 @@ def _common(one: Features, other: Features) -> dict[str, float]:
 
 
 def ranked(neighbours: Iterable[Neighbour], most: int = NEIGHBOURS) -> list[Neighbour]:
-    """Return the most alike first, none twice, those of one score by key."""
+    """Return the best neighbours, without duplicates; those of one score by key."""
     best: dict[str, float] = {}
     for one in neighbours:
         best[one.key] = max(one.score, best.get(one.key, 0.0))
@@ -148,9 +147,9 @@ def reranked(
     own: Features, candidates: Sequence[tuple[str, float]], features: Mapping[str, Features], most: int = NEIGHBOURS
 ) -> list[Neighbour]:
     """
-    Return the best of the candidates, which are given as key and distance by text (1 minus cosine).
+    Score the candidates, given as key and distance by text (1 minus cosine), and return the best.
 
-    Who is on the same subject or question, or of whom nothing is known, is left out.
+    Those on the same subject or question, or without features, are left out.
     """
     found = []
     for key, distance in candidates:

@@ -1,11 +1,10 @@
 """
-Vectors of analyses in Postgres: made of what each says, kept from when it counts.
+Vectors of analyses in Postgres, each with the clocks of its statement.
 
-Each statement of an analysis, its core and every correction, has a vector of its own with the clocks of the statement,
-so that a search as of a day looks at what stood then. A text is made of what was recorded with the statement or before
-it and of nothing later: the vector of a statement never changes.
+Each statement of an analysis, its core and every correction, has a vector, so that a search as of a moment reads what
+counted then. The text is made only of what was recorded by then, so that a statement's vector never changes.
 
-Vectors are made outside any transaction and stored in one; a crash between the two costs making them again.
+Vectors are made outside any transaction and stored in one; after a crash between the two they are made again.
 """
 
 from __future__ import annotations
@@ -32,25 +31,25 @@ log = structlog.get_logger()
 Vector = NDArray[np.float32]
 
 STORE_BUDGET_MS: Final = 30_000
-"""How long one statement or batch may take in Postgres, in milliseconds: an index that grows is slow to write."""
+"""Timeout of one statement or batch in Postgres, in milliseconds; a growing vector index is slow to write."""
 
 EMBED_BUDGET_MS: Final = 120_000
-"""How long the vectors of one batch may take, in milliseconds: an endpoint may be asked several times."""
+"""Timeout of the vectors of one batch, in milliseconds; an endpoint may be called several times."""
 
 PROBE_TEXT: Final = "analysis"
-"""What any model takes: it tells a text that is refused from a model, or a key, that is wrong."""
+"""A text that any model accepts; distinguishes a refused text from a wrong model or key."""
 
 _FACTS: Final = ("kind", "recommendation", "regime")
-"""What stands for a text where there is none."""
+"""Fields used as text where an analysis has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
     """
-    A model that vectors were made by.
+    An embedding model with stored vectors.
 
     Attributes:
-        number: by which rows name it.
+        number: its number in rows.
         model_id, dimension: see :class:`imem.kg.similarity.embedders.Embedder`.
         in_use: whether searches use its vectors.
     """
@@ -72,7 +71,7 @@ def store_deadline() -> Deadline:
 
 async def model_of(database: Database, embedder: Embedder) -> EmbeddingModel:
     """
-    Return the model of *embedder*, registered and with its index; the first one is in use from the beginning.
+    Return the model of *embedder*, registered and indexed; the first one is in use at once.
 
     Raises:
         PostgresUnavailable: it may not be registered yet; retryable.
@@ -90,19 +89,19 @@ async def model_of(database: Database, embedder: Embedder) -> EmbeddingModel:
 
 
 async def models(database: Database) -> list[EmbeddingModel]:
-    """Return every model that vectors were made by."""
+    """Return every registered model."""
     found = await database.named("models", deadline=store_deadline())
     return [EmbeddingModel(row["model"], row["model_id"], row["dimension"], row["in_use"]) for row in found]
 
 
 def document(core: Mapping[str, Any], *, body: str | None = None, question: str | None = None) -> str:
     """
-    Return the text that an analysis is compared by: the question that it answers, and what it concludes.
+    Return the text by which an analysis is compared: its question and its conclusion.
 
     Args:
         core: canonical core of the analysis.
-        body: its long text, which stands in for a summary.
-        question: of the subject, if that is one.
+        body: its long text, used without a summary.
+        question: of the subject, if it is a market.
     """
     said = (core.get("summary") or "").strip() or (body or "").strip()
     if not said:
@@ -113,10 +112,10 @@ def document(core: Mapping[str, Any], *, body: str | None = None, question: str 
 
 async def embed(database: Database, embedder: Embedder, model: EmbeddingModel, keys: Sequence[str]) -> int:
     """
-    Make the vectors that *model* lacks of the given analyses, store them, and return how many they were.
+    Make and store the vectors that *model* lacks of the given analyses; return how many.
 
-    A text that the model refuses, and no other, must not hold up the rest for ever: it stays without a vector, which
-    the log says, until the index is built anew.
+    A text that the model refuses, while it accepts others, is logged and stays without a vector until the next rebuild,
+    so that it does not block the rest.
 
     Raises:
         ImemError: the embedder cannot make them now; nothing was stored.
@@ -146,15 +145,15 @@ async def embed(database: Database, embedder: Embedder, model: EmbeddingModel, k
 
 async def _vectors(embedder: Embedder, texts: Sequence[str], deadline: Deadline) -> list[Vector | None]:
     """
-    Return the vectors of *texts*, none of one that is refused where others are taken.
+    Return the vectors of *texts*; None for a text that is refused while others are accepted.
 
     Raises:
-        ImemError: as the embedder; nothing at all is taken now.
+        ImemError: as the embedder; nothing is accepted now.
     """
     try:
         return list(await embedder.embed(texts, deadline=deadline))
     except StatementRejected:
-        # Where it takes nothing, the settings are wrong, and every text shall wait until they are right.
+        # If even the probe is refused, the settings are wrong, and every text stays due.
         await embedder.embed([PROBE_TEXT], deadline=deadline)
     if len(texts) == 1:
         return [None]
@@ -174,6 +173,6 @@ def _columns(found: Sequence[Row], texts: Sequence[str], vectors: Sequence[Vecto
         "recorded_at": [row["recorded_at"] for row in found],
         "subjects": [row["core"].get("subject_id") for row in found],
         "hashes": [hashlib.sha256(text.encode()).digest() for text in texts],
-        # The shortest text of each number that gives its 32 bits again: just what the extension reads.
+        # The shortest decimal of each 32-bit number that parses to it again, as the extension does.
         "vectors": [orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode() for vector in vectors],
     }

@@ -54,7 +54,7 @@ class NamedQuery:
     Attributes:
         name: its heading, by which ``Graph.read`` runs it.
         area: the file that holds it.
-        purpose: what it is for, in words.
+        purpose: what it is for.
         parameters: name → type, unit and meaning.
         columns: name → type and meaning, in their order.
         order: how rows are sorted.

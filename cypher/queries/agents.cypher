@@ -1,5 +1,5 @@
 // agent_credibility_in //
-// The credibility record of one agent in one domain, as it stands.
+// The present credibility record of one agent in one domain.
 // parameters: agent (string), domain (string), limit (int)
 // columns: credibility (map)
 // order: one row; none when there is no record

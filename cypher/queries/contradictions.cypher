@@ -1,5 +1,5 @@
 // source_credibility //
-// What is known of the reliability of one source of data.
+// The credibility record of one source of data.
 // parameters: source (string), limit (int)
 // columns: source (map)
 // order: one row; none when the source is unknown

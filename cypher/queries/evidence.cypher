@@ -12,7 +12,7 @@ ORDER BY p.tier1_created_date, p.pattern_id
 LIMIT $given.limit
 
 // files_deletable //
-// Cold files that nothing rests on: no pattern by its edge (the counter drifts and is not asked), and in no archive, neither by
+// Cold files that are not used: by no pattern's edge (the counter drifts and is not read), and in no archive, neither by
 // flag nor by edge. `created_before` is seven years ago.
 // parameters: created_before (datetime), limit (int)
 // columns: file (map), size_mb (float, 10^6 bytes)
@@ -27,7 +27,7 @@ ORDER BY size_mb DESC, f.file_path
 LIMIT $given.limit
 
 // active_patterns_of_file //
-// How many active patterns rest on a file.
+// The number of active patterns that use a file.
 // parameters: file_path (string), limit (int)
 // columns: file_path (string), patterns (int)
 // order: one row; none when the file is unknown
@@ -37,7 +37,7 @@ RETURN f.file_path AS file_path, COUNT { (f)<-[:SUPPORTED_BY_FILE]-(:ActivePatte
 LIMIT $given.limit
 
 // evidence_at_risk //
-// Active patterns without an archive, resting on files that expire before a date; one row a file.
+// Active patterns without an archive that use files which expire before a date; one row a file.
 // parameters: expires_before (datetime), limit (int)
 // columns: pattern (map), file (map), retention_expiry (datetime)
 // order: retention_expiry, soonest first, then pattern_id, file_path
@@ -54,7 +54,7 @@ ORDER BY retention_expiry, p.pattern_id, f.file_path
 LIMIT $given.limit
 
 // archive_costs //
-// How much the archives of each tier hold.
+// The sizes of the archives of each tier.
 // parameters: limit (int)
 // columns: tier (int), archives (int), total_mb (float, 10^6 bytes), mean_mb (float)
 // order: tier
@@ -66,7 +66,7 @@ ORDER BY tier
 LIMIT $given.limit
 
 // patterns_missing_archive //
-// Patterns that money was decided on and that have no archive.
+// Patterns that were used in an investment decision and have no archive.
 // parameters: limit (int)
 // columns: pattern (map)
 // order: pattern_id

@@ -1,6 +1,6 @@
 // postmortems_pending //
-// Post-mortems under review for longer than they should be. Counted from when the review's state was stated, not from the
-// trigger: time in the queue is not lateness.
+// Post-mortems under review for too long, counted from when the review's state was recorded, not from the trigger: time in
+// the queue does not count.
 // parameters: opened_before (datetime), limit (int)
 // columns: postmortem (map), decision (map or null)
 // order: priority, highest first, then the longest under review, then id
@@ -13,7 +13,7 @@ RETURN properties(m) AS postmortem,
 ORDER BY m.priority DESC, m.state_known_at, m.id
 
 // postmortem_of_decision //
-// Everything that was found out about a decision: its post-mortems, each with its analyses, insights and lessons.
+// The post-mortems of a decision, each with its analyses, insights and lessons.
 // parameters: decision_id (string), limit (int)
 // columns: decision (map), postmortem (map), failure_analyses, insights, lessons (lists of maps; by id), outcomes (list of maps: of the
 //   decision at that checkpoint; by id)
@@ -45,7 +45,7 @@ ORDER BY l.applied_date IS NULL, l.applied_date DESC, l.id, postmortem_id
 LIMIT $given.limit
 
 // success_validation_stats //
-// What stood behind the successes of one class: skill, or the market.
+// The shares of skill and of the market in the successes of one class.
 // parameters: classification (string), limit (int)
 // columns: classification (string), validations (int), mean_skill_ratio (float or null), mean_market_contribution (float or null, fraction)
 // order: one row
@@ -56,7 +56,7 @@ RETURN $given.classification AS classification, validations, mean_skill_ratio, m
 LIMIT $given.limit
 
 // patterns_pending_revision //
-// Active patterns that lessons speak of which were neither applied nor have revised them.
+// Active patterns named by lessons that were neither applied nor have revised them.
 // parameters: limit (int)
 // columns: pattern (map), lessons (int), lesson_ids (list of strings; by id)
 // order: lessons descending, then pattern_id
@@ -71,7 +71,7 @@ ORDER BY lessons DESC, p.pattern_id
 LIMIT $given.limit
 
 // lesson_effect //
-// How agents decided after a lesson they were meant to learn: for each tracked lesson applied since a date and each agent it
+// The accuracy of decisions after a lesson: for each tracked lesson applied since a date and each agent it
 // affects, the decisions made later whose accuracy is known. A decision counts once, with the mean of its outcomes; of several
 // vintages of one number the newest counts.
 // parameters: since (datetime), limit (int)

@@ -50,7 +50,7 @@ ORDER BY validation_type
 LIMIT $given.limit
 
 // patterns_degrading //
-// Active patterns that succeed less often than four fifths of what they promised in training.
+// Active patterns whose success rate is below four fifths of their correlation in training.
 // parameters: limit (int)
 // columns: pattern (map), ratio (float: success_rate over training_correlation)
 // order: ratio, worst first, then pattern_id
@@ -63,12 +63,12 @@ ORDER BY ratio, p.pattern_id
 LIMIT $given.limit
 
 // active_patterns //
-// The patterns that agents may use: those of a sector, then those bound to none. The label stands exactly while the status is
+// The patterns that agents may use: those of a sector, then those bound to none. A node has the label exactly while its status is
 // active, so nothing unproven can match.
 // parameters: sector (string, or null for every active pattern), limit (int)
 // columns: pattern (map)
 // order: of the sector first, then confidence_score descending, success_rate descending (unknown ones last), pattern_id
-// as_of: no (which patterns were active on a day, the journal says)
+// as_of: no (the journal has the patterns that were active on a day)
 CALL () {
     MATCH (p:ActivePattern) WHERE p.sector = $given.sector
     RETURN p, 0 AS place

@@ -1,22 +1,22 @@
-// What is known of one subject. Conventions of every query that says `as_of: yes`:
+// Queries about one subject. Conventions of every query with `as_of: yes`:
 //
-// The graph finds, the journal dates: such a query returns keys and how they hang together, and the caller reads their values as
+// Such a query returns keys and their relations, and the caller reads their values as
 // of the moment from the journal. (It is also the fast way: the driver takes long over times.)
 //
 // A node or link counts when its known_at is at most $given.known_until and its recorded_at at most $given.recorded_until; on a stub both
-// are null, so it does not count. The subject itself is a reference and is not asked.
+// are null, so it does not count. The subject itself is a reference and is not checked.
 //
 // Where rows are chosen or sorted by a fact that a correction may change, those corrected after the moment come first and *in
 // addition* to the limit: the caller sorts and cuts again once all are dated (imem.recall.dated_rows), as Memory.query does too. So nothing
-// known later can push out a row that belongs to the answer.
+// known later can push out a row that belongs to the result.
 //
 // A series is what its questions say of themselves: both cores must count, the one asked for included. A correction cannot move a
 // question to another series.
 
 // company_history //
-// The newest analyses of a subject with what was found, decided and became of it. For a market, analyses of the other questions
-// of its series follow its own: each question usually has one analysis. Who ran it and what was found is named of the first
-// `detailed` alone: a long history is read by its conclusions.
+// The newest analyses of a subject with their findings, decisions and outcomes. For a market, analyses of the other questions
+// of its series follow its own: each question usually has one analysis. Agents and findings are returned for the first
+// `detailed` alone.
 // parameters: subject_id (string), detailed (int, analyses whose findings are named), findings_limit (int, findings an analysis),
 //   known_until (datetime), recorded_until (datetime), limit (int, analyses)
 // columns: subject (string: subject_id), own (bool: of this subject, not of its series), analysis (string: id),
@@ -111,7 +111,7 @@ RETURN subject.subject_id AS subject, own, a.id AS analysis,
 ORDER BY place
 
 // speakers_of_subject //
-// Who made statements about a subject, or about the questions of its series, and in which domain: whose track records a
+// The agents with findings about a subject, or about the questions of its series, and their domains: the track records that a
 // briefing shows.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
 // columns: speakers (list of {agent: string, domain: string, findings: int, claims: int, those that an outcome can settle})
@@ -139,7 +139,7 @@ LIMIT $given.limit
 RETURN collect({agent: agent, domain: domain, findings: findings, claims: claims}) AS speakers
 
 // peers //
-// Companies like this one.
+// Similar companies.
 // parameters: subject_id (string), limit (int)
 // columns: peer (map), similarity (float, 0-1 or null)
 // order: similarity descending, unknown ones last, then ticker
@@ -185,7 +185,7 @@ RETURN d.id AS debate, d.challenger_agent AS challenger, d.challenged_agent AS c
 ORDER BY place
 
 // contradictions_of_subject //
-// Where sources disagreed about a subject's data, and which value was taken: those that nobody has resolved first, by priority.
+// Contradictions between sources about a subject's data: unresolved ones first, by priority.
 // parameters: subject_id (string), known_until (datetime), recorded_until (datetime), limit (int)
 // columns: contradiction (string: id), total (int, contradictions that count)
 // order: open before resolved, then by priority (CRITICAL first), timestamp descending, id; those corrected or resolved since before all
@@ -204,9 +204,9 @@ RETURN c.id AS contradiction, total
 ORDER BY place
 
 // lessons_of_subject //
-// Lessons that bear on a subject: through the domains in which something was stated about it, through patterns its analyses
-// showed that were active, and through post-mortems of its decisions. `via` holds domain, pattern, decision. Of a lesson that was
-// corrected since, `domain` says nothing: it bears by its domains when those it had then are among `domains`.
+// Lessons about a subject: by a domain of its findings, by an active pattern of its analyses, or by a post-mortem of its decisions.
+// `via` holds domain, pattern, decision. For a lesson that was corrected since, domain in `via` is not reliable: the caller compares
+// the domains that the lesson had at the moment with `domains`.
 // parameters: subject_id (string), active (list of strings: those of its patterns that were active at the moment, which the journal
 //   knows; Memory.query fills them in), known_until (datetime), recorded_until (datetime), limit (int)
 // columns: lesson (string: id), via (list of strings), patterns (list of strings: pattern ids), domains (list of strings: of the subject),
@@ -292,14 +292,14 @@ RETURN properties(a) AS analysis,
 ORDER BY rank, a.id
 
 // nearest_names //
-// Subjects whose ticker, name, id or question looks like what was asked for; `search` is made by imem.kg.queries.names_search, which
+// Subjects whose ticker, name, id or question is similar to a search text; `search` is made by imem.kg.queries.names_search, which
 // allows for misspellings and beginnings of words.
 // parameters: search (string, full-text expression, empty finds nothing), limit (int)
 // columns: subject_id (string), name (string or null: the company's name, or the question), score (float, higher is nearer)
 // order: score descending, then subject_id
 // as_of: no (a name gives nothing away but itself)
 WITH $given.search AS search WHERE search <> ''
-// The index gives those of one score in the order in which they were stored: all of them are sorted, not the first few.
+// The index returns equal scores in the order of storage, so that all of them are sorted before the limit.
 CALL db.index.fulltext.queryNodes('subject_names', search, {limit: 5000}) YIELD node, score
 RETURN node.subject_id AS subject_id, coalesce(node.name, node.question) AS name, score
 ORDER BY score DESC, subject_id

@@ -20,23 +20,23 @@ from imem.kg.load_format.refusals import refusal
 
 class StrictModel(BaseModel):
     """
-    A value that cannot change and has no field but its own.
+    An immutable value without unknown fields.
 
     Raises:
-        BadInput: a value is missing, unknown or outside its bounds; names the first such field. Its cause is
-            pydantic's complaint about all of them.
+        BadInput: a value is missing, unknown or outside its bounds; names the first such field. Its cause is pydantic's
+            error, which names all of them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def __init__(self, /, **data: Any) -> None:
-        """Take *data* as pydantic does; what is wrong with it is said in this product's words."""
+        """Validate *data* as pydantic does, with errors of the product's own tree."""
         try:
             super().__init__(**data)
         except ValidationError as error:
             raise refusal(error, "", type(self).__name__, type(self).model_fields) from error
 
-    # Validation that is under way already, as of a line that is read, goes past it, as it goes past pydantic's own.
+    # Nested validation, as of a parsed line, bypasses this method, as it bypasses pydantic's own.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
@@ -52,7 +52,7 @@ class Group(StrictModel):
     DERIVED: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, governed: str | None = None, derived: bool = False, **kwargs: Any) -> None:
-        """Keep the class keywords."""
+        """Store the class keywords."""
         super().__init_subclass__(**kwargs)
         cls.GOVERNED = governed
         cls.DERIVED = derived
@@ -84,7 +84,7 @@ class Kind(StrictModel):
         governed: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Keep the class keywords."""
+        """Store the class keywords."""
         super().__init_subclass__(**kwargs)
         cls.KEY = key
         cls.LABELS = (cls.__name__, *labels)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 
 class Recommendation(StrEnum):
-    """What an analysis advises: on a company to buy or sell, on a question yes or no."""
+    """The recommendation of an analysis: to buy or sell a company, yes or no to a question."""
 
     STRONG_BUY = "strong_buy"
     BUY = "buy"
@@ -22,7 +22,7 @@ class Recommendation(StrEnum):
 
 
 class Direction(StrEnum):
-    """Which way a finding points; neutral abstains."""
+    """The direction of a finding; neutral abstains."""
 
     POSITIVE = "positive"
     NEGATIVE = "negative"
@@ -47,7 +47,7 @@ class GrowthStage(StrEnum):
 
 
 class Regime(StrEnum):
-    """Regime of the market in force."""
+    """The current regime of the market."""
 
     BULL_LOW_RATES = "BULL_LOW_RATES"
     BULL_HIGH_RATES = "BULL_HIGH_RATES"
@@ -58,7 +58,7 @@ class Regime(StrEnum):
 
 
 class PatternStatus(StrEnum):
-    """Where a pattern stands between candidate and retirement."""
+    """The status of a pattern, from candidate to retired."""
 
     CANDIDATE = "candidate"
     STATISTICALLY_VALIDATED = "statistically_validated"
@@ -96,7 +96,7 @@ class ResolutionLevelData(StrEnum):
 
 
 class DecisionOutcome(StrEnum):
-    """How a decision turned out."""
+    """The outcome of a decision."""
 
     PENDING = "pending"
     SUCCESS = "success"
@@ -105,10 +105,10 @@ class DecisionOutcome(StrEnum):
 
 class Stance(StrEnum):
     """
-    What a decision expects of what it is about: that decides whether it turned out well.
+    The expectation behind a decision, by which its outcome is judged.
 
-    Long expects that it goes up, short that it goes down, avoid that it does not go up, hold that it does not go down;
-    none expects nothing, and has no verdict.
+    Long expects that the subject goes up, short that it goes down, avoid that it does not go up, hold that it does not
+    go down; none expects nothing, and has no verdict.
     """
 
     LONG = "long"
@@ -119,7 +119,7 @@ class Stance(StrEnum):
 
 
 class AgentKind(StrEnum):
-    """What an agent is; a baseline is a reference and never ranked."""
+    """The kind of an agent; a baseline is a reference and never ranked."""
 
     MODEL = "model"
     HUMAN = "human"
@@ -128,7 +128,7 @@ class AgentKind(StrEnum):
 
 
 class ValidationType(StrEnum):
-    """How a pattern was tested."""
+    """The type of a pattern's test."""
 
     HOLDOUT = "holdout"
     BLIND_TEST = "blind_test"
@@ -136,7 +136,7 @@ class ValidationType(StrEnum):
 
 
 class StorageTier(StrEnum):
-    """Where a data file is kept."""
+    """The storage tier of a data file."""
 
     HOT = "hot"
     WARM = "warm"
@@ -144,7 +144,7 @@ class StorageTier(StrEnum):
 
 
 class TrendDirection(StrEnum):
-    """Where a score is heading."""
+    """The trend of a score."""
 
     IMPROVING = "improving"
     STABLE = "stable"
@@ -152,7 +152,7 @@ class TrendDirection(StrEnum):
 
 
 class ContradictionPriority(StrEnum):
-    """How much hangs on a contradiction."""
+    """The priority of a contradiction."""
 
     CRITICAL = "CRITICAL"
     HIGH = "HIGH"
@@ -161,7 +161,7 @@ class ContradictionPriority(StrEnum):
 
 
 class DebatePriority(StrEnum):
-    """What a debate holds up."""
+    """The priority of a debate, by what waits for it."""
 
     CRITICAL_PATH = "critical_path"
     VALUATION = "valuation"
@@ -169,7 +169,7 @@ class DebatePriority(StrEnum):
 
 
 class ResolutionMethod(StrEnum):
-    """How a debate was settled."""
+    """The method by which a debate was settled."""
 
     CONSENSUS = "consensus"
     CREDIBILITY_WEIGHTED = "credibility_weighted"
@@ -179,7 +179,7 @@ class ResolutionMethod(StrEnum):
 
 
 class PostmortemStatus(StrEnum):
-    """Where a post-mortem stands."""
+    """The status of a post-mortem."""
 
     QUEUED = "queued"
     IN_REVIEW = "in_review"
@@ -188,7 +188,7 @@ class PostmortemStatus(StrEnum):
 
 
 class RootCause(StrEnum):
-    """Why a decision failed."""
+    """The root cause of a failed decision."""
 
     DATA_QUALITY = "data_quality"
     MODEL_ASSUMPTIONS = "model_assumptions"
@@ -199,7 +199,7 @@ class RootCause(StrEnum):
 
 
 class SuccessClass(StrEnum):
-    """How much of a success was skill."""
+    """The share of skill in a success."""
 
     GENUINE_SUCCESS = "genuine_success"
     PARTIAL_SUCCESS = "partial_success"
@@ -207,7 +207,7 @@ class SuccessClass(StrEnum):
 
 
 class LessonSource(StrEnum):
-    """Who drew a lesson."""
+    """The source of a lesson."""
 
     AI_ANALYSIS = "ai_analysis"
     HUMAN_INSIGHT = "human_insight"
@@ -215,7 +215,7 @@ class LessonSource(StrEnum):
 
 
 class LessonPriority(StrEnum):
-    """How soon a lesson is to be applied."""
+    """The urgency of a lesson."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -223,7 +223,7 @@ class LessonPriority(StrEnum):
 
 
 class ArchiveContent(StrEnum):
-    """What an archive holds."""
+    """The kinds of content of an archive."""
 
     METADATA = "metadata"
     PROCESSED_SUMMARY = "processed_summary"
@@ -234,7 +234,7 @@ class ArchiveContent(StrEnum):
 
 
 def name_of(enum: type[StrEnum]) -> str:
-    """Return the name under which the graph's list of words knows *enum*: ``SizeClass`` is ``size_class``."""
+    """Return the name of *enum* in the graph's specification: ``SizeClass`` is ``size_class``."""
     return re.sub(r"(?<=.)([A-Z])", r"_\1", enum.__name__).lower()
 
 
@@ -268,4 +268,4 @@ ENUMS: Mapping[str, type[StrEnum]] = MappingProxyType(
         )
     }
 )
-"""Every list of words by its name."""
+"""Every enum by its name."""

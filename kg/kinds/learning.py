@@ -8,10 +8,10 @@ from imem.kg.kinds.fields import Flag, Integer, Key, LongText, Moment, Names, Nu
 
 
 class PostMortem(Kind, governed="postmortem"):
-    """The review of a decision that turned out other than expected."""
+    """The review of a decision whose outcome was not the expected one."""
 
     class State(Group):
-        """Where the review stands."""
+        """The state of the review."""
 
         status: PostmortemStatus
         priority: Number
@@ -26,7 +26,7 @@ class PostMortem(Kind, governed="postmortem"):
 
 
 class FailureAnalysis(Kind, governed="postmortem"):
-    """Why a decision failed, as analysed by the machine."""
+    """The cause of a decision's failure, from automatic analysis."""
 
     id: Key
     postmortem_id: Key
@@ -39,7 +39,7 @@ class FailureAnalysis(Kind, governed="postmortem"):
 
 
 class HumanInsight(Kind, governed="postmortem"):
-    """Why a decision failed, as a person sees it."""
+    """The cause of a decision's failure, from a person."""
 
     id: Key
     postmortem_id: Key
@@ -53,7 +53,7 @@ class HumanInsight(Kind, governed="postmortem"):
 
 
 class SuccessValidation(Kind, governed="postmortem"):
-    """How much of a success was the thesis, and how much the market."""
+    """The shares of thesis and market in a success."""
 
     id: Key
     decision_id: Key
@@ -66,7 +66,7 @@ class SuccessValidation(Kind, governed="postmortem"):
 
 
 class Lesson(Kind):
-    """Something to do differently from now on."""
+    """A lesson: a change in how agents work."""
 
     class State(Group, governed="postmortem"):
         """Whether the lesson is applied, and whether its effect is measured."""

@@ -19,19 +19,19 @@ class LinkProps(StrictModel):
 
 
 class SimilarityProps(LinkProps):
-    """How alike two companies are."""
+    """The similarity of two companies."""
 
     similarity: Prob | None = None
 
 
 class RoleProps(LinkProps):
-    """As what an agent performed an analysis."""
+    """The role in which an agent performed an analysis."""
 
     role: ShortText | None = None
 
 
 class SettlementProps(LinkProps):
-    """How an outcome settled a finding."""
+    """The scores of a finding against an outcome."""
 
     correct: Prob | None = None
     brier: Number | None = None
@@ -39,26 +39,26 @@ class SettlementProps(LinkProps):
 
 
 class CitationProps(LinkProps):
-    """When something was cited, and in which place; what is cited first has rank 1."""
+    """The time and rank of a citation; the first citation has rank 1."""
 
     at: Moment
     rank: Integer | None = None
 
 
 class StrengthProps(LinkProps):
-    """How strongly a pattern showed in an analysis."""
+    """The strength of a pattern in an analysis."""
 
     strength: Number | None = None
 
 
 class PatternSimilarityProps(LinkProps):
-    """How alike two patterns are."""
+    """The similarity of two patterns."""
 
     score: Prob | None = None
 
 
 class RankedSimilarityProps(LinkProps):
-    """How alike two nodes are, by which model, and the place among the nearest."""
+    """The similarity of two nodes, the model that computed it, and the rank among the nearest."""
 
     score: Prob | None = None
     rank: Integer | None = None
@@ -113,13 +113,13 @@ class OverrideProps(LinkProps):
 
 
 class DatedProps(LinkProps):
-    """When it happened."""
+    """The time of the event."""
 
     at: Moment
 
 
 class TaskProps(LinkProps):
-    """The task in which it was done."""
+    """The task of the event."""
 
     task_id: Key | None = None
 
@@ -131,7 +131,7 @@ class LinkKind:
 
     Attributes:
         name: the relationship's type in the graph.
-        froms: labels that it may start from; ``Subject`` stands for every subject.
+        froms: labels that it may start from; ``Subject`` means any subject.
         tos: labels that it may end at; empty when it ends at the label that it starts from.
         props: model of its properties.
         implied_by: the kind whose event writes it, if any.

@@ -26,21 +26,21 @@ class Pattern(Kind, key="pattern_id", labels_when={"ActivePattern": ("status", "
     """A regularity that may help to predict; agents see it only while it is active."""
 
     class Performance(Group):
-        """How the pattern has done lately."""
+        """The recent performance of the pattern."""
 
         success_rate: Prob | None = None
         occurrence_count: Integer
         last_performance_check: Moment | None = None
 
     class Status(Group, governed="patterns"):
-        """Where the pattern stands."""
+        """The status of the pattern."""
 
         status: PatternStatus
         quarantined: Flag
         approved_date: Moment | None = None
 
     class Validation(Group, governed="patterns"):
-        """What the tests said."""
+        """The results of the tests."""
 
         training_correlation: Number | None = None
         validation_correlation: Number | None = None
@@ -51,7 +51,7 @@ class Pattern(Kind, key="pattern_id", labels_when={"ActivePattern": ("status", "
         validated_date: Moment | None = None
 
     class Evidence(Group, governed="patterns"):
-        """What the pattern rests on and where that is kept."""
+        """The evidence of the pattern, and where it is archived."""
 
         evidence_refs: Strings | None = None
         archive_tier: Integer | None = None
@@ -94,10 +94,10 @@ class PatternValidation(Kind, governed="patterns"):
 
 
 class ShadowAnalysis(Kind, governed="patterns"):
-    """An analysis repeated in the dark, once with the pattern and once without."""
+    """An analysis repeated without effect on decisions, once with the pattern and once without."""
 
     class Outcome(Group):
-        """What happened, and whether the pattern helped."""
+        """The actual outcome, and whether the pattern helped."""
 
         actual_outcome: Number
         pattern_helped: Flag | None = None
@@ -135,10 +135,10 @@ class ArchiveDirectory(Kind, governed="patterns"):
 
 
 class DataFile(Kind, key="file_path", governed="patterns"):
-    """A file of data that findings and patterns were drawn from."""
+    """A file of data that findings and patterns are based on."""
 
     class Storage(Group):
-        """Where the file is kept and for how long."""
+        """The storage tier of the file, and its retention."""
 
         storage_tier: StorageTier
         tier_migration_date: Moment | None = None

@@ -18,7 +18,7 @@ class Company(Kind, key="ticker", labels=("Subject",)):
     """A company whose shares are traded."""
 
     class Profile(Group):
-        """What the company is."""
+        """The company's name, sector and size."""
 
         name: ShortText | None = None
         sector: ShortText | None = None
@@ -27,7 +27,7 @@ class Company(Kind, key="ticker", labels=("Subject",)):
         growth_stage: GrowthStage | None = None
 
     class Counters(Group, derived=True):
-        """How often the company was looked at."""
+        """The number of analyses of the company."""
 
         analyzed_count: Integer | None = None
         last_analysis: Moment | None = None
@@ -47,16 +47,16 @@ class Company(Kind, key="ticker", labels=("Subject",)):
 
 
 class Market(Kind, key="market_id", labels=("Subject",)):
-    """A question about the world that time will answer; a series groups questions of one kind."""
+    """A question that has an answer at a later time; a series groups questions of one kind."""
 
     class Resolution(Group):
-        """How the question was answered."""
+        """The answer to the question."""
 
         resolved_at: Moment
         resolution: ShortText
 
     class Counters(Group, derived=True):
-        """How often the question was looked at."""
+        """The number of analyses of the question."""
 
         analyzed_count: Integer | None = None
         last_analysis: Moment | None = None
@@ -82,10 +82,10 @@ class Market(Kind, key="market_id", labels=("Subject",)):
 
 
 class Agent(Kind, key="name"):
-    """A persistent name with a reputation."""
+    """An agent, by a persistent name."""
 
     class Profile(Group):
-        """What the agent is."""
+        """The agent's kind and specialization."""
 
         specialization: ShortText
         kind: AgentKind
@@ -94,7 +94,7 @@ class Agent(Kind, key="name"):
         licence: ShortText | None = Field(None, description="The terms under which its statements may be used.")
 
     class Counters(Group, derived=True):
-        """Totals over the agent's work."""
+        """Totals of the agent's work."""
 
         total_decisions: Integer | None = None
         accuracy_scores: Json | None = None
@@ -108,7 +108,7 @@ class Human(Kind):
     """A person who reviews and decides."""
 
     class Profile(Group):
-        """Who the person is here."""
+        """The person's role and name."""
 
         role: ShortText
         display_name: ShortText | None = None

@@ -39,10 +39,10 @@ def _credibility_id(data: dict[str, Any]) -> str:
 
 
 class AgentCredibility(Kind, governed="credibility"):
-    """What one agent's word is worth in one domain."""
+    """The track record of one agent in one domain."""
 
     class Score(Group):
-        """The track record in numbers."""
+        """The numbers of the track record."""
 
         overall_score: Prob | None = None
         sample_size: Integer
@@ -84,10 +84,10 @@ class AgentCredibility(Kind, governed="credibility"):
 
 
 class SourceCredibility(Kind, key="source_name", governed="credibility"):
-    """What a source of data is worth."""
+    """The reliability of a source of data."""
 
     class Score(Group):
-        """The source's record in numbers."""
+        """The numbers of the source's record."""
 
         base_accuracy: Prob | None = None
         hierarchy_weight: Prob | None = None
@@ -106,7 +106,7 @@ class DataContradiction(Kind):
     """Two sources that state different values of one thing."""
 
     class Resolution(Group, governed="credibility"):
-        """Which value holds, and how that was found."""
+        """The accepted value, and how it was found."""
 
         resolution_level: ResolutionLevelData | None = None
         resolution_method: ShortText | None = None
@@ -135,10 +135,10 @@ class DataContradiction(Kind):
 
 
 class Debate(Kind):
-    """One agent's challenge of another's position, and the talk that follows."""
+    """One agent's challenge of another's position, and the turns that follow."""
 
     class State(Group):
-        """Where the debate stands."""
+        """The state of the debate."""
 
         state: ShortText
         resolution_level: ResolutionLevelDebate | None = None
@@ -163,7 +163,7 @@ class Debate(Kind):
 
 
 class Turn(StrictModel):
-    """One voice in a debate; turns are kept beside the graph, under the debate's id and their number."""
+    """One turn of a debate; stored in Postgres, under the debate's id and the turn's number."""
 
     number: Ordinal = Field(description="Place in the order of speaking, unique within the debate.")
     stage: ShortText | None = Field(None, description="The part of the debate, such as research or risk.")
@@ -177,14 +177,14 @@ class DebateResolution(Kind):
     """How a debate ended."""
 
     class Review(Group, governed="gates"):
-        """What a person made of it."""
+        """A person's review of the resolution."""
 
         human_override: Flag
         override_rationale: LongText | None = None
         downstream_impact: Strings | None = None
 
     class Outcome(Group, governed="debates"):
-        """Whether the position that won was right."""
+        """Whether the winning position was right."""
 
         accuracy_tracked: Flag
         outcome_correctness: Prob | None = None

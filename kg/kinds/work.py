@@ -27,10 +27,10 @@ from imem.kg.kinds.metrics import ASKS, Metric, metric_of
 
 
 class Analysis(Kind):
-    """A piece of work on a subject by one or more agents."""
+    """An analysis of a subject by one or more agents."""
 
     class Outcome(Group, governed="credibility"):
-        """How the analysis turned out."""
+        """The measured outcome of the analysis."""
 
         outcome: Number
 
@@ -96,10 +96,10 @@ class Finding(Kind):
 
 
 class Decision(Kind):
-    """A decision, taken or passed."""
+    """A decision, to act or not to act."""
 
     class Outcome(Group, governed="credibility"):
-        """How the decision turned out: its stance beside what came of the finding that it cites first."""
+        """The outcome of the decision: its stance against the outcome of the finding that it cites first."""
 
         outcome: DecisionOutcome
 
@@ -120,13 +120,13 @@ class Decision(Kind):
 
 class Outcome(Kind):
     """
-    What a metric of a subject turned out to be at ``target_at``.
+    The value of a metric of a subject at ``target_at``.
 
     A revised number is a new ``vintage``; ``decision_id`` and ``checkpoint`` are given when it reviews a decision.
     """
 
     class Assessment(Group, governed="postmortem"):
-        """How far it lay from what was predicted."""
+        """The deviation from what was predicted."""
 
         deviation: Number | None = None
         accuracy: Prob | None = None

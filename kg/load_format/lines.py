@@ -584,6 +584,6 @@ def _link(members: Mapping[str, Any], writer: str | None) -> LinkLine:
 
 
 def _ends_of(type_: str) -> str:
-    """Return in words what a type may join."""
+    """Return the labels that a type may join, in words."""
     shapes: Iterable[LinkKind] = (link for link in LINK_KINDS if link.name == type_)
     return ", or ".join(f"from {' or '.join(link.froms)} to {' or '.join(link.tos) or 'the same'}" for link in shapes)

@@ -1,1 +1,1 @@
-"""Alerts: raised with the change they report, acknowledged by people, sent at least once."""
+"""Alerts: raised in the transaction of what they report, acknowledged by people, sent at least once."""

@@ -163,7 +163,7 @@ class Alert:
         raised_at: when.
         resends: how often it was sent again, at most 3.
         next_due_at: when it is next sent, unless acknowledged before.
-        escalated_at: when it was escalated, 90 minutes after it was raised and not acknowledged.
+        escalated_at: when it was escalated, after 90 minutes without acknowledgement.
         acknowledged_at, acknowledged_by: when it was acknowledged, and by which actor.
     """
 

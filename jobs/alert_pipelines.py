@@ -15,7 +15,7 @@ from imem.journal.deadline import Deadline
 
 
 class AlertRuntime(Runtime, Protocol):
-    """The channels, and the addresses of the Valkeys, each by its name."""
+    """A runtime with the channels of alerts and the addresses of the Valkeys, each by name."""
 
     notifiers: Mapping[str, Notifier]
     valkeys: Mapping[str, str]
@@ -29,7 +29,7 @@ async def _watch_memory(runtime: AlertRuntime, until: Deadline) -> Report:
     return await watch_memory(runtime.database, runtime.valkeys, deadline=until)
 
 
-# An alert of a failure leaves within half a minute.
+# An alert is sent within half a minute.
 SEND_ALERTS: Final = Pipeline("alerts.send", _send, Every(10.0), budget_ms=20_000, without_broker=True)
 
 # Without the broker as well: a full broker is the most important alert, and cannot carry the request.

@@ -193,7 +193,7 @@ def allowed(actor: Actor, resource: Resource, action: Action) -> bool:
 
 
 def denial(actor: Actor, resource: Resource, action: Action) -> PermissionDenied:
-    """Return the error that says what *actor* may not do, and which roles may."""
+    """Return the error that names what *actor* may not do, and the roles that may."""
     what = f"{action.replace('_', ' ')} {resource.type.replace('_', ' ')}"
     whose = f" of {resource.owner}" if resource.owner and resource.owner != actor.id else ""
     return PermissionDenied(

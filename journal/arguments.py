@@ -28,7 +28,7 @@ LONGEST_TEXT: Final = 10_000
 """Longest text argument, in characters."""
 
 LARGEST_INT: Final = 2**63
-"""Whole numbers below it, in either direction, are what the stores hold."""
+"""Bound of whole numbers, in either direction: 64 bits, as the stores hold them."""
 
 CHECKED_INSIDE: Final = "checked inside"
 """Marks an annotation whose values the method itself checks, with errors of its own."""
@@ -134,7 +134,7 @@ class Checks:
             BadInput: one is wrong; names the parameter.
         """
         if not named.keys() <= self.names:
-            return  # The method refuses an unknown keyword itself, whatever else is wrong.
+            return  # The method itself refuses an unknown keyword.
         for (name, one), value in zip(self.positional, given, strict=False):
             if one is not None:
                 one(name, value)
@@ -169,10 +169,10 @@ def _checking(method: FunctionType) -> Callable[..., Any]:
 
 def check_of(annotation: Any) -> Check | None:
     """
-    Return what *annotation* allows; None where that is everything, or is checked where it is used.
+    Return the check of *annotation*; None where every value is allowed or the method itself checks.
 
     Raises:
-        TypeError: nothing is known about such an annotation.
+        TypeError: the annotation is not supported.
     """
     origin = get_origin(annotation)
     if origin is not None:
@@ -236,7 +236,7 @@ def _tuple(parts: Sequence[Check | None]) -> Check:
 
 def _several(item: Check | None) -> Check:
     def fits(value: Any) -> bool:
-        # A text is a sequence of texts, and so is what was meant to be one item of it.
+        # A text is a sequence of texts itself: most likely one item was passed in place of a list.
         return isinstance(value, Collection) and not isinstance(value, str | bytes | bytearray | Mapping)
 
     def content(name: str, value: Any) -> None:
@@ -263,10 +263,10 @@ def _mapping(key: Check | None, item: Check | None) -> Check:
 
 def check_text(name: str, value: Any) -> None:
     """
-    Let pass text that every store can hold.
+    Check text that every store can hold.
 
     Raises:
-        BadInput: it is no text, too long, holds NUL or half of a surrogate pair; names *name*.
+        BadInput: it is no text, too long, or holds NUL or half of a surrogate pair; names *name*.
     """
     _SIMPLE[str](name, value)
 
@@ -283,7 +283,7 @@ def check_int(name: str, value: Any) -> None:
 
 def check_number(name: str, value: Any) -> None:
     """
-    Let pass a number, whole or not.
+    Check a number, whole or not.
 
     Raises:
         BadInput: it is none, or NaN; names *name*.

@@ -143,7 +143,7 @@ class UnknownDebate(BadInput):
 
 
 class UnsupportedType(BadInput):
-    """A value is of a type that working memory cannot hold; the field names its key."""
+    """A value is of a type that working memory cannot hold or no serializer supports; the field names its key."""
 
 
 class TooLarge(BadInput):

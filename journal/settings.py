@@ -1,9 +1,9 @@
 """
-One frozen settings object, built at the edge from the environment (prefix ``IMEM_``).
+The settings: one frozen object, built at the entry point from the environment (prefix ``IMEM_``).
 
-A variable that begins with the prefix and names no setting is refused by name: a misspelt setting must not be
-silently the default. Secrets are masked in ``repr``, logs and errors, and may stand in files: ``IMEM_X_FILE`` names the
-file that holds the secret ``IMEM_X``.
+A variable with the prefix that names no setting is refused by name, so that a misspelt setting is not silently the
+default. Secrets are masked in ``repr``, logs and errors, and may be in files: ``IMEM_X_FILE`` names the file that holds
+the secret ``IMEM_X``.
 """
 
 from __future__ import annotations

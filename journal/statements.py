@@ -127,5 +127,5 @@ def cypher(name: str) -> Statement:
 
 
 def names(statements: Iterable[Statement]) -> list[str]:
-    """Return the names in order, for messages."""
+    """Return the names of *statements*, sorted."""
     return sorted(statement.name for statement in statements)

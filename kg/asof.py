@@ -68,7 +68,7 @@ class AsOf:
 
 def parse_as_of(as_of: datetime | None, clock: str) -> tuple[datetime | None, AsOfClock]:
     """
-    Return the moment in UTC and the clock.
+    Parse the moment, in UTC, and the clock.
 
     Raises:
         BadInput: the moment names no zone or lies beyond the calendar, or the clock is unknown.

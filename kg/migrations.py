@@ -77,7 +77,7 @@ def migrate(url: str, user: str, password: str, *, folder: Path | None = None) -
 
 def applied_migrations(url: str, user: str, password: str) -> dict[int, str]:
     """
-    Return number → SHA-256 of what was applied; empty for a graph without a schema.
+    Return number → SHA-256 of the applied migrations; empty for a graph without a schema.
 
     Raises:
         GraphUnavailable: the server cannot be reached; retryable.

@@ -29,7 +29,7 @@ for _name in ("httpx", "httpcore"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
 LONGEST_S: Final = 60.0
-"""Longest wait for an answer where the caller has no deadline, in seconds."""
+"""Timeout of a call without a deadline, in seconds."""
 
 _LONGEST_RETRY_AFTER_S: Final = 24 * 60 * 60.0
 

@@ -63,7 +63,7 @@ class VisibilityPublisher:
                 await self._client.publish(CHANNEL, b"" if look else b"".join(one.bytes for one in event_ids))
 
     async def close(self) -> None:
-        """Close the connections; what is being said has its moment."""
+        """Close the connections, once pending messages are sent or have failed."""
         if self._task is not None:
             await self._task
         await self._client.aclose()

@@ -142,7 +142,7 @@ class Connection(psycopg.AsyncConnection[dict[str, Any]]):
             The statement's result if it ended all the same (a running COMMIT is not cancelled), else None.
         """
         try:
-            # An older libpq can only ask in a thread, which a silent server would hold for ever.
+            # An older libpq can cancel only in a thread, which a server that does not answer would block for ever.
             if not capabilities.has_cancel_safe():
                 raise psycopg.NotSupportedError("this libpq cannot cancel without blocking")
             async with asyncio.timeout(GRACE_S):

@@ -172,7 +172,7 @@ class Database:
                     yield conn
                     committing = True
             except psycopg.OperationalError as error:
-                # A server that gave a reason has rolled back.
+                # An error with a reason means rolled back.
                 if committing and conn.closed and error.sqlstate is None:
                     raise OutcomeUnknown("Postgres did not confirm the commit.") from error
                 raise
@@ -216,7 +216,7 @@ class Database:
 
         Raises:
             PostgresUnavailable: the server cannot be reached; retryable.
-            BudgetExceeded: the server stopped the statement at *deadline*, or was silent until then.
+            BudgetExceeded: the server did not answer before *deadline*.
         """
         async with self.connection(deadline) as conn:
             # One statement is its own transaction. Measured, a pipeline of all four costs more here than it saves.

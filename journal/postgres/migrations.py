@@ -47,7 +47,7 @@ def migrations_in(folder: Path) -> list[Migration]:
     Return the migrations of *folder* in order.
 
     Raises:
-        SchemaError: a name does not fit, or a number is missing or stands there twice.
+        SchemaError: a name does not fit, or a number is missing or used twice.
     """
     found = []
     for path in sorted(folder.iterdir()):
@@ -101,12 +101,12 @@ def migrate(
     """
     Bring Postgres to the newest schema and return the names of the files applied.
 
-    The audit gets its partitions of the months to come each time, whether or not a file was applied.
+    The audit's partitions of the months to come are created each time.
 
     Args:
         admin_url: URL of the owner.
-        application_role: who gets the application's rights; none when the owner itself serves.
-        pipeline_role: who gets the pipelines' rights, another role; none when the owner itself serves, or none run.
+        application_role: role that gets the application's rights; None when the owner itself serves.
+        pipeline_role: another role, which gets the pipelines' rights; None when the owner itself serves, or none run.
 
     Raises:
         SchemaError: see :func:`pending`.
@@ -134,7 +134,7 @@ def migrate(
 
 
 def applied_migrations(admin_url: str) -> dict[int, str]:
-    """Return number → SHA-256 of what was applied; empty for a database without a schema."""
+    """Return number → SHA-256 of the applied migrations; empty for a database without a schema."""
     try:
         with psycopg.connect(admin_url, autocommit=True, connect_timeout=5) as conn:
             if conn.execute(sql("has_schema_version")).fetchone() == (None,):

@@ -18,7 +18,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from imem.journal.postgres.connection import Connection
 
-# The pool logs every failed attempt with libpq's words, which quote the URL; the caller gets the error anyway.
+# The pool logs every failed attempt with libpq's message, which quotes the URL; the caller gets the error anyway.
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
 WAITING_FOR_EACH: Final = 64

@@ -63,8 +63,8 @@ class Kind(StrictModel):
     A kind of node: its core flat, its groups as attributes.
 
     Class keywords: ``key`` names the property that identifies a node; ``labels`` are the labels beside the class's
-    name; ``labels_when`` gives a label that a node bears exactly while a property of a group has a value;
-    ``governed`` names the only subsystem that writes the kind.
+    name; ``labels_when`` gives a label that a node has exactly while a property of a group has a value; ``governed``
+    names the only subsystem that writes the kind.
 
     Raises:
         BadInput: a value is missing, unknown or outside its bounds; names the first such field.
@@ -93,6 +93,6 @@ class Kind(StrictModel):
 
     @property
     def ref(self) -> tuple[str, str]:
-        """Label and key: how links name this node."""
+        """Label and key, by which links name this node."""
         key: str = getattr(self, self.KEY)
         return type(self).__name__, key

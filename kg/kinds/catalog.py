@@ -94,7 +94,7 @@ class PropertySet:
         return result
 
     def to_graph(self, canonical: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the graph form: every property, None where it is not stated, so that ``SET +=`` replaces the whole."""
+        """Return the graph form: every property, None where absent, so that ``SET +=`` replaces the whole."""
         result = dict.fromkeys(self.properties)
         result.update(canonical)
         for name, store in self._stores:
@@ -103,7 +103,7 @@ class PropertySet:
         return result
 
     def from_graph(self, stored: Mapping[str, Any]) -> Canonical:
-        """Return the canonical form of what a node or link holds; properties that are not of this set are ignored."""
+        """Return the canonical form of a node's or link's properties; others are ignored."""
         result = {name: stored[name] for name in self.properties if stored.get(name) is not None}
         for name, fetch in self._fetches:
             if name in result:
@@ -156,15 +156,15 @@ class Implication:
 @dataclass(frozen=True, slots=True)
 class KindInfo:
     """
-    Everything about one kind.
+    The declaration of one kind.
 
     Attributes:
         label: its name and first label.
         model: its model.
         key: the property that identifies a node.
-        key_type: validates a key that stands alone.
+        key_type: validates a key alone.
         labels: all its labels, its own first.
-        labels_when: label → (group, property, value): borne exactly while that property has that value.
+        labels_when: label → (group, property, value): set exactly while that property has that value.
         governed: the only subsystem that writes the kind, if any.
         core: its core.
         groups: its groups by name, derived ones included.
@@ -285,7 +285,7 @@ KINDS: Final[Mapping[str, KindInfo]] = MappingProxyType({model.__name__: _descri
 """Every kind by its label."""
 
 LABELS: Final = frozenset(label for info in KINDS.values() for label in (*info.labels, *info.labels_when))
-"""Every label that a node may bear, bookkeeping aside."""
+"""Every label that a node may have, except for bookkeeping."""
 
 LINK_TYPES: Final = frozenset(link.name for link in LINK_KINDS)
 
@@ -333,7 +333,7 @@ def subject_ref(subject_id: str) -> tuple[str, str]:
 
 
 def subject_id_of(label: str, key: str) -> str | None:
-    """Return the subject id of a node of a subject's kind, None for others; stubs bear it too."""
+    """Return the subject id of a node of a subject's kind, None for others; stubs have it too."""
     return f"{label.lower()}:{key}" if SUBJECT in KINDS[label].labels else None
 
 
@@ -350,7 +350,7 @@ REFERENCES: Final[tuple[tuple[str, str, str], ...]] = tuple(
         ]
     )
 )
-"""Which field of which kind names a record of which label; ``Subject`` where the field says which."""
+"""(Kind, field, label of the record that the field names); ``Subject`` where the value tells the label."""
 
 
 def implied_links(kind: str, core: Mapping[str, Any]) -> list[ImpliedLink]:
@@ -361,7 +361,7 @@ def implied_links(kind: str, core: Mapping[str, Any]) -> list[ImpliedLink]:
 
 
 def to_graph(kind: str, group: str, canonical: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the graph form of a core or group, with None for each property that is not stated."""
+    """Return the graph form of a core or group, with None for each absent property."""
     return KINDS[kind].part(group).to_graph(canonical)
 
 
@@ -369,10 +369,10 @@ def from_graph(kind: str, node: Mapping[str, Any]) -> Kind | None:
     """
     Return the model of a node's properties, or None when it is a stub.
 
-    A group is present when the node says when it was known; for nodes read without bookkeeping, when it has a value.
+    A group is present when the node has its ``known_at``; for nodes read without bookkeeping, when it has a value.
 
     Raises:
-        pydantic.ValidationError: the node holds what the model refuses, so that something else wrote it.
+        pydantic.ValidationError: the node's properties are invalid: it was written by another program.
     """
     if node.get("stub"):
         return None

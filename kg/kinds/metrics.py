@@ -31,13 +31,13 @@ ASKS: Final[dict[SettlingKind, str]] = {"binary": "probability", "direction": "d
 @dataclass(frozen=True, slots=True)
 class Metric:
     """
-    One metric, or a family of them whose names differ in one placeholder.
+    One metric, or a family whose names differ in one placeholder.
 
     Attributes:
         match: expression that the whole name must match.
-        kind: how a claim is settled. ``binary`` reads its probability (right if on the side of what happened, 0.5
-            abstains), ``direction`` its direction against the sign of the outcome (neutral abstains), ``value`` is
-            right inside the tolerance.
+        kind: how a claim is settled. ``binary`` compares its probability with what happened (0.5 abstains),
+            ``direction`` its direction with the sign of the outcome (neutral abstains), ``value`` is right inside the
+            tolerance.
         tolerance: of a value metric, the greatest relative deviation that is still right, as a fraction.
         unit: of the outcome's value, when it is always the same.
         meaning: in words.
@@ -55,7 +55,7 @@ class Metric:
         Refuse a metric that could not be settled.
 
         Raises:
-            BadInput: a value is of the wrong type, or cannot be used; names it.
+            BadInput: a value is invalid; names it.
         """
         check_text("match", self.match)
         if self.kind not in get_args(SettlingKind):
@@ -151,7 +151,7 @@ _TABLE: Final = TypeAdapter(_Table)
 
 
 def prefer(first: Sequence[Metric]) -> None:
-    """Have *first* tried before all others, in place of what was preferred before."""
+    """Set the metrics that are tried before all others."""
     _FIRST[:] = first
     metric_of.cache_clear()
 

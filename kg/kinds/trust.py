@@ -174,7 +174,7 @@ class Turn(StrictModel):
 
 
 class DebateResolution(Kind):
-    """How a debate ended."""
+    """The end of a debate."""
 
     class Review(Group, governed="gates"):
         """A person's review of the resolution."""

@@ -50,10 +50,10 @@ class Analysis(Kind):
 
 class Finding(Kind):
     """
-    One agent's statement inside an analysis: what a debate disputes and what credibility scores.
+    One agent's statement inside an analysis, which a debate disputes and credibility scores.
 
-    With ``metric`` and ``target_at`` it is a claim that an outcome can settle; the metric says whether the claim
-    lies in ``probability``, ``direction`` or ``value``.
+    With ``metric`` and ``target_at`` it is a claim that an outcome can settle; the metric decides whether the claim is
+    in ``probability``, ``direction`` or ``value``.
     """
 
     id: Key

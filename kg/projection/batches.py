@@ -88,7 +88,7 @@ async def write_bisecting(
     write: Callable[[Sequence[Event]], Awaitable[Any]],
     refused: Callable[[Event, StatementRejected], Awaitable[None]],
 ) -> None:
-    """Write *events* in order; a batch that is refused is halved until the bad event stands alone."""
+    """Write *events* in order; a batch that is refused is halved until the bad event is alone."""
     try:
         await write(events)
     except StatementRejected as error:

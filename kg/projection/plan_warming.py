@@ -73,8 +73,8 @@ async def warm_writing(graph: Graph, kinds: Collection[str]) -> int:
     Plan the statements that write records of *kinds*, and return for how many kinds that succeeded.
 
     Nothing is written; errors are logged and ignored. Neo4j has one plan for the first statement of a transaction, and
-    another for those after it, which see earlier changes. So the statements run without rows, before and after a change
-    that is rolled back. EXPLAIN alone would leave a third of the work to the first writer.
+    another for those after it, which see earlier changes. So the first statement runs before a change that is rolled
+    back, and all of them after it, without rows. EXPLAIN alone would leave a third of the work to the first writer.
     """
     done = 0
     for kind in kinds:

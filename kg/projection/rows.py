@@ -29,7 +29,7 @@ from imem.kg.kinds.catalog import (
 
 Row = dict[str, Any]
 Times = list[list[str]]
-"""Pairs of property and RFC 3339 text; the statement makes times of them, which the driver does far more slowly."""
+"""Pairs of property and RFC 3339 text, which the statement parses: the driver's conversion is far slower."""
 
 Link = tuple[str, str, str, str, str, str]
 """Type, label and key of the start, label and key of the end, identity (text, or empty)."""
@@ -69,7 +69,7 @@ class Event:
         occurred_at, known_at, recorded_at: its clocks, as RFC 3339 text in UTC.
         order_key: (known_at, actor, agent_seq) as sortable text.
         attempts: how often the graph has refused it.
-        actor: in whose order it stands.
+        actor: the actor in whose order it is applied.
     """
 
     position: int
@@ -245,7 +245,7 @@ class Projection:
 
 
 def statements_of(kind: str) -> Iterator[BoundStatement]:
-    """Yield, without rows and in their order, the statements that write records of *kind* and what these imply."""
+    """Yield, in order and without rows, the statements that write records of *kind* and their implied links."""
     yield _of_core(kind, [])
     for group, part in KINDS[kind].groups.items():
         if not part.derived:
@@ -318,14 +318,14 @@ _MOMENTS: dict[str, tuple[str, ...]] = {}
 
 
 def _stub(label: str, key: str) -> Row:
-    """Return what a node bears that a link made before its own event came."""
+    """Return the properties of a stub: a node that a link created before its own event."""
     subject = subject_id_of(label, key)
     return {"stub": True} if subject is None else {"stub": True, "subject_id": subject}
 
 
 def _node(kind: str) -> dict[str, str]:
     info = KINDS[kind]
-    # A kind without a second label gets its own once more, which changes nothing.
+    # A kind without a second label sets its own twice.
     return {"label": info.label, "also": info.labels[-1], "key": info.key}
 
 

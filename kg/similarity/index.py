@@ -115,7 +115,7 @@ class Throttle:
     _begun: float = field(default_factory=time.monotonic)
 
     def over(self) -> bool:
-        """Return whether it is time to stop."""
+        """Return whether *until* has passed."""
         return self.until.passed
 
     async def pause(self) -> None:

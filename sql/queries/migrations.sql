@@ -1,13 +1,13 @@
 -- lock_migrations --
--- One migrating process at a time; released with the session.
+-- Lock of migrations, released with the session.
 SELECT pg_advisory_lock(%s)
 
 -- has_schema_version --
--- NULL when nothing was ever migrated.
+-- NULL where no migration was ever applied.
 SELECT to_regclass('public.schema_version')
 
 -- create_schema_version --
--- The table that says what was applied.
+-- The table of applied migrations.
 CREATE TABLE IF NOT EXISTS schema_version (
     number     integer PRIMARY KEY,
     name       text NOT NULL,
@@ -16,15 +16,15 @@ CREATE TABLE IF NOT EXISTS schema_version (
 )
 
 -- schema_versions --
--- What was applied: number and SHA-256.
+-- The applied migrations: number and SHA-256.
 SELECT number, sha256 FROM schema_version ORDER BY number
 
 -- add_schema_version --
--- Written in the migration's own transaction.
+-- Runs in the migration's own transaction.
 INSERT INTO schema_version (number, name, sha256) VALUES (%s, %s, %s)
 
 -- grant_application --
--- Gives the application's role its rights, again after every migration.
+-- Grants the application's role its rights, after every migration.
 SELECT imem_grant_application(%s)
 
 -- grant_pipelines --
@@ -32,5 +32,5 @@ SELECT imem_grant_application(%s)
 SELECT imem_grant_pipelines(%s)
 
 -- audit_partitions --
--- Makes the audit's partitions of the months to come, and moves rows that came before theirs. Column: made.
+-- Creates the audit's partitions of the months to come, and moves rows that were written before. Column: made.
 SELECT imem_audit_partitions() AS made

@@ -1,8 +1,8 @@
 """
-A Valkey or Redis through redis-py: scripts run within deadlines, and its errors in our words.
+Run scripts on a Valkey or Redis within deadlines, and translate the driver's errors.
 
-A script is one command, so that it either reaches the server or does not. Until it was begun to be sent nothing can
-have been changed; from then on a lost answer to a writing script means that nobody knows.
+A script is one command: it reaches the server whole or not at all. Until the first byte was sent nothing can have
+changed. After that, a lost reply to a writing script means that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ _REFUSALS: Final[dict[str, tuple[str, str]]] = {
     "NOREPLICAS": ("has too few replicas to write", _NO_LONGER),
     "CLUSTERDOWN": ("is part of a cluster that is down", _NO_LONGER),
 }
-"""How a server begins its refusal → what that means, and the mend."""
+"""The first word of a server's error → what it means, and what to do."""
 
 
 READ_BYTES: Final = 1 << 20
-"""How much of an answer is taken in at once, in bytes: a whole memory in few steps."""
+"""Bytes taken from the socket at once: a whole memory in few steps."""
 
 
 class Client:
     """
     A bounded number of connections of one process and one event loop to one server.
 
-    Opens lazily: making one touches no network, so that a server that is down is an error of the call.
+    Connects lazily: the constructor touches no network, so that a server that is down is an error of the call.
 
-    It keeps the driver's connections itself: the driver's own pool takes as long as the rest of a call.
+    The driver's connection pool is not used: it takes as long as the rest of a call.
 
     Attributes:
-        name: what errors call the server.
+        name: the server's name in error messages.
     """
 
     def __init__(self, url: str, *, name: str = "Valkey", size: int = 8) -> None:
@@ -67,7 +67,7 @@ class Client:
         self._slots = asyncio.Semaphore(size)
         self._idle: list[Any] = []
         self._closed = False
-        # Limits of time are the callers'; the driver's own would end a connection that another call still waits on.
+        # Callers set deadlines; the driver's own timeout would close a connection that another call still waits on.
         self._made_by: Any = redis.asyncio.ConnectionPool.from_url(
             url,
             protocol=2,
@@ -109,9 +109,9 @@ class Client:
         self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], *, deadline: Deadline
     ) -> tuple[Any, bool]:
         """
-        Run *script* like :meth:`run`, then wait until its file holds what it wrote; return its answer and whether.
+        Run *script*, wait for the append-only file, and return the answer and whether that file holds the write.
 
-        A server before 7.2, or one without such a file, cannot tell: then not.
+        False for a server before 7.2, or one without an append-only file: it cannot tell.
         """
         return await self._run(script, keys, arguments, deadline, flush=True)
 
@@ -135,7 +135,7 @@ class Client:
                     flushed = flush and await _wait_for_flush(connection, deadline)
                     whole = True
                 except redis.exceptions.ResponseError:
-                    whole = True  # That is an answer as well: the connection is in order.
+                    whole = True  # An error reply is complete: the connection can be reused.
                     raise
                 finally:
                     if connection is not None:
@@ -152,7 +152,7 @@ class Client:
         """Return a connection that the server has not closed: the one used last, or a new one."""
         while self._idle:
             connection = self._idle.pop()
-            # What has arrived without being asked for is the end, or nothing that belongs here.
+            # Unread data on an idle connection is its end, or nothing that belongs to this call.
             if connection.is_connected and not await _has_unread_data(connection):
                 return connection
             await connection.disconnect(nowait=True)
@@ -165,7 +165,7 @@ class Client:
         return connection
 
     async def _return_connection(self, connection: Any, *, whole: bool) -> None:
-        """Keep *connection* for the next call if its last answer came *whole*; drop it otherwise."""
+        """Keep *connection* for the next call if its last reply was read *whole*; disconnect it otherwise."""
         if whole and not self._closed:
             self._idle.append(connection)
         else:
@@ -184,7 +184,7 @@ class Client:
         return ValkeyUnavailable(f"{self.name} cannot be reached.", mend=_MEND)
 
     def _translate_error(self, error: redis.exceptions.RedisError, *, unknown: bool) -> ImemError:
-        """Return *error* in our words; *unknown* if what was sent may have written."""
+        """Return the :class:`ImemError` for *error*; *unknown* if the script may have been executed."""
         match error:
             case redis.exceptions.OutOfMemoryError():
                 return ServerFull(
@@ -216,7 +216,7 @@ class Client:
 
 
 async def _evaluate(connection: Any, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]) -> Any:
-    """Run *script* by its hash, and by its text where the server has not seen it; then it has done nothing."""
+    """Run *script* by its hash, or by its text where the server does not know the hash and has run nothing."""
     try:
         return await _send_command(connection, b"EVALSHA", script.sha1, len(keys), *keys, *arguments)
     except redis.exceptions.NoScriptError:
@@ -224,7 +224,7 @@ async def _evaluate(connection: Any, script: Script, keys: Sequence[bytes], argu
 
 
 async def _wait_for_flush(connection: Any, deadline: Deadline) -> bool:
-    """Wait until the server's file holds what this connection wrote; return whether it does."""
+    """Wait until the server's append-only file holds what this connection wrote; return whether it does."""
     left_ms = max(1, int(min(deadline.left_s(), BACKGROUND_TIMEOUT_S) * 900))
     try:
         local, _ = await _send_command(connection, b"WAITAOF", 1, 0, left_ms)
@@ -241,7 +241,7 @@ async def _send_command(connection: Any, *command: Argument) -> Any:
 
 
 async def _has_unread_data(connection: Any) -> bool:
-    """Return whether something arrived on an idle connection; the driver's name for it has changed with 8.0."""
+    """Return whether an idle connection has unread data; the driver renamed this method in 8.0."""
     look = getattr(connection, "can_read", None) or connection.can_read_destructive
     try:
         return bool(await look())

@@ -1,10 +1,9 @@
 """
-The one place where keys are built, from names that were checked here.
+Build every key of Valkey from names that are checked here.
 
-Every key of working memory begins with ``L1:{agent_id}:``. An ``agent_id`` holds no colon and no character that a
-pattern could mean something by, so that no two agents ever share a key, and none can name another's. What users call
-their keys is the end of a key (its *suffix*): it is never looked at and never part of a pattern, so that it may be
-any text.
+Every key of working memory begins with ``L1:{agent_id}:``. An ``agent_id`` holds no colon and no pattern character, so
+that two agents never share a key. What users call their keys is the end of a key (its *suffix*). It is never parsed and
+never part of a pattern, so that it may be any text.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _SUBTASK: Final = re.compile(r"[A-Za-z0-9_.#-]{1,100}")
 _WORD: Final = re.compile(r"[a-z0-9_]{1,60}")
 
 TAGS: Final = 65_536
-"""Among how many numbers tags are spread; two that share one are told of together, which costs a load at most."""
+"""Numbers that tags are hashed to. Two tags that share one are invalidated together, which costs one load at most."""
 
 CHANGES: Final = b"fas:changes"
 CHANGE_STREAM: Final = b"fas:changes:told"
 APPLIER_HEARTBEAT: Final = b"fas:changes:alive"
-"""The keys of what has changed, on the *durable* server (cache/lua/changes.lua)."""
+"""Keys of the invalidation of cached results, on the *durable* server (cache/lua/changes.lua)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +43,12 @@ class WorkingKeys:
     The keys of one instance's working memory, on the *working* server.
 
     Attributes:
-        meta: hash: whose it is, epoch, revision, state, expiry, size.
-        index: set: the suffixes of the working keys that there are.
+        meta: hash: owner, epoch, revision, state, expiry, size.
+        index: set: the suffixes of the existing working keys.
         prefix: what each working key begins with; its suffix follows.
-        scratch: what the names of copies begin with on which a script tries a batch; none outlives its script.
-        knowledge: hash: what was pulled from others; beside the working keys, in no snapshot and no digest.
-        pushed: hash: what became of published items, until the holder takes note; beside them likewise.
+        scratch: prefix of the copies on which a script tries a batch; deleted before the script ends.
+        knowledge: hash: updates pulled from other agents; in no snapshot and no digest.
+        pushed: hash: results of pushes until the holder reads them; in no snapshot and no digest.
     """
 
     meta: bytes
@@ -67,7 +66,7 @@ class SnapshotKeys:
 
     Attributes:
         body: string: the document as JSON.
-        meta: hash: whose it is, epoch and seq, digest, count of keys.
+        meta: hash: owner, epoch and seq, digest, count of keys.
     """
 
     body: bytes
@@ -100,7 +99,7 @@ def snapshot(agent_id: str) -> SnapshotKeys:
 
 def calls(agent_id: str) -> bytes:
     """
-    Return the key of the durable answers of *agent_id*, on the *durable* server.
+    Return the key of the durable results of paid calls of *agent_id*, on the *durable* server.
 
     Raises:
         BadInput: as :func:`working`.
@@ -110,7 +109,7 @@ def calls(agent_id: str) -> bytes:
 
 def notices(agent_id: str) -> tuple[bytes, ...]:
     """
-    Return the keys of the notices that wait for *agent_id*, by tier, on the *durable* server.
+    Return the keys of the pending notices of *agent_id*, by tier, on the *durable* server.
 
     Raises:
         BadInput: as :func:`working`.
@@ -120,7 +119,7 @@ def notices(agent_id: str) -> tuple[bytes, ...]:
 
 
 NOTICES_SERVER_RUN: Final = b"imem:notices-told"
-"""The run of the *durable* server for which everything that waits was queued; another run has lost some of it."""
+"""Key of the run id of the *durable* server for which all notices were queued. After a restart, some are lost."""
 
 
 def memory_snapshot(snapshot_id: UUID) -> bytes:
@@ -143,7 +142,7 @@ def checkpoint(analysis_id: str, agent_type: str) -> bytes:
 
 def result(analysis_id: str, agent_type: str, subtask: str) -> bytes:
     """
-    Return the key of what a subtask has left in the *cache*.
+    Return the key of a subtask's result, on the *cache* server.
 
     Neither type nor subtask holds a colon: the last two separate the three whatever the id of the analysis holds.
 
@@ -158,13 +157,13 @@ def result(analysis_id: str, agent_type: str, subtask: str) -> bytes:
 
 def answer(kind: str, schema: str, scope: str, arguments: bytes) -> bytes:
     """
-    Return the key of a kept answer, on the *cache* server.
+    Return the key of a cached result, on the *cache* server.
 
     Args:
         kind: the type of the query.
-        schema: which form its value has.
-        scope: whose: no two scopes ever share an answer.
-        arguments: what was asked, in canonical form.
+        schema: version of the value's encoding.
+        scope: the owner; two scopes never share a cached result.
+        arguments: the query's arguments, in canonical form.
 
     Raises:
         ValueError: one of the first three is no word of small letters, digits and ``_``.
@@ -177,19 +176,19 @@ def answer(kind: str, schema: str, scope: str, arguments: bytes) -> bytes:
 
 
 def loading(key: bytes) -> bytes:
-    """Return the key of the lease to load the answer *key*."""
+    """Return the key of the lease to load the cached result *key*."""
     return key + b":loading"
 
 
 @lru_cache(maxsize=65_536)
 def tag_number(tag: str) -> int:
-    """Return the number under which changes of *tag* are counted."""
+    """Return the number that *tag* is hashed to."""
     return int.from_bytes(hashlib.blake2b(tag.encode("utf-8", "surrogatepass"), digest_size=8).digest()) % TAGS
 
 
 def suffix_of(key: object) -> bytes:
     """
-    Return what the key that users call *key* ends with.
+    Return the suffix of the key that users call *key*.
 
     Raises:
         BadInput: it is no text of 1 to 200 characters without NUL.
@@ -199,10 +198,10 @@ def suffix_of(key: object) -> bytes:
 
 def name_of(suffix: bytes) -> str:
     """
-    Return what users call the key that ends with *suffix*.
+    Return the user's name of the key that ends with *suffix*.
 
     Raises:
-        ConsistencyError: it is no text, so that something else than this product wrote it.
+        ConsistencyError: it is not UTF-8, so that another program wrote it.
     """
     try:
         return suffix.decode()
@@ -259,6 +258,6 @@ def _encoded(field: str, text: object, longest: int) -> bytes:
 
 
 def _shown(value: object) -> str:
-    """Return what stood there, cut to what a message can show."""
+    """Return *value* as text, shortened for a message."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"

@@ -1,4 +1,4 @@
-"""What the cache counts, under the names that are scraped. Warming is counted as loads, never as requests."""
+"""Metrics of the cache. Warming counts as loads, never as requests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ REQUESTS: Final = Counter(
     "Requests by the tier that answered (C2 in the process, C1 shared, L3 loaded), and what the answer was.",
     ("tier", "query", "result"),
 )
-"""*result*: ``hit``, ``negative`` (a hit that says that nothing was found), ``stale``, ``miss`` (loaded from L3)."""
+"""*result*: ``hit``, ``negative`` (a hit for a query without results), ``stale``, ``miss`` (loaded from L3)."""
 
 
 @cache
 def requests(tier: str, query: str, result: str) -> Counter:
-    """Return the counter of these requests, which is dear to look up."""
+    """Return the counter with these labels; cached, because the look-up is slow."""
     return REQUESTS.labels(tier, query, result)
 
 

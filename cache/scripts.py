@@ -1,9 +1,9 @@
 """
-The Lua scripts, read from ``cache/lua`` by the one loader of statements and put together once.
+The Lua scripts, read from ``cache/lua`` by the statement loader and assembled once.
 
-A script begins with the line that servers from 7.0 on look at before they run anything: ``#!lua`` and its flags. Its
-second line may name parts that stand before it (``-- with: common, leaves``); parts are statements without that first
-line. No text ever becomes part of a script: what varies is a key or an argument.
+A script begins with ``#!lua`` and its flags, which servers from 7.0 on read. Its second line may name parts that are
+prepended (``-- with: common, leaves``); a part is a statement without the first line. Text is never formatted into a
+script: whatever varies is a key or an argument.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _WITH: Final = re.compile(r"-- with: ([a-z_, ]+)")
 @dataclass(frozen=True, slots=True)
 class Script:
     """
-    One script as servers take it.
+    One script as it is sent to a server.
 
     Attributes:
         name: its heading.
         text: all of it.
-        sha1: what servers know it by once they have seen it.
-        writes: whether it may change anything, so that a lost answer leaves the outcome unknown.
+        sha1: for ``EVALSHA``.
+        writes: whether it may write: then a lost reply leaves the outcome unknown.
     """
 
     name: str
@@ -46,7 +46,7 @@ def scripts() -> Mapping[str, Script]:
     Return every script by name.
 
     Raises:
-        ValueError: a script names a part that there is not.
+        ValueError: a script names a part that does not exist.
     """
     texts = {name: statement.text for name, statement in load(root_of("cache", "lua"), ".lua").items()}
     return MappingProxyType({name: _made(name, texts) for name, text in texts.items() if _SHEBANG.match(text)})
@@ -68,6 +68,6 @@ def _made(name: str, texts: Mapping[str, str]) -> Script:
     if missing:
         raise ValueError(f"{name} wants {', '.join(missing)}, which no file holds.")
     text = "\n".join([shebang, *(texts[part] for part in parts), body, ""]).encode()
-    # What servers call scripts by; nothing secret hangs on it.
+    # The protocol names scripts by their SHA-1; it protects nothing.
     sha1 = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode("ascii")
     return Script(name, text, sha1, "no-writes" not in (flags[1] or "").split(","))

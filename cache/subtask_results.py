@@ -1,8 +1,8 @@
 """
-Results of subtasks, in the shared cache: fast to get for everybody, and evicted when it needs the room.
+Results of subtasks in the shared cache, which evicts them when it is full.
 
-What is kept here is kept in Postgres as well, by whoever delivers it. A crash leaves the whole result, or what was
-there before.
+The component that delivers a result writes it to Postgres as well. A crash leaves the whole new result, or the previous
+one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESULT_TTL: Final = timedelta(days=30)
 
 class ResultStore:
     """
-    The results in one cache.
+    Results of subtasks on one cache server.
 
     Every method ends by its deadline, with one of the errors of :meth:`imem.cache.client.Client.run` if there is no
     answer.
@@ -36,13 +36,13 @@ class ResultStore:
     async def keep(
         self, analysis_id: str, agent_type: str, subtask: str, *, epoch: int, body: bytes, deadline: Deadline
     ) -> bool:
-        """Keep a result for 30 days, but never over one of a later *epoch*; return whether it was kept."""
+        """Store a result for 30 days unless one of a later *epoch* is there; return whether it was stored."""
         at = ms_of(self._clock.now() + RESULT_TTL)
         key = keys.result(analysis_id, agent_type, subtask)
         return bool(await self._client.run(script("keep_result"), (key,), (epoch, at, body), deadline=deadline))
 
     async def get(self, analysis_id: str, agent_type: str, subtask: str, *, deadline: Deadline) -> bytes | None:
-        """Return a result, as JSON; None where the cache does not hold it (any more)."""
+        """Return a result, as JSON; None where the cache does not hold it."""
         key = keys.result(analysis_id, agent_type, subtask)
         body = await self._client.run(script("get_result"), (key,), (), deadline=deadline)
         return body if isinstance(body, bytes) else None

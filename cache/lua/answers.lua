@@ -1,4 +1,4 @@
--- Answers that processes share, on the *cache* server, which evicts and forgets. Keys, built by cache/keys.py:
+-- Cached results shared by processes, on the *cache* server, which evicts. Keys, built by cache/keys.py:
 --   answer:{kind}:{schema}:{scope}:{digest}   string: one entry (cache/tiers/cached_result.py), at most 1 MB
 --   answer:{kind}:{schema}:{scope}:{digest}:loading   string: the token of the process that loads it
 -- Expiry: of an entry, milliseconds from the caller (until it is too old even as a stale one); of a lease, 600 ms.
@@ -11,19 +11,19 @@ return redis.call('MGET', unpack(KEYS))
 
 -- acquire_load_lease --
 #!lua
--- Takes the lease to load an entry, where nobody holds it; and what is there, which may have been loaded meanwhile.
+-- Acquires the lease to load an entry unless another process holds it; returns the current entry as well.
 --   acquire_load_lease(entry, lease; token, expiry in ms) → {1 if it was taken, entry or false}
 return {redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) and 1 or 0, redis.call('GET', KEYS[1])}
 
 -- poll_entry --
 #!lua flags=no-writes
--- What whoever loads an entry has left so far, and whether he still loads.
+-- The entry of another process's load, if it is there, and whether the lease is still held.
 --   poll_entry(entry, lease) → {entry or false, 1 while the lease is held}
 return {redis.call('GET', KEYS[1]), redis.call('EXISTS', KEYS[2])}
 
 -- release_load_lease --
 #!lua
--- Gives a lease back if it is still ours, and keeps what was loaded, if that is worth it, whoever loads now.
+-- Releases a lease if this process still holds it, and stores what was loaded, whichever process holds the lease now.
 --   release_load_lease(entry, lease; token, entry or '', expiry in ms) → 1
 if redis.call('GET', KEYS[2]) == ARGV[1] then
   redis.call('DEL', KEYS[2])

@@ -1,13 +1,13 @@
--- What has changed, by tag: whoever uses a kept answer asks here whether it still holds. On the *durable* server. Keys:
+-- The versions of tags: readers of cached results check validity here. On the *durable* server. Keys:
 --   fas:changes         hash: since, n (the newest change), and by the number of a tag (0 to 65,535) the change that last
 --                       had it; some 6 MB at most. No expiry.
 --   fas:changes:told    stream: one entry a change, its id the change's number, with the tags in clear; the newest 4,096
---   fas:changes:alive   string: whoever writes the graph tells of its writes; lapses by itself within 2 s
--- Changes are numbered from the microsecond at which counting began, so that a server that was emptied never counts
--- anew what an entry has seen. What was counted before "since" is not known: such entries are of no use.
+--   fas:changes:alive   string: the heartbeat of the process that writes the graph; expires within 2 s.
+-- Changes are numbered from the microsecond at which counting began, so that a server that was emptied never reuses a
+-- number. Changes before "since" are unknown: entries from before it are invalid.
 
 -- changes_stream --
--- Begins to count where there is no count.
+-- Starts counting where there is no count.
 local function begun(changes)
   if redis.call('HEXISTS', changes, 'since') == 0 then
     local now = redis.call('TIME')
@@ -19,8 +19,8 @@ end
 -- changes_publish --
 #!lua
 -- with: changes_stream
--- Tells of one change.
---   changes_publish(changes, told; kept, tags in clear, number of a tag, …) → 1
+-- Publishes one change.
+--   changes_publish(changes, stream; stream length, tags in clear, number of a tag, …) → 1
 begun(KEYS[1])
 local n = redis.call('HINCRBY', KEYS[1], 'n', 1)
 for i = 3, #ARGV do
@@ -32,8 +32,8 @@ return 1
 -- changes_invalidate_all --
 #!lua
 -- with: changes_stream
--- Makes everything that was kept so far useless: nobody can say what has changed.
---   changes_invalidate_all(changes, told) → 1
+-- Invalidates every cached result: the changed tags are not known.
+--   changes_invalidate_all(changes, stream) → 1
 begun(KEYS[1])
 local n = redis.call('HINCRBY', KEYS[1], 'n', 1)
 redis.call('DEL', KEYS[1], KEYS[2])
@@ -43,8 +43,8 @@ return 1
 -- changes_heartbeat --
 #!lua
 -- with: changes_stream
--- Says that everything was told so far, until a moment of this server's clock; one that has passed says nothing.
---   changes_heartbeat(changes, alive; until in ms, 0 only asks for the time) → the time in ms
+-- Sets the heartbeat until a moment of this server's clock; a moment that has passed has no effect.
+--   changes_heartbeat(changes, heartbeat; until in ms, 0 only asks for the time) → the time in ms
 begun(KEYS[1])
 local now = redis.call('TIME')
 local ms = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -55,10 +55,9 @@ return ms
 
 -- changes_versions --
 #!lua flags=no-writes
--- How things stand: which server process this is, since when it counts, the newest change, and of each tag its last one.
--- Nothing where nobody tells of changes, so that nobody knows. A server that was started again is another one: it may
--- have lost the last second of what it was told.
---   changes_versions(changes, alive; number of a tag, …) → {server, since, newest, change or false, …} or nil
+-- The run id of this server, since when it counts, the newest change, and the last change of each tag. Nil where the
+-- heartbeat has expired. A restarted server has another run id: it may have lost the last second of changes.
+--   changes_versions(changes, heartbeat; number of a tag, …) → {server, since, newest, change or false, …} or nil
 if redis.call('EXISTS', KEYS[2]) == 0 then
   return false
 end
@@ -71,6 +70,6 @@ return found
 
 -- changes_after --
 #!lua flags=no-writes
--- The changes after one, oldest first; how they are numbered shows whether one is missing.
---   changes_after(told; number, how many) → {{number-0, {'tags', tags}}, …}
+-- The changes after one, oldest first; a gap in their numbers shows that one is missing.
+--   changes_after(stream; number, how many) → {{number-0, {'tags', tags}}, …}
 return redis.call('XRANGE', KEYS[1], '(' .. ARGV[1] .. '-0', '+', 'COUNT', ARGV[2])

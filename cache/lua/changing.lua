@@ -73,13 +73,13 @@ local function effect_string(operation, key, suffix, kind, first)
 end
 
 -- items --
--- What the collections share.
--- Returns what items and, if they were all, their key counted for.
+-- Helpers of all collections.
+-- Returns the bytes that removing items frees, and those of their key if all are removed.
 local function taken(suffix, removed, all)
   return -removed - (all and KEY_BYTES + #suffix or 0)
 end
 
--- Returns what the key itself will count for, if it is not there yet.
+-- Returns the bytes that a new key adds.
 local function begun(suffix, kind)
   return kind == 'none' and KEY_BYTES + #suffix or 0
 end

@@ -1,20 +1,20 @@
--- What the scripts on working memory share. These parts are no scripts: each script names those that stand before it
--- in a line "-- with: …" (cache/scripts.py).
+-- Shared parts of the scripts on working memory. A part is no script: each script names the parts that are prepended to
+-- it in a line "-- with: …" (cache/scripts.py).
 --
 -- The keys of one agent's working memory, all on one server, built by cache/keys.py:
---   L1:{agent}:meta              hash, at most 1 KB: whose it is and how it stands; fields below
+--   L1:{agent}:meta              hash, at most 1 KB: owner and state; fields below
 --   L1:{agent}:keys              set of suffixes, at most 8 MiB: which working keys there are
 --   L1:{agent}:working:{suffix}  string, list, hash, set or zset; together at most 8 MiB, counted as size_of counts
---   L1:{agent}:scratch:{n}       copies on which a batch is tried; none outlives its script
---   L1:{agent}:knowledge         hash of what was pulled from others (knowledge.lua): no working key, in no size, no digest
---   L1:{agent}:pushed            hash of what became of published items (knowledge.lua): likewise
+--   L1:{agent}:scratch:{n}       copies on which a batch is tried; deleted before the script ends
+--   L1:{agent}:knowledge         hash of updates pulled from other agents (knowledge.lua): in no size, no digest
+--   L1:{agent}:pushed            hash of the results of pushes (knowledge.lua): likewise
 -- Expiry of all of them: absolute milliseconds, from the caller's clock. Active: 86,400 s, renewed by writes and by the
 -- heartbeat. Gated, paused, extended: the moment in meta, exactly, for every key.
 --
 -- Fields of meta:
---   analysis, type     whose it is
+--   analysis, type     its owner
 --   epoch              of the holder; a lower one is refused
---   rev                how many writes it has seen
+--   rev                number of writes
 --   state              OPEN, or RESTORING while a restore has not been compared and opened
 --   restoring          the mark of that restore; empty otherwise
 --   mode               active, gated, paused or extended
@@ -23,23 +23,24 @@
 --   size               what size_of counts for all keys together
 --   seq, digest, clean_rev   the checkpoint, its digest, and the rev whose content it was; empty before the first
 --
--- Scripts answer {'ok', …}, or say why they refused and have changed nothing:
+-- Scripts answer {'ok', …}, or a refusal, in which case nothing was changed:
 --   {'absent'}             there is no such memory
 --   {'stale', epoch}       it has seen that later epoch
---   {'behind', epoch}      it has seen that earlier epoch alone
+--   {'behind', epoch}      its epoch is that lower one
 --   {'restoring'}          a restore was begun and not ended
---   {'lost', rev}          it has seen fewer writes than were acknowledged
---   {'other', analysis, type}   it is that analysis'
+--   {'lost', rev}          its rev is below the last acknowledged one
+--   {'other', analysis, type}   it belongs to that agent of that analysis
 --   {'past'}               the moment of expiry is over by the server's clock
 -- A script that writes and has no allow-oom is refused by a full server before it begins; those that have it free
 -- memory, move expiries, or overwrite a field of meta.
 
 -- common --
--- Reading meta, and who may go on. Servers write whole numbers below 10^17 that scripts hand them in all their digits.
+-- Reads meta, and checks the caller's epoch. Servers write whole numbers below 10^17 from scripts with all their
+-- digits.
 local DAY_MS, HOUR_MS = 86400000, 3600000
 local CHUNK = 4000 -- arguments of one command: unpack takes fewer than 8,000
 
--- Returns meta as a table; nil where there is none, or something that no script wrote: that is nobody's.
+-- Returns meta as a table; nil where there is none, or where another program wrote it.
 local function memory_state(meta)
   local f = redis.pcall('HMGET', meta, 'epoch', 'rev', 'state', 'mode', 'expires_at', 'renewed_at', 'size')
   local epoch, rev, expires_at = tonumber(f[1]), tonumber(f[2]), tonumber(f[5])
@@ -52,7 +53,7 @@ local function memory_state(meta)
   }
 end
 
--- Returns why a holder of *epoch* may not go on, or nil; *least_rev* is the last rev that it knows of.
+-- Returns the refusal for a holder of *epoch*, or nil; *least_rev* is the last rev that was acknowledged to it.
 local function refusal(held, epoch, least_rev)
   if not held then
     return {'absent'}
@@ -72,19 +73,19 @@ local function refusal(held, epoch, least_rev)
   return nil
 end
 
--- Returns what lives and ends with the memory, and is no part of it.
+-- Returns the keys that expire with the memory without being part of it.
 local function beside(meta)
   local start = string.sub(meta, 1, -5) -- without 'meta'
   return {start .. 'knowledge', start .. 'pushed'}
 end
 
--- Returns how meta stands, as the caller reads it, and how many keys there are.
+-- Returns meta as the caller reads it, and the number of keys.
 local function standing(meta, index)
   return redis.call('HGETALL', meta), redis.call('SCARD', index)
 end
 
 -- lasting --
--- Expiry. In active mode it never moves back: a clock that jumped back must not end what it has begun.
+-- Expiry. In active mode it never moves back: a clock that jumped back must not shorten it.
 local function expiry(held, now)
   if held.mode == 'active' then
     return math.max(now + DAY_MS, held.expires_at)
@@ -103,8 +104,8 @@ local function move_expiry(meta, index, prefix, at)
   redis.call('PEXPIREAT', meta, at)
 end
 
--- Whether a moment is over by the server's own clock, where whatever ends then would be gone at once. The scratch key,
--- written and removed, tells: whose clock is wrong is no reason to lose anything.
+-- Returns whether a moment has passed by the server's own clock: keys that expire at it would be deleted at once.
+-- Tested on the scratch key, so that a caller with a wrong clock loses nothing.
 local function over(scratch, at)
   redis.call('SET', scratch, '', 'PXAT', at)
   local gone = redis.call('EXISTS', scratch) == 0
@@ -113,15 +114,15 @@ local function over(scratch, at)
 end
 
 -- leaves --
--- What a key holds, and what that counts for (cache/working/document.py counts the same).
+-- The value of a key, and its size (cache/working/document.py counts the same).
 local KEY_BYTES, ITEM_BYTES, SCORE_BYTES = 64, 16, 8
 
 local function kind_of(key)
   return redis.call('TYPE', key).ok
 end
 
--- Returns the texts under the keys, false where there is something else or nothing. Most of a memory are texts,
--- and one command for all of them takes a third less than two for each.
+-- Returns the texts of the keys, false for another type or no key. Most values are texts, and one MGET takes a third
+-- less time than two commands for each.
 local function texts_of(keys)
   local texts, place = {}, 0
   for from = 1, #keys, CHUNK do
@@ -169,8 +170,8 @@ local function size_of(key, suffix, kind)
 end
 
 -- putting --
--- Writing a whole value from ARGV[first] to ARGV[last], and what it counts for. A text replaces what is there and takes
--- its expiry along; other values need a key that does not exist, and their expiry is set afterwards.
+-- Writes a whole value from ARGV[first] to ARGV[last], and counts its size. A text replaces the old value and sets its
+-- expiry; other types need a key that does not exist, and their expiry is set afterwards.
 local PUTS = {list = 'RPUSH', hash = 'HSET', set = 'SADD', zset = 'ZADD'}
 
 local function push(command, key, first, last)
@@ -200,7 +201,7 @@ local function put_size(suffix, kind, first, last)
   return total
 end
 
--- Whether the server holds, under a key, the value that stands from ARGV[first] to ARGV[last].
+-- Returns whether the server holds, under a key, the value from ARGV[first] to ARGV[last].
 local function holds(key, kind, first, last)
   if kind == 'string' then
     return redis.call('GET', key) == ARGV[first]
@@ -216,7 +217,7 @@ local function holds(key, kind, first, last)
     end
     return true
   end
-  -- In no order: what was given, by its leaf, and for a set nothing but that it was.
+  -- Without an order: a table by leaf.
   local given, step = {}, (kind == 'set') and 1 or 2
   for i = first, last, step do
     if kind == 'zset' then
@@ -236,8 +237,8 @@ local function holds(key, kind, first, last)
 end
 
 -- wiping --
--- Removes every working key that there is; returns how many. An index that is none names nothing. What lies beside goes
--- as well, unless *keeps* says that the memory itself stays: it is being restored.
+-- Removes every working key; returns how many. An index of another type names none. Knowledge and push results are
+-- removed as well unless *keeps* is set: then the memory is being restored.
 local function wipe(meta, index, prefix, keeps)
   local gone = redis.pcall('SMEMBERS', index)
   if not keeps then

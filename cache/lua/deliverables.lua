@@ -1,11 +1,11 @@
--- What subtasks left in the shared cache. Keys, built by cache/keys.py:
+-- Results of subtasks in the shared cache. Keys, built by cache/keys.py:
 --   result:{analysis}:{type}:{subtask}   hash: epoch, body (JSON, at most 8 MiB)
 -- Expiry, absolute milliseconds from the caller's clock: 2,592,000 s; the server may evict it before.
--- A key of another form, type and expiry was noted by a program of the user's, and is only asked for.
+-- Keys of another form come from the user's program; only their existence is read.
 
 -- keys_there --
 #!lua flags=no-writes
--- Which of the keys there are.
+-- Which of the keys exist.
 --   keys_there(key, …) → {1 or 0 for each}
 local there = {}
 for number, key in ipairs(KEYS) do
@@ -15,10 +15,10 @@ return there
 
 -- keep_result --
 #!lua
--- Keeps a result, but never over one of a later epoch.
+-- Stores a result unless one of a later epoch is there.
 --   keep_result(result; epoch, at, body) → 1 if it was kept
 local its = redis.pcall('HGET', KEYS[1], 'epoch')
--- What is none that this script wrote stands in nobody's way.
+-- A value of another program does not prevent the write.
 if type(its) == 'string' and tonumber(its) and tonumber(its) > tonumber(ARGV[1]) then
   return 0
 end

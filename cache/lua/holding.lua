@@ -1,11 +1,11 @@
--- Opening, fencing, marking, expiry and the end of one agent's working memory. The keys and the refusals are explained
--- in common.lua; KEYS are meta and index in this order, and *prefix* is that of the working keys.
+-- Opening, fencing, marking, expiry and removal of one agent's working memory. Keys and refusals: common.lua. KEYS are
+-- meta and index in this order; *prefix* is that of the working keys.
 
 -- open --
 #!lua
 -- with: common, lasting, wiping
--- Takes the memory, new or its own from before, for a holder; what another analysis left, or a restore that was not
--- ended, stands in the way unless *replace* is 1, which begins empty whatever was there.
+-- Opens the memory for a holder: a new one, or its own. Refused where it belongs to another analysis or a restore has
+-- not ended, unless *replace* is 1, which starts empty in any case.
 --   open(meta, index, scratch key; prefix, analysis, type, epoch, now, replace) → {'ok', {field, value, …}, count of keys}
 -- Writes meta; renews the expiry of all keys, or removes them.
 local meta, index = KEYS[1], KEYS[2]
@@ -35,7 +35,7 @@ local at = now + DAY_MS
 if over(KEYS[3], at) then
   return {'past'}
 end
--- Keys without a meta that says whose they are belong to nobody.
+-- Keys without a valid meta have no owner.
 wipe(meta, index, prefix)
 redis.call('HSET', meta, 'analysis', analysis, 'type', kind, 'epoch', epoch, 'rev', 0, 'state', 'OPEN',
   'restoring', '', 'mode', 'active', 'expires_at', at, 'renewed_at', now, 'size', 0,
@@ -46,7 +46,7 @@ return {'ok', standing(meta, index)}
 -- stand --
 #!lua flags=no-writes
 -- with: common
--- How the memory stands; asks for no epoch.
+-- Meta and the number of keys; needs no epoch.
 --   stand(meta, index) → {'ok', {field, value, …}, count of keys}
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return {'absent'}
@@ -56,7 +56,7 @@ return {'ok', standing(KEYS[1], KEYS[2])}
 -- fence --
 #!lua flags=allow-oom
 -- with: common
--- Raises the epoch: whoever holds an earlier one is refused from now on. Twice is once.
+-- Raises the epoch: holders of an earlier one are refused from then on. Idempotent.
 --   fence(meta; epoch) → {'ok'}
 -- Overwrites one field of meta; the expiry stays.
 local held, epoch = memory_state(KEYS[1]), tonumber(ARGV[1])
@@ -72,7 +72,7 @@ return {'ok'}
 -- mark --
 #!lua flags=allow-oom
 -- with: common
--- Remembers which checkpoint the content of *rev* is in; an older one than the one remembered is passed over.
+-- Stores which checkpoint holds the content of *rev*; an older checkpoint than the stored one is ignored.
 --   mark(meta; epoch, seq, digest, rev) → {'ok', 1 if it was remembered}
 -- Overwrites three fields of meta; the expiry stays.
 local held, epoch, seq = memory_state(KEYS[1]), tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -89,8 +89,8 @@ return {'ok', 1}
 -- expire --
 #!lua flags=allow-oom
 -- with: common, lasting
--- Moves the expiry of all keys together, and says how it is kept from now on. Without an epoch it asks for none: the
--- memory of a paused agent has no holder.
+-- Moves the expiry of all keys together, and sets the mode. The epoch is optional: the memory of a paused agent has no
+-- holder.
 --   expire(meta, index, scratch key; prefix, epoch or '', mode, at, now) → {'ok'}
 local meta, index, scratch = KEYS[1], KEYS[2], KEYS[3]
 local prefix, epoch, mode, at, now = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -131,7 +131,7 @@ return {'ok', at}
 -- clear --
 #!lua flags=allow-oom
 -- with: common, wiping
--- Removes the memory: it succeeded, or its time is over. A restore that was not ended is removed as well.
+-- Removes the memory. A restore that has not ended is removed as well.
 --   clear(meta, index; prefix, epoch) → {'ok', count of keys}
 local held = memory_state(KEYS[1])
 if held and tonumber(ARGV[2]) < held.epoch then

@@ -1,16 +1,16 @@
--- What lies beside the working keys of one agent: knowledge that it pulled from others, and what became of the items that
--- it published. The keys are explained in common.lua; who calls need not hold the memory, so that no epoch is asked for.
---   L1:{agent}:knowledge   hash: number of the update, in 19 digits → its JSON; at most so many updates and bytes
---   L1:{agent}:pushed      hash: id of the item → its fate as JSON, at most 2 KB; as many as items are published
+-- Hashes beside the working keys of one agent: updates pulled from other agents, and results of pushing its items. The
+-- keys are explained in common.lua. Callers need not hold the memory, so that no epoch is passed.
+--   L1:{agent}:knowledge   hash: number of the update, in 19 digits → its JSON; bounded in number and bytes
+--   L1:{agent}:pushed      hash: id of the item → its push result as JSON, at most 2 KB; as many as items are published
 -- Expiry of both: that of meta, moved with it.
 
 -- published --
 #!lua flags=no-writes
 -- with: common
--- The items that the agent has published, and the push_results that its holder has not taken note of.
+-- The published items, and the push results that the holder has not read.
 --   published(meta, items, pushed) → {'ok', {id, item, …}, {id, fate, …}}
--- *items* is the working key that they stand under. Refused with {'absent'} and {'restoring'}, and with {'kind', type}
--- where the key holds something else.
+-- *items* is the working key that holds them. Refused with {'absent'} and {'restoring'}, and with {'kind', type} where
+-- the key has another type.
 local held = memory_state(KEYS[1])
 if not held then
   return {'absent'}
@@ -27,7 +27,7 @@ return {'ok', redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[3])}
 -- note_pushed --
 #!lua
 -- with: common
--- Notes the push_results of items, for the holder to see.
+-- Stores push results of items, for the holder to read.
 --   note_pushed(meta, pushed; {id, fate}…) → {'ok'}
 local held = memory_state(KEYS[1])
 if not held then
@@ -39,14 +39,14 @@ return {'ok'}
 
 -- forget_pushed --
 #!lua flags=allow-oom
--- Forgets push_results: the items are published no longer.
+-- Removes push results of items that are no longer published.
 --   forget_pushed(pushed; id…) → count
 return redis.call('HDEL', KEYS[1], unpack(ARGV))
 
 -- learn --
 #!lua
 -- with: common
--- Adds what was pulled; the oldest goes where it would be too much.
+-- Adds updates; removes the oldest beyond the bounds.
 --   learn(meta, knowledge; most updates, most bytes, {number, update}…) → {'ok', count, how many went}
 local held = memory_state(KEYS[1])
 if not held then
@@ -70,6 +70,6 @@ return {'ok', #numbers - #gone, #gone}
 
 -- known --
 #!lua flags=no-writes
--- Everything that was pulled.
+-- All pulled updates.
 --   known(knowledge) → {number, update, …}
 return redis.call('HGETALL', KEYS[1])

@@ -1,7 +1,8 @@
--- Notices that wait for agents, on the durable server: positions in the journal, never content. Rows in Postgres say what
--- an agent is told; what is refused here, displaced or lost is queued again from them. Keys, built by cache/keys.py:
+-- Pending notices of agents, on the durable server: positions in the journal, never content. Rows in Postgres say which
+-- agent is notified; notices that were refused, displaced or lost are queued again from them. Keys, built by
+-- cache/keys.py:
 --   imem:notices:{agent}:{tier}   sorted set of positions, scored by themselves; the four of an agent hold at most 100
---   imem:notices-told             string: the run of this server for which everything that waits was queued
+--   imem:notices-told             string: the run id of this server for which all notices were queued
 --   imem:snapshot:{id}            hash: sha256, body (JSON) of a debate's snapshot
 -- Expiry: 14 days after the last notice of the agent; of a snapshot's copy 3,600 s, renewed while its debate is open.
 
@@ -12,7 +13,7 @@
 --   offer(tier 0, tier 1, tier 2, tier 3; limit × 4, lasts ms, {position, tier}…)
 --     → {depth, {1 admitted or there, 0 refused, …}, {displaced position, …}}
 local depth, limits, outcomes, displaced = 0, {}, {}, {}
-local YIELDS = {{4, 3, 2}, {4, 3}, {}, {}} -- whom a notice may displace, as places of KEYS
+local YIELDS = {{4, 3, 2}, {4, 3}, {}, {}} -- places of KEYS that a notice may displace
 for place = 1, 4 do
   depth = depth + redis.call('ZCARD', KEYS[place])
   limits[place] = tonumber(ARGV[place])
@@ -45,7 +46,7 @@ return {depth, outcomes, displaced}
 
 -- waiting --
 #!lua flags=no-writes
--- The notices that wait for an agent, the most urgent tier first, each oldest first.
+-- The pending notices of an agent, the most urgent tier first, each oldest first.
 --   waiting(tier 0, tier 1, tier 2, tier 3) → {{position, …} × 4}
 local found = {}
 for place = 1, 4 do
@@ -55,7 +56,7 @@ return found
 
 -- drop_notices --
 #!lua flags=allow-oom
--- Removes notices, whatever their tier; returns how many still wait.
+-- Removes notices from all tiers; returns how many are pending.
 --   drop_notices(tier 0, tier 1, tier 2, tier 3; position…) → depth
 local depth = 0
 for place = 1, 4 do
@@ -68,21 +69,21 @@ return depth
 
 -- told --
 #!lua flags=no-writes
--- Which run of the server this is, and for which everything was queued.
---   told(notices-told) → {run, run or false}
+-- The run id of this server, and the one for which all notices were queued.
+--   told(server run key) → {run, run or false}
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 return {run, redis.call('GET', KEYS[1])}
 
 -- set_server_run --
 #!lua
--- Says that everything that waits was queued in this run of the server.
---   set_server_run(notices-told; run) → 1
+-- Stores that all notices were queued in this run of the server.
+--   set_server_run(server run key; run) → 1
 redis.call('SET', KEYS[1], ARGV[1])
 return 1
 
 -- put_memory_snapshot --
 #!lua
--- Keeps the copy of a snapshot.
+-- Stores the copy of a snapshot.
 --   put_memory_snapshot(snapshot; lasts ms, sha256, body) → 1
 redis.call('HSET', KEYS[1], 'sha256', ARGV[2], 'body', ARGV[3])
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
@@ -90,7 +91,7 @@ return 1
 
 -- get_memory_snapshot --
 #!lua flags=allow-oom
--- The copy of a snapshot, whose life begins anew; both false where there is none.
+-- The copy of a snapshot, whose expiry is renewed; both false where there is none.
 --   get_memory_snapshot(snapshot; lasts ms) → {sha256, body}
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return redis.call('HMGET', KEYS[1], 'sha256', 'body')

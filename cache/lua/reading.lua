@@ -1,11 +1,11 @@
--- One read of one key, for the holder alone. The keys and the refusals are explained in common.lua.
+-- One read of one key, for the holder alone. Keys and refusals: common.lua.
 
 -- look --
 #!lua flags=no-writes
 -- with: common, leaves
--- What one key holds, or a part of it.
+-- The value of one key, or a part of it.
 --   look(meta, key; epoch, least rev, part, type or '', argument…) → {'ok', type of the key, what was found}
--- Parts, of a closed list; a type that is given must be what the key holds, where it holds anything:
+-- Parts, of a closed list; where a type is given, the key must have it or not exist:
 --   whole                all leaves                 length             how many there are
 --   range start stop     items of a list            fields field…      values of a hash, false where there is none
 --   members member…      1 for each that is in a set

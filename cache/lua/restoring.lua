@@ -1,15 +1,15 @@
--- A whole memory at once: reading it, and putting it back. The keys and the refusals are explained in common.lua; KEYS
--- are meta and index in this order, and *prefix* is that of the working keys.
+-- Reading and restoring a whole memory. Keys and refusals: common.lua. KEYS are meta and index in this order; *prefix*
+-- is that of the working keys.
 --
--- A restore is two scripts: *restore* writes, reads again and compares, and leaves RESTORING behind, with the mark of this
--- restore; *settle* opens what bears that mark. A crash between them leaves RESTORING, which writes, reads and *open*
--- refuse.
+-- A restore is two scripts. *restore* writes, reads back and compares; it leaves the state RESTORING with the mark of
+-- this restore. *settle* opens the memory that has that mark. A crash between them leaves RESTORING, which writes,
+-- reads and *open* refuse.
 
 -- read --
 #!lua flags=no-writes
 -- with: common, leaves
 -- Everything at one moment: meta, and each key with its type, its expiry in absolute milliseconds, and its leaves. A
--- key of the index that is gone has the type none. With an epoch, only for its holder.
+-- missing key of the index has the type none. With an epoch, only for its holder.
 --   read(meta, index; prefix, epoch or '', least rev) → {'ok', {field, value, …}, count, {suffix, type, expiry, {leaf, …}, …}}
 local meta, index, prefix, epoch = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
 local held = memory_state(meta)
@@ -37,14 +37,14 @@ return {'ok', redis.call('HGETALL', meta), #suffixes, found}
 -- restore --
 #!lua
 -- with: common, lasting, leaves, putting, wiping
--- Removes what is there, writes what is given, and reads it again, under the names that the index now holds. What is the
--- same it leaves RESTORING, for *settle* to open; anything else it clears. Everything expires in 24 hours.
+-- Replaces the content and reads it back by the new index. If it is equal, the state is RESTORING until *settle* opens
+-- it; otherwise it is cleared. Everything expires in 24 hours.
 --   restore(meta, index, scratch key; prefix, analysis, type, epoch, now, mark, seq, digest, replace, size, clean, proof,
 --     {suffix, type, n, leaf × n}…) → {'ok', rev}
--- What belongs to another analysis stands in the way unless *replace* is 1. *clean* is 1 where what is given is what
--- *digest* says, and 0 where it holds more: the memory then counts as written to since that checkpoint. *proof* is the
--- SHA-1 of everything after it, with a NUL between.
--- Refused as well with {'differs'}: what arrived is not what was sent, or what is stored is not what arrived.
+-- The memory of another analysis is refused unless *replace* is 1. *clean* is 1 where the content is that of *digest*,
+-- and 0 where it holds more: the memory then counts as written to since that checkpoint. *proof* is the SHA-1 of all
+-- later arguments, joined by NUL.
+-- Refused as well with {'differs'}: the arguments do not have that SHA-1, or the stored content differs from them.
 local meta, index = KEYS[1], KEYS[2]
 local prefix, analysis, owner_type, epoch, now = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local held, rev, own = memory_state(meta), 1, false
@@ -66,7 +66,7 @@ end
 if redis.sha1hex(table.concat(ARGV, '\0', 13)) ~= ARGV[12] then
   return {'differs'}
 end
--- What its agent pulled, and what became of what it published, is still so.
+-- Pulled updates and push results stay valid.
 wipe(meta, index, prefix, own)
 while i <= #ARGV do
   count = count + 1
@@ -76,7 +76,7 @@ while i <= #ARGV do
   end
   i = i + 3 + tonumber(ARGV[i + 2])
 end
--- An index that was lost did not name them.
+-- A lost index did not name these keys.
 for from = 1, #others, CHUNK do
   redis.call('UNLINK', unpack(others, from, math.min(from + CHUNK - 1, #others)))
 end
@@ -122,7 +122,7 @@ return {'ok', rev}
 -- settle --
 #!lua flags=allow-oom
 -- with: common
--- Ends a restore: opens what it wrote. Only what bears its epoch and its mark; a later restore is another's.
+-- Ends a restore: opens the memory that has its epoch and mark. Another mark is that of a later restore.
 --   settle(meta, index; epoch, mark) → {'ok', {field, value, …}, count of keys}
 local meta, index, epoch = KEYS[1], KEYS[2], tonumber(ARGV[1])
 local held = memory_state(meta)

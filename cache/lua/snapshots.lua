@@ -2,7 +2,7 @@
 --   fas:l1_snapshot:{agent}        string, the document as JSON; bounded by the cap of working memory, 8 MiB as counted
 --   fas:l1_snapshot_meta:{agent}   hash, at most 1 KB: timestamp, hash, checkpoint_id, key_count, seq, epoch,
 --                                  analysis_id, agent_type
---   fas:l1_calls:{agent}           hash: key of a call → its answer, which proves itself; removed with each checkpoint
+--   fas:l1_calls:{agent}           hash: key of a paid call → its encoded answer; removed with each checkpoint
 --   checkpoint:{analysis}:{type}   hash: epoch, seq, body (the row as JSON)
 -- Expiry, absolute milliseconds from the caller's clock: of a snapshot 1,209,600 s, and never less than the working
 -- memory that it protects; of a checkpoint's copy 604,800 s.
@@ -10,13 +10,14 @@
 
 -- put_snapshot --
 #!lua
--- Keeps a snapshot, body and meta together, but never over one with a higher (epoch, seq). Its expiry never moves back.
+-- Stores a snapshot, body and meta together, unless one with a higher (epoch, seq) is there. Its expiry never moves
+-- back.
 --   put_snapshot(body, meta; analysis, type, epoch, seq, at, body, {field, value}…) → {'ok', 1 if it was kept}
 local analysis, kind, epoch, seq = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local at = tonumber(ARGV[5])
 local f = redis.pcall('HMGET', KEYS[2], 'epoch', 'seq', 'analysis_id', 'agent_type')
 local its_epoch, its_seq = tonumber(f[1]), tonumber(f[2])
--- What is none that this script wrote stands in nobody's way.
+-- A value of another program does not prevent the write.
 if its_epoch and its_seq and f[3] and f[4] then
   if f[3] ~= analysis or f[4] ~= kind then
     return {'other', f[3], f[4]}
@@ -39,13 +40,13 @@ return {'ok', 1}
 
 -- get_snapshot --
 #!lua flags=no-writes
--- Both parts of a snapshot at one moment; nil where one is missing.
+-- Both parts of a snapshot at one moment; nil for a missing one.
 --   get_snapshot(body, meta) → {'ok', body, {field, value, …}, expiry}
 return {'ok', redis.call('GET', KEYS[1]), redis.call('HGETALL', KEYS[2]), redis.call('PEXPIRETIME', KEYS[2])}
 
 -- expire_snapshot --
 #!lua flags=allow-oom
--- Moves the expiry of both parts, and of the answers beside them, on, never back.
+-- Extends the expiry of both parts and of the answers of calls; never shortens it.
 --   expire_snapshot(body, meta, calls; at) → {'ok', 1 if there is a snapshot}
 redis.call('PEXPIREAT', KEYS[1], ARGV[1], 'GT')
 redis.call('PEXPIREAT', KEYS[2], ARGV[1], 'GT')
@@ -54,7 +55,7 @@ return {'ok', redis.call('EXISTS', KEYS[2])}
 
 -- put_copy --
 #!lua
--- Keeps the copy of a checkpoint, but never over one with a higher (epoch, seq).
+-- Stores the copy of a checkpoint unless one with a higher (epoch, seq) is there.
 --   put_copy(copy; epoch, seq, at, body) → {'ok', 1 if it was kept}
 local epoch, seq = tonumber(ARGV[1]), tonumber(ARGV[2])
 local f = redis.pcall('HMGET', KEYS[1], 'epoch', 'seq')
@@ -81,7 +82,7 @@ return {'ok', redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'body')}
 
 -- put_call --
 #!lua
--- Keeps the answer of a call. The expiry of all of them never moves back.
+-- Stores the answer of a call. The expiry of the hash never moves back.
 --   put_call(calls; at, name, answer) → {'ok'}
 local at = math.max(tonumber(ARGV[1]), redis.call('PEXPIRETIME', KEYS[1]))
 redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])

@@ -1,17 +1,16 @@
--- One write: a batch of changes, all or none. The keys and the refusals are explained in common.lua; what the changes do
--- in changing.lua.
+-- One write: a batch of changes, all or none. Keys and refusals: common.lua. The changes are defined in changing.lua.
 --
 --   write(meta, index; prefix, scratch prefix, epoch, least rev, now, cap, {operation, suffix, n, argument × n}…)
 --     → {'ok', rev, size, {result of each change}}
--- *free* is the same for batches that only remove, which a full server has to take. A write of a single change has a
--- script for the type that it works on, called alike, *one_whole(…)* and so on, and *free_whole(…)* where it only
--- removes: servers make all functions of a script anew for each call, so that a short one is worth having.
+-- *free* is the same for batches that only remove, which a full server has to accept. A single change has a script for
+-- its type, *one_whole(…)* and so on, and *free_whole(…)* where it only removes: servers create all functions of a
+-- script anew for each call, so that a short one is faster.
 --
--- Everything is checked before the first change is applied: epoch, state, types, bounds. A key that one change alone
--- touches is checked where it is. One that several touch, or any after *clear*, is tried on a copy, whose name begins
--- with *scratch prefix*; in the end the copy becomes the key, or all copies are thrown away.
+-- Everything is checked before the first change is applied: epoch, state, types, bounds. A key with one change is
+-- checked in place. A key with several, or any after *clear*, is changed on a copy, whose name begins with *scratch
+-- prefix*; the copy then replaces the key, or all copies are removed.
 --
--- Beside the refusals of common.lua, each with the suffix of its key:
+-- In addition to the refusals of common.lua, each with the suffix of its key:
 --   {'kind', suffix, found, wanted}   it holds another type
 --   {'large', suffix, size}           everything together would pass the cap, with that size
 --   {'index', suffix, length}         the list has no such item
@@ -21,15 +20,15 @@
 -- when that is an hour ago; outside active mode the moment in meta, exactly.
 
 -- keeping --
--- What every write leaves: index, expiry, meta.
+-- What every write updates: index, expiry, meta.
 local HOLDS = {none = true, string = true, list = true, hash = true, set = true, zset = true}
 
--- Whether a key that holds *kind* may be changed by what works on *works_on*, or on anything.
+-- Returns whether a change of the type *works_on* (nil: any) may be applied to a key of type *kind*.
 local function fits(kind, works_on)
   return HOLDS[kind] and (not works_on or kind == 'none' or kind == works_on)
 end
 
--- *lasts* says that the key is there and has its expiry already.
+-- *lasts*: the key exists and has its expiry already.
 local function keep_key(index, prefix, suffix, at, was_there, lasts)
   if not lasts and redis.call('PEXPIREAT', prefix .. suffix, at) == 0 then
     redis.call('SREM', index, suffix)
@@ -115,9 +114,9 @@ local function write()
   local plan, touches, cleared = batch_from(7)
   local size, results = cleared and 0 or held.size, {}
   local copies, copied = {}, 0 -- suffix → its copy
-  local kinds = {} -- suffix → what a key held that is changed where it is
+  local kinds = {} -- suffix → type of a key that is changed in place
   local at = expiry(held, now)
-  -- Check everything; what is tried on copies has its effect there.
+  -- Check everything; changes of copies are applied to them at once.
   for number, change in ipairs(plan) do
     local operation, suffix, first, last, works_on = unpack(change)
     local key, growth, why = prefix .. suffix, nil, nil

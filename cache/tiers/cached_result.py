@@ -1,9 +1,9 @@
 """
-One kept answer.
+One cached result.
 
 It lives through ``absent → loading → fresh → stale → loading``; from any of them it may be invalidated or evicted.
-Fresh and stale are a matter of age; whether it still holds is not: that its tags, and the epoch of the patterns that it
-shows, have not changed since it was loaded is asked each time (:mod:`imem.cache.tiers.tag_versions`).
+Fresh and stale depend on its age. Whether it is still valid is checked at each use: no dependency tag of it, and not
+the epoch of the patterns that it shows, may have changed since it was loaded (:mod:`imem.cache.tiers.tag_versions`).
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from typing import Any, Final
 import orjson
 
 FORMAT_VERSION: Final = b"1"
-"""The form of an encoded entry; one of another form is none."""
+"""Version of an encoded entry; another version is read as a miss."""
 
 DECODED_SIZE_FACTOR: Final = 6
-"""How many times larger an answer is in memory than written down, with both kept."""
+"""Size of a decoded value in memory, as a multiple of its encoded size; an entry may hold both."""
 
 _SMALL: Final = 512
-"""Bytes below which packing gains nothing."""
+"""Values below this many bytes are not compressed."""
 
 
 class Freshness(StrEnum):
-    """What an entry is good for."""
+    """How an entry may be used."""
 
     FRESH = "fresh"
-    """The answer."""
+    """It is served."""
     STALE = "stale"
-    """Better than none, if it says so."""
+    """It is served only as a fallback, with its age."""
     ABSENT = "absent"
-    """It is not there, too old, or no longer holds."""
+    """It does not exist, is too old, or was invalidated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
     """
-    How much of what changed an answer has seen.
+    A position in the stream of changes.
 
     Attributes:
-        server: the process that counts changes.
+        server: run id of the server process that counts changes.
         number: the newest change before the load began.
     """
 
@@ -54,18 +54,18 @@ class Bookmark:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEntry:
     """
-    One kept answer.
+    One cached result.
 
     Attributes:
-        value: the answer, encoded.
-        moment: the moment for which it holds.
+        value: the result, encoded.
+        moment: the moment as of which it is valid.
         created_at: when it was loaded, by the loader's clock.
-        fresh_until, stale_until: until when it is the answer, and until when it may stand in for one.
-        bookmark: what it has seen.
-        tags: what a change of invalidates it.
-        epoch: of the patterns that it shows; none where it shows none.
-        negative: whether it says that nothing was found.
-        decoded_value: the answer itself, once it was decoded in this process, which nobody can change; none before.
+        fresh_until, stale_until: until when it is served, and until when it may be served as a stale fallback.
+        bookmark: the changes that it includes.
+        tags: its dependency tags.
+        epoch: of the patterns that it shows; None where it shows none.
+        negative: whether the query had no results.
+        decoded_value: the value, once it was decoded in this process; immutable. None before.
     """
 
     value: bytes
@@ -81,11 +81,11 @@ class CacheEntry:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory: the answer itself takes several times what it takes written down."""
+        """Approximate size in memory: the decoded value takes several times its encoded size."""
         return len(self.value) * DECODED_SIZE_FACTOR + sum(map(len, self.tags)) + 1_000
 
     def state(self, now: datetime) -> Freshness:
-        """Return what it is good for by its age."""
+        """Return its freshness by age alone."""
         if now < self.fresh_until:
             return Freshness.FRESH
         return Freshness.STALE if now < self.stale_until else Freshness.ABSENT
@@ -95,7 +95,7 @@ class CacheEntry:
         return max(0.0, (now - self.created_at).total_seconds())
 
     def encoded(self) -> bytes:
-        """Return it as other processes read it: a head of a line, then the value, packed if that gains."""
+        """Return its encoding for other processes: a header line, then the value, compressed where that is smaller."""
         packed = len(self.value) > _SMALL
         head: dict[str, Any] = {
             "m": _us(self.moment),
@@ -113,7 +113,7 @@ class CacheEntry:
 
     @classmethod
     def decoded(cls, data: bytes) -> CacheEntry | None:
-        """Return the entry, or None where *data* is none that this program understands: that counts as a miss."""
+        """Return the entry, or None where *data* has another version or is damaged: that counts as a miss."""
         try:
             form, head, body = data.split(b"\n", 2)
             if form != FORMAT_VERSION:

@@ -1,11 +1,13 @@
 """
-Telling of changes, and hearing of them.
+Invalidation of cached results by dependency tags.
 
-Whoever writes the graph tells of each batch once it is there and before anybody may know that it is. While something is
-owed that could not be told, it also ceases to say that everything is: after :data:`HEARTBEAT_TTL_S` seconds nobody
-takes a kept answer for the truth any more. So a batch waits for a server that is away for that long at most, once, and
-no answer from before it is served after it. A crash between commit and telling leaves the batch unacknowledged: whoever
-repeats it tells of it, and until then the silence lapses likewise.
+The process that writes the graph (the applier) publishes the tags of each batch once the batch is in the graph and
+before it is acknowledged. It publishes a heartbeat every :data:`HEARTBEAT_INTERVAL_S`, but only while no tags are
+pending. The heartbeat expires after :data:`HEARTBEAT_TTL_S`; from then on readers serve cached results as stale.
+
+So a batch waits for an unreachable server that long at most, and no older result is served as fresh after it. A crash
+between commit and publication leaves the batch unacknowledged: the applier that repeats it publishes its tags, and
+until then the heartbeat has expired.
 """
 
 from __future__ import annotations
@@ -33,42 +35,42 @@ from imem.kg.projection.rows import Event
 log = structlog.get_logger()
 
 HEARTBEAT_TTL_S: Final = 1.5
-"""How long the word holds that everything was told, in seconds."""
+"""Lifetime of a heartbeat, in seconds."""
 
 HEARTBEAT_INTERVAL_S: Final = 0.5
-"""How often it is given, in seconds."""
+"""Interval of heartbeats, in seconds."""
 
 BUDGET_MS: Final = 250.0
-"""How long one telling may take, in milliseconds."""
+"""Timeout of one publication, in milliseconds."""
 
 TAG_LOOKUP_MS: Final = 2_000.0
-"""How long it may take to find out what a batch is about, in milliseconds; then it is about everything."""
+"""Timeout of the look-up of a batch's tags, in milliseconds; after it everything is invalidated."""
 
 RETRY_DELAY_S: Final = 0.05
-"""Between two attempts to publish, in seconds."""
+"""Delay between two attempts to publish, in seconds."""
 
 STREAM_LENGTH: Final = 4096
 """Changes kept in the stream for subscribers."""
 
 MAX_PENDING_TAGS: Final = 20_000
-"""Tags owed at most; beyond that everything that was kept is made useless, which is as good."""
+"""Pending tags at most; beyond that everything is invalidated."""
 
 MAX_TAGS_PER_CHANGE: Final = 2_000
-"""Tags told of in one change; listeners of more drop everything."""
+"""Tags of one published change at most."""
 
 POLL_INTERVAL_S: Final = 0.5
-"""How often listeners look, in seconds."""
+"""Interval at which subscribers read the stream, in seconds."""
 
 
 @dataclass(slots=True)
 class InvalidationPublisher:
     """
-    Tells of changes, for the one process that writes the graph.
+    Publishes invalidations, for the one process that writes the graph.
 
     Attributes:
         client: of the durable server.
-        leads: whether this process is the one that writes; another must not speak for it.
-        heartbeat_ttl_s: how long its word holds, in seconds.
+        leads: whether this process is the one that writes; no other may send heartbeats.
+        heartbeat_ttl_s: lifetime of a heartbeat, in seconds.
     """
 
     client: Client
@@ -82,10 +84,10 @@ class InvalidationPublisher:
 
     async def publish(self, tags: Iterable[str], *, everything: bool = False) -> None:
         """
-        Return when no kept answer that bears one of *tags* is served any more: they were told of, or the word lapsed.
+        Invalidate the cached results with one of *tags*; return once they were published, or the heartbeat expired.
 
         Args:
-            everything: all answers; somebody cannot say which.
+            everything: invalidate all: the tags are not known.
         """
         self._pending_tags.update(tags)
         self._all_pending = self._all_pending or everything or len(self._pending_tags) > MAX_PENDING_TAGS
@@ -99,7 +101,7 @@ class InvalidationPublisher:
             await asyncio.sleep(RETRY_DELAY_S)
 
     async def run(self) -> None:
-        """Give the word until cancelled, while nothing is owed; pay what is."""
+        """Publish pending tags, and a heartbeat while none are pending, until cancelled."""
         while True:
             heed_cancellation()
             if self.leads():
@@ -113,7 +115,7 @@ class InvalidationPublisher:
         return self._all_pending or bool(self._pending_tags)
 
     async def _publish_pending(self) -> bool:
-        """Tell what is owed; return whether all of it was."""
+        """Publish pending tags; return whether none are left."""
         while self._has_pending:
             everything, tags = self._all_pending, sorted(self._pending_tags)[:MAX_TAGS_PER_CHANGE]
             deadline = Deadline.after_ms(BUDGET_MS)
@@ -141,14 +143,18 @@ class InvalidationPublisher:
         return True
 
     async def _send_heartbeat(self) -> None:
-        """Say that everything was told, until a moment of the server's own clock: one that is late says nothing."""
+        """
+        Publish a heartbeat.
+
+        It expires at a moment of the server's clock, so that one that arrives late has no effect.
+        """
         deadline = Deadline.after_ms(BUDGET_MS)
         begun_s = time.monotonic()
         until_ms = 0
         if self._server_ms is not None:
             told_ms, read_at_s = self._server_ms
             until_ms = told_ms + int((begun_s - read_at_s + self.heartbeat_ttl_s) * 1000)
-            # Whether it arrives or not.
+            # Counts whether the heartbeat arrives or not.
             self._heartbeat_expires_s = max(self._heartbeat_expires_s, begun_s + self.heartbeat_ttl_s)
         try:
             now_ms = int(
@@ -166,22 +172,22 @@ class InvalidationPublisher:
 @dataclass(frozen=True, slots=True)
 class ProjectionInvalidator:
     """
-    Tells of what the applier writes: its ``written`` and ``derived``.
+    Publishes the tags of what the applier has written.
 
     Attributes:
-        database: which knows what records are about.
-        publisher: who tells.
+        database: for looking up the subjects of records.
+        publisher: publishes the tags.
     """
 
     database: Database
     publisher: InvalidationPublisher
 
     async def written(self, events: Sequence[Event]) -> None:
-        """Tell of a batch that is in the graph."""
+        """Publish the tags of a batch that is in the graph."""
         await self._publish_tags(tags_of_events(events, self.database, deadline=Deadline.after_ms(TAG_LOOKUP_MS)))
 
     async def derived(self, sort: str, keys: Sequence[str]) -> None:
-        """Tell of derived values that are in the graph."""
+        """Publish the tags of derived values that are in the graph."""
         await self._publish_tags(tags_of_derived(sort, keys, self.database, deadline=Deadline.after_ms(TAG_LOOKUP_MS)))
 
     async def _publish_tags(self, found: Awaitable[set[str]]) -> None:
@@ -196,13 +202,13 @@ class ProjectionInvalidator:
 @dataclass(slots=True)
 class InvalidationSubscriber:
     """
-    Drops from a process's own answers what it hears has changed; one that missed something drops everything.
+    Drops changed entries from this process's cache; drops all entries when a change was missed.
 
-    What it hears only frees memory sooner: whether an answer holds is asked when it is used.
+    It only frees memory sooner: validity is checked whenever a cached result is used.
 
     Attributes:
-        changes: where to listen.
-        local: what is kept here.
+        changes: reads the stream.
+        local: the cache of this process.
         sleep: waits, in seconds.
     """
 
@@ -213,14 +219,14 @@ class InvalidationSubscriber:
     _last: int = -1
 
     async def run(self) -> None:
-        """Listen until cancelled."""
+        """Read the stream until cancelled."""
         while True:
             heed_cancellation()
             await self.listen()
             await self.sleep(POLL_INTERVAL_S)
 
     async def listen(self) -> None:
-        """Take in what was told since the last time."""
+        """Apply the changes since the last call."""
         if not len(self.local):
             self._last = -1
             return
@@ -237,7 +243,7 @@ class InvalidationSubscriber:
             await self._drop_changed(here.number)
 
     async def _drop_changed(self, newest: int) -> None:
-        """Drop what was told of; where that is more than is read at once, or one is missing, everything."""
+        """Drop entries with changed tags; drop all if a change is missing or there are more than one read returns."""
         try:
             told = await self.changes.changes_after(self._last, deadline=Deadline.after_ms(BUDGET_MS))
         except ImemError:

@@ -1,4 +1,4 @@
-"""C2: answers kept in the process, the least recently used going first, none beyond its time."""
+"""C2: cached results in the process. Evicts the least recently used; removes what is too old to be stale."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from imem.journal.clock import Clock
 
 MAX_ENTRIES: Final = 10_000
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""What one process keeps at most; whichever bound is met first."""
+"""Bounds of one process; the one that is reached first counts."""
 
 _SPARE: Final = 100
-"""Entries that are gone whose tags may stay, beside as many as there are entries."""
+"""Tags of removed entries that may remain, in addition to as many as there are entries."""
 
 TIER: Final = "C2"
 
-# Looked up once: that is dearer than to count.
+# Cached: looking a counter up takes longer than counting.
 _ENTRIES: Final = ENTRIES.labels(TIER)
 _BYTES: Final = BYTES.labels(TIER)
 _EVICTIONS: Final = EVICTIONS.labels(TIER)
@@ -34,7 +34,7 @@ class LocalCache:
 
     Args:
         clock: by which entries age.
-        most_entries, most_bytes: its bounds.
+        most_entries, most_bytes: bounds.
     """
 
     def __init__(self, clock: Clock, *, most_entries: int = MAX_ENTRIES, most_bytes: int = MAX_BYTES) -> None:
@@ -44,8 +44,7 @@ class LocalCache:
         self._entries: TLRUCache[bytes, CacheEntry, datetime] = TLRUCache(
             most_bytes, ttu=lambda _, entry, __: entry.stale_until, timer=clock.now, getsizeof=_size
         )
-        # Beside the entries: to look at one would be to use it, and those used least are the first to go. Some of these
-        # may be gone already.
+        # Kept apart: reading an entry would count as its use for LRU. Some of these entries may be gone already.
         self._tags: dict[bytes, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
@@ -53,19 +52,19 @@ class LocalCache:
 
     @property
     def size_bytes(self) -> int:
-        """What its entries take, about."""
+        """Approximate size of its entries, in bytes."""
         return int(self._entries.currsize)
 
     def get(self, key: bytes) -> CacheEntry | None:
-        """Return the entry, or None where there is none or it is too old for anything."""
+        """Return the entry, or None where there is none or it is too old even as a stale one."""
         found: CacheEntry | None = self._entries.get(key)
         return found
 
     def put(self, key: bytes, entry: CacheEntry) -> None:
-        """Keep an entry; what was used least recently makes room for it. One larger than everything is not kept."""
+        """Store an entry, evicting the least recently used. An entry above the bound is not stored."""
         if entry.size_bytes > self._most_bytes or self._clock.now() >= entry.stale_until:
             return
-        # To count them is to look for those that are too old: it is done as seldom as can be.
+        # Counting removes expired entries, which is slow: done as seldom as possible.
         before = len(self._entries) + (key not in self._entries)
         self._entries[key] = entry
         while (count := len(self._entries)) > self._most_entries:
@@ -77,14 +76,14 @@ class LocalCache:
         self._show(count)
 
     def drop(self, key: bytes) -> None:
-        """Drop one entry, if it is there."""
+        """Drop one entry, if it exists."""
         self._tags.pop(key, None)
         if self._entries.pop(key, None) is not None:
             _INVALIDATIONS.inc()
             self._show(len(self._entries))
 
     def drop_tagged(self, tags: Collection[str]) -> int:
-        """Drop what bears one of *tags*; return how many."""
+        """Drop the entries with one of *tags*; return how many."""
         wanted = frozenset(tags)
         bearing = [key for key, tags in self._tags.items() if not wanted.isdisjoint(tags)]
         gone = 0
@@ -96,7 +95,7 @@ class LocalCache:
         return gone
 
     def clear(self) -> None:
-        """Drop everything: something was missed."""
+        """Drop all entries."""
         _INVALIDATIONS.inc(len(self._entries))
         self._entries.clear()
         self._tags.clear()

@@ -1,4 +1,4 @@
-"""C1: answers that processes share, on the server that evicts and forgets. Whatever goes wrong there is a miss."""
+"""C1: cached results shared by processes, on the server that evicts. Every error there counts as a miss."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import ImemError
 
 LEASE_MS: Final = 600
-"""How long a process that died keeps others from loading, in milliseconds."""
+"""Lifetime of a load lease, in milliseconds: how long a crashed process keeps others from loading."""
 
 MAX_ENTRY_BYTES: Final = 1_000_000
-"""Larger entries are not shared."""
+"""Larger entries are not stored."""
 
 POLL_INTERVAL_S: Final = 0.02
-"""How often whoever waits for another process's load looks, in seconds."""
+"""Poll interval while another process loads, in seconds."""
 
 BUDGET_MS: Final = 30.0
-"""How long a call may take, in milliseconds: what takes longer is slower than loading."""
+"""Timeout of a read, in milliseconds; beyond it loading is faster."""
 
 WRITE_TIMEOUT_MS: Final = 250.0
-"""How long keeping an entry may take, in milliseconds; nobody waits for that."""
+"""Timeout of a write, in milliseconds; no caller waits for it."""
 
 FAILURE_THRESHOLD: Final = 3
 CIRCUIT_OPEN_S: Final = 1.0
 """
-How long a server is left alone that did not answer three times in a row, in seconds: nobody should always wait.
+The circuit breaker opens for this many seconds after three failed calls in a row.
 
-Calls that were under way together are one: where the process itself stood still, all that it asked for at once is late.
+While it is open every call is a miss. Concurrent calls count as one failure: a process that stood still finds all of
+them late.
 """
 
 TIER: Final = "C1"
@@ -48,12 +49,12 @@ TIER: Final = "C1"
 @dataclass(slots=True)
 class SharedCache:
     """
-    Entries on the cache server.
+    Cached results on the cache server, behind a circuit breaker.
 
     Attributes:
-        client: of it.
-        budget_ms: how long a call may take that somebody waits for, in milliseconds.
-        write_timeout_ms: how long keeping an entry may take, in milliseconds.
+        client: of that server.
+        budget_ms: timeout of a call that a caller waits for, in milliseconds.
+        write_timeout_ms: timeout of a write, in milliseconds.
         sleep: waits, in seconds.
     """
 
@@ -66,15 +67,15 @@ class SharedCache:
     _open_until_s: float = field(default=0.0)
 
     async def get(self, keys: Sequence[bytes], *, deadline: Deadline) -> list[CacheEntry | None]:
-        """Return the entry of each key, None where there is none or none that can be read."""
+        """Return the entry of each key; None where there is none or it cannot be read."""
         found = await self._ask("get_entries", keys, (), deadline=deadline) if keys else []
         return [_read(data) for data in found] if found else [None] * len(keys)
 
     async def begin(self, key: bytes, *, deadline: Deadline) -> tuple[bytes | None, CacheEntry | None]:
         """
-        Return a token where this process is to load *key*, None where another one does; and what is kept there by now.
+        Acquire the lease to load *key*; return a token, or None where another process holds it, and the current entry.
 
-        A server that is away lets everybody load.
+        Without the server every process gets a token.
         """
         token = uuid_utils.uuid4().bytes
         answer = await self._ask("acquire_load_lease", (key, loading(key)), (token, LEASE_MS), deadline=deadline)
@@ -85,7 +86,11 @@ class SharedCache:
     async def wait_for_entry(
         self, key: bytes, good: Callable[[CacheEntry], Awaitable[bool]], *, deadline: Deadline
     ) -> CacheEntry | None:
-        """Return what another process loads, once it is there and *good*; None when it gave up, or after *deadline*."""
+        """
+        Wait for the entry that another process loads; return it once it is *good*.
+
+        Return None once that process released its lease without one, or after *deadline*.
+        """
         while not deadline.passed:
             found = await self._ask("poll_entry", (key, loading(key)), (), deadline=deadline)
             if found is None:
@@ -99,7 +104,7 @@ class SharedCache:
         return None
 
     async def end(self, key: bytes, token: bytes, entry: CacheEntry | None, *, now: datetime) -> None:
-        """Give the lease back, and keep what was loaded if it is not too large."""
+        """Release the lease, and store *entry* unless it is too large."""
         data, ttl_ms = b"", 0
         if entry is not None:
             data = entry.encoded()
@@ -115,7 +120,7 @@ class SharedCache:
         )
 
     async def drop(self, keys: Sequence[bytes], *, deadline: Deadline) -> None:
-        """Drop entries, where the server answers."""
+        """Drop entries; errors are counted and ignored."""
         if keys:
             await self._ask("drop_entries", keys, (), deadline=deadline)
 
@@ -128,7 +133,7 @@ class SharedCache:
         deadline: Deadline,
         most_ms: float | None = None,
     ) -> Any:
-        """Return the answer, or None where there is none: whoever asked does without."""
+        """Return the script's answer, or None on an error or while the circuit breaker is open."""
         begun_s = time.monotonic()
         if begun_s < self._open_until_s:
             return None

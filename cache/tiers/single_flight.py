@@ -1,9 +1,9 @@
 """
-One load for many who ask at once, in this process.
+One load for concurrent callers of this process.
 
-It runs in a task of its own, so that the first who is cancelled does not take it from the others; when the last one has
-been, so is the load, and what it asked of a server ends there. A load keeps its own deadline: whoever waits for less
-leaves it to the others, and to whoever comes next.
+It runs in a task of its own, so that cancelling one caller does not cancel the others'. When the last caller is
+cancelled, the load is cancelled with its calls of servers. A load has its own deadline: a caller with an earlier one
+leaves it running.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Flight(Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """The loads under way in one event loop, by key."""
+    """The running loads of one event loop, by key."""
 
     def __init__(self) -> None:
         self._open: dict[bytes, _Flight[T]] = {}
@@ -37,11 +37,11 @@ class SingleFlight(Generic[T]):
 
     async def join(self, key: bytes, load: Callable[[], Awaitable[T]], *, deadline: Deadline) -> tuple[T, bool]:
         """
-        Return what is being loaded under *key*, by *load* if nothing is; and whether it was under way already.
+        Return the result of the running load of *key*, starting *load* if there is none; and whether one was running.
 
         Raises:
-            BudgetExceeded: it was not there before *deadline*.
-            ImemError: whatever the load failed with; each who waited gets it, nobody after them.
+            BudgetExceeded: it did not end before *deadline*.
+            ImemError: the load failed; every caller that waited gets the error, no later one.
         """
         flight = self._open.get(key)
         joined = flight is not None
@@ -61,7 +61,7 @@ class SingleFlight(Generic[T]):
                 flight.task.cancel()
 
     async def close(self) -> None:
-        """End every load."""
+        """Cancel every load."""
         tasks = [flight.task for flight in self._open.values()]
         for task in tasks:
             task.cancel()
@@ -77,7 +77,7 @@ class SingleFlight(Generic[T]):
         def done(task: asyncio.Task[T]) -> None:
             self._ended(key, flight)
             if not task.cancelled():
-                task.exception()  # Those who waited have it; nobody need hear of it when all have gone.
+                task.exception()  # The callers have the exception; marks it as retrieved when there are none left.
 
         flight.task.add_done_callback(done)
         return flight

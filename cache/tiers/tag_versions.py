@@ -1,10 +1,12 @@
 """
-Whether kept answers still hold.
+Validity of cached results: read which tags have changed.
 
-Whoever writes the graph tells of each write by tags, before anybody is told that it is applied
-(:mod:`imem.cache.tiers.invalidation`); whoever uses a kept answer asks here what has changed since. That is one
-question for all answers of a request, so that an agent always finds what it was told is there, in whichever process,
-and a message that was missed can never let an old answer live.
+The applier publishes the tags of each write before it acknowledges it (:mod:`imem.cache.tiers.invalidation`). A reader
+asks here which of its entries' tags have changed: one call for all entries of a request. So an agent reads every write
+that was acknowledged, in whichever process, and a missed message cannot keep an invalid entry alive.
+
+While the server is unreachable or the applier's heartbeat has expired, validity is unknown: cached results are then
+served as stale only.
 
 Nobody can say so while the server is away, or while nobody who writes the graph says that he tells of it: then no kept
 answer is more than a stale one.
@@ -32,13 +34,13 @@ CHANGES_PER_READ: Final = 500
 @dataclass(frozen=True, slots=True)
 class TagVersions:
     """
-    What had changed when it was asked.
+    The versions of tags at one moment.
 
     Attributes:
-        bookmark: the newest change: what a load that begins now has seen.
+        bookmark: the newest change; what a load that begins now includes.
         since: changes before that one are not known.
-        changed: number of a tag → the change that last had it; of those that were asked about.
-        read_at_s: when the answer came, by the monotonic clock: what was told of before is committed and in the graph.
+        changed: number of a tag → its last change; for the requested tags.
+        read_at_s: when they were read, by the monotonic clock: changes published before are in the graph.
     """
 
     bookmark: Bookmark
@@ -47,15 +49,15 @@ class TagVersions:
     read_at_s: float
 
     def holds(self, entry: CacheEntry) -> bool:
-        """Return whether nothing that *entry* hangs on has changed since it was loaded; see :meth:`unchanged`."""
+        """Return whether no tag of *entry* has changed since it was loaded; see :meth:`unchanged`."""
         return self.unchanged(entry.bookmark, entry.tags)
 
     def unchanged(self, seen: Bookmark, tags: Collection[str]) -> bool:
         """
-        Return whether nothing that bears one of *tags* has changed since *seen*.
+        Return whether none of *tags* has changed since *seen*.
 
         Raises:
-            KeyError: one of the tags was not asked about.
+            KeyError: the version of a tag was not read.
         """
         if seen.server != self.bookmark.server or not self.since <= seen.number <= self.bookmark.number:
             return False
@@ -65,7 +67,7 @@ class TagVersions:
 @dataclass(frozen=True, slots=True)
 class TagVersionReader:
     """
-    Reads what has changed.
+    Reads versions of tags, and the stream of changes.
 
     Attributes:
         client: of the durable server.
@@ -74,7 +76,7 @@ class TagVersionReader:
     client: Client
 
     async def tag_versions(self, tags: Iterable[str] = (), *, deadline: Deadline) -> TagVersions | None:
-        """Return how things stand, for *tags*; None where nobody can say."""
+        """Return the versions of *tags*; None if the server is unreachable or the applier's heartbeat expired."""
         numbers = sorted({tag_number(tag) for tag in tags})
         try:
             found = await self.client.run(
@@ -98,7 +100,7 @@ class TagVersionReader:
         Return the changes after *number* with their tags, oldest first, at most :data:`CHANGES_PER_READ`.
 
         Raises:
-            ValkeyUnavailable, BudgetExceeded: nobody can say.
+            ValkeyUnavailable, BudgetExceeded: the server did not answer.
         """
         found = await self.client.run(
             script("changes_after"), (CHANGE_STREAM,), (number, CHANGES_PER_READ), deadline=deadline

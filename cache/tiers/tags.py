@@ -1,5 +1,5 @@
 """
-Which kept answers a write bears on, as tags.
+Dependency tags of writes: which cached results a write invalidates.
 
 ================  ==================================================================================================
 ``subject:…``     everything stated about a subject, or about the parts of its analyses
@@ -28,14 +28,14 @@ LESSONS: Final = "lessons"
 
 SETTLED: Final = "settled_by"
 SIMILAR: Final = "similar_to"
-"""The derived values that answers show: scores of findings, and neighbours of analyses. Counters are shown by none."""
+"""Derived values that results show: scores of findings, and neighbours of analyses. No result shows counters."""
 
 _LESSON_LINKS: Final = frozenset({"HAS_POSTMORTEM", "GENERATED_LESSON", "AFFECTS_PATTERN"})
 _AGENT_KINDS: Final = frozenset({"AgentCredibility"})
-"""Kinds of records that say something of the agent whom they name; a finding does once it is scored."""
+"""Kinds of records about the agent that they name; a finding is one once it is scored."""
 
 _UNTAGGED_KINDS: Final = frozenset({"Agent", "Domain", "Human"})
-"""Ends of links that say who, not about what."""
+"""Ends of links without a tag: they name an actor, not a subject."""
 
 
 def subject(subject_id: str) -> str:
@@ -60,10 +60,10 @@ def record(kind: str, key: str) -> str:
 
 async def tags_of_events(events: Sequence[Event], database: Database, *, deadline: Deadline) -> set[str]:
     """
-    Return the tags of what *events* change.
+    Return the tags that *events* invalidate.
 
     Raises:
-        PostgresUnavailable, BudgetExceeded: nobody can say what they are about.
+        PostgresUnavailable, BudgetExceeded: the look-up of subjects failed.
     """
     tags: set[str] = set()
     refs: set[Ref] = set()
@@ -76,10 +76,10 @@ async def tags_of_events(events: Sequence[Event], database: Database, *, deadlin
 
 async def tags_of_derived(sort: str, keys: Iterable[str], database: Database, *, deadline: Deadline) -> set[str]:
     """
-    Return the tags of what derived values of *sort* change, by the keys of their nodes.
+    Return the tags that derived values of *sort* invalidate, by the keys of their nodes.
 
     Raises:
-        PostgresUnavailable, BudgetExceeded: nobody can say what they are about.
+        PostgresUnavailable, BudgetExceeded: the look-up of subjects failed.
     """
     if sort == SIMILAR:
         return await _related_tags({("Analysis", key) for key in keys}, frozenset(), database, deadline)
@@ -89,7 +89,7 @@ async def tags_of_derived(sort: str, keys: Iterable[str], database: Database, *,
 
 
 def _tags_of_event(event: Event) -> tuple[set[str], set[Ref]]:
-    """Return the tags that an event bears by itself, and the records whose related_subjects say more."""
+    """Return the tags that follow from an event alone, and the records whose subjects have to be looked up."""
     sort, _, name = event.kind.partition(".")
     if sort == "link":
         payload = event.payload

@@ -1,9 +1,9 @@
 """
-Answers through the tiers: C2 in the process, C1 shared by processes, and one load from L3 for all who ask at once.
+Read through the tiers: C2 in the process, C1 shared by processes, and one load from L3 for concurrent callers.
 
-Who may ask was decided before, by the gateway, and for whom is part of the key. A kept answer is the answer only if it
-is young enough and nothing that it hangs on has changed. One that nobody can vouch for may stand in, labelled stale,
-where L3 is late; of those that show patterns none whose epoch is another. A load that fails is never kept.
+The gateway has authorised the caller; its scope is part of the key. A cached result is fresh if it is young enough and
+none of its dependency tags has changed. If that cannot be checked, it is served only as a fallback, marked stale, where
+L3 is late. A result that shows patterns must have their current epoch. A failed load is never cached.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from imem.journal.errors import ImemError
 T = TypeVar("T")
 
 FRESH_S: Final = 3600.0
-"""How long an answer is the answer, in seconds; give or take a tenth, so that not all of them end at once."""
+"""How long a result is fresh, in seconds; plus or minus a tenth, so that entries do not expire together."""
 
 STALE_S: Final = 24 * 3600.0
-"""How long it may stand in for one, in seconds."""
+"""How long it may be served as a stale fallback, in seconds."""
 
 JITTER: Final = 0.1
 
 CACHE_TIMEOUT_MS: Final = 30.0
-"""How long the caches may take, in milliseconds."""
+"""Timeout of the caches, in milliseconds."""
 
 EAGER_DECODE_BYTES: Final = 200_000
-"""How much of C1 is decoded while it is asked whether it holds, in bytes; some 6 ms of :data:`CACHE_TIMEOUT_MS`."""
+"""Bytes of C1 decoded while tag versions are read; about 6 ms of :data:`CACHE_TIMEOUT_MS`."""
 
 AWAIT_SHARE: Final = 0.5
-"""Share of a load's time that is spent waiting for another process's load; then this one loads as well."""
+"""Share of a load's time spent waiting for another process's load; after it this process loads as well."""
 
 CONCURRENT_WARMING: Final = 3
 
@@ -54,14 +54,14 @@ CONCURRENT_WARMING: Final = 3
 @dataclass(frozen=True, slots=True)
 class Query(Generic[T]):
     """
-    What is asked, and how its answer is written down.
+    A query, and the encoding of its result.
 
     Attributes:
         kind: the type of the query.
-        key: under which it is kept; none where it must not be.
-        encode, decode: value ↔ bytes; an answer that cannot be decoded is a miss. What is decoded, or loaded, is
-            shared by all who ask: nobody may change it.
-        shows_patterns: whether it may show patterns: then it holds only for the epoch of their status.
+        key: cache key; None where the result must not be cached.
+        encode, decode: value ↔ bytes; a result that cannot be decoded is a miss. Callers share the value: it must not
+            be changed.
+        shows_patterns: whether it may show patterns: then it is valid only for the epoch of their status.
     """
 
     kind: str
@@ -72,21 +72,21 @@ class Query(Generic[T]):
 
 
 def key_of(kind: str, schema: str, scope: str, arguments: Mapping[str, Any]) -> bytes:
-    """Return the key of what is asked: the same for the same arguments, another for every scope and schema."""
+    """Return the key of a query: equal for equal arguments, different for every scope and schema."""
     return names.answer(kind, schema, scope, orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS))
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[T]):
     """
-    What L3 says.
+    A result loaded from L3.
 
     Attributes:
-        value: the answer.
-        moment: for which it holds.
-        tags: what a change of makes it another.
-        keep: whether it is whole; what is partial is nobody else's answer.
-        negative: whether it says that nothing was found.
+        value: the result.
+        moment: the moment as of which it is valid.
+        tags: dependency tags.
+        keep: whether it is complete; a partial result is not cached.
+        negative: whether the query had no results.
         epoch: of the patterns, read before they were.
     """
 
@@ -100,26 +100,26 @@ class Loaded(Generic[T]):
 
 Load = Callable[[Deadline, float], Awaitable[Loaded[T]]]
 """
-Asks L3, until the deadline that it is given, for an answer of no earlier than a moment of the monotonic clock.
+Loads from L3 until a deadline, as of a moment of the monotonic clock or later.
 
-By then it was known what had changed. What L3 said was the present before that moment may lack some of it, and would be
-kept as if it did not.
+Tag versions were read at that moment. A read of L3 from before it may lack a change that the cached result would claim
+to include.
 """
 
 ANY_TIME: Final = float("-inf")
-"""The moment of a load that nobody keeps."""
+"""The moment of a load whose result is not cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheLookup:
     """
-    What the caches hold for one query.
+    The cached result for one query.
 
     Attributes:
-        entry: what was found, if it may be used for anything.
-        state: for what.
-        tier: where.
-        tag_versions: what had changed when it was looked for; none where nobody could say.
+        entry: the entry, if it may be served at all.
+        state: fresh, or stale only.
+        tier: the tier that holds it.
+        tag_versions: as of the look-up; None where they could not be read.
     """
 
     entry: CacheEntry | None = None
@@ -131,13 +131,13 @@ class CacheLookup:
 @dataclass(frozen=True, slots=True)
 class QueryResult(Generic[T]):
     """
-    An answer.
+    A result, with its origin.
 
     Attributes:
-        value: it.
-        moment: for which it holds.
+        value: the result.
+        moment: the moment as of which it is valid.
         tier: ``C2``, ``C1`` or ``L3``.
-        age_s: in seconds, where it is a stale one; none where it is not.
+        age_s: in seconds, where it is stale; None otherwise.
     """
 
     value: T
@@ -149,11 +149,11 @@ class QueryResult(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class _LoadResult(Generic[T]):
     """
-    What a load has brought.
+    The result of one load.
 
     Attributes:
-        loaded: the answer.
-        seen: the newest change before the load began; none where nobody could say.
+        loaded: the result.
+        seen: the newest change before the load began; None where that is unknown.
     """
 
     loaded: Loaded[T]
@@ -167,12 +167,12 @@ class TieredCache:
 
     Attributes:
         local: C2.
-        shared: C1; none where there is none.
-        changes: who knows what has changed.
+        shared: C1; None where there is none.
+        changes: reads tag versions.
         clock: by which entries age.
         random: for jitter, 0 to 1.
-        cache_timeout_ms: how long the caches may take, in milliseconds.
-        listen: what runs beside, from the first look until it is closed.
+        cache_timeout_ms: timeout of the caches, in milliseconds.
+        listen: background task, started by the first look-up and cancelled by :meth:`close`.
     """
 
     local: LocalCache
@@ -191,9 +191,9 @@ class TieredCache:
 
     async def lookup(self, queries: Iterable[Query[Any]], *, deadline: Deadline) -> dict[bytes, CacheLookup]:
         """
-        Return what C2 and C1 hold for each query that may be kept; what cannot be asked in time is not there.
+        Return what C2 and C1 hold for each query with a key; what cannot be read in time is a miss.
 
-        Nothing is asked of L3, and epochs of patterns are not compared yet.
+        L3 is not read, and epochs of patterns are not compared yet.
         """
         if self.listen is not None:
             listen, self.listen = self.listen, None
@@ -212,7 +212,7 @@ class TieredCache:
         tags = {tag for entry, _ in entries.values() for tag in entry.tags}
         asked = asyncio.create_task(self.changes.tag_versions(tags, deadline=deadline.within_ms(self.cache_timeout_ms)))
         try:
-            # Once that is on its way, what came from C1 is decoded: nearly all of it still holds.
+            # While tag versions are read, entries of C1 are decoded: nearly all of them are valid.
             await asyncio.sleep(0)
             left = EAGER_DECODE_BYTES
             for key, (entry, tier) in entries.items():
@@ -230,11 +230,11 @@ class TieredCache:
         try:
             return self._with_decoded_value(query, key, entry)
         except ValueError:
-            # Whoever takes it as the answer finds that out as well, and drops it.
+            # The caller that serves it finds the same error, and drops it.
             return entry
 
     async def recheck(self, found: Mapping[bytes, CacheLookup], *, deadline: Deadline) -> dict[bytes, CacheLookup]:
-        """Return *found* by what has changed now: what is a moment old may hold no longer."""
+        """Return *found*, checked against the current tag versions."""
         tags = {tag for one in found.values() if one.entry is not None for tag in one.entry.tags}
         tag_versions = await self.changes.tag_versions(tags, deadline=deadline.within_ms(self.cache_timeout_ms))
         now = self.clock.now()
@@ -251,7 +251,7 @@ class TieredCache:
         entry, tier = kept
         state = entry.state(now)
         if tag_versions is None:
-            # Nobody can say whether it holds: it may only stand in.
+            # Validity is unknown: only a stale fallback.
             return CacheLookup(entry, Freshness.STALE, tier) if state is not Freshness.ABSENT else CacheLookup()
         if not tag_versions.holds(entry):
             self.local.drop(key)
@@ -272,14 +272,14 @@ class TieredCache:
         epoch: int | None = None,
     ) -> QueryResult[T]:
         """
-        Return the answer: from C2, from C1, or loaded once for all who ask.
+        Return the result from C2, from C1, or from one load for concurrent callers.
 
         Args:
-            load: asks L3.
-            epoch: of the status of patterns; none where it could not be read.
+            load: loads from L3.
+            epoch: of the status of patterns; None where it could not be read.
 
         Raises:
-            ImemError: whatever *load* failed with; a stale answer, where there is one, was served instead.
+            ImemError: *load* failed, and there is no stale fallback.
         """
         found = await self.lookup([query], deadline=deadline)
         one = found.get(query.key, CacheLookup()) if query.key is not None else CacheLookup()
@@ -295,7 +295,7 @@ class TieredCache:
             return stale
 
     def fresh(self, query: Query[T], found: CacheLookup, epoch: int | None) -> QueryResult[T] | None:
-        """Return the kept answer, if it is the answer."""
+        """Return the cached result if it is fresh."""
         if found.entry is None or found.state is not Freshness.FRESH or not _shows(query, found.entry, epoch):
             return None
         answer = self._decoded(query, found)
@@ -304,7 +304,7 @@ class TieredCache:
         return answer
 
     def stale(self, query: Query[T], found: CacheLookup, epoch: int | None) -> QueryResult[T] | None:
-        """Return what may stand in for the answer, with its age."""
+        """Return the cached result as a fallback, with its age."""
         if found.entry is None or found.state is Freshness.ABSENT or not _shows(query, found.entry, epoch):
             return None
         answer = self._decoded(query, found)
@@ -319,14 +319,14 @@ class TieredCache:
         try:
             value: T = self._with_decoded_value(query, query.key, found.entry).decoded_value
         except ValueError:
-            # Written by a program whose values look otherwise.
+            # Written by a program with another encoding.
             self.local.drop(query.key)
             return None
         return QueryResult(value, found.entry.moment, found.tier)
 
     def _with_decoded_value(self, query: Query[Any], key: bytes, entry: CacheEntry) -> CacheEntry:
         """
-        Return *entry* with the answer that it holds, decoded once in this process, where it is kept from then on.
+        Return *entry* with its value, decoded once in this process and stored in C2.
 
         Raises:
             ValueError: it cannot be decoded.
@@ -347,13 +347,13 @@ class TieredCache:
         why: str = "asked",
     ) -> QueryResult[T]:
         """
-        Return what L3 says, asked once for all who ask at once, and keep it.
+        Load from L3, once for concurrent callers, and cache the result.
 
-        Who joins a load that began earlier takes its answer only if nothing has changed since that it hangs on: it may
-        have been told of a write meanwhile.
+        A caller that joins a running load takes its result only if none of its tags has changed since that load began:
+        the caller may have been notified of a write meanwhile.
 
         Raises:
-            ImemError: whatever *load* failed with; BudgetExceeded where it was late.
+            ImemError: *load* failed; BudgetExceeded where it was late.
         """
         if why == "asked":
             requests("L3", query.kind, "miss").inc()
@@ -365,7 +365,7 @@ class TieredCache:
         while True:
             entry = self.local.get(key)
             if entry is not None and entry is not found.entry and await self._is_usable(query, entry, epoch, deadline):
-                # Loaded since this caller looked.
+                # Loaded since this caller's look-up.
                 value: T = self._with_decoded_value(query, key, entry).decoded_value
                 return QueryResult(value, entry.moment, "C2")
             one_load = partial(
@@ -392,7 +392,7 @@ class TieredCache:
         deadline: Deadline,
         why: str,
     ) -> _LoadResult[T]:
-        """Load, unless another process does, and keep what is whole."""
+        """Load, unless another process does, and cache a complete result."""
         token: bytes | None = None
         if self.shared is not None and tag_versions is not None:
             token, entry = await self._await_other_load(self.shared, query, key, epoch, deadline)
@@ -417,7 +417,7 @@ class TieredCache:
     async def _await_other_load(
         self, shared: SharedCache, query: Query[T], key: bytes, epoch: int | None, deadline: Deadline
     ) -> tuple[bytes | None, CacheEntry | None]:
-        """Return the token under which to load, or what another process has loaded; neither where it takes too long."""
+        """Return the token under which to load, or what another process has loaded; neither after the timeout."""
 
         async def good(entry: CacheEntry) -> bool:
             return await self._is_usable(query, entry, epoch, deadline)
@@ -462,16 +462,16 @@ class TieredCache:
     # Keeping, dropping, warming
 
     def put_local(self, query: Query[T], loaded: Loaded[T], bookmark: Bookmark) -> None:
-        """Keep an answer that was loaded elsewhere, in this process alone; *bookmark* as of before it was."""
+        """Cache a result in this process alone; *bookmark* as of before it was loaded."""
         entry = self._entry(query, loaded, bookmark)
         if entry is not None and query.key is not None:
             self.local.put(query.key, entry)
 
     async def warm(self, works: Sequence[tuple[Query[Any], Load[Any]]], *, budget_ms: float) -> int:
         """
-        Load what is not there yet, at most three at a time, each within *budget_ms*; return how many were loaded.
+        Load what is not cached, three at a time, each within *budget_ms*; return how many were loaded.
 
-        Trouble is nobody's: who asks later loads it then.
+        Errors are ignored: the next caller loads it then.
         """
         found = await self.lookup([query for query, _ in works], deadline=Deadline.after_ms(self.cache_timeout_ms))
 
@@ -493,7 +493,7 @@ class TieredCache:
         return sum(await asyncio.gather(*(one(query, load) for query, load in works)))
 
     def revalidate(self, query: Query[T], found: CacheLookup, load: Load[T], *, budget_ms: float) -> None:
-        """Load in the background what somebody was just served a stale copy of, unless that is under way."""
+        """Load in the background after a stale result was served, unless a load is running."""
 
         async def work() -> None:
             try:
@@ -504,14 +504,14 @@ class TieredCache:
         self._later(work())
 
     def _later(self, work: Coroutine[Any, Any, Any], *, brief: bool = False) -> None:
-        """Have *work* done in the background; what is *brief* is finished even when everything is closed."""
+        """Run *work* in the background; :meth:`close` waits for *brief* work and cancels the rest."""
         task = asyncio.get_running_loop().create_task(work)
         of = self._ending if brief else self._background
         of.add(task)
         task.add_done_callback(of.discard)
 
     async def close(self) -> None:
-        """End what runs in the background; what was loaded last is still put where others find it."""
+        """Cancel background work; entries that are being stored in C1 are still stored."""
         await self._flights.close()
         for task in list(self._background):
             task.cancel()
@@ -519,5 +519,5 @@ class TieredCache:
 
 
 def _shows(query: Query[Any], entry: CacheEntry, epoch: int | None) -> bool:
-    """Return whether the patterns that *entry* shows have the status that they had; unreadable is no."""
+    """Return whether *entry* has the current epoch of the patterns that it shows; False where the epoch is unknown."""
     return not query.shows_patterns or (epoch is not None and entry.epoch == epoch)

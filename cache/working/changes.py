@@ -1,8 +1,8 @@
 """
-The changes that one write may make: a closed list, each checked and put into bytes before anything is sent.
+The changes that one write may make: a closed list, each checked and encoded before anything is sent.
 
-The functions take keys as users call them and return a :class:`Change`; a write takes any number of changes and makes
-all of them or none (:meth:`imem.cache.working.store.WorkingStore.write`). What each does on the server stands in
+The functions take keys as users call them and return a :class:`Change`. A write applies all of its changes or none
+(:meth:`imem.cache.working.store.WorkingStore.write`). Their effect on the server is defined in
 ``cache/lua/writing.lua``.
 """
 
@@ -29,10 +29,10 @@ from imem.cache.working.values import (
 from imem.journal.errors import BadInput, TooLarge, UnsupportedType
 
 PUBLISHED: Final = "published:items"
-"""The key that published items stand under until they are pushed; part of the memory, so that it comes back with it."""
+"""The key that holds published items until they are pushed; part of the memory, so that recovery restores it."""
 
 LARGEST_WRITE_BYTES: Final = 2 * CAP_BYTES
-"""What the changes of one write may bring along together, in bytes."""
+"""Bound of the changes of one write, in bytes."""
 
 _TYPES: Final = {kind: kind.value.encode("ascii") for kind in Type}
 
@@ -40,13 +40,13 @@ FREEING: Final = frozenset(
     {"delete", "take", "clear", "list_pop", "list_pop_first", "list_trim", "list_remove"}
     | {"hash_remove", "set_remove", "zset_remove"}
 )
-"""Operations that only remove: a full server takes them."""
+"""Operations that only remove; a full server accepts them."""
 
 REPEATABLE: Final = frozenset(
     {"put", "default", "delete", "clear", "list_set"}
     | {"hash_put", "hash_remove", "set_add", "set_remove", "zset_add", "zset_remove"}
 )
-"""Operations that may be made again when nobody knows whether they were made; what is not among them may not."""
+"""Idempotent operations: they may be repeated when their outcome is unknown; the others may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Change:
     Attributes:
         operation: of the closed list of ``writing.lua``.
         key: as its user calls it, for messages.
-        suffix: the same, as the server's key ends.
-        arguments: what the operation takes.
+        suffix: the end of the server's key.
+        arguments: of the operation.
     """
 
     operation: str
@@ -73,17 +73,17 @@ class Change:
 
     @property
     def repeatable(self) -> bool:
-        """Whether making it twice leaves what making it once does."""
+        """Whether making it twice has the effect of making it once."""
         return self.operation in REPEATABLE
 
     @property
     def size_bytes(self) -> int:
-        """What it takes to send, roughly as it would count: bounds a batch before it goes anywhere."""
+        """Approximate size as sent, in bytes; bounds a batch before it is sent."""
         fixed = KEY_BYTES + len(self.suffix) + ITEM_BYTES * len(self.arguments) // 2
         return fixed + sum(map(len, self.arguments))
 
     def words(self) -> tuple[bytes | str | int, ...]:
-        """Return it as the script takes it."""
+        """Return it as arguments of the script."""
         return self.operation, self.suffix, len(self.arguments), *self.arguments
 
 
@@ -99,9 +99,9 @@ def put(key: str, value: Value) -> Change:
     Set *key* to *value*, whatever it held.
 
     Raises:
-        BadInput: *key* is no such name.
-        UnsupportedType: *value* cannot be kept.
-        TooLarge: nor can it for its size.
+        BadInput: *key* is not valid.
+        UnsupportedType: *value* cannot be stored.
+        TooLarge: *value* is too large.
     """
     return _whole("put", key, value)
 
@@ -128,7 +128,7 @@ def publish(item: UUID, encoded: bytes) -> Change:
 
 
 def unpublish(items: Iterable[UUID]) -> Change:
-    """Take items back, or say that they were pushed; the result is how many there were."""
+    """Remove items from the published ones: withdrawn, or pushed. The result is how many there were."""
     return _change("hash_remove", PUBLISHED, _some(PUBLISHED, [str(item).encode("ascii") for item in items]))
 
 
@@ -143,7 +143,7 @@ def take(key: str) -> Change:
 
 
 def clear() -> Change:
-    """Remove all keys; wherever it stands in a write, it comes first."""
+    """Remove all keys; at any place in a write, it is applied first."""
     return Change("clear", "", b"")
 
 
@@ -238,7 +238,7 @@ def _score(score: float) -> bytes:
 
 
 def _many(key: str, items: Iterable[Any]) -> Iterable[Any]:
-    """Refuse a text where several are asked for: it would become its characters."""
+    """Refuse a text where several items are expected: it would become its characters."""
     if isinstance(items, str | bytes):
         raise UnsupportedType(key, "several items are asked for, not one text.")
     return items

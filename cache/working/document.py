@@ -1,5 +1,5 @@
 """
-What working memory holds: as values, as a document that Postgres keeps unchanged, and as one digest.
+The contents of working memory: as values, as a document for Postgres, and as one digest.
 
 **Document.** The name of each key → ``{type, enc, value, ttl}``, made of what JSON and JSONB return as they got it:
 texts, lists, and whole numbers outside ``value`` alone. ``enc`` is ``utf8``, or ``b64`` where a leaf is not UTF-8 or
@@ -30,19 +30,19 @@ from imem.cache.keys import name_of, suffix_of
 from imem.journal.errors import BadInput, ConsistencyError
 
 TAG: Final = b"imem working memory, digest 1\n"
-"""Changed when the digest's form is."""
+"""Changes with the form of the digest."""
 
 CAP_BYTES: Final = 8 * 1024 * 1024
 """Bytes that one agent's working memory holds at most, as :func:`size_of` counts them."""
 
 KEY_BYTES: Final = 64
-"""What a key counts for beside its name and leaves, in bytes; the scripts count the same."""
+"""Size of a key beside its name and leaves, in bytes; the scripts count the same."""
 
 ITEM_BYTES: Final = 16
-"""What a leaf counts for beside its content, in bytes; a hash's field and value are one leaf."""
+"""Size of a leaf beside its content, in bytes; a hash's field and value are one leaf."""
 
 SCORE_BYTES: Final = 8
-"""What a score counts for, in bytes."""
+"""Size of a score, in bytes."""
 
 _LENGTH: Final = struct.Struct(">Q")
 _SCORE: Final = struct.Struct(">d")
@@ -53,7 +53,7 @@ Scored = tuple[tuple[bytes, float], ...]
 
 
 class Type(StrEnum):
-    """What a key of working memory may hold; the names are the servers'."""
+    """Type of a key of working memory; the names are the servers'."""
 
     STRING = "string"
     LIST = "list"
@@ -63,19 +63,19 @@ class Type(StrEnum):
 
 
 _KINDS: Final = {kind: _LENGTH.pack(len(kind.value)) + kind.value.encode("ascii") for kind in Type}
-"""Type → what stands for it in a digest, behind its length."""
+"""Type → its encoding in a digest, after its length."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
     """
-    What one key holds.
+    The value of one key.
 
     Attributes:
-        type: of the five.
+        type: one of the five.
         leaves: one byte string for a string; byte strings for a list or a set; pairs of them for a hash; pairs of
             member and score for a sorted set.
-        ttl_ms: milliseconds that it had left when it was read, where that is known; no part of the digest.
+        ttl_ms: milliseconds that were left when it was read, where that is known; not part of the digest.
     """
 
     type: Type
@@ -83,7 +83,7 @@ class MemoryEntry:
     ttl_ms: int | None = None
 
     def sorted_leaves(self) -> Sequence[Any]:
-        """Return the leaves in the order that counts: a list's own, and by bytes where there is none."""
+        """Return the leaves in canonical order: a list's own, by bytes for the other types."""
         if self.type is Type.STRING or self.type is Type.LIST:
             return self.leaves
         if self.type is Type.SET:
@@ -91,7 +91,7 @@ class MemoryEntry:
         return sorted(cast("Pairs | Scored", self.leaves), key=_first)
 
     def flat(self) -> tuple[bytes, ...]:
-        """Return the leaves as the servers' commands take them."""
+        """Return the leaves as arguments of the server's commands."""
         if self.type is Type.HASH:
             return tuple(chain.from_iterable(cast("Pairs", self.leaves)))
         if self.type is Type.ZSET:
@@ -101,7 +101,7 @@ class MemoryEntry:
 
     @property
     def size_bytes(self) -> int:
-        """What the leaves count for, without the key."""
+        """Size of the leaves in bytes, without the key."""
         fixed = ITEM_BYTES * len(self.leaves)
         if self.type is Type.HASH:
             return fixed + sum(map(len, chain.from_iterable(cast("Pairs", self.leaves))))
@@ -110,7 +110,7 @@ class MemoryEntry:
         return fixed + sum(map(len, cast("tuple[bytes, ...]", self.leaves)))
 
     def same(self, other: MemoryEntry) -> bool:
-        """Return whether *other* holds the same: what the digest says, without hashing anything."""
+        """Return whether *other* has an equal digest, without hashing."""
         if not isinstance(other, MemoryEntry):
             raise BadInput("other", f"must be a MemoryEntry, not {type(other).__name__}.")
         if self.type is not other.type or len(self.leaves) != len(other.leaves):
@@ -121,21 +121,21 @@ class MemoryEntry:
 
 
 Contents = Mapping[bytes, MemoryEntry]
-"""Suffix of a key, in bytes, → what it holds."""
+"""Suffix of a key, in bytes, → its value."""
 
 
 def size_of(contents: Contents) -> int:
-    """Return what *contents* count for against :data:`CAP_BYTES`."""
+    """Return the size of *contents* that counts against :data:`CAP_BYTES`."""
     return sum(KEY_BYTES + len(suffix) + entry.size_bytes for suffix, entry in contents.items())
 
 
 def same(one: Contents, other: Contents) -> bool:
-    """Return whether both hold the same: what their digests say, without hashing anything."""
+    """Return whether both have equal digests, without hashing."""
     return one.keys() == other.keys() and all(entry.same(other[suffix]) for suffix, entry in one.items())
 
 
 def score_text(score: float) -> str:
-    """Return *score* in the 17 digits that give the same double again; ``inf`` and ``-inf`` as such."""
+    """Return *score* in 17 digits, which give the same double; ``inf`` and ``-inf`` as such."""
     return format(score + 0.0, ".17g")
 
 
@@ -153,7 +153,7 @@ def digest(contents: Contents) -> str:
         entry = contents[suffix]
         kind, leaves = entry.type, entry.sorted_leaves()
         parts += (length(len(suffix)), suffix, _KINDS[kind], length(len(leaves)))
-        # Written out for each type, and hashed in one piece: a call for each leaf would take longer than the hash.
+        # One branch for each type, hashed in one piece: a call for each leaf would take longer than the hash.
         if kind is Type.HASH:
             for field, value in leaves:
                 parts += (length(len(field)), field, length(len(value)), value)
@@ -174,7 +174,7 @@ def document_of(contents: Contents) -> dict[str, Any]:
     Return *contents* as a document of JSON types.
 
     Raises:
-        ConsistencyError: a key's name is no text, so that something else than this product wrote it.
+        ConsistencyError: a key's name is not UTF-8, so that another program wrote it.
     """
     return {name_of(suffix): _stated(contents[suffix]) for suffix in sorted(contents)}
 
@@ -195,7 +195,7 @@ def _stated(entry: MemoryEntry) -> dict[str, Any]:
 
 
 def _texts(leaves: Sequence[bytes]) -> tuple[bool, list[str]]:
-    """Return whether all *leaves* are texts that JSONB takes, and them: as they are, or otherwise all in base64."""
+    """Return whether all *leaves* are texts that JSONB accepts, and them: as texts, or otherwise all in base64."""
     try:
         texts = list(map(bytes.decode, leaves))
     except UnicodeDecodeError:
@@ -208,7 +208,7 @@ def _texts(leaves: Sequence[bytes]) -> tuple[bool, list[str]]:
 
 def contents_of(document: object) -> dict[bytes, MemoryEntry]:
     """
-    Return what *document* states.
+    Return the contents of *document*.
 
     Raises:
         ConsistencyError: it is no document of :func:`document_of`; names the key.
@@ -225,7 +225,7 @@ def contents_of(document: object) -> dict[bytes, MemoryEntry]:
 
 
 def _entry_of(stated: Any) -> MemoryEntry:
-    """Return the entry; a ValueError, TypeError or KeyError says that it is none."""
+    """Return the entry; raises ValueError, TypeError or KeyError where *stated* is malformed."""
     if not isinstance(stated, Mapping) or stated.keys() != _FIELDS:
         raise ValueError("an entry has type, enc, value and ttl")
     kind, value, ttl = Type(stated["type"]), stated["value"], stated["ttl"]

@@ -1,8 +1,8 @@
 """
-The parts of keys: lists, hashes, sets and sorted sets as :class:`~imem.cache.working.memory.WorkingMemory` lends them.
+Handles of collections: lists, hashes, sets and sorted sets of :class:`~imem.cache.working.memory.WorkingMemory`.
 
-A handle holds nothing but the key; the key comes into being with its first item and is gone with its last. Methods
-raise what those of :class:`~imem.cache.working.memory.WorkingMemory` do.
+A handle holds only the key. The key is created with its first item and deleted with its last. Methods raise what those
+of :class:`~imem.cache.working.memory.WorkingMemory` do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Handle:
 
     Attributes:
         key: as its user calls it.
-        kind: what it has to hold.
+        kind: the type that it must have.
     """
 
     kind: Type
@@ -44,12 +44,12 @@ class Handle:
         self.key = key
 
     async def all(self, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Return everything as a value of its type, empty where there is nothing."""
+        """Return the whole collection, empty where there is none."""
         found = await self._look("whole", deadline=deadline) or []
         return value_of(self.key, entry_from(self.kind.value.encode("ascii"), found), raw=raw)
 
     async def len(self, *, deadline: Deadline | None = None) -> int:
-        """Return how many there are."""
+        """Return the number of items."""
         return int(await self._look("length", deadline=deadline) or 0)
 
     async def _look(self, part: str, *arguments: Argument, deadline: Deadline | None) -> Any:
@@ -62,7 +62,7 @@ class Handle:
         return None if leaf is None else text_of(self.key, leaf, raw=raw)
 
     def _removed(self, leaf: bytes | None, *, raw: bool) -> Any:
-        """Return what is nowhere else any more: an error would be the end of it."""
+        """Return a removed leaf, as bytes where it is not UTF-8: an error would lose it."""
         try:
             return self._text(leaf, raw=raw)
         except UnsupportedType:

@@ -1,5 +1,5 @@
 """
-``WorkingMemory``: what an agent's program keeps while it works, like a dict that survives it.
+``WorkingMemory``: a dict-like store of an agent's program that survives its crash.
 
 ::
 
@@ -9,9 +9,9 @@
     await memory.update({"stage": "ratios", "seen": {"AAPL", "MSFT"}})
     assert await memory.get("stage") == "ratios"
 
-Keys are texts of 1 to 200 characters. Values are those of :mod:`imem.cache.working.values`; they come back as texts,
-with ``raw=True`` as bytes. Every method takes a deadline, :data:`BUDGET_MS` from now by default, and is one script: it
-happens whole or not at all.
+Keys are texts of 1 to 200 characters. Values are those of :mod:`imem.cache.working.values`; they are returned as texts,
+with ``raw=True`` as bytes. Every method takes a deadline, :data:`BUDGET_MS` from now by default, and runs one script,
+which is atomic.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from imem.kg.load_format.lines import Line
 from imem.kg.model import Kind, Turn
 
 BUDGET_MS: Final = 500
-"""How long a call may take where it does not say, in milliseconds."""
+"""Default timeout of a call, in milliseconds."""
 
 Names = list[str]
 Suffixes = list[bytes]
@@ -48,10 +48,10 @@ Updates = list[dict[str, Any]]
 @checks_arguments
 class WorkingMemory:
     """
-    The working memory of one agent instance, in the hands of the holder of one epoch.
+    The working memory of one agent instance, for the holder of one epoch.
 
-    It remembers the last revision that was acknowledged to it: a server that comes back with an earlier one has lost
-    writes, and is refused from then on. It holds nothing else, so that any number of them may exist.
+    It remembers the last revision that was acknowledged to it. A server at an earlier revision has lost writes, and is
+    refused from then on. There is no other state, so that any number of objects may exist for one memory.
 
     **What every method may raise.**
 
@@ -61,19 +61,18 @@ class WorkingMemory:
     * :class:`~imem.journal.errors.ValkeyUnavailable`, :class:`~imem.journal.errors.BudgetExceeded`: no answer; nothing
       was written.
     * :class:`~imem.journal.errors.BadInput`: the key is no text of 1 to 200 characters.
-    * :class:`~imem.journal.errors.UnsupportedType`: the value cannot be kept, or the key holds another type; names the
+    * :class:`~imem.journal.errors.UnsupportedType`: the value cannot be stored, or the key has another type; names the
       key.
 
     Those that write, in addition:
 
     * :class:`~imem.journal.errors.TooLarge`: the memory would pass 8 MiB; names the key.
-    * :class:`~imem.journal.errors.ServerFull`: the server has no memory left; what only removes is still taken.
-    * :class:`~imem.journal.errors.OutcomeUnknown`: no answer to a write that was sent; retryable, the same call is
-      safe.
-    * :class:`~imem.journal.errors.NotRepeatable`: the same of what appends, pops, trims or counts: look first.
+    * :class:`~imem.journal.errors.ServerFull`: the server has no memory left; changes that only remove are accepted.
+    * :class:`~imem.journal.errors.OutcomeUnknown`: a write was sent and not answered; repeating the same call is safe.
+    * :class:`~imem.journal.errors.NotRepeatable`: the same for changes that append, pop, trim or count: read first.
 
     Attributes:
-        identity: whose it is.
+        identity: its owner.
         epoch: of its holder.
         rev: the last revision that was acknowledged.
     """
@@ -87,7 +86,7 @@ class WorkingMemory:
     # Like a dict
 
     async def get(self, key: str, default: Any = None, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Return what *key* holds, or *default* where it holds nothing."""
+        """Return the value of *key*, or *default* where there is none."""
         found = await self.look(key, "whole", deadline=deadline)
         return default if found.found is None else value_of(key, entry_from(found.kind, found.found), raw=raw)
 
@@ -100,11 +99,11 @@ class WorkingMemory:
         return bool((await self.write(changes.delete(key), deadline=deadline)).results[0])
 
     async def contains(self, key: str, *, deadline: Deadline | None = None) -> bool:
-        """Return whether *key* holds anything."""
+        """Return whether *key* exists."""
         return (await self.look(key, "length", deadline=deadline)).found is not None
 
     async def len(self, *, deadline: Deadline | None = None) -> int:
-        """Return how many keys there are."""
+        """Return the number of keys."""
         return len(await self._suffixes(deadline))
 
     async def keys(self, *, deadline: Deadline | None = None) -> Names:
@@ -113,10 +112,10 @@ class WorkingMemory:
 
     async def items(self, *, raw: bool = False, deadline: Deadline | None = None) -> dict[str, Any]:
         """
-        Return everything as it stood at one moment, by key.
+        Return everything as of one moment, by key.
 
         Raises:
-            ConsistencyError: a key is gone that ought to be there, or something else than this product wrote there.
+            ConsistencyError: a key of the index is missing, or another program wrote there.
         """
         _, contents = await self._store.read(
             self.identity.agent_id, epoch=self.epoch, least_rev=self.rev, deadline=_by(deadline)
@@ -125,15 +124,15 @@ class WorkingMemory:
         return {key: value_of(key, named[key], raw=raw) for key in sorted(named)}
 
     async def update(self, values: Mapping[str, Value], *, deadline: Deadline | None = None) -> None:
-        """Set every key of *values*, or none; without any, nothing happens."""
+        """Set every key of *values*, or none; does nothing without any."""
         if values:
             await self.write(*(changes.put(key, value) for key, value in values.items()), deadline=deadline)
 
     async def pop(self, key: str, default: Any = None, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
         """
-        Remove *key* and return what it held, or *default* where it held nothing.
+        Remove *key* and return its value, or *default* where there was none.
 
-        What is not UTF-8 throughout comes as bytes, asked for or not: it is nowhere else any more.
+        Values that are not UTF-8 throughout are returned as bytes, with or without *raw*: they exist nowhere else.
         """
         written = await self.write(changes.take(key), deadline=deadline)
         try:
@@ -142,7 +141,7 @@ class WorkingMemory:
             return _held(key, written, default, raw=True)
 
     async def setdefault(self, key: str, value: Value, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Set *key* to *value* where it holds nothing; return what it holds then."""
+        """Set *key* to *value* where it does not exist; return its value then."""
         change, given = changes.default(key, value), value_of(key, entry_of(key, value), raw=raw)
         return _held(key, await self.write(change, deadline=deadline), given, raw=raw)
 
@@ -157,22 +156,22 @@ class WorkingMemory:
     # Parts of keys
 
     def list(self, key: str) -> ListHandle:
-        """Return the list that *key* holds, or will hold with its first item."""
+        """Return a handle of the list *key*, created with its first item."""
         return ListHandle(self, key)
 
     def hash(self, key: str) -> HashHandle:
-        """Return the hash that *key* holds, or will hold with its first field."""
+        """Return a handle of the hash *key*, created with its first field."""
         return HashHandle(self, key)
 
     def members(self, key: str) -> MembersHandle:
-        """Return the set that *key* holds, or will hold with its first member."""
+        """Return a handle of the set *key*, created with its first member."""
         return MembersHandle(self, key)
 
     def sorted(self, key: str) -> SortedHandle:
-        """Return the sorted set that *key* holds, or will hold with its first member."""
+        """Return a handle of the sorted set *key*, created with its first member."""
         return SortedHandle(self, key)
 
-    # What others are told, and what they told
+    # Published items, and updates from other agents
 
     async def publish(
         self,
@@ -184,11 +183,11 @@ class WorkingMemory:
         deadline: Deadline | None = None,
     ) -> UUID:
         """
-        Mark what is *stated* to be pushed: a record, as a model, or a link, as a line; return its identity.
+        Mark a record, as a model, or a link, as a line, to be pushed; return its identity.
 
-        It is part of the memory until it was pushed, and comes back with it. Nobody else knows of it before:
-        :meth:`imem.memory.Memory.push` makes it durable, and so does whoever opens a debate or a gate; the workers push
-        within seconds what nobody else does.
+        The item is part of the memory until it is pushed, and is restored with it. Other agents cannot read it before.
+        :meth:`imem.memory.Memory.push` makes it durable, and so does opening a debate or a gate; otherwise the workers
+        push it within seconds.
 
         ::
 
@@ -198,10 +197,10 @@ class WorkingMemory:
         Args:
             body: long text of a record.
             turns: of a debate.
-            tier: how soon it must be visible; by default a finding's importance decides.
+            tier: how soon it must be visible; by default, a finding's importance decides.
 
         Raises:
-            BadInput: something is wrong with the content.
+            BadInput: the content is invalid.
             TooLarge: it takes more than 1 MB.
         """
         item = item_of(stated, body=body, turns=turns, tier=tier)
@@ -209,21 +208,21 @@ class WorkingMemory:
         return item.id
 
     async def published(self, *, deadline: Deadline | None = None) -> Items:
-        """Return what is published and not pushed, as far as its holder knows, in the order of publishing."""
+        """Return the published items that are not pushed, as far as the holder knows, in the order of publishing."""
         return (await self._store.published(self.identity.agent_id, deadline=_by(deadline))).items
 
     async def knowledge(self, *, deadline: Deadline | None = None) -> Updates:
-        """Return what was pulled from others, oldest first; it lies beside the memory and ends with it."""
+        """Return the updates pulled from other agents, oldest first; they are deleted with the memory."""
         return await self._store.known(self.identity.agent_id, deadline=_by(deadline))
 
-    # What the above is made of
+    # Primitives of the above
 
     async def write(self, *batch: Change, deadline: Deadline | None = None) -> WriteResult:
         """
-        Make all changes of :mod:`imem.cache.working.changes`, in their order, or none.
+        Apply all changes of :mod:`imem.cache.working.changes`, in their order, or none.
 
         Returns:
-            The revision, and what each change gave, as the server gives it; a *clear* gives nothing.
+            The revision, and the server's result of each change; a *clear* has none.
         """
         written = await self._store.write(
             self.identity.agent_id, self.epoch, batch, least_rev=self.rev, deadline=_by(deadline)

@@ -1,9 +1,9 @@
 """
-What an agent publishes from its working memory: records and links, marked there until somebody has pushed them.
+What an agent publishes from its working memory: records and links, marked there until they are pushed.
 
-An item gets its identity when it is published. It is the identity of the journal's event as well, so that pushing it
-once more, after a crash or by two processes at once, writes it once. The item is what the agent stated, as a line of
-the journal's own format; who states it is not in it: that is the owner of the memory, whoever pushes.
+An item gets its identity when it is published, and the journal's event has the same one: a second push, after a crash
+or by another process, writes nothing more. The item is a line of the journal's format. The actor is not part of it: it
+is always the owner of the memory, whichever process pushes.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from imem.kg.load_format.lines import LINE_BYTES, Line, LinkLine, RecordLine, pa
 from imem.kg.model import Kind, Turn
 
 LONGEST_PUSH_RESULT: Final = 1_500
-"""Characters of the reason for which an item was refused."""
+"""Characters of the stored reason of a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedItem:
     """
-    Something published.
+    A published item.
 
     Attributes:
-        id: its identity, in the order of publishing.
-        line: what is stated.
+        id: its identity; sorts in the order of publishing.
+        line: the record or link.
         tier: how soon it must be visible; None where its importance decides.
     """
 
@@ -46,11 +46,11 @@ class PublishedItem:
 @dataclass(frozen=True, slots=True)
 class PushResult:
     """
-    What became of an item.
+    The result of pushing an item.
 
     Attributes:
         position: of the event that holds its content; None where it was refused.
-        field, reason: what was wrong with it.
+        field, reason: of the refusal.
     """
 
     position: int | None
@@ -67,8 +67,7 @@ def item_of(
     It is a model, or a line as :func:`imem.kg.load_format.lines.link_of` and its siblings return.
 
     Raises:
-        BadInput: something is wrong with it, or it is a correction, or it states when it was known: that takes a right
-            that pushing has not.
+        BadInput: it is invalid, is a correction, or has its own ``known_at``: pushing has no right for those.
         TooLarge: it takes more than 1 MB.
     """
     line = record_of(stated, body=body, turns=turns) if isinstance(stated, Kind) else stated
@@ -82,13 +81,13 @@ def item_of(
 
 
 def publication(item: PublishedItem) -> Change:
-    """Return the change that publishes *item*, to be made alone or together with others."""
+    """Return the change that publishes *item*, to be written alone or with others."""
     return changes.publish(item.id, encoded(item))
 
 
 def encoded(item: PublishedItem) -> bytes:
     """
-    Return *item* as it is kept.
+    Return *item* as it is stored.
 
     Raises:
         TooLarge: it takes more than 1 MB.
@@ -101,10 +100,10 @@ def encoded(item: PublishedItem) -> bytes:
 
 def decoded(item_id: bytes, text: bytes) -> PublishedItem:
     """
-    Return the item that is kept under *item_id*.
+    Return the item stored under *item_id*.
 
     Raises:
-        ConsistencyError: something else than :func:`encoded` wrote it.
+        ConsistencyError: another program wrote it.
     """
     try:
         found = orjson.loads(text)
@@ -119,17 +118,17 @@ def decoded(item_id: bytes, text: bytes) -> PublishedItem:
 
 
 def encode_push_result(fate: PushResult) -> bytes:
-    """Return a fate as it is kept."""
+    """Return a push result as it is stored."""
     reason = fate.reason[:LONGEST_PUSH_RESULT] if fate.reason is not None else None
     return orjson.dumps({"position": fate.position, "field": fate.field, "reason": reason})
 
 
 def decode_push_result(text: bytes) -> PushResult:
     """
-    Return the fate that *text* says.
+    Return the push result in *text*.
 
     Raises:
-        ConsistencyError: something else than :func:`encode_push_result` wrote it.
+        ConsistencyError: another program wrote it.
     """
     try:
         return PushResult(**orjson.loads(text))
@@ -138,7 +137,7 @@ def decode_push_result(text: bytes) -> PushResult:
 
 
 def _members(line: RecordLine | LinkLine) -> dict[str, Any]:
-    """Return *line* as the members of the object that :func:`imem.kg.load_format.lines.parse_line` reads."""
+    """Return *line* as the object that :func:`imem.kg.load_format.lines.parse_line` reads."""
     if isinstance(line, LinkLine):
         members: dict[str, Any] = {
             "link": line.type,

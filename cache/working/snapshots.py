@@ -1,10 +1,10 @@
 """
 Snapshots of working memory and copies of checkpoints, on the *durable* server.
 
-Of each agent only the latest snapshot is kept: the one with the highest (epoch, seq), whoever writes last. Postgres
-decides; what is here is faster to get and may be lost.
+Only the latest snapshot of each agent is stored: the one with the highest (epoch, seq), whatever the order of writes.
+Postgres is authoritative; these copies are faster to read and may be lost.
 
-A crash of the caller leaves the whole snapshot, body and meta, or what was there before.
+A crash of the caller leaves the whole new snapshot, body and meta, or the previous one.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ConsistencyError
 
 SNAPSHOT_TTL: Final = timedelta(days=14)
-"""How long a snapshot lives; longer where the memory that it protects does."""
+"""How long a snapshot lives; longer where its working memory does."""
 
 COPY_TTL: Final = timedelta(days=7)
-"""How long the copy of a checkpoint lives; after that it comes from Postgres."""
+"""How long the copy of a checkpoint lives; after that it is read from Postgres."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMeta:
     """
-    What is known of a snapshot beside its document.
+    The metadata of a snapshot.
 
     Attributes:
-        identity: whose memory it is.
+        identity: the owner of the memory.
         epoch: of the holder that took it.
         seq: of the checkpoint that it belongs to.
         checkpoint_id: that checkpoint.
         digest: of the document's contents.
         key_count: how many keys there are.
         taken_at: when it was taken.
-        protects_until: when the memory that it protects ends, where that is known.
+        protects_until: when its working memory expires, where that is known.
     """
 
     identity: MemoryIdentity
@@ -59,11 +59,11 @@ class SnapshotMeta:
 @dataclass(frozen=True, slots=True)
 class SnapshotWrite:
     """
-    What became of a snapshot.
+    The result of writing a snapshot.
 
     Attributes:
-        kept: whether it is the one that is there now; otherwise a later one is. The truth of the whole.
-        flushed: whether the server's file holds it, where that was asked for and the server can tell.
+        kept: whether it was stored; False where a later one is there. Also the truth value.
+        flushed: whether the append-only file holds it, where that was requested and the server can tell.
     """
 
     kept: bool
@@ -79,7 +79,7 @@ class CheckpointCopy:
     The copy of an agent's latest checkpoint.
 
     Attributes:
-        epoch, seq: of the checkpoint; who reads it compares them with what Postgres says.
+        epoch, seq: of the checkpoint; the reader compares them with those in Postgres.
         body: the row, as JSON.
     """
 
@@ -104,15 +104,15 @@ class SnapshotStore:
         self, meta: SnapshotMeta, document: dict[str, Any], *, flush: bool = False, deadline: Deadline
     ) -> SnapshotWrite:
         """
-        Keep *document*, but never over a snapshot with a higher (epoch, seq). Twice is once.
+        Store *document* unless a snapshot with a higher (epoch, seq) is there. Idempotent.
 
-        It lives 14 days from now, and longer if *meta* says that what it protects does; never less than it did.
+        It lives 14 days from now, or until ``meta.protects_until`` if that is later; its expiry never moves back.
 
         Args:
-            flush: wait until the server's file holds it, so that not even a power failure loses it: for pauses.
+            flush: wait until the append-only file holds it, so that it survives a power failure: for pauses.
 
         Raises:
-            ConsistencyError: the snapshot of another analysis is there; :meth:`drop` removes it.
+            ConsistencyError: it belongs to another analysis; :meth:`drop` removes it.
             BadInput: this machine's clock is two weeks behind the server's.
         """
         its, identity = keys.snapshot(meta.identity.agent_id), meta.identity
@@ -140,7 +140,7 @@ class SnapshotStore:
         """
         Return the snapshot of *agent_id*; None where there is none.
 
-        ``protects_until`` is when the snapshot itself ends. Nobody has compared the document with the digest.
+        ``protects_until`` is the expiry of the snapshot itself. The document is not compared with the digest.
 
         Raises:
             ConsistencyError: it is damaged, or one of its two parts is missing.
@@ -171,23 +171,23 @@ class SnapshotStore:
         return meta, document
 
     async def expire(self, agent_id: str, at: datetime, *, deadline: Deadline) -> bool:
-        """Let the snapshot live until *at*, if that is longer than it does; return whether there is one."""
+        """Extend the snapshot's expiry to *at*, never shorten it; return whether there is one."""
         its = keys.snapshot(agent_id)
         every = (its.body, its.meta, keys.calls(agent_id))
         _, there = await self._client.run(script("expire_snapshot"), every, (ms_of(at),), deadline=deadline)
         return bool(there)
 
     async def drop(self, agent_id: str, *, deadline: Deadline) -> bool:
-        """Remove the snapshot, and the answers beside it; return whether there was anything."""
+        """Remove the snapshot and the answers of calls; return whether there was anything."""
         its = keys.snapshot(agent_id)
         every = (its.body, its.meta, keys.calls(agent_id))
         _, count = await self._client.run(script("drop"), every, (), deadline=deadline)
         return bool(count)
 
-    # Answers of calls, until a checkpoint holds them
+    # Answers of paid calls, until a checkpoint holds them
 
     async def put_call(self, agent_id: str, name: bytes, answer: bytes, *, deadline: Deadline) -> None:
-        """Keep the answer of a call for as long as a snapshot, in the server's file as well if it can tell."""
+        """Store the answer of a call for as long as a snapshot, and wait for the append-only file if possible."""
         ends = ms_of(self._clock.now() + SNAPSHOT_TTL)
         await self._client.run_flushed(
             script("put_call"), (keys.calls(agent_id),), (ends, name, answer), deadline=deadline
@@ -199,7 +199,7 @@ class SnapshotStore:
         return answer if answer is None else bytes(answer)
 
     async def drop_calls(self, agent_id: str, *, deadline: Deadline) -> None:
-        """Remove the answers: a checkpoint holds them."""
+        """Remove the answers of calls: a checkpoint holds them."""
         await self._client.run(script("drop"), (keys.calls(agent_id),), (), deadline=deadline)
 
     # Copies of checkpoints
@@ -208,10 +208,10 @@ class SnapshotStore:
         self, analysis_id: str, agent_type: str, *, epoch: int, seq: int, body: bytes, deadline: Deadline
     ) -> bool:
         """
-        Keep the copy of a checkpoint for seven days, but never over one with a higher (epoch, seq); say whether it was.
+        Store a checkpoint's copy for seven days unless a higher (epoch, seq) is there; return whether it was stored.
 
         Raises:
-            BadInput: one of the ids is no such name, or this machine's clock is a week behind the server's.
+            BadInput: one of the ids is not valid, or this machine's clock is a week behind the server's.
         """
         key, ends = keys.checkpoint(analysis_id, agent_type), ms_of(self._clock.now() + COPY_TTL)
         answer = await self._client.run(script("put_copy"), (key,), (epoch, seq, ends, body), deadline=deadline)

@@ -1,4 +1,4 @@
-"""Whose a working memory is and how it stands; and the answers of its scripts, in our words."""
+"""Owner and state of a working memory; errors for its scripts' refusals."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from imem.cache.working.document import CAP_BYTES
 from imem.journal.errors import BadInput, ConsistencyError, ImemError, NotOpen, StaleEpoch, TooLarge, UnsupportedType
 
 ACTIVE_TTL: Final = timedelta(days=1)
-"""How long an active agent's memory lives after its last renewal."""
+"""Lifetime of an active agent's memory after its last renewal."""
 
 PAUSED_TTL: Final = timedelta(days=14)
-"""How long that of a paused agent lives, and of one that waits for a person, where no moment is given."""
+"""Default lifetime for a paused agent, and for one that waits for a human."""
 
 LONGEST_TTL: Final = timedelta(days=30)
-"""How long it lives at most, however often a pause is extended."""
+"""Longest lifetime, however often a pause is extended."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,36 +29,36 @@ class MemoryState(StrEnum):
 
     OPEN = "OPEN"
     RESTORING = "RESTORING"
-    """A restore was begun, and has not been compared with its digest: what is there must not be used."""
+    """A restore was begun, and its content has not been verified: it must not be used."""
 
 
 class ExpiryMode(StrEnum):
-    """How the expiry of a memory is kept."""
+    """How the expiry of a memory is set."""
 
     ACTIVE = "active"
     """24 hours from the last write or heartbeat."""
     GATED = "gated"
-    """Waiting for a person: a moment that stands still."""
+    """Waiting for a human: a fixed moment."""
     PAUSED = "paused"
-    """A moment that stands still: 14 days after the pause."""
+    """A fixed moment: 14 days after the pause."""
     EXTENDED = "extended"
-    """A later moment that stands still."""
+    """A later fixed moment."""
     RESUMED = "resumed"
-    """At work again: 24 hours from now, and active from then on."""
+    """24 hours from now, and active from then on."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryIdentity:
     """
-    Whose a memory is.
+    The owner of a memory.
 
     Attributes:
         agent_id: the instance.
         analysis_id: the analysis that it works in.
-        agent_type: what it is in that analysis.
+        agent_type: its type in that analysis.
 
     Raises:
-        BadInput: one of them is no such name.
+        BadInput: one of them is not valid.
     """
 
     agent_id: str
@@ -74,18 +74,18 @@ class MemoryIdentity:
 @dataclass(frozen=True, slots=True)
 class Meta:
     """
-    How a memory stands.
+    The state of a memory.
 
     Attributes:
-        identity: whose it is.
+        identity: its owner.
         epoch: of its holder.
-        rev: how many writes it has seen.
+        rev: number of writes.
         state: whether it may be used.
-        mode: how its expiry is kept.
-        expires_at: when it ends unless it is renewed.
-        size_bytes: what it counts for against the cap.
+        mode: how its expiry is set.
+        expires_at: when it expires unless it is renewed.
+        size_bytes: its size against the cap.
         keys: how many keys it has.
-        checkpoint_seq, digest: of the checkpoint last marked, if there is one.
+        checkpoint_seq, digest: of the last checkpoint, if there is one.
         clean_rev: the rev whose content that checkpoint holds.
     """
 
@@ -103,16 +103,16 @@ class Meta:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was written since the checkpoint last marked."""
+        """Whether nothing was written since the last checkpoint."""
         return self.clean_rev == self.rev
 
     @classmethod
     def of(cls, agent_id: str, fields: Sequence[bytes], keys: int) -> Meta:
         """
-        Return what a script answered.
+        Return the state from a script's answer.
 
         Raises:
-            ConsistencyError: something else than the scripts wrote it.
+            ConsistencyError: another program wrote it.
         """
         try:
             found = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
@@ -155,10 +155,10 @@ def refusal(
     agent_id: str, answer: Sequence[Any], *, epoch: int = 0, names: dict[bytes, str] | None = None
 ) -> ImemError:
     """
-    Return why a script refused, as an error to raise.
+    Return the error to raise for a script's refusal.
 
     Args:
-        answer: its answer; the refusals are listed in ``common.lua``, ``writing.lua`` and ``reading.lua``.
+        answer: the refusal; they are listed in ``common.lua``, ``writing.lua`` and ``reading.lua``.
         epoch: the caller's.
         names: suffix → key as its user calls it.
     """

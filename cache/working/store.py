@@ -1,14 +1,13 @@
 """
 Working memory on its server: one script for each operation (``cache/lua``), and nothing but scripts.
 
-A script is atomic: a caller that crashes has either run it whole or not at all, and a server that is killed comes back
-with all of it or nothing. At most the last two seconds of its acknowledged writes are missing then (``appendfsync
-everysec``, which writes late while the disk is busy). Who can tell that they are is the caller: it passes the last
-revision that was acknowledged to it.
+A script is atomic: a caller that crashes has run it whole or not at all, and a server that is killed recovers all of it
+or nothing. It may lose the last two seconds of acknowledged writes (``appendfsync everysec``, which writes late while
+the disk is busy). The caller detects that: it passes the last revision that was acknowledged to it.
 
 Only a restore takes two scripts; between them the memory is ``RESTORING``, which everything else refuses.
 
-No operation looks for keys by a pattern: the index says which there are.
+Keys are never searched by a pattern: the index lists them.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BadInput, ConsistencyError, NotOpen, NotRepeatable, OutcomeUnknown, StaleEpoch, TooLarge
 
 MOST_KNOWN: Final = 500
-"""Updates from others that lie beside a memory at most; older ones are in the graph and in the journal."""
+"""Updates stored beside a memory at most; older ones are in the graph and in the journal."""
 
 MOST_KNOWN_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of them."""
+"""Bytes of these updates at most."""
 
 _NOTED: Final = 500
-"""Fates noted in one call."""
+"""Push results stored by one call."""
 
 _NONE: Final = b"none"
-"""What servers call the type of a key that is not there."""
+"""The servers' type of a missing key."""
 
 _WHOLE: Final = ("put", "default", "delete", "take")
 _WRITING: Final = {
@@ -68,7 +67,7 @@ _WRITING: Final = {
     "set": "one_set",
     "zset": "one_zset",
 }
-"""What a single change works on → the script for it; that for several has no name."""
+"""Type of a single change → its script; "" is the script for several."""
 
 _FREEING: Final = {
     "": "free",
@@ -87,13 +86,12 @@ _TYPES: Final = frozenset({b"string", b"list", b"hash", b"set", b"zset"})
 @dataclass(frozen=True, slots=True)
 class WriteResult:
     """
-    A write that was acknowledged.
+    An acknowledged write.
 
     Attributes:
-        rev: the revision that it made.
-        size_bytes: what the memory counts for after it.
-        results: of each change, in their order; what a change of that kind gives is said in
-            :mod:`imem.cache.working.changes`.
+        rev: the new revision.
+        size_bytes: the size of the memory after it.
+        results: of each change, in order; see :mod:`imem.cache.working.changes`.
     """
 
     rev: int
@@ -104,11 +102,11 @@ class WriteResult:
 @dataclass(frozen=True, slots=True)
 class KeyContent:
     """
-    One key, or a part of it.
+    The content of one key, or a part of it.
 
     Attributes:
-        kind: the type that the key has on the server, ``none`` where there is none.
-        found: what was asked for, as the server gives it; None where there is nothing.
+        kind: the key's type on the server, ``none`` where there is none.
+        found: the requested part, as the server returns it; None where there is nothing.
     """
 
     kind: bytes
@@ -118,11 +116,11 @@ class KeyContent:
 @dataclass(frozen=True, slots=True)
 class PublishedItems:
     """
-    What an agent has published.
+    The published items of an agent.
 
     Attributes:
-        items: in the order of publishing, those with a fate included.
-        push_results: what became of items, where the holder has not taken note of it yet.
+        items: in the order of publishing, those with a push result included.
+        push_results: of items, where the holder has not read them yet.
     """
 
     items: list[PublishedItem]
@@ -141,20 +139,19 @@ class WorkingStore:
         self._client = client
         self._clock = clock
 
-    # Who holds it
+    # Ownership
 
     async def open(self, identity: MemoryIdentity, epoch: int, *, replace: bool = False, deadline: Deadline) -> Meta:
         """
-        Take the memory of *identity* for the holder of *epoch*: a new one, or its own, whose expiry is renewed.
+        Open the memory of *identity* for the holder of *epoch*: a new one, or its own, whose expiry is renewed.
 
-        Opening proves nothing of what is there: :meth:`verify` does, and :mod:`imem.checkpoints.recovery` decides.
+        The content is not verified: :meth:`verify` does that, and :mod:`imem.checkpoints.recovery` decides.
 
         Args:
-            replace: begin empty, whatever is there: its own from before, another analysis', a restore that was broken
-                off.
+            replace: start empty, whatever is there: its own old content, another analysis', an unfinished restore.
 
         Raises:
-            NotOpen: another analysis' memory is there, or a restore that was not ended.
+            NotOpen: it belongs to another analysis, or a restore has not ended.
             StaleEpoch: its own memory has seen a later epoch.
             BadInput: this machine's clock is more than a day behind the server's.
         """
@@ -166,25 +163,23 @@ class WorkingStore:
         return Meta.of(identity.agent_id, fields, count)
 
     async def meta(self, agent_id: str, *, deadline: Deadline) -> Meta | None:
-        """Return how the memory of *agent_id* stands; None where there is none."""
+        """Return the state of the memory of *agent_id*; None where there is none."""
         its = keys.working(agent_id)
         answer = await self._client.run(script("stand"), (its.meta, its.index), (), deadline=deadline)
         return Meta.of(agent_id, answer[1], answer[2]) if answer[0] == b"ok" else None
 
     async def fence(self, agent_id: str, epoch: int, *, deadline: Deadline) -> bool:
         """
-        Raise the epoch, so that whoever holds an earlier one is refused; return whether there is such a memory.
+        Raise the epoch, so that holders of an earlier one are refused; return whether there is such a memory.
 
-        A full server does it as well. Twice is once.
+        A full server accepts it as well. Idempotent.
         """
         its = keys.working(agent_id)
         return await self._run_if_there(agent_id, "fence", (its.meta,), (epoch,), epoch=epoch, deadline=deadline)
 
     async def mark(self, agent_id: str, epoch: int, *, seq: int, digest: str, rev: int, deadline: Deadline) -> bool:
         """
-        Remember that checkpoint *seq* holds the content of revision *rev*; return whether it was remembered.
-
-        It is not where a later checkpoint was.
+        Store that checkpoint *seq* holds the content of *rev*; return False where a later one is stored.
 
         Raises:
             NotOpen: there is no such memory, it is being restored, or has not seen *rev* or *epoch*.
@@ -195,7 +190,7 @@ class WorkingStore:
         )
         return bool(marked)
 
-    # How long it lives
+    # Expiry
 
     async def expire(
         self,
@@ -207,18 +202,18 @@ class WorkingStore:
         deadline: Deadline,
     ) -> datetime | None:
         """
-        Move the expiry of everything together, and keep it by *mode* from now on.
+        Move the expiry of all keys together, and set its mode.
 
         Args:
-            at: when everything ends. By default 24 hours from now for an active or resumed agent and 14 days for one
-                that is paused or waits for a person; an extension has to state it.
+            at: when all keys expire. By default 24 hours from now for an active or resumed agent and 14 days for one
+                that is paused or waits for a human; required for an extension.
             epoch: the holder's; None for a paused agent, which has none.
 
         Returns:
-            When everything ends; None where there is no such memory, so that nothing had to be moved.
+            The expiry; None where there is no such memory.
 
         Raises:
-            BadInput: *at* is missing, is over, or is more than 30 days off.
+            BadInput: *at* is missing, is over, or is more than 30 days away.
             NotOpen: the memory has not seen *epoch*.
         """
         now, active = self._clock.now(), mode in {ExpiryMode.ACTIVE, ExpiryMode.RESUMED}
@@ -238,9 +233,9 @@ class WorkingStore:
 
     async def heartbeat(self, agent_id: str, epoch: int, *, deadline: Deadline) -> datetime:
         """
-        Renew the expiry of everything: 24 hours for an active agent, otherwise the moment that was set; return which.
+        Renew the expiry of all keys: 24 hours for an active agent, otherwise the fixed moment; return it.
 
-        To be called every hour while the agent lives; a full server does it as well. The snapshot has to live as long:
+        Called every hour while the agent runs; a full server accepts it as well. The caller renews the snapshot too:
         :meth:`imem.cache.working.snapshots.SnapshotStore.expire`.
 
         Raises:
@@ -254,32 +249,32 @@ class WorkingStore:
         return moment_of(int(at_ms))
 
     async def clear(self, agent_id: str, epoch: int, *, deadline: Deadline) -> int:
-        """Remove the memory: it succeeded, or its time is over. Return how many keys went; twice is once."""
+        """Remove the memory; return how many keys were removed. Idempotent."""
         its = keys.working(agent_id)
         arguments = (its.prefix, epoch)
         _, count = await self._run(agent_id, "clear", (its.meta, its.index), arguments, epoch=epoch, deadline=deadline)
         return int(count)
 
-    # What is in it
+    # Content
 
     async def write(
         self, agent_id: str, epoch: int, changes: Sequence[Change], *, least_rev: int = 0, deadline: Deadline
     ) -> WriteResult:
         """
-        Make all *changes*, in their order, or none.
+        Apply all *changes*, in their order, or none.
 
-        Repeating it after an :class:`~imem.journal.errors.OutcomeUnknown` is safe. What appends, pops or counts may
-        then happen twice, and raises :class:`~imem.journal.errors.NotRepeatable`: read first.
+        Repeating it after an :class:`~imem.journal.errors.OutcomeUnknown` is safe. Changes that append, pop or count
+        could be applied twice: they raise :class:`~imem.journal.errors.NotRepeatable`; read first.
 
         Args:
             least_rev: the last revision that was acknowledged to the caller.
 
         Raises:
-            BadInput: a list has no such item, or there is nothing to do.
-            UnsupportedType: a key holds another type than a change works on.
+            BadInput: a list has no such item, or *changes* is empty.
+            UnsupportedType: a key has another type than a change works on.
             TooLarge: the memory would pass its cap; names the key.
             NotOpen: there is no such memory, it is being restored, has not seen *epoch*, or has lost writes.
-            ServerFull: the server has no memory left; batches that only remove are still taken.
+            ServerFull: the server has no memory left; batches that only remove are accepted.
         """
         if not changes:
             raise BadInput("changes", "names nothing to do.")
@@ -316,10 +311,10 @@ class WorkingStore:
         Read one key, or a *part* of it; the parts are listed in ``cache/lua/reading.lua``.
 
         Args:
-            kind: the type that it must have, if it is there at all.
+            kind: the type that it must have, if it exists.
 
         Raises:
-            UnsupportedType: it holds another type.
+            UnsupportedType: it has another type.
             NotOpen: as of :meth:`write`.
         """
         its, suffix = keys.working(agent_id), keys.suffix_of(key)
@@ -352,15 +347,15 @@ class WorkingStore:
         self, agent_id: str, *, epoch: int | None = None, least_rev: int = 0, deadline: Deadline
     ) -> tuple[Meta, dict[bytes, MemoryEntry]]:
         """
-        Return everything as it stands at one moment.
+        Return everything as of one moment.
 
         Args:
-            epoch: the holder's; without it, whatever is there is read, remains of a restore among it.
+            epoch: the holder's; without it everything is read, also an unfinished restore.
             least_rev: with an epoch, the last revision that was acknowledged to its holder.
 
         Raises:
             NotOpen: there is no such memory; or, with an epoch, it is being restored or has not seen it.
-            ConsistencyError: a key of the index is gone, or something else than this product wrote there.
+            ConsistencyError: a key of the index is missing, or another program wrote there.
         """
         its = keys.working(agent_id)
         arguments = (its.prefix, "" if epoch is None else epoch, least_rev)
@@ -377,15 +372,15 @@ class WorkingStore:
             contents[suffix] = entry_from(kind, leaves, max(0, at_ms - now_ms) if at_ms >= 0 else None)
         return meta, contents
 
-    # What lies beside
+    # Beside the content
 
     async def published(self, agent_id: str, *, deadline: Deadline) -> PublishedItems:
         """
-        Return what the agent has published, whoever asks.
+        Return the published items; callers need not hold the memory.
 
         Raises:
             NotOpen: there is no such memory, or it is being restored.
-            UnsupportedType: the key of published items holds something that a program wrote there itself.
+            UnsupportedType: the key of published items holds a value of the user's program.
             ConsistencyError: an item is damaged.
         """
         its, suffix = keys.working(agent_id), keys.suffix_of(PUBLISHED)
@@ -404,10 +399,10 @@ class WorkingStore:
 
     async def note_pushed(self, agent_id: str, push_results: Mapping[UUID, PushResult], *, deadline: Deadline) -> None:
         """
-        Note what became of published items, for the holder; who notes it need not be the holder.
+        Store the results of pushes, for the holder to read; callers need not hold the memory.
 
         Raises:
-            NotOpen: the memory is gone, and the items with it.
+            NotOpen: the memory and its items were removed.
         """
         its, noted = keys.working(agent_id), list(push_results.items())
         for first in range(0, len(noted), _NOTED):
@@ -416,7 +411,7 @@ class WorkingStore:
             await self._run(agent_id, "note_pushed", (its.meta, its.pushed), arguments, epoch=0, deadline=deadline)
 
     async def forget_pushed(self, agent_id: str, items: Sequence[UUID], *, deadline: Deadline) -> None:
-        """Forget what became of items that are published no longer."""
+        """Remove the push results of items that are no longer published."""
         its = keys.working(agent_id)
         for first in range(0, len(items), _NOTED):
             page = [str(item) for item in items[first : first + _NOTED]]
@@ -424,7 +419,7 @@ class WorkingStore:
 
     async def learn(self, agent_id: str, updates: Mapping[int, bytes], *, deadline: Deadline) -> int:
         """
-        Add what was pulled, by number, each as JSON; return how many are known now. The oldest make room.
+        Add pulled updates, by number, each as JSON; return how many are stored. Beyond the bound the oldest go.
 
         Raises:
             NotOpen: there is no such memory.
@@ -437,7 +432,7 @@ class WorkingStore:
         return int(answer[1])
 
     async def known(self, agent_id: str, *, deadline: Deadline) -> list[dict[str, Any]]:
-        """Return what was pulled, oldest first."""
+        """Return the pulled updates, oldest first."""
         its = keys.working(agent_id)
         found = await self._client.run(script("known"), (its.knowledge,), (), deadline=deadline)
         pairs = sorted(zip(found[::2], found[1::2], strict=True))
@@ -458,25 +453,24 @@ class WorkingStore:
         deadline: Deadline,
     ) -> Meta:
         """
-        Put *contents*, which are those of checkpoint *seq*, in place of whatever is there, and open it.
+        Replace the content by *contents*, those of checkpoint *seq*, and open the memory.
 
-        They are compared with *digest* before anything is touched, and the server compares what it holds afterwards
-        with what it was sent.
+        *contents* are compared with *digest* first, and the server compares what it stored with what it was sent.
 
-        A crash leaves either what was there before, or the new content as ``RESTORING``, which everything but another
-        restore, :meth:`clear` and ``open(…, replace=True)`` refuses; or the new content, open.
+        A crash leaves the old content; or the new content as ``RESTORING``, which everything but another restore,
+        :meth:`clear` and ``open(…, replace=True)`` refuses; or the new content, open.
 
         Args:
-            marked: the digest of the checkpoint, where *contents* hold more than it does: the memory then counts as
-                written to since.
-            replace: put it in place of another analysis' memory as well.
+            marked: the checkpoint's digest, where *contents* hold more than it does: the memory then counts as written
+                to since.
+            replace: replace another analysis' memory as well.
 
         Raises:
-            ConsistencyError: *contents* are not what *digest* says, and nothing was touched; or what was read back is
-                not, and it was cleared.
-            StaleEpoch: a later epoch was seen, or another restore came in between and has the memory.
-            NotOpen: another analysis' memory is there.
-            TooLarge: they pass the cap.
+            ConsistencyError: *contents* do not have *digest*, and nothing was changed; or the stored content differs,
+                and it was cleared.
+            StaleEpoch: a later epoch was seen, or another restore ran in between.
+            NotOpen: it belongs to another analysis.
+            TooLarge: they exceed the cap.
             OutcomeUnknown: the end of it was not confirmed; restoring again is safe.
         """
         _compare(contents, digest, "What should be restored")
@@ -509,10 +503,10 @@ class WorkingStore:
         self, agent_id: str, digest: str, *, key_count: int | None = None, epoch: int | None = None, deadline: Deadline
     ) -> Meta:
         """
-        Compare what is there with *digest* and, where it is given, *key_count*; return how it stands.
+        Compare the content with *digest* and, where it is given, *key_count*; return the state.
 
         Raises:
-            ConsistencyError: it is something else.
+            ConsistencyError: it differs.
             NotOpen: there is no such memory; or, with an epoch, it is being restored or has not seen it.
         """
         meta, contents = await self.read(agent_id, epoch=epoch, deadline=deadline)

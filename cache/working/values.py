@@ -1,10 +1,10 @@
 """
-What users put into working memory and get back, and what it is made of.
+Values of working memory as users pass them and get them, and their leaves.
 
 A value is a text or bytes; a list or tuple, a set or frozenset of them; a dict of them; or a :class:`SortedSet`. Texts
-are stored as UTF-8; what was stored as text and as bytes cannot be told apart, so that all of it is read as text, or
-with ``raw`` all of it as bytes. Everything else is refused by the name of its key: a number or None that came back as
-a text would be a lie, and what is nested has no form here.
+are stored as UTF-8. Stored text and bytes cannot be told apart, so that all are read as text, or with ``raw`` all as
+bytes. Every other type is refused, naming its key: a number or None would come back as a text, and nested values have
+no form here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Text = Annotated[str | bytes, CHECKED_INSIDE]
 """A leaf, as users write it."""
 
 LARGEST_WHOLE: Final = 2**53
-"""Whole numbers up to here, in either direction, are the same as doubles."""
+"""Whole numbers up to here, in either direction, are exact as doubles."""
 
 
 class SortedSet(dict[Any, float]):
@@ -38,7 +38,7 @@ class SortedSet(dict[Any, float]):
 Value = Annotated[
     str | bytes | list[Any] | tuple[Any, ...] | dict[Any, Any] | set[Any] | frozenset[Any] | SortedSet, CHECKED_INSIDE
 ]
-"""What a key may be set to."""
+"""The types that a key may be set to."""
 
 
 def entry_of(key: str, value: object) -> MemoryEntry:
@@ -46,8 +46,8 @@ def entry_of(key: str, value: object) -> MemoryEntry:
     Return what the key named *key* holds when it is set to *value*.
 
     Raises:
-        UnsupportedType: it is none of the five types, is empty where it is a collection, or holds something else than
-            texts and bytes (in a sorted set: and scores); names the key.
+        UnsupportedType: it is none of the five types, is an empty collection, or holds something else than texts and
+            bytes (in a sorted set: and scores); names the key.
     """
     match value:
         case str() | bytes():
@@ -70,10 +70,10 @@ def entry_of(key: str, value: object) -> MemoryEntry:
 
 def value_of(key: str, entry: MemoryEntry, *, raw: bool) -> Any:
     """
-    Return the value that *entry* of *key* stands for: texts, or with *raw* bytes.
+    Return the value of *entry*: texts, or with *raw* bytes.
 
     Raises:
-        UnsupportedType: it is not all text, and *raw* was not asked for; names the key.
+        UnsupportedType: it is not all text, and *raw* is not set; names the key.
     """
     leaves = cast("Any", entry.leaves)
     match entry.type:
@@ -91,7 +91,7 @@ def value_of(key: str, entry: MemoryEntry, *, raw: bool) -> Any:
 
 def entry_from(kind: bytes, flat: list[bytes], ttl_ms: int | None = None) -> MemoryEntry:
     """
-    Return the entry that a server's answer states, flat as its commands give it.
+    Return the entry from a server's flat reply.
 
     Raises:
         ValueError: *kind* is none of the five types.
@@ -105,7 +105,7 @@ def entry_from(kind: bytes, flat: list[bytes], ttl_ms: int | None = None) -> Mem
 
 
 def scored_from(flat: list[bytes]) -> Scored:
-    """Return the members and scores of a server's answer."""
+    """Return the members and scores from a server's flat reply."""
     return tuple((member, float(score) + 0.0) for member, score in zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -117,7 +117,7 @@ def leaf_of(key: str, leaf: object) -> bytes:
     Return *leaf*, a text or bytes, as bytes.
 
     Raises:
-        UnsupportedType: it is neither, or a text that UTF-8 has no form for; names the key.
+        UnsupportedType: it is neither, or a text that UTF-8 cannot encode; names the key.
     """
     if isinstance(leaf, bytes):
         return leaf
@@ -134,7 +134,7 @@ def text_of(key: str, leaf: bytes, *, raw: bool) -> Any:
     Return *leaf* as a text, or with *raw* as it is.
 
     Raises:
-        UnsupportedType: it is no text; names the key.
+        UnsupportedType: it is not UTF-8; names the key.
     """
     if raw:
         return leaf
@@ -159,7 +159,7 @@ def pairs_of(key: str, fields: Mapping[Any, Any]) -> Pairs:
     Return *fields* as pairs of bytes.
 
     Raises:
-        UnsupportedType: as :func:`leaf_of`, or a field stands there as a text and as the same bytes.
+        UnsupportedType: as :func:`leaf_of`, or a field is given as a text and as the same bytes.
     """
     pairs = tuple((leaf_of(key, field), leaf_of(key, value)) for field, value in fields.items())
     _distinct(key, [field for field, _ in pairs])
@@ -171,7 +171,7 @@ def scored_of(key: str, scores: Mapping[Any, Any]) -> Scored:
     Return *scores* as pairs of member and score.
 
     Raises:
-        UnsupportedType: as :func:`leaf_of`, a score is no number that a double holds, or a member stands there twice.
+        UnsupportedType: as :func:`leaf_of`, a score is no number that a double holds, or a member is given twice.
     """
     scored = tuple((leaf_of(key, member), score_of(key, score)) for member, score in scores.items())
     _distinct(key, [member for member, _ in scored])
@@ -206,7 +206,7 @@ def _distinct(key: str, leaves: list[bytes]) -> None:
 
 
 def _named(value: object) -> str:
-    """Return what *value* is, for a message."""
+    """Return the type of *value*, for a message."""
     if value is None or isinstance(value, bool):
         return str(value)
     name = type(value).__name__

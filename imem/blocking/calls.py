@@ -44,7 +44,7 @@ class MemoryCalls:
         self._inner = inner
 
     def get(self, key: str, default: Any = None, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Return what *key* holds, or *default* where it holds nothing."""
+        """Return the value of *key*, or *default* where there is none."""
         return self._caller.call(self._inner.get(key, default, raw=raw, deadline=deadline))
 
     def set(self, key: str, value: Value, *, deadline: Deadline | None = None) -> None:
@@ -56,11 +56,11 @@ class MemoryCalls:
         return self._caller.call(self._inner.delete(key, deadline=deadline))
 
     def contains(self, key: str, *, deadline: Deadline | None = None) -> bool:
-        """Return whether *key* holds anything."""
+        """Return whether *key* exists."""
         return self._caller.call(self._inner.contains(key, deadline=deadline))
 
     def len(self, *, deadline: Deadline | None = None) -> int:
-        """Return how many keys there are."""
+        """Return the number of keys."""
         return self._caller.call(self._inner.len(deadline=deadline))
 
     def clear(self, *, deadline: Deadline | None = None) -> None:
@@ -81,11 +81,11 @@ class MemoryCalls:
         deadline: Deadline | None = None,
     ) -> UUID:
         """
-        Mark what is *stated* to be pushed: a record, as a model, or a link, as a line; return its identity.
+        Mark a record, as a model, or a link, as a line, to be pushed; return its identity.
 
-        It is part of the memory until it was pushed, and comes back with it. Nobody else knows of it before:
-        :meth:`imem.memory.Memory.push` makes it durable, and so does whoever opens a debate or a gate; the workers push
-        within seconds what nobody else does.
+        The item is part of the memory until it is pushed, and is restored with it. Other agents cannot read it before.
+        :meth:`imem.memory.Memory.push` makes it durable, and so does opening a debate or a gate; otherwise the workers
+        push it within seconds.
 
         ::
 
@@ -95,28 +95,28 @@ class MemoryCalls:
         Args:
             body: long text of a record.
             turns: of a debate.
-            tier: how soon it must be visible; by default a finding's importance decides.
+            tier: how soon it must be visible; by default, a finding's importance decides.
 
         Raises:
-            BadInput: something is wrong with the content.
+            BadInput: the content is invalid.
             TooLarge: it takes more than 1 MB.
         """
         return self._caller.call(self._inner.publish(stated, body=body, turns=turns, tier=tier, deadline=deadline))
 
     def published(self, *, deadline: Deadline | None = None) -> Items:
-        """Return what is published and not pushed, as far as its holder knows, in the order of publishing."""
+        """Return the published items that are not pushed, as far as the holder knows, in the order of publishing."""
         return self._caller.call(self._inner.published(deadline=deadline))
 
     def knowledge(self, *, deadline: Deadline | None = None) -> Updates:
-        """Return what was pulled from others, oldest first; it lies beside the memory and ends with it."""
+        """Return the updates pulled from other agents, oldest first; they are deleted with the memory."""
         return self._caller.call(self._inner.knowledge(deadline=deadline))
 
     def write(self, *batch: Change, deadline: Deadline | None = None) -> WriteResult:
         """
-        Make all changes of :mod:`imem.cache.working.changes`, in their order, or none.
+        Apply all changes of :mod:`imem.cache.working.changes`, in their order, or none.
 
         Returns:
-            The revision, and what each change gave, as the server gives it; a *clear* gives nothing.
+            The revision, and the server's result of each change; a *clear* has none.
         """
         return self._caller.call(self._inner.write(*batch, deadline=deadline))
 
@@ -137,11 +137,11 @@ class HandleCalls:
         self._inner = inner
 
     def all(self, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Return everything as a value of its type, empty where there is nothing."""
+        """Return the whole collection, empty where there is none."""
         return self._caller.call(self._inner.all(raw=raw, deadline=deadline))
 
     def len(self, *, deadline: Deadline | None = None) -> int:
-        """Return how many there are."""
+        """Return the number of items."""
         return self._caller.call(self._inner.len(deadline=deadline))
 
 

@@ -1,1 +1,1 @@
-"""Memory in time: priorities, notices, snapshots."""
+"""Synchronisation of agents' memories: priorities, notices, snapshots."""

@@ -1,8 +1,8 @@
 """
-Dead letters: events that the graph refused for good, what people are told of them, and having them tried again.
+Dead letters: events that the graph refused for good, their alerts, and their replay.
 
-A dead event stays in the journal and leaves a gap in its actor's order, which is on record; the rest goes on. Replayed,
-it is applied later than it was said: the statements' guards let it change nothing that was said since.
+A dead event stays in the journal and leaves a recorded gap in its actor's order; later events are applied. A replayed
+event is applied late: the statements' guards keep it from overwriting anything newer.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from imem.kg.projection.applier import DeadEvent
 from imem.sync.metrics import DELIVERY, DROPPED
 
 RETRIES_EXHAUSTED: Final = "DELIVERY_RETRIES_EXHAUSTED"
-"""The kind of alert that a dead event raises."""
+"""Kind of the alert about dead events."""
 
 MOST_LETTERS: Final = 1000
-"""Most dead events that one answer lists, and that one order replays; an answer says how many there are."""
+"""Dead events that one answer lists and one call replays, at most; the answer has their total."""
 
 LONGEST_REASON: Final = 500
-"""Characters of a reason that an alert keeps."""
+"""Characters of an alert's reason."""
 
 
 def severity_of(tier: Tier) -> Severity:
-    """Return how bad it is that an event of *tier* is dead: a warning, unless agents were waiting for it."""
+    """Return the severity of a dead event of *tier*: a warning, unless agents were waiting for it."""
     return Severity.MEDIUM if tier is Tier.NORMAL else Severity.HIGH
 
 
 class DeadLetterAlerts:
     """
-    Raises an alert for a dead event, in the transaction that declares it dead.
+    Raises an alert for a dead event, in the transaction that marks it dead.
 
-    An actor has one open alert of each severity, however many of its events die: `imem sync dead` lists them. It stays
-    until a person acknowledges it.
+    An actor has one open alert of each severity, however many of its events are dead: `imem sync dead` lists them. It
+    stays open until a human acknowledges it.
     """
 
     async def __call__(self, conn: Connection, death: DeadEvent) -> None:
         """
-        Raise it, as the last thing that the transaction does.
+        Raise the alert; the last step of the transaction.
 
         Raises:
-            PostgresUnavailable, BudgetExceeded: the event is not dead yet either.
+            PostgresUnavailable, BudgetExceeded: the event is not marked dead either.
         """
         event, severity = death.event, severity_of(death.tier)
         DROPPED.labels(DELIVERY, death.tier.name.lower()).inc()
@@ -81,14 +81,14 @@ class DeadLetter:
     An event that the graph refused for good.
 
     Attributes:
-        position, event_id: which.
-        actor, agent_seq: whose, and its place in that actor's order, where it leaves a gap.
-        kind, key: what it states.
+        position, event_id: of the event.
+        actor, agent_seq: its actor, and its number in that actor's order, which has a gap there.
+        kind, key: of its record.
         tier: how soon it was to be visible.
         attempts: how often it was refused.
-        reason: what the graph said last.
-        since: when it was given up.
-        replayed_at, replayed_by: who had it tried again before, without avail.
+        reason: the last error of the graph.
+        since: when it was marked dead.
+        replayed_at, replayed_by: of the last replay, which failed.
     """
 
     position: int
@@ -144,20 +144,20 @@ async def dead_letters(database: Database, *, deadline: Deadline) -> DeadLetters
 
 async def replay(gateway: Gateway, which: Sequence[int | UUID], *, deadline: Deadline) -> list[int]:
     """
-    Have dead events tried again from the first attempt on, and return their positions, in order.
+    Retry dead events from the first attempt on; return their positions, in order.
 
-    All of them or none: nothing is changed where one of them is not dead. The applier takes them up at once; what is
-    refused five times more is dead again. Each leaves an audit row, and the gap says who asked.
+    All of them or none: nothing is changed where one of them is not dead. The applier is woken; an event that fails
+    five more times is dead again. Each replay leaves an audit row, and the gap names the actor.
 
     Args:
         which: positions, or event ids; no more than :data:`MOST_LETTERS`.
 
     Raises:
-        PermissionDenied: the actor is no person; a denial row was written.
-        BadInput: there is no such event, none at all was named, or too many.
-        TransitionRefused: one of them is not dead: it was applied, or is on its way.
+        PermissionDenied: the actor is not human; a denial row was written.
+        BadInput: an event does not exist, or *which* is empty or too long.
+        TransitionRefused: one of them is not dead: it was applied, or is pending.
         PostgresUnavailable, BudgetExceeded: nothing was changed; retryable.
-        OutcomeUnknown: the connection broke while committing; repeating the call says how it stands.
+        OutcomeUnknown: the connection broke while committing; repeating the call shows the outcome.
     """
     return await gateway.authorize_and_execute(
         Resource(ResourceType.JOURNAL, "dead events"),
@@ -168,7 +168,7 @@ async def replay(gateway: Gateway, which: Sequence[int | UUID], *, deadline: Dea
 
 
 async def replay_all(gateway: Gateway, *, deadline: Deadline) -> list[int]:
-    """Have all dead events tried again, at most :data:`MOST_LETTERS`; see :func:`replay`."""
+    """Retry all dead events, at most :data:`MOST_LETTERS`; see :func:`replay`."""
 
     async def every() -> list[int]:
         found = await dead_letters(gateway.database, deadline=deadline)
@@ -197,14 +197,14 @@ async def _replay(gateway: Gateway, which: Sequence[int | UUID], deadline: Deadl
         }
         [row] = await rows(conn, "replay_letters", given)
         if row["replayed"] != len(wanted):
-            # Somebody else was quicker: leaving the block by an error takes back what was done.
+            # A concurrent replay was first: the error rolls the transaction back.
             raise TransitionRefused("Somebody replayed some of these events meanwhile; nothing was changed.")
     await gateway.publish_wakeup(sorted({Tier(row["tier"]) for row in found}))
     return wanted
 
 
 def _check(which: Sequence[int | UUID], found: Sequence[Row]) -> None:
-    """Refuse what is not there, or not dead."""
+    """Refuse events that do not exist or are not dead."""
     known = {row["position"] for row in found} | {row["event_id"] for row in found}
     for one in which:
         if one not in known:

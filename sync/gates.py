@@ -1,10 +1,9 @@
 """
-Gates: what a person decides from is as new as it can be, and says so where it is not.
+Gates: synchronises the agents of an analysis before a human decides, and reports what is behind.
 
-Half an hour before a gate opens all agents of its analysis are synchronised, and once more when it opens: for what has
-come in between. Each time a report is kept of how far each agent's word was behind, in the memory, in the graph, and in
-what it was told; whoever shows the gate shows it. A gate waits for nobody: an agent that cannot be reached is in the
-report, with the reason.
+All agents of an analysis are synchronised half an hour before its gate opens, and again when it opens. Each time a
+report is stored: for each agent, how many items are not in the journal, not in the graph, or not pulled. A gate never
+waits: an agent that cannot be reached is in the report, with the reason.
 """
 
 from __future__ import annotations
@@ -33,35 +32,35 @@ BEFORE: Final = timedelta(minutes=30)
 """How long before a gate opens its agents are synchronised."""
 
 LATE: Final = timedelta(hours=1)
-"""A gate that opened longer ago needs no report of its opening any more."""
+"""No report is made for the opening of a gate that opened longer ago."""
 
 LISTED: Final = 100
-"""Records of a delta that a report lists; it says how many there are."""
+"""Records of a delta that a report lists; the report has their total."""
 
 COUNTED: Final = 10_000
-"""Records of a delta that are counted."""
+"""Records of a delta that are counted, at most."""
 
 AT_A_TIME: Final = 20
-"""Gates that one round looks after."""
+"""Gates of one round, at most."""
 
 _ASK_MS: Final = 2_000
-"""How long the questions of a report may take, in milliseconds, beside the synchronisation."""
+"""Timeout of the queries of a report, in milliseconds, without the synchronisation."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentLag:
     """
-    How far one agent's word is behind.
+    What of one agent is not delivered yet.
 
     Attributes:
-        agent_id, actor, agent_type: which.
-        state: how its synchronisation ended.
+        agent_id, actor, agent_type: of the agent.
+        state: the result of its synchronisation.
         reason: why it failed.
-        unpushed: published items that are not in the journal; None where its memory could not be asked.
-        pushed_seq, applied_seq: what its owner has written, and up to where the graph holds all of it.
-        waiting, dead: events that the graph does not hold yet, and that it refused for good.
-        oldest_s: the age of the oldest that waits, in seconds.
-        unpulled: what the agent was told and has not taken.
+        unpushed: published items that are not in the journal; None where its memory could not be read.
+        pushed_seq, applied_seq: its owner's last event, and the last up to which the graph holds all.
+        waiting, dead: events that are pending for the graph, and that it refused for good.
+        oldest_s: age of the oldest pending one, in seconds.
+        unpulled: updates that the agent has not pulled.
     """
 
     agent_id: str
@@ -79,14 +78,14 @@ class AgentLag:
 
     @property
     def total(self) -> int | None:
-        """Everything that is not where it belongs; None where nobody can say."""
+        """Items and events that are not in the graph; None where the memory could not be read."""
         if self.unpushed is None:
             return None
         return self.unpushed + self.waiting + self.dead
 
     @property
     def behind(self) -> bool:
-        """Whether whoever decides has to be told of it."""
+        """Whether the report has to show this agent."""
         return self.total != 0 or self.state is not SyncState.SYNCHRONIZED
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,16 +96,16 @@ class AgentLag:
 @dataclass(frozen=True, slots=True)
 class GateReport:
     """
-    How consistent the memories of an analysis are, for a gate.
+    Consistency of the memories of an analysis, for a gate.
 
     Attributes:
         report_id: its id.
-        gate: which.
+        gate: its name.
         phase: ``before``, ``opening`` or ``asked``.
         opens_at: when the gate opens, or opened.
         made_at: when the report was made.
         lags: of each agent.
-        delta: what was published since the last report: how many records, and the first of them.
+        delta: records published since the last report: their count, and the first of them.
     """
 
     report_id: UUID
@@ -119,7 +118,7 @@ class GateReport:
 
     @property
     def consistent(self) -> bool:
-        """Whether nobody's word is behind."""
+        """Whether no agent is behind."""
         return not any(lag.behind for lag in self.lags)
 
     def to_dict(self) -> dict[str, Any]:
@@ -135,8 +134,8 @@ class GateSync:
     Synchronises the agents of an analysis for its gates.
 
     Args:
-        database: where gates and reports are.
-        synchronizer: does the work.
+        database: gates and reports.
+        synchronizer: synchronises the agents.
     """
 
     def __init__(self, database: Database, synchronizer: Synchronizer) -> None:
@@ -145,15 +144,15 @@ class GateSync:
 
     async def sync_gate(self, gate: str, *, phase: str = "asked", deadline_ms: float = FORCE_MS) -> GateReport:
         """
-        Synchronise all agents of a gate's analysis, and return the report, which is kept.
+        Synchronise all agents of a gate's analysis; return the report, which is stored.
 
         Args:
             gate: such as ``analysis-7/3``.
             phase: what the report is for.
-            deadline_ms: how long the synchronisation may take, 10 to 2,000 ms.
+            deadline_ms: timeout of the synchronisation, 10 to 2,000 ms.
 
         Raises:
-            BadInput: nobody plans or runs such a gate, or the deadline is out of bounds.
+            BadInput: there is no such gate, planned or running, or the deadline is out of bounds.
             PostgresUnavailable, BudgetExceeded: there is no report; retryable.
         """
         budget_ms = checked_ms(deadline_ms)
@@ -173,7 +172,7 @@ class GateSync:
         return GateReport(report_id, gate, phase, opens_at, kept[0]["made_at"], tuple(lags), delta)
 
     async def report(self, gate: str, *, deadline: Deadline) -> GateReport | None:
-        """Return the newest report of a gate as it is on file; None where there is none."""
+        """Return the newest stored report of a gate; None where there is none."""
         analysis_id, number = gate_of(gate)
         asked = {"analysis_id": analysis_id, "gate": number}
         found = await self._database.named("gate_report_latest", asked, deadline=deadline)
@@ -181,12 +180,12 @@ class GateSync:
 
     async def run_due(self, *, deadline: Deadline) -> int:
         """
-        Synchronise for gates that open within half an hour, and for those that open now; return for how many.
+        Synchronise for gates that open within half an hour or open now; return for how many.
 
-        Each is done once for each opening; one that fails is tried again in the next round.
+        Once for each gate and phase; a failed one is retried in the next round.
 
         Raises:
-            PostgresUnavailable, BudgetExceeded: nobody can say what is due.
+            PostgresUnavailable, BudgetExceeded: due gates could not be read.
         """
         asked = {"before": BEFORE, "late": LATE, "limit": AT_A_TIME}
         due = await self._database.named("gates_to_sync", asked, deadline=deadline)
@@ -243,9 +242,10 @@ class GateSync:
 
     async def _delta(self, which: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """
-        Return the last position looked at, and what was published since the report before.
+        Return the last position read, and what was published since the previous report.
 
-        What is seconds old is listed in the next report once more: a write that was under way may yet appear before it.
+        Records that are seconds old are listed again in the next report: a transaction that is still open may yet
+        commit an earlier position.
         """
         before = await self._database.named("gate_report_before", which, deadline=_asking())
         after = before[0]["upto"] if before else 0

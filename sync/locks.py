@@ -1,10 +1,10 @@
 """
-Locks on the writes of actors, for the moment in which a snapshot of what they said is taken.
+Locks on the writes of actors, held while a snapshot is taken.
 
-A lock lasts :data:`LOCK_TTL` and is given up as soon as the snapshot stands; a process that dies in between holds
-nobody up for longer. All participants are locked by one statement, in one order, or none is: no two debates ever wait
-for one another. Each lock has a new epoch, which the journal compares with every append (``imem_event_added``): whoever
-holds the lock bears it, everybody else is refused, retryably, and so is a holder that was taken for dead.
+A lock expires after :data:`LOCK_TTL` and is released once the snapshot is stored; a process that crashes in between
+blocks the actors no longer than that. All participants are locked by one statement, in one order, or none is: two
+debates never deadlock. Each lock has a new epoch, which the journal compares with every append (``imem_event_added``):
+only the holder passes it. Other writers are refused, retryably, and so is a holder whose lock has expired.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from imem.journal.postgres.database import Database
 from imem.journal.statements import sql
 
 LOCK_TTL: Final = timedelta(seconds=5)
-"""How long a lock lasts: longer than everything that is done under it."""
+"""Lifetime of a lock: longer than everything that is done under it."""
 
 _RELEASE_MS: Final = 1_000
-"""How long letting go may take, in milliseconds; a lock that could not be given up runs out."""
+"""Timeout of a release, in milliseconds; a lock that was not released expires."""
 
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.1
-"""Between two attempts while somebody else holds a lock, in seconds."""
+"""Delay between two attempts while another holder has a lock, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class HeldLocks:
     Locks that are held.
 
     Attributes:
-        holder: a name that nobody else ever has.
+        holder: a unique name.
         epochs: actor → the epoch under which its writes are locked.
     """
 
@@ -49,7 +49,7 @@ class HeldLocks:
 
     @property
     def actors(self) -> list[str]:
-        """Who is locked."""
+        """The locked actors, sorted."""
         return sorted(self.epochs)
 
 
@@ -59,7 +59,7 @@ class WriteLocks:
 
     Args:
         database: the journal.
-        lasts: how long a lock lasts.
+        lasts: lifetime of a lock.
     """
 
     def __init__(self, database: Database, lasts: timedelta = LOCK_TTL) -> None:
@@ -68,11 +68,11 @@ class WriteLocks:
 
     async def acquire(self, actors: Collection[str], *, deadline: Deadline) -> HeldLocks:
         """
-        Lock the writes of all *actors*; what they began to append before is committed then.
+        Lock the writes of all *actors*; appends that began before are committed by then.
 
         Raises:
-            LeaseHeld: somebody else held one of them until the deadline; retryable, nothing is locked.
-            PostgresUnavailable, BudgetExceeded: nothing is locked, or runs out by itself.
+            LeaseHeld: another holder kept one of them until the deadline; retryable, nothing is locked.
+            PostgresUnavailable, BudgetExceeded: nothing is locked, or it expires.
         """
         holder, pause_s = f"snapshot-{uuid4().hex}", _FIRST_PAUSE_S
         while True:
@@ -93,18 +93,18 @@ class WriteLocks:
         try:
             return await self._database.commit("lock_writers", asked, deadline=deadline)
         except OutcomeUnknown:
-            # Whether or not the locks were taken: the same holder may lock again.
+            # The outcome is unknown, but the same holder may lock again.
             return await self._database.commit("lock_writers", asked, deadline=deadline)
 
     async def release(self, locked: HeldLocks) -> None:
-        """Let go; a server that cannot be told lets the lock run out."""
+        """Release the locks; on an error they expire."""
         with suppress(ImemError):
             asked = {"actors": locked.actors, "holder": locked.holder}
             await self._database.commit("unlock_writers", asked, deadline=Deadline.after_ms(_RELEASE_MS))
 
     @asynccontextmanager
     async def held(self, actors: Collection[str], *, deadline: Deadline) -> AsyncIterator[HeldLocks]:
-        """Lock while the block runs; raises as :meth:`acquire`."""
+        """Hold the locks while the block runs; raises as :meth:`acquire`."""
         locked = await self.acquire(actors, deadline=deadline)
         try:
             yield locked
@@ -114,10 +114,10 @@ class WriteLocks:
 
 async def check(conn: Connection, locked: HeldLocks) -> None:
     """
-    Refuse to go on without the locks, in the transaction of *conn*.
+    Fail unless the locks are held, in the transaction of *conn*.
 
     Raises:
-        LeaseLost: one ran out, or somebody else has it.
+        LeaseLost: one has expired, or another holder has it.
     """
     asked = {"actors": locked.actors, "holder": locked.holder}
     rows = await (await conn.execute(sql("locks_held"), asked)).fetchall()

@@ -1,7 +1,7 @@
 """
-The agents that memory in time is about: instances at work, each with the actor whose words it speaks.
+Members of a synchronisation: agent instances, each with its owner, the actor of its events.
 
-What an instance publishes is said by its owner, in the owner's order; several instances may have one owner.
+An instance's items are recorded in its owner's name and order; several instances may have one owner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from imem.journal.postgres.database import Database
 
 LEAST_MS: Final = 10
 MOST_MS: Final = 2_000
-"""Bounds of how long a synchronisation may take, in milliseconds."""
+"""Bounds of the timeout of a synchronisation, in milliseconds."""
 
 MOST_AGENTS: Final = 200
 """Agents that one call may name."""
@@ -31,9 +31,9 @@ class SyncMember:
     An agent instance.
 
     Attributes:
-        agent_id: the instance, under which its working memory stands.
-        owner: the actor in whose name it speaks.
-        analysis_id, agent_type: what it is.
+        agent_id: the instance; names its working memory.
+        owner: the actor in whose name its items are recorded.
+        analysis_id, agent_type: of the instance.
     """
 
     agent_id: str
@@ -46,10 +46,10 @@ async def members(
     database: Database, agent_ids: Collection[str], *, field: str = "agents", deadline: Deadline
 ) -> list[SyncMember]:
     """
-    Return the instances of those ids, in the order of the ids, each once.
+    Return the instances of *agent_ids*, in the order of the ids, each once.
 
     Raises:
-        BadInput: an id is malformed, none was ever begun under it, or there are too many; names *field*.
+        BadInput: an id is malformed or unknown, or there are too many; names *field*.
     """
     wanted = sorted({checked_agent_id(one) for one in _listed(agent_ids, field)})
     rows = await database.named("members", {"agent_ids": wanted}, deadline=deadline)
@@ -78,7 +78,7 @@ def _listed(agent_ids: Any, field: str) -> Collection[str]:
 
 def checked_tier(tier: Any, field: str = "tier") -> Tier | None:
     """
-    Return *tier*, given as itself, its number or its name; None is none.
+    Return *tier*, given as itself, its number or its name; None for None.
 
     Raises:
         BadInput: there is no such tier.
@@ -87,7 +87,7 @@ def checked_tier(tier: Any, field: str = "tier") -> Tier | None:
 
 
 def is_whole(number: object) -> bool:
-    """Return whether *number* is a whole one, and no truth value."""
+    """Return whether *number* is an int, and no bool."""
     return isinstance(number, int) and not isinstance(number, bool)
 
 
@@ -105,12 +105,12 @@ def checked_ms(given: Any, field: str = "deadline_ms") -> float:
 
 
 def owners_of(found: Sequence[SyncMember]) -> list[str]:
-    """Return the actors of *found*, each once, in one order."""
+    """Return the owners of *found*, each once, sorted."""
     return sorted({one.owner for one in found})
 
 
 def gate_name(analysis_id: str, gate: int) -> str:
-    """Return what people call a gate of an analysis."""
+    """Return the name of a gate, such as ``analysis-7/3``."""
     return f"{analysis_id}/{gate}"
 
 
@@ -128,5 +128,5 @@ def gate_of(name: object) -> tuple[str, int]:
 
 
 def lag_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how far the graph is behind one actor, of a row of ``writers_lag``."""
+    """Return the lag of an actor, from a row of ``writers_lag``."""
     return {name: row[name] for name in ("pushed_seq", "applied_seq", "waiting", "dead", "oldest_s")}

@@ -1,4 +1,4 @@
-"""What is counted on the way to the graph and to the agents, under the names by which it is to be scraped."""
+"""Metrics of delivery to the graph and to agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKPRESSURE_ACTIVE: Final = Gauge(
     ("queue",),
     multiprocess_mode="mostrecent",
 )
-# It only grows; but the library would show a counter of this name as sync_dropped_total_counter_total.
+# A counter, declared as a gauge: the library would export this name as sync_dropped_total_counter_total.
 DROPPED: Final = Gauge(
     "sync_dropped_total_counter",
     "What a queue gave up or put aside, by tier: 'delivery' events that the graph refused for good.",
@@ -27,4 +27,4 @@ DROPPED: Final = Gauge(
 )
 
 DELIVERY: Final = "delivery"
-"""The queue of events on their way into the graph."""
+"""The queue of events that are pending for the graph."""

@@ -1,4 +1,4 @@
-"""Pipelines of synchronisation: gates that are near, and what agents publish and do not push themselves."""
+"""Pipelines of synchronisation: gates that open soon, and items that agents do not push themselves."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from imem.sync.gates import GateSync
 from imem.sync.synchronizer import Synchronizer
 
 FLUSH_EVERY_S: Final = 5.0
-"""How often beat asks for what is published and not pushed, in seconds: high findings are visible within ten."""
+"""Interval of flushes, in seconds: high findings are visible within ten."""
 
 
 class SyncRuntime(Runtime, Protocol):
-    """Synchronisation over this process's stores; None where it knows of no Valkey."""
+    """Synchronisation over this process's stores; None without Valkey."""
 
     gate_sync: GateSync | None
     synchronizer: Synchronizer | None
@@ -36,7 +36,7 @@ async def _flush(runtime: SyncRuntime, until: Deadline) -> Report:
 
 
 def _flush_cadence(settings: Settings) -> Every:
-    """Where tiers do not count, what is published waits for the cycle as well."""
+    """Where priorities are switched off, flushes have the applier's interval."""
     return Every(FLUSH_EVERY_S if settings.sync_priority else APPLIER_INTERVAL_S)
 
 

@@ -1,8 +1,8 @@
 """
-What a snapshot holds, made of rows that were read at one moment. Pure: no I/O, no clock.
+Contents of a snapshot, built from rows that were read at one moment. Pure: no I/O, no clock.
 
-Published records alone: what an agent keeps to itself is nobody's to argue from. Each record is its winning values, as
-the journal decides them; whether the graph holds them yet changes nothing but a remark.
+It holds published records only. Each record has its winning values, by the journal's rules; whether the graph holds
+them yet changes only the degraded flag.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from imem.journal.events.canonical import canonical_json
 from imem.sync.members import SyncMember, lag_of
 
 VERSION: Final = 1
-"""Of the form of a snapshot's body."""
+"""Version of a snapshot's body."""
 
 KINDS: Final = ("Analysis", "Finding", "Decision", "Outcome", "Debate", "DebateResolution", "DataContradiction")
-"""What an analysis publishes; governed records, such as scores and patterns' tests, are nobody's argument."""
+"""Kinds that an analysis publishes; governed records, such as scores and patterns' tests, are left out."""
 
 _CORRECTION: Final = "correction"
 _TEXTS: Final = frozenset({"core", "body", "turns"})
@@ -31,7 +31,7 @@ _TEXTS: Final = frozenset({"core", "body", "turns"})
 @dataclass(frozen=True, slots=True)
 class ExcludedParticipant:
     """
-    A participant that could not be synchronised, so that the debate goes on without.
+    A participant that could not be synchronised and is left out of the debate.
 
     Attributes:
         agent_id: which.
@@ -49,14 +49,14 @@ class ExcludedParticipant:
 @dataclass(frozen=True, slots=True)
 class FrozenSnapshot:
     """
-    A snapshot that is ready to be kept.
+    A snapshot that is ready to be stored.
 
     Attributes:
         body: canonical JSON.
         sha256: of the body, hexadecimal.
         manifest: node id, version and content hash of each record.
-        seqs: agent → its owner and how far that had written, and the graph was.
-        degraded: whether the graph did not hold all of it.
+        seqs: agent → its owner, the owner's last event, and the last one in the graph.
+        degraded: whether some of its events were not in the graph.
     """
 
     body: bytes
@@ -79,12 +79,12 @@ def freeze(
     lags: Sequence[Mapping[str, Any]],
 ) -> FrozenSnapshot:
     """
-    Return the snapshot that rows of one moment make.
+    Return the snapshot of rows that were read at one moment.
 
     Args:
         debate: its row.
-        participants: who argues, those that were excluded among them.
-        at, upto: the moment, and the last position that could be read.
+        participants: all participants, the excluded ones among them.
+        at, upto: the moment, and the last readable position.
         rows, citations, lags: of ``snapshot_records``, ``snapshot_citations`` and ``writers_lag``.
     """
     records = [_record(kind, key, list(its)) for (kind, key), its in groupby(rows, key=lambda r: (r["kind"], r["key"]))]

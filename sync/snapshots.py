@@ -1,13 +1,13 @@
 """
-Snapshots of debates: what all participants argue from, the same for each, and unchanged whatever they write later.
+Snapshots of debates: one fixed set of records for all participants, whatever they write later.
 
-The protocol: the writes of all participants are locked; what they had published is flushed under the lock; the snapshot
-is read in one transaction of one moment and kept; the locks are let go at once. What the journal holds decides, so that
-a graph that is away changes nothing but a remark. A crash leaves locks that run out in seconds, and either the whole
-snapshot or none; the debate's row says which, and the next call goes on from there.
+The writes of all participants are locked; their published items are flushed under the lock; the snapshot is read in one
+repeatable-read transaction and stored; the locks are released. The journal is authoritative: without the graph, only
+the degraded flag changes. A crash leaves locks that expire in seconds, and either the whole snapshot or none; the
+debate's row says which, and the next call continues from there.
 
-The row is kept for good, and no update or deletion of it is ever allowed. A copy in Valkey makes reading fast. Either
-is compared with its hash on every read.
+The row is permanent: it cannot be updated or deleted. A copy in Valkey makes reading fast. Both are compared with their
+hash on every read.
 """
 
 from __future__ import annotations
@@ -50,65 +50,65 @@ from imem.sync.synchronizer import FORCE_MS, Synchronizer, SyncResult, SyncState
 log = structlog.get_logger()
 
 DEFER_BY: Final = timedelta(minutes=5)
-"""By how much a debate is put off whose challenger or challenged cannot be synchronised."""
+"""How long a debate is deferred whose challenger or challenged cannot be synchronised."""
 
 MOST_DEFERRALS: Final = 3
-"""After so many a debate goes to people."""
+"""After so many deferrals a debate is escalated to level 3, to humans."""
 
 COPY_TTL: Final = timedelta(hours=1)
-"""How long the copy in Valkey lives after it was last read."""
+"""Lifetime of the copy in Valkey after its last read."""
 
 FREEZE_MS: Final = 1_000
-"""How long reading and keeping a snapshot may take, in milliseconds."""
+"""Timeout of reading and storing a snapshot, in milliseconds."""
 
 CONFIRM_MS: Final = 500.0
-"""How long Postgres may take to say that a copy counts, in milliseconds."""
+"""Timeout of Postgres while a copy is confirmed, in milliseconds."""
 
 VISIBLE_MS: Final = 500.0
-"""How long the graph is waited for under the locks, in milliseconds: it only decides about a remark."""
+"""Timeout of waiting for the graph under the locks, in milliseconds: it decides only the degraded flag."""
 
 RETRY_MS: Final = 1_000.0
-"""How long the second attempt to flush a side may take, in milliseconds."""
+"""Timeout of the second attempt to flush a side, in milliseconds."""
 
 MOST_ROWS: Final = 20_000
 """Values of records in one snapshot, at most."""
 
 _ARGUED: Final = frozenset({"initiated", "syncing", "level1", "level2"})
-"""States in which agents argue, and may do so anew from another snapshot; people are shown what has changed instead."""
+"""States in which agents argue and may restart from a new snapshot; later, humans are shown what has changed."""
 
 MOST_RESTARTS: Final = 1
-"""How often a debate begins anew because the world has overtaken it; one that did for ever would never end."""
+"""How often a debate may restart with a new snapshot after its first became stale."""
 
 _TRIES: Final = 3
-"""How often a snapshot is read where Postgres asks for another attempt."""
+"""Attempts to read a snapshot when Postgres aborts the transaction."""
 
 _MS: Final = timedelta(milliseconds=1)
 assert FORCE_MS + RETRY_MS + VISIBLE_MS + FREEZE_MS <= LOCK_TTL / _MS  # noqa: S101 - what is done under the locks fits into them
 
 
 class SnapshotOutcome(StrEnum):
-    """How an attempt to snapshot a debate ended."""
+    """The outcome of taking a snapshot."""
 
     TAKEN = "taken"
     DEFERRED = "deferred"
-    """One of its two sides could not be synchronised: to be tried again later."""
+    """Challenger or challenged could not be synchronised: try again later."""
     LEVEL3 = "level3"
-    """The same for the fourth time: people decide."""
+    """The same for the fourth time: humans decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult:
     """
-    How an attempt to snapshot a debate ended.
+    The result of taking a snapshot, with its reasons.
 
     Attributes:
-        debate_id: which.
-        outcome: how.
+        debate_id: of the debate.
+        outcome: the outcome.
         snapshot_id, sha256: the snapshot, where there is one.
-        degraded: whether the graph did not hold all of it.
-        excluded: participants that the debate goes on without.
-        deferrals, deferred_until: how often it was put off, and until when.
-        reason: why it could not be taken.
+        degraded: whether some of its events were not in the graph.
+        excluded: participants that are left out.
+        deferrals, deferred_until: number of deferrals, and until when.
+        reason: why it was not taken.
     """
 
     debate_id: str
@@ -125,19 +125,19 @@ class SnapshotResult:
 @dataclass(frozen=True, slots=True)
 class MemorySnapshot:
     """
-    A snapshot, verified.
+    A verified snapshot.
 
     Attributes:
-        snapshot_id, debate_id, analysis_id, topic: which, and of what.
-        participants, excluded: who argues from it, and who could not take part.
-        seqs: agent → how far its owner had written, and the graph was.
-        body: what it holds.
-        sha256: of the body, as it was kept.
-        degraded: whether the graph did not hold all of it.
-        created_at, expires_at: since when it stands, and until when it is kept.
-        stale_reason: why the world has overtaken it; None where it has not.
-        confirmed: whether Postgres said so just now; otherwise the copy's word was taken, which is proven but may be
-            overtaken.
+        snapshot_id, debate_id, analysis_id, topic: its identity and topic.
+        participants, excluded: who argues from it, and who is left out.
+        seqs: agent → its owner's last event, and the last one in the graph.
+        body: its contents.
+        sha256: of the stored body.
+        degraded: whether some of its events were not in the graph.
+        created_at, expires_at: when it was taken, and until when it is stored.
+        stale_reason: why it is stale; None where it is not.
+        confirmed: whether Postgres confirmed that just now; otherwise the copy was read alone: its hash is right, but
+            it may be stale.
     """
 
     snapshot_id: UUID
@@ -168,9 +168,9 @@ class Snapshots:
     Takes and reads snapshots.
 
     Args:
-        database: where they are kept.
+        database: where they are stored.
         synchronizer: flushes participants.
-        durable: where copies are kept; None where there is no such server.
+        durable: where copies are stored; None where there is no such server.
         locks: on participants' writes.
     """
 
@@ -197,22 +197,21 @@ class Snapshots:
         deadline_ms: float = FORCE_MS,
     ) -> SnapshotResult:
         """
-        Snapshot a debate: everything that its analysis has published, at one moment.
+        Take the snapshot of a debate: everything that its analysis has published, at one moment.
 
-        A debate has one snapshot: asked again, that is the answer, unless the world has overtaken it while agents
-        argue: then, once, there is another. The second, and what people decide or a gate reviews, stays and says why it
-        is stale.
+        A debate has one snapshot, which later calls return. If it becomes stale while agents argue, one new snapshot is
+        taken. That second one, and one that humans decide from or a gate reviews, stays and has a stale reason.
 
         Args:
-            participants: agent instances beside challenger and challenged.
-            topic: what is argued about; by default what the debate's row says.
-            deadline_ms: how long waiting for locks may take, and flushing, 10 to 2,000 ms each.
+            participants: agent instances in addition to challenger and challenged.
+            topic: of the debate; by default that of its row.
+            deadline_ms: timeout of waiting for locks, and of flushing, 10 to 2,000 ms each.
 
         Raises:
-            BadInput: there is no such debate, a participant was never begun, or the deadline is out of bounds.
+            BadInput: there is no such debate, a participant is unknown, or the deadline is out of bounds.
             TransitionRefused: the debate is closed.
             LeaseHeld: another snapshot held a participant's lock until the deadline; retryable.
-            LeaseLost: the locks ran out first; nothing was kept. Repeating the call is safe.
+            LeaseLost: the locks expired first; nothing was stored. Repeating the call is safe.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
         """
         budget_ms = checked_ms(deadline_ms)
@@ -257,7 +256,7 @@ class Snapshots:
     async def _flush(
         self, found: Sequence[SyncMember], sides: Collection[str], locked: HeldLocks, budget_ms: float
     ) -> dict[str, SyncResult]:
-        """Flush all participants, and a side that fails once more."""
+        """Flush all participants, and once more a side that failed."""
         flushed = await self._sync.flush(found, epochs=locked.epochs, deadline=Deadline.after_ms(budget_ms))
         again = [one for one in found if one.agent_id in sides and flushed[one.agent_id].state is SyncState.FAILED]
         if again:
@@ -266,7 +265,7 @@ class Snapshots:
         return flushed
 
     async def _put_off(self, debate: Row, failed: Sequence[SyncResult]) -> SnapshotResult:
-        """Put the debate off, or hand it to people."""
+        """Defer the debate, or escalate it to level 3."""
         reason = "; ".join(f"{one.agent_id}: {one.reason}" for one in failed)
         asked = {"debate_id": debate["debate_id"], "by": DEFER_BY, "most": MOST_DEFERRALS}
         due = Deadline.after_ms(FREEZE_MS)
@@ -282,7 +281,7 @@ class Snapshots:
                 reason=reason,
             )
         now = await self._debate(debate["debate_id"], due)
-        if now["deferred"]:  # Somebody else tried at the same time.
+        if now["deferred"]:  # A concurrent call deferred it.
             return _deferred(now)
         await self._database.commit("debate_escalated", {"debate_id": debate["debate_id"]}, deadline=due)
         log.warning("debate.escalated", debate_id=debate["debate_id"], reason=reason)
@@ -296,7 +295,7 @@ class Snapshots:
             try:
                 return await self._frozen(debate, found, excluded, locked, due)
             except PostgresUnavailable:
-                # Among them: it asked for the transaction to be repeated. Nothing was kept.
+                # Includes serialization failures. Nothing was stored.
                 if attempt + 1 == _TRIES or due.passed:
                     raise
         raise AssertionError("the last attempt returned or raised")
@@ -359,17 +358,17 @@ class Snapshots:
         """
         Return a snapshot, compared with its hash.
 
-        From its copy where there is one; what Postgres says of it counts, and only where Postgres is away the copy's
-        own word is taken.
+        Reads the copy where there is one and confirms it by the row in Postgres; without Postgres the copy alone is
+        used.
 
         Raises:
             BadInput: there is no such snapshot.
-            ConsistencyError: what is kept is not what its hash says: it must not be used.
-            PostgresUnavailable, BudgetExceeded: Postgres is away, and there is no copy; retryable.
+            ConsistencyError: the stored body does not have its hash: it must not be used.
+            PostgresUnavailable, BudgetExceeded: Postgres cannot be read, and there is no copy; retryable.
         """
         which = checked_snapshot_id(snapshot_id)
         sha256, body = await self._copied(which, deadline)
-        # Where there is a copy, a Postgres that is silent must not take all the time.
+        # With a copy, Postgres gets only a part of the time.
         by = deadline if body is None else deadline.within_ms(min(CONFIRM_MS, deadline.left_ms() / 2))
         try:
             found = await self._database.named("snapshot_head", {"snapshot_id": which}, deadline=by)
@@ -392,7 +391,7 @@ class Snapshots:
         return _snapshot(head, body)
 
     async def _copy(self, snapshot_id: UUID, sha256: str, body: bytes) -> None:
-        """Keep a copy; reading is slower without."""
+        """Store a copy; errors are logged: reading is only slower without it."""
         if self._durable is None:
             return
         arguments = (int(COPY_TTL / _MS), sha256, body)
@@ -407,7 +406,7 @@ class Snapshots:
             log.warning("snapshot.not_copied", snapshot_id=str(snapshot_id), reason=str(error))
 
     async def _copied(self, snapshot_id: UUID, deadline: Deadline) -> tuple[str | None, bytes | None]:
-        """Return the copy with its hash, if there is one that is what its hash says."""
+        """Return the copy with its hash; None where there is none or its hash differs."""
         if self._durable is None:
             return None, None
         try:
@@ -433,7 +432,7 @@ def checked_snapshot_id(snapshot_id: UUID | str) -> UUID:
     Return the id of a snapshot.
 
     Raises:
-        BadInput: it is none.
+        BadInput: *snapshot_id* is no UUID.
     """
     if isinstance(snapshot_id, UUID):
         return snapshot_id
@@ -450,7 +449,7 @@ def _named(participants: Any) -> Collection[str]:
 
 
 def _existing_result(debate: Row) -> SnapshotResult | None:
-    """Return how the debate stands where there is nothing to take."""
+    """Return the result of a debate for which no snapshot is to be taken, or None."""
     if debate["state"] == "closed":
         raise TransitionRefused(f"The debate {debate['debate_id']} is closed.", mend="Open another one.")
     anew = debate["stale"] is not None and debate["state"] in _ARGUED and debate["snapshots"] <= MOST_RESTARTS

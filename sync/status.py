@@ -1,4 +1,4 @@
-"""How far the graph is behind the journal: what waits in which tier, for how long, and whether anybody is at work."""
+"""Status of delivery: how far the graph is behind the journal, by tier, and whether an applier is active."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from imem.sync.delivery.metrics import DEEPEST
 from imem.sync.metrics import BACKPRESSURE_ACTIVE, DELIVERY, QUEUE_DEPTH
 
 ACTIVE_WITHIN_S: Final = 10.0
-"""An applier that marked something so short a time ago, in seconds, is catching up."""
+"""An applier that marked an event within this time, in seconds, is active."""
 
 POLL_INTERVAL_S: Final = 5.0
-"""How often the depth is looked at for the metrics, in seconds."""
+"""Poll interval of the metrics, in seconds."""
 
 BUDGET_MS: Final = 5_000
-"""How long one look may take, in milliseconds."""
+"""Timeout of one poll, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class TierDepth:
     """
-    What stands in one tier.
+    The events of one tier that are not applied.
 
     Attributes:
-        tier: which.
-        waiting, retrying, dead: how many wait for their turn, for another attempt, or for a person.
-        oldest_s: how long the oldest that is not dead has waited, in seconds; none where there is none.
+        tier: the tier.
+        waiting, retrying, dead: events before their first attempt, before another attempt, and dead.
+        oldest_s: age of the oldest that is not dead, in seconds; None where there is none.
     """
 
     tier: Tier
@@ -48,17 +48,17 @@ class TierDepth:
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
     """
-    How the way into the graph stands.
+    The status of delivery into the graph.
 
     Attributes:
-        leads: whether some process applies events.
-        lag_s: how long the oldest event has waited, in seconds; 0 where nothing waits. What is dead does not count.
-        applied_s: seconds since an event was last marked applied; none where none ever was.
+        leads: whether a process holds the applier's lease.
+        lag_s: age of the oldest pending event, in seconds; 0 where there is none. Dead events do not count.
+        applied_s: seconds since an event was last marked applied; None where none ever was.
         newest: the newest position, 0 in an empty journal.
-        tiers: what stands where, all four of them.
-        applier_interval_s: how long an event may wait because the applier looks no more often, in seconds.
-        mismatch: why the graph is no projection of this journal, as a sentence; none where it is.
-        compared: whether the graph could be asked.
+        tiers: pending and dead events of all four tiers.
+        applier_interval_s: polling interval of the applier, in seconds.
+        mismatch: why the graph is no projection of this journal, as a sentence; None where it is.
+        compared: whether the graph could be read.
     """
 
     leads: bool
@@ -72,7 +72,7 @@ class DeliveryStatus:
 
     @property
     def stuck(self) -> bool:
-        """Whether events wait, and nobody applies any: the graph is away, or the applier is."""
+        """Whether events are pending and no applier is active."""
         in_time = self.lag_s <= self.applier_interval_s + BEHIND_S
         at_work = in_time or (self.applied_s is not None and self.applied_s < ACTIVE_WITHIN_S)
         return self.lag_s > BEHIND_S and not (self.leads and at_work)
@@ -97,10 +97,10 @@ class DeliveryStatus:
 
 async def depths(database: Database, *, deadline: Deadline) -> tuple[TierDepth, ...]:
     """
-    Return what stands in each tier.
+    Return the events of each tier that are not applied.
 
     Raises:
-        PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
+        PostgresUnavailable, BudgetExceeded: they could not be read; retryable.
     """
     counted: dict[Tier, dict[str, Any]] = {tier: {} for tier in Tier}
     for row in await database.named("delivery_depth", deadline=deadline):
@@ -115,11 +115,11 @@ async def status(
     database: Database, graph: Graph | None = None, *, applier_interval_s: float = 0.0, deadline: Deadline
 ) -> DeliveryStatus:
     """
-    Return how the way into the graph stands.
+    Return the status of delivery into the graph.
 
     Args:
-        graph: compared with the journal where it can be asked.
-        applier_interval_s: how long an event may wait because the applier looks no more often, in seconds.
+        graph: compared with the journal where it can be read.
+        applier_interval_s: polling interval of the applier, in seconds.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
@@ -151,10 +151,10 @@ async def watch_queue(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """
-    Keep the metrics of the queues up to date until cancelled; while Postgres is away they stay as they were.
+    Update the metrics of the queues until cancelled; without Postgres they keep their values.
 
     Args:
-        yielding: whether batches are small at present because something urgent is under way.
+        yielding: whether batches are small at present because urgent events are pending.
     """
     while True:
         BACKPRESSURE_ACTIVE.labels(DELIVERY).set(yielding())

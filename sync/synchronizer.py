@@ -1,9 +1,9 @@
 """
-Synchronising agents: what each has published becomes durable and visible, and what the others said reaches each.
+Synchronising agents: pushes what each has published, waits until the graph holds it, and pulls updates for each.
 
-Agents are flushed at the same time; what they pushed is routed at once, without waiting for the router; then each waits
-until the graph holds everything of its owner, and pulls. Each agent has an outcome of its own: one that fails takes
-nothing from the others.
+Agents are flushed concurrently. Their items are routed at once, without the router's pass. Then each agent waits until
+the graph holds all events of its owner, and pulls. Each agent has a result of its own: one that fails does not affect
+the others.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ from imem.sync.members import SyncMember, checked_ms, is_whole, members, owners_
 log = structlog.get_logger()
 
 FORCE_MS: Final = 2_000
-"""How long a synchronisation may take where the call does not say, in milliseconds."""
+"""Default timeout of a synchronisation, in milliseconds."""
 
 AT_A_TIME: Final = 8
-"""Agents that a round in the background flushes at the same time."""
+"""Agents that a background round flushes concurrently."""
 
 _SPARE_MS: Final = 100.0
-"""Of that, what is kept for saying how it went, in milliseconds."""
+"""Part of the timeout that is reserved for the results, in milliseconds."""
 
 
 class SyncState(StrEnum):
-    """How the synchronisation of one agent ended."""
+    """The outcome of synchronising one agent."""
 
     SYNCHRONIZED = "synchronized"
     DURABLE_NOT_VISIBLE = "durable_not_visible"
-    """Everything is in the journal, and the graph does not hold all of it yet."""
+    """Everything is in the journal, but not all of it in the graph yet."""
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
     """
-    How the synchronisation of one agent went.
+    The result of synchronising one agent.
 
     Attributes:
-        agent_id: which.
-        state: how it ended.
-        pushed: how many items became durable; those that were before are counted once more.
-        rejected: items that cannot be written, with the reasons.
-        pulled: how many updates it got.
+        agent_id: of the agent.
+        state: the outcome.
+        pushed: number of durable items, those of earlier pushes included.
+        rejected: items that were refused, with the reasons.
+        pulled: number of updates.
         reason: why it failed; a sentence.
-        retryable: whether the same call may succeed where it failed.
+        retryable: whether repeating a failed call may succeed.
     """
 
     agent_id: str
@@ -77,14 +77,14 @@ class SyncResult:
 @dataclass(frozen=True, slots=True)
 class RoutingDecision:
     """
-    Whether an agent is told of an event.
+    Whether an agent is notified of an event, and why.
 
     Attributes:
-        agent_id: which.
-        tier: how urgent its notice is.
-        score: how relevant the event was found.
+        agent_id: of the agent.
+        tier: of the notice.
+        score: the relevance of the event.
         parts: the five inputs of the score, unweighted.
-        why: why it is told, or that it is not.
+        why: the reason of the notification, or of none.
     """
 
     agent_id: str
@@ -95,7 +95,7 @@ class RoutingDecision:
 
 
 class Visibility(Protocol):
-    """What knows whether the graph holds events; the gateway."""
+    """Waits until the graph holds events; implemented by the gateway."""
 
     async def wait_visible(self, positions: Sequence[int], deadline: Deadline) -> bool:
         """Wait until the graph holds the events at *positions*, and return whether it does."""
@@ -106,19 +106,19 @@ Announce = Callable[[Sequence[Tier]], Awaitable[None]]
 
 
 async def _unannounced(_: Sequence[Tier]) -> None:
-    """Stand for a bell that is not there: the applier looks for itself."""
+    """Send no wake-up: the applier polls."""
 
 
 class Synchronizer:
     """
-    Everything that keeps memories of agents together, over one process's connections.
+    Synchronises the memories of agents, over one process's connections.
 
     Args:
         database: the journal.
         memories: the working memories.
-        record: how published items are appended.
-        visibility: tells when the graph holds events.
-        notices: the queues; None where their server is not named.
+        record: appends published items.
+        visibility: waits until the graph holds events.
+        notices: the queues; None without their server.
         announce: wakes the applier.
     """
 
@@ -148,20 +148,20 @@ class Synchronizer:
         tier: Tier | None = None,
         deadline: Deadline,
     ) -> list[PushedItem]:
-        """Make durable what an agent published; see :meth:`imem.sync.delivery.pusher.Pusher.push`."""
+        """Push what an agent published; see :meth:`imem.sync.delivery.pusher.Pusher.push`."""
         return await self.publishing.push(member, holder=holder, tier=tier, deadline=deadline)
 
     async def pull(
         self, member: SyncMember, since: int | None = None, wanted: PullFilter | None = None, *, deadline: Deadline
     ) -> PullResult:
-        """Bring an agent what it is told; see :meth:`imem.sync.delivery.puller.Puller.pull`."""
+        """Deliver updates to an agent; see :meth:`imem.sync.delivery.puller.Puller.pull`."""
         return await self.pulling.pull(member, since, wanted, deadline=deadline)
 
     async def route(self, position: int, *, deadline: Deadline) -> list[RoutingDecision]:
         """
-        Return which agents are told of the event at *position*, and why; those with too low a score as well.
+        Return which agents are notified of the event at *position*, and why; those below the threshold as well.
 
-        Empty where nobody is at work, or the event is no news: an import of history, a link, a score.
+        Empty where no agent is active, or the event is not routed: an import of history, a link, a score.
         """
         if not is_whole(position) or position < 1:
             raise BadInput("event", "must be the position of an event, as receipts have it.")
@@ -175,16 +175,16 @@ class Synchronizer:
         ]
 
     async def notices(self, member: SyncMember, *, deadline: Deadline) -> list[Notice]:
-        """Return the notices that wait for an agent, the most urgent first; none where their server is not named."""
+        """Return the pending notices of an agent, the most urgent first; none without their server."""
         return [] if self._notices is None else await self._notices.waiting(member.agent_id, deadline=deadline)
 
     async def force_sync(self, agent_ids: Collection[str], *, deadline_ms: float = FORCE_MS) -> dict[str, SyncResult]:
         """
-        Flush, apply and pull, for several agents at a time; return how each ended. It ends by the deadline.
+        Flush, apply and pull for several agents concurrently; return each result by the deadline.
 
         Raises:
-            BadInput: an agent was never begun, or the deadline is not from 10 to 2,000 ms.
-            PostgresUnavailable, BudgetExceeded: nobody could even be looked up.
+            BadInput: an agent is unknown, or the deadline is not from 10 to 2,000 ms.
+            PostgresUnavailable, BudgetExceeded: the agents could not be looked up.
         """
         deadline = Deadline.after_ms(checked_ms(deadline_ms))
         found = await members(self.database, agent_ids, deadline=deadline)
@@ -194,7 +194,7 @@ class Synchronizer:
         """Flush, apply and pull for instances that were looked up; see :meth:`force_sync`."""
         inner = deadline.within_ms(max(1.0, deadline.left_ms() - min(_SPARE_MS, deadline.left_ms() / 2)))
         flushed = await self.flush(found, deadline=inner)
-        # At the same time: neither needs the other, and much that is to be routed must not use up all of the time.
+        # Concurrently: neither needs the other, and a long routing must not use up the time.
         visible, _ = await asyncio.gather(self.visible(found, deadline=inner), self._routed(inner))
         ended = await asyncio.gather(
             *(self._finished(one, flushed[one.agent_id], _state(visible, one), deadline) for one in found)
@@ -202,7 +202,7 @@ class Synchronizer:
         return {one.agent_id: one for one in ended}
 
     async def _routed(self, deadline: Deadline) -> None:
-        """Find out who is told of what was pushed; what cannot be routed in time comes with a later pull."""
+        """Route what was pushed; events that are not routed in time are pulled later."""
         try:
             await self.router.route_all(deadline=deadline)
         except ImemError as error:
@@ -212,10 +212,10 @@ class Synchronizer:
         self, found: Sequence[SyncMember], *, epochs: Mapping[str, int] | None = None, deadline: Deadline
     ) -> dict[str, SyncResult]:
         """
-        Make everything durable that agents published, at the same time; SYNCHRONIZED means no more than that here.
+        Push concurrently what agents published; SYNCHRONIZED means only durable here.
 
         Args:
-            epochs: owner → the epoch of the lock on its writes, for whoever holds it.
+            epochs: owner → the epoch of the lock on its writes, for the holder of the locks.
         """
         done = await asyncio.gather(*(self._flushed(one, (epochs or {}).get(one.owner), deadline) for one in found))
         return {one.agent_id: one for one in done}
@@ -235,12 +235,12 @@ class Synchronizer:
 
     async def flush_all(self, *, deadline: Deadline) -> int:
         """
-        Make everything durable that agents at work have published and not pushed themselves.
+        Push what active agents have published and not pushed themselves.
 
-        Return how many items are durable that still stand in memories: those that were before are counted once more.
+        Return how many durable items are still in memories, those of earlier pushes included.
 
         Raises:
-            PostgresUnavailable, BudgetExceeded: nobody can say who is at work.
+            PostgresUnavailable, BudgetExceeded: active agents could not be read.
         """
         rows = await self.database.named("members_at_work", deadline=deadline)
         done = 0
@@ -254,13 +254,13 @@ class Synchronizer:
         try:
             done = await self.publishing.push(member, deadline=deadline)
         except ImemError as error:
-            # Such as a snapshot that is being taken: the next round comes soon.
+            # For example while a snapshot is taken: the next round comes soon.
             log.info("sync.not_flushed", agent_id=member.agent_id, reason=str(error))
             return 0
         return sum(one.state is PushState.DURABLE for one in done)
 
     async def visible(self, found: Sequence[SyncMember], *, deadline: Deadline) -> dict[str, bool]:
-        """Hasten everything that waits of the agents' owners, and wait for it; return by owner whether it is there."""
+        """Raise the priority of the owners' pending events, and wait; return by owner whether the graph holds all."""
         owners = owners_of(found)
         try:
             rows = await self.database.commit("hasten", {"actors": owners}, deadline=deadline)

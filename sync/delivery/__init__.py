@@ -1,1 +1,1 @@
-"""What agents publish and what they receive: routing, queues, pushing, pulling."""
+"""Delivery between agents: pushing, routing, notices, pulling."""

@@ -1,4 +1,4 @@
-"""What is counted about notices, in this process."""
+"""Metrics of notices, of this process."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-The queues of notices, one for each agent, on the *durable* server: that something waits, and nothing else.
+Queues of notices, one for each agent, on the *durable* server.
 
-A notice is never the only word of anything. What the queue refuses, displaces, or loses with its server stands in
-Postgres, and is queued again from there (:mod:`imem.sync.delivery.routing`).
+A notice says only that an update is pending; the rows in Postgres are authoritative. Notices that a queue refuses,
+displaces, or loses with its server are queued again from those rows (:mod:`imem.sync.delivery.routing`).
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from imem.journal.deadline import Deadline
 from imem.journal.events.entry import Tier
 
 ADMITTED_BELOW: Final = {Tier.SYSTEM_CRITICAL: 100, Tier.CRITICAL: 90, Tier.HIGH: 70, Tier.NORMAL: 70}
-"""Tier → how many notices of an agent may wait before one more is refused, or has to displace another."""
+"""Tier → how many pending notices a queue may hold for another one to be admitted without displacing any."""
 
 ALERT_ABOVE: Final = 50
-"""With more notices than that, somebody is told."""
+"""An alert is raised for a queue with more notices than that."""
 
 NOTICE_TTL: Final = timedelta(days=14)
 """How long a queue lives after its last notice: as long as a paused agent's memory."""
 
 _DROP: Final = 1000
-"""Notices dropped in one call, at most."""
+"""Notices dropped by one call, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """
-    That an agent has something to pull.
+    A pending update of an agent.
 
     Attributes:
         position: of the event.
-        tier: how urgent it is.
+        tier: of the notice.
     """
 
     position: int
@@ -48,13 +48,13 @@ class Notice:
 @dataclass(frozen=True, slots=True)
 class OfferResult:
     """
-    What became of notices that were offered.
+    The result of offering notices.
 
     Attributes:
-        depth: how many wait now.
+        depth: pending notices of the agent.
         queued: positions that are in the queue.
-        refused: positions that found no room.
-        displaced: positions that made room; some may have been offered just now.
+        refused: positions that were not admitted.
+        displaced: positions that were removed for more urgent ones; some may be of this offer.
     """
 
     depth: int
@@ -75,7 +75,7 @@ class Notices:
         self._client = client
 
     async def offer(self, agent_id: str, notices: Sequence[Notice], *, deadline: Deadline) -> OfferResult:
-        """Queue *notices*, as far as they are admitted; one that waits already is queued. Twice is once."""
+        """Queue *notices* as far as they are admitted; one that is pending already counts as queued. Idempotent."""
         arguments: list[Argument] = [ADMITTED_BELOW[tier] for tier in Tier]
         arguments.append(int(NOTICE_TTL.total_seconds() * 1000))
         for notice in notices:
@@ -89,12 +89,12 @@ class Notices:
         return OfferResult(depth, tuple(one for one in queued if one not in displaced), refused, displaced)
 
     async def waiting(self, agent_id: str, *, deadline: Deadline) -> list[Notice]:
-        """Return the notices that wait for an agent: the most urgent tier first, each oldest first."""
+        """Return the pending notices of an agent: the most urgent tier first, each oldest first."""
         found = await self._client.run(script("waiting"), keys.notices(agent_id), (), deadline=deadline)
         return [Notice(int(one), tier) for tier, positions in zip(Tier, found, strict=True) for one in positions]
 
     async def drop(self, agent_id: str, positions: Sequence[int], *, deadline: Deadline) -> int:
-        """Remove notices of what was pulled; return how many still wait."""
+        """Remove notices of pulled updates; return how many are pending."""
         depth = 0
         for first in range(0, max(1, len(positions)), _DROP):
             part = positions[first : first + _DROP]
@@ -102,10 +102,10 @@ class Notices:
         return int(depth)
 
     async def lost(self, *, deadline: Deadline) -> bytes | None:
-        """Return the run of the server where it may have lost notices since :meth:`keep`; None where it has not."""
+        """Return the server's run id where it has restarted since :meth:`keep` and may have lost notices; else None."""
         run, told = await self._client.run(script("told"), (keys.NOTICES_SERVER_RUN,), (), deadline=deadline)
         return None if run == told else bytes(run)
 
     async def keep(self, run: bytes, *, deadline: Deadline) -> None:
-        """Note that whatever *run* of the server may have lost is queued again."""
+        """Store *run* as the server run for which all notices are queued."""
         await self._client.run(script("set_server_run"), (keys.NOTICES_SERVER_RUN,), (run,), deadline=deadline)

@@ -1,8 +1,9 @@
 """
 Pulling: delivers to an agent the updates that its recipient rows name.
 
-The content is the journal's, so that what the graph does not hold yet is pulled as well, and says so. It is put beside
-the agent's working keys before it counts as pulled: a crash in between leaves it to be pulled again, under its number.
+The content is read from the journal: an update is pulled whether or not the graph holds it, and says which. It is
+written beside the agent's working keys before it is marked as pulled; after a crash in between it is pulled again,
+under the same number.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ PAGE: Final = 100
 @dataclass(frozen=True, slots=True)
 class Update:
     """
-    Something that an agent is told.
+    One update of which an agent was notified.
 
     Attributes:
-        seq: its number among what the agent is told; None of what it was not, and is looked at apart.
+        seq: its number among the agent's updates; None where the agent was not notified of it.
         position, event_id: of the event.
-        tier: how urgent it was.
-        why: why the agent is told.
-        score: how relevant it was found.
+        tier: of the notice.
+        why: the reason of the notification.
+        score: its relevance.
         kind, key: of the record.
-        actor: who said it.
-        analysis_id: in which analysis.
-        content: what was said: ``core`` and ``groups``, as the journal has them.
-        known_at, recorded_at: since when it is known, and on file.
+        actor: who recorded it.
+        analysis_id: its analysis.
+        content: ``core`` and ``groups``, as in the journal.
+        known_at, recorded_at: since when it is known, and recorded.
         in_graph: whether the graph holds it.
     """
 
@@ -100,13 +101,13 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class PullResult:
     """
-    What a pull brought.
+    The result of a pull.
 
     Attributes:
-        updates: in the order of their numbers; what was looked at apart comes last.
-        cursor: up to which number everything is pulled; or, where the call said since when, the last number it got.
-        waiting: how many more wait.
-        kept: whether they lie beside the agent's memory; not where it has none.
+        updates: in the order of their numbers; those without one come last.
+        cursor: up to which number everything is pulled; with *since*, the last number of this pull.
+        waiting: how many more are pending.
+        kept: whether they were written beside the agent's memory; False where it has none.
     """
 
     updates: tuple[Update, ...]
@@ -118,13 +119,13 @@ class PullResult:
 @dataclass(frozen=True, slots=True)
 class PullFilter:
     """
-    What an agent wants to be brought.
+    Restricts a pull.
 
     Attributes:
-        tiers: of these tiers alone.
-        kinds: of these kinds of records alone.
-        analysis_id: of one analysis alone.
-        apart: also what was too irrelevant to be told, of other fields than its own.
+        tiers: only these tiers.
+        kinds: only these kinds of records.
+        analysis_id: only this analysis.
+        apart: also updates of other domains that were below the notification threshold.
         limit: most updates.
     """
 
@@ -145,10 +146,10 @@ class PullFilter:
         limit: int = PAGE,
     ) -> PullFilter:
         """
-        Return the filter that a call states.
+        Return a filter from the arguments of a call.
 
         Raises:
-            BadInput: a tier or a kind is unknown, or the limit out of bounds; names the field.
+            BadInput: a tier or a kind is unknown, or the limit is out of bounds; names the field.
         """
         chosen = tuple(checked_tier(one, "tiers") for one in tiers) if tiers is not None else tuple(Tier)
         if not chosen or None in chosen:
@@ -165,17 +166,17 @@ class PullFilter:
 
 
 URGENT: Final = PullFilter(tiers=(Tier.SYSTEM_CRITICAL, Tier.CRITICAL, Tier.HIGH))
-"""What a synchronisation brings."""
+"""The filter of a synchronisation."""
 
 
 class Puller:
     """
-    Brings agents what they are told.
+    Delivers updates to agents.
 
     Args:
-        database: where rows and content are.
-        memories: beside which updates are put.
-        notices: queues from which the notices of what was pulled go; None where there are none.
+        database: rows and content.
+        memories: where updates are written.
+        notices: queues from which notices of pulled updates are removed; None where there are none.
     """
 
     def __init__(self, database: Database, memories: WorkingStore, notices: Notices | None = None) -> None:
@@ -187,15 +188,15 @@ class Puller:
         self, member: SyncMember, since: int | None = None, wanted: PullFilter | None = None, *, deadline: Deadline
     ) -> PullResult:
         """
-        Return what *member* was told and has not pulled, put it beside its memory, and count it as pulled.
+        Return the updates that *member* has not pulled, write them beside its memory, and mark them as pulled.
 
         Args:
-            since: instead, everything with a later number, pulled or not: for an agent that lost what it knew.
+            since: instead, return everything with a later number, pulled or not: for an agent that lost its memory.
 
         Raises:
-            BadInput: *since* is no number.
-            PostgresUnavailable, BudgetExceeded: nothing counts as pulled; retryable.
-            ValkeyUnavailable: the updates cannot be put beside the memory; nothing counts as pulled; retryable.
+            BadInput: *since* is no whole number.
+            PostgresUnavailable, BudgetExceeded: nothing is marked as pulled; retryable.
+            ValkeyUnavailable: the updates cannot be written; nothing is marked as pulled; retryable.
         """
         if since is not None and (not is_whole(since) or since < 0):
             raise BadInput("since", "must be a whole number from 0 on.")
@@ -222,12 +223,12 @@ class Puller:
     async def _keep(self, agent_id: str, updates: Sequence[Update], deadline: Deadline) -> bool:
         if not updates:
             return True
-        # By position, since what is looked at apart has no number of its own.
+        # By position: updates without a notification have no number.
         encoded = {update.position: canonical_json(update.to_dict()) for update in updates}
         try:
             await self._memories.learn(agent_id, encoded, deadline=deadline)
         except NotOpen:
-            return False  # It has no memory: whoever pulls for it has the updates.
+            return False  # No memory: the caller has the updates.
         return True
 
     async def _count(self, agent_id: str, updates: Sequence[Update], deadline: Deadline) -> None:
@@ -243,7 +244,7 @@ class Puller:
                 await execute(conn, "usage_pulled", {"agent_id": agent_id, "senders": senders, "counts": counts})
 
     async def _drop(self, agent_id: str, deadline: Deadline) -> None:
-        """Take the notices of what was pulled out of the queue; one that stays says too much for a while."""
+        """Remove the notices of pulled updates from the queue; on an error they stay until the next pull."""
         if self._notices is None:
             return
         try:

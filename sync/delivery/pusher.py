@@ -1,13 +1,12 @@
 """
-Pushing: what agents published becomes durable, in their owners' names.
+Pushing: appends published items to the journal, in their owners' names.
 
-The order of a push: items are read from the memory; those that the journal has already are told apart by their
-identity; the rest is appended, in the order of publishing; then their push_results are noted beside the memory, and the
-holder takes the items away. A crash at any point leaves items that the next push finds in the journal, and writes
-nothing for them.
+A push reads the items from the memory, skips those that the journal has already (by identity), and appends the rest in
+the order of publishing. It then stores the push results beside the memory, and the holder removes the items. After a
+crash at any point, the next push finds the appended items in the journal and writes nothing for them.
 
-Anybody who may synchronise can flush another's items. They are then stated under the role of an agent, who states its
-own facts alone, whatever role the owner has elsewhere: a memory is not where roles come from.
+An actor with the right to synchronise may flush another agent's items. They are then recorded with the role of an
+agent, which may record its own facts only, whatever role the owner has: roles are never read from a memory.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ BATCH: Final = 100
 
 
 DENIED: Final = "actor"
-"""The field of an item that whoever states it may not state."""
+"""``field`` of an item that its actor had no right to record."""
 
 
 class PushState(StrEnum):
-    """What became of an item."""
+    """The result of pushing an item."""
 
     DURABLE = "durable"
     REJECTED = "rejected"
@@ -52,9 +51,9 @@ class PushedItem:
     Attributes:
         item: its identity.
         state: whether it is durable.
-        kind, key: what it states.
-        event_id, position: of the event that holds it; none where it was rejected.
-        field, reason: what is wrong with it, where it was.
+        kind, key: of its record.
+        event_id, position: of the event that holds it; None where it was rejected.
+        field, reason: of the rejection.
     """
 
     item: UUID
@@ -68,30 +67,30 @@ class PushedItem:
 
 
 class RecordAppender(Protocol):
-    """The one path on which lines reach the journal, with the rule of whose facts an agent may state."""
+    """Appends lines to the journal; an agent may record its own facts only."""
 
     async def __call__(
         self, items: Sequence[PublishedItem], *, owner: str, lock_epoch: int | None, deadline: Deadline
     ) -> list[Receipt]:
         """
-        Append *items* in the name of *owner* and return one receipt for each.
+        Append *items* in the name of *owner*; return one receipt for each.
 
         Raises:
-            PermissionDenied: one of them is not the owner's to state; nothing was written.
+            PermissionDenied: the owner may not record one of them; nothing was written.
         """
 
     def refusal(self, receipt: Receipt, line: Line) -> BadInput | None:
-        """Return why the journal refused *line*, if it did."""
+        """Return the error for a *line* that the journal refused, or None."""
 
 
 class Pusher:
     """
-    Pushes what agents published.
+    Pushes published items.
 
     Args:
         database: the journal.
-        memories: where items are.
-        record: how they are appended.
+        memories: the published items.
+        record: appends them.
     """
 
     def __init__(self, database: Database, memories: WorkingStore, record: RecordAppender) -> None:
@@ -109,10 +108,12 @@ class Pusher:
         deadline: Deadline,
     ) -> list[PushedItem]:
         """
-        Make everything durable that *member* has published; return what became of each item. Without any, nothing is.
+        Append every item that *member* has published; return the result of each.
 
         Args:
-            holder: the memory in the hands of its holder, who takes the items away; without, their push_results are
+            holder: the memory of the holder, which removes the items; without it, push results are stored.
+            tier: items of a less urgent tier are raised to it.
+            lock_epoch: of the lock on the owner's writes, for the holder of that lock.
             noted. tier: how soon all of it must be visible, at least. lock_epoch: of the lock on the owner's writes,
             for whoever holds it.
 
@@ -127,9 +128,9 @@ class Pusher:
             found = await self._memories.published(member.agent_id, deadline=deadline)
         except NotOpen as error:
             if await self._memories.meta(member.agent_id, deadline=deadline) is None:
-                return []  # It has ended, or never began: there is nothing that anybody could push.
+                return []  # The memory was cleared, or never opened: there are no items.
             raise NotOpen(error.message, mend=error.mend) from error
-        # What was denied to others under the role of an agent, its owner may have the right to state.
+        # An item denied to another actor may be allowed to its owner.
         noted = (
             found.push_results
             if holder is None
@@ -154,7 +155,7 @@ class Pusher:
         return [_pushed(item, (push_results | fresh)[item.id]) for item in found.items]
 
     async def count(self, agent_id: str, *, deadline: Deadline) -> int:
-        """Return how many items of an agent wait to be pushed; none where it has no memory."""
+        """Return how many items of an agent are not pushed; 0 where it has no memory."""
         if await self._memories.meta(agent_id, deadline=deadline) is None:
             return 0
         found = await self._memories.published(agent_id, deadline=deadline)
@@ -162,7 +163,7 @@ class Pusher:
         return sum(item.id not in push_results for item in found.items)
 
     async def _known(self, items: Sequence[PublishedItem], deadline: Deadline) -> dict[UUID, int]:
-        """Return the positions of those items that the journal has: a push before did not come to note it."""
+        """Return the positions of the items that an earlier push appended without storing its results."""
         if not items:
             return {}
         asked = {"event_ids": [str(item.id) for item in items]}
@@ -184,7 +185,7 @@ class Pusher:
             receipts = await self._record(urgent, owner=member.owner, lock_epoch=lock_epoch, deadline=deadline)
         except (PermissionDenied, StatementRejected, BadInput) as error:
             if len(items) > 1:
-                # One of them is not the owner's to state, or was pushed by somebody else just now: each by itself.
+                # One item is refused, or was pushed concurrently: append each by itself.
                 push_results: dict[UUID, PushResult] = {}
                 for item in items:
                     push_results |= await self._append(member, [item], tier, lock_epoch, deadline)
@@ -211,7 +212,7 @@ class Pusher:
         holder: WorkingMemory | None,
         deadline: Deadline,
     ) -> None:
-        """Have the holder take away what has its *final* fate; others note for it what is *fresh*."""
+        """Remove items with a *final* result for the holder; otherwise store the *fresh* results."""
         if holder is not None:
             if final:
                 await holder.write(changes.unpublish(final), deadline=deadline)
@@ -220,7 +221,7 @@ class Pusher:
             try:
                 await self._memories.note_pushed(agent_id, fresh, deadline=deadline)
             except (NotOpen, LeaseLost):
-                return  # The memory has ended meanwhile, and the items with it.
+                return  # The memory was cleared meanwhile, and the items with it.
 
 
 def _sooner(one: Tier | None, other: Tier) -> Tier:

@@ -1,9 +1,9 @@
 """
-Which agents are told of an event, and how sure we are that it concerns them. Pure: no I/O, no clock.
+Relevance of an event for an agent, and whether the agent is notified. Pure: no I/O, no clock.
 
-The score is a weighted sum of five inputs, each between 0 and 1. Who is named is told whatever its score, so is
-everybody of what is critical for the system. What weighs much is told to whoever it bears on at all. The inputs are
-logged with each score, so that the weights can be fitted to what agents really took.
+The score is a weighted sum of five inputs, each between 0 and 1. An agent that is named is notified whatever its score,
+and so is every agent of a system-critical event. An important event notifies every agent with the same field, analysis
+or subject. The inputs are logged with each score, so that the weights can be fitted to what agents pull.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ WEIGHTS: Final = (0.30, 0.30, 0.15, 0.15, 0.10)
 """Of specialisation, active analyses, usage, importance and type, in this order."""
 
 NOTIFY_AT: Final = 0.5
-"""From this score on an agent is told."""
+"""Score from which an agent is notified."""
 
 UNSTATED_IMPORTANCE: Final = 0.5
-"""What an event weighs that states no importance."""
+"""Importance of an event without one."""
 
 _EPSILON: Final = 1e-9
-"""Sums of fractions are not exact; a score of 0.5 is one."""
+"""Tolerance of the comparison: sums of fractions are not exact."""
 
 _URGENCY: Final = {Tier.SYSTEM_CRITICAL: 1.0, Tier.CRITICAL: 1.0, Tier.HIGH: 0.6, Tier.NORMAL: 0.2}
 
@@ -42,7 +42,7 @@ _TYPES: Final[Mapping[str, float]] = {
     "Finding": 0.5,
     "Analysis": 0.5,
 }
-"""Kind of record → how much it asks for being read; a correction as its record."""
+"""Kind of record → weight of its type; a correction counts as its record."""
 
 _OTHER_TYPE: Final = 0.2
 
@@ -69,15 +69,15 @@ class NotifyReason(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutableEvent:
     """
-    What was recorded, as far as it matters for who is told.
+    A recorded event, as far as routing needs it.
 
     Attributes:
         position: of its event.
-        kind: the record's kind.
-        tier: how urgent.
+        kind: of the record.
+        tier: its urgency.
         sender: the actor.
-        domain: the field of expertise it speaks of.
-        subject_id, analysis_id: what it is about, and where it was said.
+        domain: its field of expertise.
+        subject_id, analysis_id: its subject, and its analysis.
         importance: fraction 0–1.
         named: agents that it names.
     """
@@ -94,7 +94,7 @@ class RoutableEvent:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> RoutableEvent:
-        """Return the message of an event's row."""
+        """Return the event of a row."""
         kind = row["kind"].partition(".")[2]
         core = row["core"] or {}
         return cls(
@@ -121,16 +121,16 @@ def _named(kind: str, core: Mapping[str, Any]) -> list[str]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """
-    An agent at work that may be told.
+    An active agent that may be notified.
 
     Attributes:
         agent_id: the instance.
         owner: its actor.
-        agent_type: what it is.
-        analysis_id, subject_id: what it works on.
-        domains: fields of expertise that its profile names.
-        specialization: what its profile says in words.
-        told, pulled: by sender, how many of its messages it was told of, and how many it took.
+        agent_type: its type.
+        analysis_id, subject_id: of its work.
+        domains: fields of expertise in its profile.
+        specialization: text of its profile.
+        told, pulled: by sender, how many updates it was notified of, and how many it pulled.
     """
 
     agent_id: str
@@ -147,14 +147,14 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class RelevanceScore:
     """
-    How much a message concerns an agent.
+    The relevance of an event for an agent.
 
     Attributes:
-        agent_id: which.
+        agent_id: of the agent.
         parts: the five inputs, unweighted.
         total: the weighted sum.
-        why: whether it is told, and why.
-        tier: how urgent the notice is.
+        why: whether it is notified, and why.
+        tier: of the notice.
     """
 
     agent_id: str
@@ -165,23 +165,23 @@ class RelevanceScore:
 
     @property
     def told(self) -> bool:
-        """Whether the agent is told."""
+        """Whether the agent is notified."""
         return self.why is not NotifyReason.BELOW
 
 
 def is_news(message: RoutableEvent, candidate: Candidate) -> bool:
     """
-    Return whether *candidate* may not know *message* of itself.
+    Return whether *message* may be new to *candidate*.
 
-    One's own word is no news. An owner has several instances, though, and the journal knows owners alone: an instance
-    that is named is told all the same, as one that another of the same owner challenges.
+    An actor's own event is not. Several instances may have one owner, and the journal knows only owners: an instance
+    that is named is notified all the same, as one that another instance of its owner challenges.
     """
     others = candidate.owner != message.sender or candidate.agent_id in message.named
     return others or message.tier is Tier.SYSTEM_CRITICAL
 
 
 def score(message: RoutableEvent, candidate: Candidate) -> RelevanceScore:
-    """Return how much *message* concerns *candidate*, and whether it is told."""
+    """Return the relevance of *message* for *candidate*, and whether it is notified."""
     parts = (
         _specialisation(message, candidate),
         _active(message, candidate),
@@ -195,7 +195,7 @@ def score(message: RoutableEvent, candidate: Candidate) -> RelevanceScore:
 
 
 def _specialisation(message: RoutableEvent, candidate: Candidate) -> float:
-    """1 where it is the agent's own field; else the share of the field's words that its profile has."""
+    """1 where it is the agent's own domain; else the share of the domain's words that its profile has."""
     if message.domain is None:
         return 0.0
     if message.domain in candidate.domains:
@@ -213,7 +213,7 @@ def _active(message: RoutableEvent, candidate: Candidate) -> float:
 
 
 def _usage(message: RoutableEvent, candidate: Candidate) -> float:
-    """Return the share of what this sender said that the agent took, a half as long as nobody knows."""
+    """Return the share of this sender's updates that the agent pulled; 0.5 without any."""
     told, pulled = candidate.told.get(message.sender, 0), candidate.pulled.get(message.sender, 0)
     return min(1.0, (pulled + 1) / (told + 2))
 
@@ -235,7 +235,7 @@ def _why(message: RoutableEvent, candidate: Candidate, parts: tuple[float, ...],
 
 
 def _is_named(message: RoutableEvent, candidate: Candidate, *, active: bool) -> bool:
-    """Whether the message names the instance; or its shared name, where the message is about its work or nobody's."""
+    """Whether the event names the instance; or its owner or type, where the event is of its work or of no analysis."""
     if candidate.agent_id in message.named:
         return True
     nowhere = message.analysis_id is None and message.subject_id is None
@@ -243,7 +243,7 @@ def _is_named(message: RoutableEvent, candidate: Candidate, *, active: bool) -> 
 
 
 def _tier(message: RoutableEvent, why: NotifyReason) -> Tier:
-    """Return the tier of the notice: who is named hears of it soon, and of a challenge the others less urgently."""
+    """Return the tier of the notice: at least HIGH for a named agent, at most HIGH for the others of a challenge."""
     if why is NotifyReason.NAMED:
         return min(message.tier, Tier.HIGH)
     if message.kind == "Debate" and message.tier is Tier.CRITICAL:

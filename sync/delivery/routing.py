@@ -1,13 +1,13 @@
 """
-Finds out who is told of what was recorded, and keeps the queues of notices.
+Routing: finds the recipients of recorded events, and fills the queues of notices.
 
-Every append leaves a row for each event that may be news, in its own transaction (``workflow.notice_due``). A pass
-takes such rows, locked, so that several processes never take the same; writes who is told and why, with the scores; and
-removes them, in one transaction. A second step queues notices for whatever has none: it looks at rows alone, so that a
-notice that was never queued, was refused, was displaced, or was lost with its server is queued like a new one.
+Every append leaves a row in ``workflow.notice_due`` for each event that may be news, in its own transaction. A pass
+locks such rows, writes recipients with reasons and scores, and deletes the rows, in one transaction: concurrent passes
+never take the same rows. A second step queues a notice for every recipient row without one, so that a notice that was
+refused, displaced or lost is queued like a new one.
 
-A crash leaves rows that the next pass takes. One process does the regular passes, under a lease; a synchronisation that
-cannot wait does one of its own, which is harmless beside them.
+A crash leaves rows for the next pass. One process runs the regular passes, under a lease. A synchronisation runs a pass
+of its own, which is safe beside them.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ PAGE: Final = 200
 """Events routed in one transaction, at most."""
 
 EACH: Final = 100
-"""Notices offered to one queue at a time: it holds no more."""
+"""Notices offered to one queue at a time: its capacity."""
 
 PASS_MS: Final = 10_000
-"""How long one pass may take, in milliseconds."""
+"""Timeout of one pass, in milliseconds."""
 
 RETIRE_EVERY_S: Final = 3600.0
-"""How often old rows are looked for, in seconds."""
+"""Interval between removals of old rows, in seconds."""
 
 RETIRED: Final = 10_000
-"""Rows forgotten at a time."""
+"""Rows removed at a time."""
 
 ALERT_KIND: Final = "NOTICES_WAITING"
-"""The kind of alert that a queue raises that grows."""
+"""Kind of the alert about a queue that is too long."""
 
 
 class Router:
@@ -61,8 +61,8 @@ class Router:
     Routes events to agents.
 
     Args:
-        database: where rows are.
-        notices: the queues; None where their server is not named: then agents find out when they pull.
+        database: the rows.
+        notices: the queues; None without their server: agents then find updates when they pull.
     """
 
     def __init__(self, database: Database, notices: Notices | None = None) -> None:
@@ -71,15 +71,15 @@ class Router:
         self._lease = LeaderLease(database, "router")
         self._retired_at = 0.0
 
-    # Who is told
+    # Recipients
 
     async def route(self, *, limit: int = PAGE, deadline: Deadline) -> int:
         """
-        Find the recipients of up to *limit* events, the most urgent first; return how many events that were.
+        Find the recipients of up to *limit* events, the most urgent first; return how many events.
 
         Raises:
             PostgresUnavailable, BudgetExceeded: nothing was written; retryable.
-            OutcomeUnknown: what was not written is found again.
+            OutcomeUnknown: rows that were not written are found again.
         """
         async with self._database.transaction(deadline) as conn:
             due = await rows(conn, "notices_due", {"limit": limit})
@@ -104,7 +104,7 @@ class Router:
         return len(due)
 
     async def route_all(self, *, deadline: Deadline) -> int:
-        """Route until nothing is due that nobody else has in hand; return how many events that were."""
+        """Route until nothing is due except rows locked by other passes; return how many events."""
         done = 0
         while count := await self.route(deadline=deadline):
             done += count
@@ -114,10 +114,10 @@ class Router:
 
     async def queue_notices(self, *, deadline: Deadline) -> int:
         """
-        Queue a notice for whatever has none; return how many were queued.
+        Queue a notice for each recipient row without one; return how many were queued.
 
         Raises:
-            ValkeyUnavailable, ServerFull: the rest is queued when it answers.
+            ValkeyUnavailable, ServerFull: the rest is queued by a later pass.
         """
         if self._notices is None:
             return 0
@@ -141,14 +141,14 @@ class Router:
         return queued
 
     async def _alert(self, depths: Mapping[str, int], deadline: Deadline) -> None:
-        """Raise an alert about each queue that is too long, and end those about queues that no longer are."""
+        """Raise an alert about each queue that is too long, and close those about queues that no longer are."""
         assert self._notices is not None  # noqa: S101 - who calls has just offered
         standing = {row["agent_id"]: row for row in await self._database.named("inbox_alerts_open", deadline=deadline)}
         for agent_id in sorted(agent_id for agent_id, depth in depths.items() if depth > ALERT_ABOVE):
             if agent_id not in standing:
                 await self._raise(agent_id, depths[agent_id], deadline)
         for agent_id, row in standing.items():
-            # Those that nothing was offered to may have been pulled empty.
+            # Queues without an offer in this pass may have been emptied by pulls.
             depth = depths.get(agent_id)
             if depth is None:
                 depth = len(await self._notices.waiting(agent_id, deadline=deadline))
@@ -175,22 +175,22 @@ class Router:
     # Regular passes
 
     async def run(self, wakeups: WakeupSource) -> None:
-        """Route and tell until cancelled, while the lease is ours; a store that is away is waited for."""
+        """Route and queue notices until cancelled, while this process holds the lease; errors of stores are retried."""
         await run_as_leader(self._lease, lambda: self._rounds(wakeups))
 
     async def stop(self) -> None:
-        """Let the lease go; call it after the task of :meth:`run` has ended."""
+        """Release the lease; call it after the task of :meth:`run` has ended."""
         await self._lease.drop()
 
     async def _rounds(self, wakeups: WakeupSource) -> None:
-        """Route what is due whenever the wakeups rings; ends by an error."""
+        """Route due events, then wait for a wake-up; ends by an error."""
         while True:
             heed_cancellation()
             if await self.step() == 0:
                 await wakeups.wait()
 
     async def step(self) -> int:
-        """Route one page and tell; return how many events were routed. Queues that are away hold nothing up."""
+        """Route one page and queue notices; return how many events were routed. Errors of the queues are logged."""
         done = await self.route(deadline=Deadline.after_ms(PASS_MS))
         try:
             await self.queue_notices(deadline=Deadline.after_ms(PASS_MS))
@@ -222,7 +222,7 @@ def _candidate(row: Row) -> Candidate:
 
 
 async def _add(conn: Connection, scores: Sequence[tuple[RoutableEvent, RelevanceScore]]) -> None:
-    """Write who is told and who is not, with numbers in the order of the events."""
+    """Write a recipient row for every score, numbered in the order of the events where the agent is notified."""
     counts = Counter(one.agent_id for _, one in scores if one.told)
     numbers: dict[str, int] = {}
     if counts:
@@ -257,5 +257,5 @@ async def _add(conn: Connection, scores: Sequence[tuple[RoutableEvent, Relevance
 
 
 def _array(parts: Iterable[float]) -> str:
-    """Return numbers as the text of an array, since arrays of arrays are tables to Postgres."""
+    """Return numbers as the text of an array, since Postgres takes arrays of arrays as tables."""
     return "{" + ",".join(f"{part:.6f}" for part in parts) + "}"

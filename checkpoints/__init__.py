@@ -1,1 +1,1 @@
-"""What an analysis under way needs to survive: leases, checkpoints, recovery, pauses, conversations."""
+"""Checkpoints of running analyses: leases, recovery, pauses, conversations."""

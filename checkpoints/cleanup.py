@@ -1,10 +1,10 @@
 """
-The end of an analysis, and what goes then.
+Cleanup: ends analyses and removes their checkpoints, copies and memories.
 
-After success everything goes at once, once every deliverable is confirmed to be there; after failure thirty days later.
-Rows that somebody preserved stay, and so do those that an open pause refers to. Rows go first, then the keys in Valkey;
-the leases, which say which keys those are, go last, so that a crash or a Valkey that is away leaves work for the next
-run and nothing forgotten.
+After success everything is removed at once, provided that every deliverable is confirmed; after failure thirty days
+later. Preserved rows stay, and so do rows that an open pause refers to. Rows are removed first, then the keys in
+Valkey. The leases, which name those keys, are removed last: after a crash, or without Valkey, the next run finds what
+is left.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ KEEP_FAILED: Final = timedelta(days=30)
 """How long the checkpoints of an analysis that failed are kept."""
 
 PAGE: Final = 20
-"""Analyses whose rows go in one transaction."""
+"""Analyses whose rows are removed in one transaction."""
 
 _STORE_ERRORS: Final = (
     StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, StaleEpoch, ConsistencyError,
 )  # fmt: skip
-"""What keeps a key from being removed today; the next run tries again."""
+"""Errors that leave a key for the next run."""
 
 
 class DurableCopies(Protocol):
-    """What the durable Valkey holds of an agent; :class:`imem.cache.working.snapshots.SnapshotStore`."""
+    """Copies on the durable Valkey; implemented by :class:`imem.cache.working.snapshots.SnapshotStore`."""
 
     async def drop_checkpoint(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> bool:
         """Remove the copy of a checkpoint."""
@@ -58,19 +58,19 @@ class DurableCopies(Protocol):
 
 
 class WorkingMemories(Protocol):
-    """What the working Valkey holds of an agent; :class:`imem.cache.working.store.WorkingStore`."""
+    """Memories on the working Valkey; implemented by :class:`imem.cache.working.store.WorkingStore`."""
 
     async def clear(self, agent_id: str, epoch: int, *, deadline: Deadline) -> int:
-        """Remove its working memory."""
+        """Remove the agent's working memory."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MissingResult:
     """
-    Why an analysis cannot be cleaned up yet: what a resumer has to run again.
+    A result without which an analysis cannot be cleaned up; its subtask has to be run again.
 
     Attributes:
-        location: where its result is not; None where the subtask itself is not completed.
+        location: the store that lacks the result; None where the subtask is not completed.
     """
 
     agent_type: str
@@ -81,12 +81,12 @@ class MissingResult:
 @dataclass(frozen=True, slots=True)
 class CleanupResult:
     """
-    What a clean-up of one analysis did.
+    The result of cleaning up one analysis.
 
     Attributes:
-        deleted: checkpoints that are gone.
-        kept: those left because an open pause refers to them; they go with a later run.
-        cleared: whether the keys in Valkey are gone, too; else the next daily run removes them.
+        deleted: removed checkpoints.
+        kept: checkpoints that an open pause refers to; a later run removes them.
+        cleared: whether the keys in Valkey were removed too; otherwise the next daily run removes them.
         missing: why nothing was deleted.
     """
 
@@ -99,12 +99,12 @@ class CleanupResult:
 @dataclass(frozen=True, slots=True)
 class SweepResult:
     """
-    What a daily run did.
+    The result of a daily run.
 
     Attributes:
-        analyses: how many were looked at because they had ended long enough ago.
-        deleted: checkpoints that are gone.
-        cleared: analyses whose keys in Valkey are gone.
+        analyses: purged analyses.
+        deleted: removed checkpoints.
+        cleared: analyses whose keys in Valkey were removed.
         waiting: analyses whose keys could not be removed today.
     """
 
@@ -119,9 +119,9 @@ class Cleanup:
     Ends analyses and removes what they leave.
 
     Args:
-        checks: how each store is asked whether a result is there (:func:`imem.checkpoints.deliverables.checks`).
-        durable, working: the Valkeys that hold something of agents; what is not given is not looked at.
-        archive: keep a copy of every row that goes, in ``agent_checkpoints_archive``.
+        checks: confirms results, by store (:func:`imem.checkpoints.deliverables.checks`).
+        durable, working: the two Valkeys; None is skipped.
+        archive: copy every removed row to ``agent_checkpoints_archive``.
     """
 
     def __init__(
@@ -145,15 +145,15 @@ class Cleanup:
 
     async def cleanup_success(self, analysis_id: str, *, deadline: Deadline) -> CleanupResult:
         """
-        End an analysis that succeeded, and remove its checkpoints, its copies, its snapshots and its working memory.
+        End an analysis that succeeded; remove its checkpoints, copies, snapshots and working memories.
 
-        Every subtask of every agent that has begun must be completed, and every result there: otherwise nothing is
-        changed, and the answer names what is missing. Repeating it is harmless, and finishes what a crash left.
+        Every subtask of every agent that has begun must be completed, and every result confirmed: otherwise nothing is
+        changed, and the answer names what is missing. Idempotent; a repeat finishes what a crash left.
 
         Raises:
             BadInput: no agent has begun in an analysis of that id.
             TransitionRefused: it has failed.
-            StoreUnavailable: a store could not say whether a result is there; nothing was changed. Retryable.
+            StoreUnavailable: a store could not be checked; nothing was changed. Retryable.
         """
         while True:
             deadline.check("the clean-up")
@@ -165,7 +165,7 @@ class Cleanup:
                     return CleanupResult(missing=tuple(sorted(missing, key=str)))
             ending = _ending(analysis_id, AnalysisOutcome.SUCCEEDED, latest=[one.id for one in latest.values()])
             status = await self._end(ending, deadline)
-            # Somebody saved in between: what was confirmed is no longer the whole.
+            # A checkpoint was saved in between: check again.
             if status != "changed":
                 break
         purged = await self._purge(analysis_id, None, deadline)
@@ -178,9 +178,9 @@ class Cleanup:
         self, analysis_id: str, reason: str, *, deadline: Deadline, conn: Connection | None = None
     ) -> None:
         """
-        Say that an analysis has failed for good, and fence off its agents; its checkpoints stay for 30 days.
+        End an analysis as failed and fence off its agents; its checkpoints stay for 30 days.
 
-        Repeating it changes nothing, also not when it failed. With *conn* it is part of the transaction there.
+        Idempotent: a repeat does not move the time of failure. With *conn* it is part of the transaction there.
 
         Raises:
             BadInput: no agent has begun in an analysis of that id.
@@ -191,9 +191,9 @@ class Cleanup:
 
     async def cleanup_failed(self, *, deadline: Deadline) -> SweepResult:
         """
-        Remove the checkpoints of analyses that failed 30 days ago, and what earlier runs had to leave of any.
+        Remove the checkpoints of analyses that failed 30 days ago, and what earlier runs had to leave.
 
-        It ends at *deadline* with what it has done; the next run goes on.
+        It stops at *deadline*; the next run continues.
         """
         analyses = deleted = 0
         after: str | None = None
@@ -207,7 +207,7 @@ class Cleanup:
         cleared, waiting = await self._clear_all(deadline)
         return SweepResult(analyses, deleted, cleared, waiting)
 
-    # What is missing
+    # Missing results
 
     async def _missing(
         self, analysis_id: str, latest: Mapping[str, CheckpointSummary], deadline: Deadline
@@ -253,7 +253,7 @@ class Cleanup:
         return await self._database.named("agents_to_clear", parameters, deadline=deadline)
 
     async def _clear_all(self, deadline: Deadline) -> tuple[int, int]:
-        """Remove the keys of purged analyses; return of how many they are gone, and of how many they are not."""
+        """Remove the keys of purged analyses; return for how many it succeeded, and for how many not."""
         cleared = waiting = 0
         after: str | None = None
         while not deadline.passed and (rows := await self._to_clear(None, after, deadline)):
@@ -276,7 +276,7 @@ class Cleanup:
         return cleared, waiting
 
     async def _forget(self, agent: Row, deadline: Deadline) -> None:
-        """Remove what the Valkeys hold of one agent."""
+        """Remove the keys of one agent from both Valkeys."""
         if self._durable is not None:
             await self._durable.drop_checkpoint(agent["analysis_id"], agent["agent_type"], deadline=deadline)
             await self._durable.drop(agent["agent_id"], deadline=deadline)
@@ -287,6 +287,6 @@ class Cleanup:
 def _ending(
     analysis_id: str, outcome: AnalysisOutcome, *, reason: str | None = None, latest: list[UUID] | None = None
 ) -> dict[str, Any]:
-    """Return how an analysis ends, as parameters."""
+    """Return the parameters of ``end_analysis``."""
     checked_text("analysis_id", analysis_id, LONGEST_ID)
     return {"analysis_id": analysis_id, "outcome": outcome.value, "reason": reason, "latest": latest}

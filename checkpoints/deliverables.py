@@ -1,10 +1,9 @@
 """
-What subtasks were run for: noted under the subtask, and confirmed to be there before checkpoints are cleaned up.
+Deliverables: results of subtasks, recorded per store and confirmed before checkpoints are cleaned up.
 
-One row stands for each store that the definition names; it may say that there is nothing for that store. A rerun after
-a crash (the result was stored, the checkpoint was not) finds the row and replaces it, rather than adding to it. Results
-in the cache may be evicted: they are kept among the interim results of a checkpoint as well, under the subtask's name,
-and count as there while either has them.
+There is one row for each store that the definition names; it may record that there is no result for it. A rerun after a
+crash between deliverable and checkpoint replaces the row. Results in the cache may be evicted: the checkpoint stores
+them as well, in its interim results under the subtask's name. They count as present while either has them.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ LONGEST_REFERENCE: Final = 1000
 """Characters of a reference, at most."""
 
 _NONE: Final = "nothing"
-"""What stands for the reference where there is nothing for a store."""
+"""The reference of a row without a result."""
 
 
 class Deliverables:
     """
-    What the agents of all analyses have delivered.
+    The deliverables of all analyses.
 
     Args:
         definitions: which subtasks there are.
@@ -48,7 +47,7 @@ class Deliverables:
         self, lease: AgentLease, subtask: str, payload: Any, *, reference: str | None = None, deadline: Deadline
     ) -> Deliverable:
         """
-        Keep a result in Postgres itself, in place of what the subtask left before.
+        Store a result in Postgres, in place of the subtask's earlier one.
 
         Args:
             payload: as JSON.
@@ -64,15 +63,15 @@ class Deliverables:
         self, lease: AgentLease, subtask: str, location: Location, *, reference: str, digest: str, deadline: Deadline
     ) -> Deliverable:
         """
-        Note a result that was stored elsewhere, in place of what the subtask left there before; noting it again is one.
+        Record a result that is stored elsewhere, in place of the subtask's earlier one. Idempotent.
 
         Args:
             reference: in the graph ``Kind/key`` of the record; in the cache its key; of a message the event's id.
             digest: SHA-256 of the content, in 64 hexadecimal digits.
 
         Raises:
-            StaleEpoch: somebody else has taken over; nothing was written.
-            BadInput: something does not fit, such as a subtask that has not begun; names the field.
+            StaleEpoch: another process has taken over; nothing was written.
+            BadInput: an argument is invalid, such as a subtask that has not begun; names the field.
             PostgresUnavailable, BudgetExceeded: nothing was written; retryable.
             OutcomeUnknown: the connection broke before the answer came; repeating the call is safe.
         """
@@ -82,7 +81,7 @@ class Deliverables:
 
     async def none(self, lease: AgentLease, subtask: str, location: Location, *, deadline: Deadline) -> Deliverable:
         """
-        Note that a subtask has nothing for a store, in place of what it left there before.
+        Record that a subtask has no result for a store, in place of its earlier one.
 
         Raises: as :meth:`note`.
         """
@@ -108,19 +107,19 @@ class Deliverables:
         return Deliverable.from_row({**whose, **stored, "delivered_at": row["delivered_at"]})
 
     async def of(self, analysis_id: str, *, deadline: Deadline) -> list[Deliverable]:
-        """Return what the agents of an analysis have delivered, by agent, subtask and location."""
+        """Return the deliverables of an analysis, by agent, subtask and location."""
         parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
         rows = await self._database.named("deliverables_of", parameters, deadline=deadline)
         return [Deliverable.from_row(row) for row in rows]
 
     async def under(self, lease: AgentLease, subtask: str, *, deadline: Deadline) -> set[Location]:
-        """Return the stores for which a subtask has delivered under this very lease."""
+        """Return the stores to which a subtask has delivered under this lease."""
         whose = {"analysis_id": lease.analysis_id, "agent_type": lease.agent_type, "subtask": subtask}
         rows = await self._database.named("delivered_under", {**whose, "epoch": lease.epoch}, deadline=deadline)
         return {Location(row["location"]) for row in rows}
 
     async def payloads(self, analysis_id: str, *, deadline: Deadline) -> dict[tuple[str, str], Any]:
-        """Return what Postgres itself holds of an analysis: agent type and subtask → payload."""
+        """Return the payloads of an analysis in Postgres: agent type and subtask → payload."""
         parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
         rows = await self._database.named("payloads_of", parameters, deadline=deadline)
         return {(row["agent_type"], row["subtask"]): row["payload"] for row in rows}
@@ -131,7 +130,7 @@ def _digest(text: str) -> str:
 
 
 def _content(location: Location, reference: str, digest: str, payload: str | None = None) -> dict[str, Any]:
-    """Return what is delivered, as parameters."""
+    """Return a deliverable as parameters."""
     return {
         "location": location.value,
         "reference": _checked_reference(location, reference),
@@ -155,23 +154,23 @@ def _checked_reference(location: Location, reference: str) -> str:
     return reference
 
 
-# Whether they are there
+# Checks
 
 
 class DeliverableCheck(Protocol):
-    """Finds out which results are where their rows say."""
+    """Confirms results of one store."""
 
     async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
         """
-        Return those of *wanted*, all of one analysis and of this store, that are there.
+        Return those of *wanted*, all of one analysis and of this store, that are present.
 
         Raises:
-            StoreUnavailable: the store could not be asked; what it holds is not known.
+            StoreUnavailable: the store could not be read.
         """
 
 
 class PostgresCheck:
-    """Results that are payloads: there while the row is, and unchanged while it has its digest."""
+    """Payloads in Postgres: present while the row exists and its payload has its digest."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -190,13 +189,13 @@ class PostgresCheck:
 
 
 class GraphCheck:
-    """Results that are records: there when the journal has accepted them; the graph follows it."""
+    """Records: present once the journal has accepted them; the graph follows it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
-        """Return those whose record the journal knows."""
+        """Return those whose record is in the journal."""
         names = {one: one.reference.partition("/")[::2] for one in wanted}
         parameters = {"kinds": [kind for kind, _ in names.values()], "keys": [key for _, key in names.values()]}
         rows = await self._database.named("records_there", parameters, deadline=deadline)
@@ -205,13 +204,13 @@ class GraphCheck:
 
 
 class MessageCheck:
-    """Results that are messages: there when the journal holds the event."""
+    """Messages: present while the journal holds the event."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
-        """Return those whose event the journal holds."""
+        """Return those whose event is in the journal."""
         ids = {one: UUID(one.reference) for one in wanted}
         rows = await self._database.named("events_there", {"ids": list(ids.values())}, deadline=deadline)
         known = {row["event_id"] for row in rows}
@@ -220,10 +219,10 @@ class MessageCheck:
 
 class CacheCheck:
     """
-    Results in the shared cache: there while it has not evicted them, or while a checkpoint keeps them.
+    Results in the shared cache: present while the cache or a checkpoint has them.
 
     Args:
-        client: of the cache; without one, only what checkpoints keep counts.
+        client: of the cache; without one, only checkpoints count.
     """
 
     def __init__(self, database: Database, client: Client | None) -> None:
@@ -231,7 +230,7 @@ class CacheCheck:
         self._client = client
 
     async def there(self, wanted: Sequence[Deliverable], *, deadline: Deadline) -> set[Deliverable]:
-        """Return those that the cache holds, or that the interim results of a checkpoint hold under their subtask."""
+        """Return those that are in the cache, or in the interim results of a checkpoint under their subtask."""
         there: set[Deliverable] = set()
         if self._client is not None and wanted:
             keys = [one.reference.encode() for one in wanted]
@@ -266,7 +265,7 @@ def checks(database: Database, cache_client: Client | None) -> dict[Location, De
 def undelivered(
     definition: AgentDefinition, completed: Iterable[str], delivered: Iterable[Deliverable]
 ) -> set[tuple[str, Location]]:
-    """Return the subtasks among the *completed* with the stores that they were to deliver to, and never did."""
+    """Return the *completed* subtasks with the stores to which they never delivered."""
     known = {(one.subtask, one.location) for one in delivered if one.agent_type == definition.agent_type}
     stores = {subtask.name: subtask.stores for subtask in definition.subtasks}
     return {(subtask, store) for subtask in completed for store in stores.get(subtask, ())} - known
@@ -276,10 +275,10 @@ async def lost(
     wanted: Iterable[Deliverable], by_location: Mapping[Location, DeliverableCheck], *, deadline: Deadline
 ) -> set[Deliverable]:
     """
-    Return those of *wanted* that are not there.
+    Return those of *wanted* that are missing.
 
     Raises:
-        StoreUnavailable: a store could not be asked.
+        StoreUnavailable: a store could not be read.
     """
     groups: dict[Location, list[Deliverable]] = defaultdict(list)
     for one in wanted:

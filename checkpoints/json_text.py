@@ -1,11 +1,11 @@
 """
-What callers give as JSON, as text that comes back from Postgres and from a copy as it was.
+JSON texts of callers' values that Postgres and the copy return unchanged.
 
 JSONB keeps numbers as decimals and texts without NUL: a float beyond 1e16 would come back as an integer, NaN and NUL
-not at all, and a key that is no text under another name. So floats are written without an exponent and always with a
-point, and what has no form is refused, by name, before anything is written.
+not at all, and a non-text key under another name. So floats are written without an exponent and always with a point,
+and whatever has no form is refused, by name, before anything is written.
 
-Two things are not kept, on purpose: a tuple comes back as a list, and negative zero as zero.
+Two things change, on purpose: a tuple comes back as a list, and negative zero as zero.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, Final
 from imem.journal.errors import BadInput, TooLarge
 
 MOST_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of UTF-8 that one such value may take."""
+"""Bytes of UTF-8 of one value at most."""
 
 DEEPEST: Final = 64
-"""How deeply lists and objects may lie in one another; one that holds itself is refused by this, too."""
+"""Nesting levels at most; also refuses a value that contains itself."""
 
 LONGEST_NUMBER_BITS: Final = 4096
-"""Bits of an integer, at most: what every reader of JSON in Python still takes."""
+"""Bits of an integer at most: what every JSON reader in Python accepts."""
 
 
 _Container = Mapping[Any, object] | list[object] | tuple[object, ...]
@@ -33,10 +33,10 @@ _Container = Mapping[Any, object] | list[object] | tuple[object, ...]
 
 def json_text(value: object, field: str) -> str:
     """
-    Return *value* as JSON text; keys are sorted, so that the same content is the same text.
+    Return *value* as JSON text; keys are sorted, so that equal content is equal text.
 
     Raises:
-        BadInput: something in it has no form in JSON; names where, beginning with *field*.
+        BadInput: a part of it has no form in JSON; names where, beginning with *field*.
         TooLarge: it takes more than :data:`MOST_BYTES`.
     """
     parts: list[str] = []
@@ -61,7 +61,7 @@ def object_text(value: object, field: str) -> str:
 
 
 def value_of(text: str) -> Any:
-    """Return what *text*, made by :func:`json_text`, says: lists, dictionaries, texts, numbers."""
+    """Return the value of a text made by :func:`json_text`."""
     return json.loads(text) if text != "{}" else {}
 
 
@@ -93,7 +93,7 @@ def _add_all(value: _Container, field: str, depth: int, parts: list[str]) -> Non
             if not isinstance(key, str):
                 raise BadInput(field, f"has a key of the type {type(key).__name__}; keys are text.")
         parts.append("{")
-        # In one order, as JSONB keeps them in one of its own: the same content is the same text.
+        # Sorted, as JSONB has an order of its own: equal content is equal text.
         for number, key in enumerate(sorted(value)):
             parts += ["," if number else "", _text(key, field), ":"]
             _add(value[key], f"{field}.{key}", depth, parts)

@@ -1,12 +1,12 @@
 """
-Who runs an agent: one process at a time, told apart by an epoch that only grows.
+Leases: one process at a time runs an agent, under a fencing epoch that only grows.
 
-A lease lasts :data:`LEASE_TTL`, and its holder renews it every :data:`HEARTBEAT_S`. Running out takes nothing away: it
-lets others take over, which raises the epoch, and whoever bears a lower one is refused wherever it writes. So a clock
-that jumps, a broker that delivers a task twice, or a process that wakes from a long sleep costs work at most, never
-state.
+A lease expires after :data:`LEASE_TTL` without a heartbeat; its holder sends one every :data:`HEARTBEAT_S`. Expiry
+alone takes nothing away: it lets another process take over, which raises the epoch. Every store refuses writes with a
+lower epoch. So a clock that jumps, a broker that delivers a task twice, or a process that wakes from a long sleep costs
+work at most, never state.
 
-A crash leaves the lease to run out. Each method is one transaction, and repeating it is harmless; after an
+A crash leaves the lease to expire. Each method is one transaction and idempotent; after an
 :class:`~imem.journal.errors.OutcomeUnknown` it should be repeated.
 """
 
@@ -43,13 +43,13 @@ from imem.journal.postgres.connection import Connection
 from imem.journal.postgres.database import Database
 
 LEASE_TTL: Final = timedelta(seconds=30)
-"""How long a lease lasts without a sign of life."""
+"""Lifetime of a lease without a heartbeat."""
 
 HEARTBEAT_S: Final = 10.0
-"""How often a holder shows that it lives, in seconds."""
+"""Interval of heartbeats, in seconds."""
 
 RENEWAL_BUDGET_MS: Final = 5_000.0
-"""How long one sign of life may take, in milliseconds: there is time for another before the lease runs out."""
+"""Timeout of one heartbeat, in milliseconds: leaves time for another before the lease expires."""
 
 
 class Leases:
@@ -57,7 +57,7 @@ class Leases:
     The leases of all agents.
 
     Args:
-        definitions: which agents there are; one that is not defined cannot be run.
+        definitions: of the agents; an agent without one cannot be run.
     """
 
     def __init__(self, database: Database, definitions: Definitions) -> None:
@@ -77,18 +77,18 @@ class Leases:
         deadline: Deadline,
     ) -> AgentLease:
         """
-        Take the lease of an agent, and return it.
+        Acquire the lease of an agent.
 
-        The first time, the agent's start checkpoint (``seq`` 0) is written in the same transaction. One that ran out or
-        was given up gets a new epoch; a holder that has it already keeps it, with its epoch, for another while.
+        The first call writes the agent's start checkpoint (``seq`` 0) in the same transaction. An expired or released
+        lease gets a new epoch; a holder that calls again keeps its epoch, with a later expiry.
 
         Args:
-            holder: a name of the process that no other ever has.
+            holder: a unique name of the process.
             owner: the actor; the first one stays the owner of the instance.
-            agent_config: what the agent runs with; kept in the start checkpoint.
+            agent_config: configuration of the agent; stored in the start checkpoint.
 
         Raises:
-            LeaseHeld: somebody else has it, and it has not run out; retryable.
+            LeaseHeld: another process has it, and it has not expired; retryable.
             BadInput: an id is malformed, the agent is not defined, the analysis is about another subject, or the
                 instance is another agent's.
             TransitionRefused: the analysis has ended, or is being paused; nothing was started.
@@ -122,17 +122,17 @@ class Leases:
         raise _refusal(row["status"], parameters, row["detail"])
 
     async def stop_reason(self, lease: AgentLease, *, deadline: Deadline) -> str | None:
-        """Return why the holder shall stop at its next safe point, such as a pause; None where it may go on."""
+        """Return why the holder must stop at its next safe point, such as a pause; None where it may continue."""
         asked = {"analysis_id": lease.analysis_id}
         found = await self._database.named("pause_stop_reason", asked, deadline=deadline)
         return found[0]["stop"] if found else None
 
     async def renew(self, lease: AgentLease, *, deadline: Deadline) -> AgentLease:
         """
-        Show that the holder lives; return the lease with the moment at which it now runs out.
+        Send a heartbeat; return the lease with its new expiry.
 
         Raises:
-            LeaseLost: it was given up, or taken by somebody else; the holder must stop.
+            LeaseLost: it was released, or another process has taken over; the holder must stop.
         """
         parameters = {**_of_holder(lease), "lasts": LEASE_TTL}
         row = (await call(self._database, "renew_lease", parameters, deadline=deadline))[0]
@@ -141,21 +141,21 @@ class Leases:
         return replace(lease, expires_at=row["expires_at"])
 
     async def release(self, lease: AgentLease, *, deadline: Deadline) -> bool:
-        """Give the lease up, so that nobody has to wait for it; return whether it still was the holder's."""
+        """Release the lease; return whether it was still the holder's."""
         row = (await call(self._database, "release_lease", _of_holder(lease), deadline=deadline))[0]
         return bool(row["released"])
 
     async def current(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> AgentLease | None:
-        """Return the lease of an agent as it stands, whoever has it; None where the agent was never run."""
+        """Return the lease of an agent, whoever holds it; None where the agent was never run."""
         rows = await self._database.named("current_lease", identity_of(analysis_id, agent_type), deadline=deadline)
         return _lease_of(rows[0]) if rows else None
 
     async def check(self, lease: AgentLease, *, deadline: Deadline) -> None:
         """
-        Refuse to begin what the next write would refuse.
+        Fail early where the next write would be refused.
 
         Raises:
-            StaleEpoch: somebody else has taken over.
+            StaleEpoch: another process has taken over.
         """
         current = await self.current(lease.analysis_id, lease.agent_type, deadline=deadline)
         if current is None or current.epoch != lease.epoch:
@@ -165,34 +165,34 @@ class Leases:
         self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None
     ) -> list[AgentLease]:
         """
-        Fence off every agent of the analysis at once; return its leases, by agent type, with nobody as holder.
+        Fence off every agent of the analysis: raise its epoch. Return the leases, by agent type, without holders.
 
-        Repeating it changes nothing until somebody has taken a lease again, so that whoever goes on with a pause after
-        a crash has the same epochs to save with. With *conn* it is part of the transaction there.
+        Repeats keep the epochs until a lease is acquired again, so that a saga that continues after a crash has the
+        same epochs to save with. With *conn* it is part of the transaction there.
         """
         parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
         rows = await call(self._database, "raise_epoch", parameters, deadline=deadline, conn=conn)
         return [_lease_of(row) for row in rows]
 
     async def instance(self, agent_id: str, *, deadline: Deadline) -> AgentInstance | None:
-        """Return whose the agent instance is, and which agent it is; None where it was never opened."""
+        """Return the owner and the agent of an instance; None where it was never opened."""
         rows = await self._database.named("agent_instance", {"agent_id": checked_agent_id(agent_id)}, deadline=deadline)
         return AgentInstance(**rows[0]) if rows else None
 
     async def owners(self, agent_ids: Collection[str], *, deadline: Deadline) -> dict[str, str]:
-        """Return the actor whose instance each is, by agent id; those that were never opened are left out."""
+        """Return the owners of instances, by agent id; unknown ones are left out."""
         rows = await self._database.named("owners_of", {"agent_ids": sorted(agent_ids)}, deadline=deadline)
         return {row["agent_id"]: row["owner"] for row in rows}
 
     @asynccontextmanager
     async def keep_alive(self, lease: AgentLease, *, every_s: float = HEARTBEAT_S) -> AsyncIterator[None]:
         """
-        Renew *lease* every *every_s* seconds while the block runs.
+        Send a heartbeat every *every_s* seconds while the block runs.
 
-        A Postgres that is away ends nothing: whoever would take over needs it as well.
+        Errors of Postgres are ignored: another process would need it to take over as well.
 
         Raises:
-            LeaseLost: somebody else has taken over; the block was cancelled at its next wait.
+            LeaseLost: another process has taken over; the block was cancelled at its next wait.
         """
         first: BaseException | None = None
         try:
@@ -206,7 +206,7 @@ class Leases:
             lost = [error for error in errors.exceptions if isinstance(error, LeaseLost)]
             first = (lost or errors.exceptions)[0]
         if first is not None:
-            # Out here, so that what it was raised from stays with it.
+            # Raised here, so that its own cause is kept.
             raise first
 
     async def _beat(self, lease: AgentLease, every_s: float) -> None:
@@ -238,7 +238,7 @@ def _lost(lease: AgentLease) -> StaleEpoch:
 
 
 def _refusal(status: str, asked: Mapping[str, Any], detail: str) -> ImemError:
-    """Return what to raise where a lease was not given."""
+    """Return the error for a lease that was not granted."""
     agent = f"{asked['agent_type']} in {asked['analysis_id']}"
     match status:
         case "held":

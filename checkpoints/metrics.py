@@ -1,5 +1,5 @@
 """
-What is counted and timed about checkpoints, in this process, under the names by which it is scraped.
+Metrics of checkpoints, of this process.
 
 Counting never fails and never waits.
 """
@@ -17,18 +17,18 @@ BUCKETS_MS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 
 
 class Metrics:
     """
-    Everything that is counted about checkpoints; one for each process (:data:`METRICS`), tests make their own.
+    Metrics of checkpoints; one for each process (:data:`METRICS`), tests make their own.
 
     Attributes:
-        save_latency: ``checkpoint_save_latency_ms`` by store: from the call until the store had it.
+        save_latency: ``checkpoint_save_latency_ms`` by store: from the call until the store has confirmed.
         save_errors: ``checkpoint_save_errors_total`` by store: saves that it refused or did not confirm.
         restore_latency: ``checkpoint_restore_latency_ms`` by tier: to load a checkpoint, or to recover.
-        consistency_errors: ``checkpoint_consistency_errors_total`` by store: state that was not what it had to be.
-        tier_used: ``dual_recovery_tier_used_total`` by tier: which one a recovery was served by.
+        consistency_errors: ``checkpoint_consistency_errors_total`` by store: state that differs from its digest.
+        tier_used: ``dual_recovery_tier_used_total`` by tier: the tier that a recovery used.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Register them in *registry*, one of their own where none is given."""
+        """Register the metrics in *registry*, by default in a new one."""
         registry = registry or CollectorRegistry()
         self.save_latency = Histogram(
             "checkpoint_save_latency_ms",
@@ -66,13 +66,13 @@ METRICS: Final = Metrics(REGISTRY)
 
 
 def name_of(counter: Counter) -> str:
-    """Return the name under which *counter* is scraped."""
+    """Return the exported name of *counter*."""
     (described,) = counter.describe()
     return f"{described.name}_total"
 
 
 class LatencyTimer:
-    """Times its block in milliseconds, unless the block raises; *histogram* is one with its labels."""
+    """Times its block in milliseconds, unless the block raises; *histogram* has its labels set."""
 
     __slots__ = ("_began_s", "_histogram")
 

@@ -1,4 +1,4 @@
-"""Frozen values: leases, checkpoints, deliverables, and the steps of workflows. Built from rows in one place each."""
+"""Immutable values: leases, checkpoints, deliverables, and steps of workflows; each is built from rows in one place."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def checked_digest(field: str, digest: object) -> str:
 
 
 class CheckpointKind(StrEnum):
-    """What a checkpoint was saved for."""
+    """Reason of a checkpoint."""
 
     START = "start"
-    """A run begins, with nothing done and nothing known."""
+    """A run begins, with nothing completed and an empty memory."""
     SUBTASK = "subtask"
     """A subtask is completed."""
     FAILURE = "failure"
@@ -80,12 +80,12 @@ class AgentLease:
     The right of one process to run one agent in one analysis.
 
     Attributes:
-        analysis_id, agent_type: which agent.
-        agent_id: the instance, under which its working memory stands.
-        subject_id: what the analysis is about.
-        holder: the process; None where everybody was fenced off.
-        epoch: grows whenever the agent changes hands; what bears a lower one is refused everywhere.
-        expires_at: from then on others may take it; until somebody does, it stays the holder's.
+        analysis_id, agent_type: of the agent.
+        agent_id: the instance; names its working memory.
+        subject_id: the subject of the analysis.
+        holder: the process; None after the agent was fenced off.
+        epoch: grows with each new holder; writes with a lower one are refused everywhere.
+        expires_at: from then on another process may take over; until then, and until one does, it is the holder's.
     """
 
     analysis_id: str
@@ -103,7 +103,7 @@ class AgentInstance:
     One agent of one type in one analysis.
 
     Attributes:
-        owner: the actor that first opened it; whose working memory it is.
+        owner: the actor that first opened it; owns its working memory.
     """
 
     agent_id: str
@@ -120,8 +120,8 @@ class SubtaskFailure:
 
     Attributes:
         reason: in one sentence.
-        details: whatever helps to find out, as JSON.
-        retry_count: how often it was tried again before.
+        details: for diagnosis, as JSON.
+        retry_count: number of retries before.
     """
 
     reason: str
@@ -130,7 +130,7 @@ class SubtaskFailure:
 
 
 def _typed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of a checkpoint with lists that cannot change."""
+    """Return a row of a checkpoint with immutable lists."""
     return {
         **row,
         "kind": CheckpointKind(row["kind"]),
@@ -142,19 +142,19 @@ def _typed(row: Mapping[str, Any]) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointHeader:
     """
-    Where an agent stands at a checkpoint.
+    The state of an agent at a checkpoint, without documents.
 
     Attributes:
         id: of the checkpoint.
         run: counts clean restarts, from 1.
-        seq: its place among the agent's checkpoints in the analysis, from 0 without gaps, over all runs.
+        seq: its number among the agent's checkpoints in the analysis, from 0 without gaps, over all runs.
         epoch: of the lease that it was saved under.
-        subtask: of a subtask or rerun row the one completed, of a failure row the one that failed.
-        checkpoint_time: strictly increasing with *seq*; *created_at* is what the clock said.
+        subtask: of a subtask or rerun row the completed one, of a failure row the failed one.
+        checkpoint_time: strictly increasing with *seq*; *created_at* is the clock's time.
         progress_pct: 100 × completed ÷ all.
-        completed_subtasks, pending_subtasks: disjoint; together they are the definition.
+        completed_subtasks, pending_subtasks: disjoint; together they are the definition's.
         working_memory_hash: digest of the working memory; None of a start row.
-        agent_version: of the program that it ran.
+        agent_version: of the agent's program.
         failure_reason, retry_count: of a failure row.
         preserve: exempt from clean-up.
     """
@@ -182,7 +182,7 @@ class CheckpointHeader:
 
     @property
     def current_subtask(self) -> str | None:
-        """What is to be run next, or failed; None when all is done."""
+        """The next subtask, or the failed one; None when all are completed."""
         return self.pending_subtasks[0] if self.pending_subtasks else None
 
     @classmethod
@@ -194,10 +194,10 @@ class CheckpointHeader:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSummary(CheckpointHeader):
     """
-    A checkpoint without what the agent then knew.
+    A checkpoint without its documents.
 
     Attributes (beside those of :class:`CheckpointHeader`):
-        stored_bytes: what its documents take in Postgres, about.
+        stored_bytes: approximate size of its documents in Postgres.
     """
 
     stored_bytes: int
@@ -206,12 +206,12 @@ class CheckpointSummary(CheckpointHeader):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint(CheckpointHeader):
     """
-    Where an agent stands, and all that it then knew.
+    A checkpoint with its documents.
 
     Attributes (beside those of :class:`CheckpointHeader`):
-        working_memory: its typed document; empty of a start row.
+        working_memory: its typed document; empty in a start row.
         interim_results: findings that are not in the graph yet.
-        agent_config: what it ran with.
+        agent_config: configuration of the agent.
         error_details: of a failure row.
         l1_snapshot, l1_snapshot_hash: of a pause row, the working memory and its digest once more.
     """
@@ -225,11 +225,11 @@ class Checkpoint(CheckpointHeader):
 
     @property
     def clean(self) -> bool:
-        """Whether a run just begins: nothing is to be restored."""
+        """Whether a run begins here: no memory is to be restored."""
         return self.kind is CheckpointKind.START
 
     def body(self) -> bytes:
-        """Return the whole row as JSON: the copy that Valkey holds."""
+        """Return the whole row as JSON: the copy in Valkey."""
         plain = {name: getattr(self, name) for name in _PLAIN}
         head = orjson.dumps({**plain, "progress_pct": str(self.progress_pct)})
         parts = [head[:-1]]
@@ -242,10 +242,10 @@ class Checkpoint(CheckpointHeader):
     @classmethod
     def from_body(cls, body: bytes) -> Self:
         """
-        Return what :meth:`body` made.
+        Return the checkpoint that :meth:`body` encoded.
 
         Raises:
-            ConsistencyError: it is something else.
+            ConsistencyError: *body* is damaged.
         """
         try:
             row = json.loads(body)
@@ -268,13 +268,13 @@ _PLAIN: Final = tuple(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliverable:
     """
-    What a subtask was run for, in one of the stores that its definition names.
+    A result of a subtask, in one of the stores that its definition names.
 
     Attributes:
-        reference: in Postgres a name; in the graph ``CheckpointKind/key`` of a record; in the cache its key; of a
-            message the id of the journal's event.
+        reference: in Postgres a name; in the graph ``Kind/key`` of a record; in the cache its key; of a message the id
+            of the journal's event.
         digest: SHA-256 of the content, in 64 hexadecimal digits.
-        nothing: whether the subtask said that it has nothing for this store.
+        nothing: whether the subtask has no result for this store.
     """
 
     analysis_id: str
@@ -302,12 +302,12 @@ class AnalysisOutcome(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisStatus:
     """
-    What is known about an analysis.
+    The status of an analysis.
 
     Attributes:
-        outcome, ended_at: None while it is under way, paused included.
+        outcome, ended_at: None while it is running or paused.
         reason: why it failed.
-        purged_at: when the last of its checkpoints went that nobody wanted kept.
+        purged_at: when the last of its unpreserved checkpoints was removed.
         cleared_at: when its keys in Valkey were removed.
     """
 
@@ -332,10 +332,10 @@ class WorkflowCheckpoint:
     The state of a workflow's thread after a step.
 
     Attributes:
-        seq: its place among the saves of the thread; the highest is where it stands.
-        parent_seq: of the step before; None of the first.
-        state_version: of the state's form; a program that does not know it must not go on.
-        pending: task → what it has finished since; a resume runs the others alone.
+        seq: its number among the saves of the thread; the highest is the latest.
+        parent_seq: of the step before; None for the first.
+        state_version: of the state's form; a program that does not know it must not continue.
+        pending: task → its result since; a resume runs only the others.
     """
 
     id: UUID

@@ -1,10 +1,9 @@
 """
-The answers of calls that were paid for, kept in working memory under ``calls:``, so that none is paid for twice.
+Answers of paid calls, stored in working memory under ``calls:``, so that no call is paid for twice.
 
-An answer is written once, under its own key, and never changed: going back to a checkpoint keeps it, while everything
-else is what the checkpoint says. It bears a proof of what it is: a digest over the agent, its analysis, its run, the
-key and the answer. What is not proven (another run's, another agent's, something that a program wrote there itself) is
-no answer, and is treated like any other key.
+An answer is written once, under its own key, and never changed: a rollback to a checkpoint keeps it. It has a proof: a
+digest over the agent, its analysis, its run, the key and the answer. An answer without a valid proof (another run's,
+another agent's, or written by the program itself) is treated like any other key.
 """
 
 from __future__ import annotations
@@ -31,37 +30,37 @@ from imem.journal.errors import ConsistencyError, NotOpen, StatementRejected, To
 log = structlog.get_logger()
 
 PREFIX: Final = "calls:"
-"""What the keys of answers begin with; reserved for them."""
+"""Reserved prefix of the keys of answers."""
 
 LONGEST_CALL: Final = LONGEST_KEY - len(PREFIX)
 """Characters of the key of a call, at most."""
 
 DURABLE_MS: Final = 2_000
-"""How long the durable server may take for an answer where the call does not say, in milliseconds."""
+"""Default timeout of the durable server for an answer, in milliseconds."""
 
 _TAG: Final = b"imem paid call 1\n"
 _PREFIX: Final = PREFIX.encode("ascii")
 _FIELDS: Final = frozenset({b"form", b"answer", b"proof"})
 
 StoredAnswer = dict[bytes, bytes]
-"""An answer as the hash that it is kept as: its form (text, bytes or json), its bytes, and the proof."""
+"""An answer as a stored hash: its form (text, bytes or json), its bytes, and the proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallOwner:
     """
-    Whose calls they are.
+    The owner of calls.
 
     Attributes:
         identity: the agent.
-        run: which of its runs; one that begins clean knows nothing of the one before.
+        run: its run; a clean run does not use the answers of the one before.
     """
 
     identity: MemoryIdentity
     run: int
 
     def proof(self, suffix: bytes, form: bytes, answer: bytes) -> bytes:
-        """Return what proves that the call of that key was answered so."""
+        """Return the proof of an answer."""
         of = self.identity
         parts = (of.analysis_id.encode(), of.agent_type.encode(), of.agent_id.encode(), b"%d" % self.run, suffix, form)
         found = hashlib.sha256(_TAG)
@@ -72,7 +71,7 @@ class CallOwner:
 
 def key_of(call: object) -> str:
     """
-    Return the key of working memory under which the answer of the call named *call* is kept.
+    Return the key of working memory for the answer of *call*.
 
     Raises:
         BadInput: it is no text of 1 to 194 characters.
@@ -82,11 +81,11 @@ def key_of(call: object) -> str:
 
 def kept(key: str, answer: object, owner: CallOwner) -> StoredAnswer:
     """
-    Return *answer*, a text, bytes or anything that JSON has a form for, as it is kept under *key*.
+    Return *answer*, a text, bytes or a JSON value, as it is stored under *key*.
 
     Raises:
         UnsupportedType: it is none of these.
-        TooLarge: no working memory could hold it.
+        TooLarge: it is larger than the cap of working memory.
     """
     form, body = _formed(key, answer)
     if len(body) > CAP_BYTES:
@@ -118,7 +117,7 @@ def answer_in(key: str, found: object, owner: CallOwner) -> Any:
 
     Raises:
         UnsupportedType: it holds something else; the keys under ``calls:`` are reserved.
-        ConsistencyError: the answer is not what its proof says.
+        ConsistencyError: the proof does not match the answer.
     """
     if not isinstance(found, Mapping) or found.keys() != _FIELDS:
         raise UnsupportedType(key, f"holds no answer of a call; keys that begin with {PREFIX} are reserved.")
@@ -134,21 +133,21 @@ def answer_in(key: str, found: object, owner: CallOwner) -> Any:
             return json.loads(body)
 
 
-# Among everything that a memory holds
+# Answers among a memory's contents
 
 
 def calls_in(contents: Contents, owner: CallOwner) -> dict[bytes, MemoryEntry]:
-    """Return the proven answers among *contents*."""
+    """Return the answers with a valid proof among *contents*."""
     return {suffix: entry for suffix, entry in contents.items() if _proven(suffix, entry, owner)}
 
 
 def without_calls(contents: Contents, owner: CallOwner) -> dict[bytes, MemoryEntry]:
-    """Return *contents* without the proven answers among them."""
+    """Return *contents* without the answers that have a valid proof."""
     return {suffix: entry for suffix, entry in contents.items() if not _proven(suffix, entry, owner)}
 
 
 def joined(contents: Contents, calls: Contents) -> dict[bytes, MemoryEntry]:
-    """Return *contents* with *calls*, those of the same key in place of theirs; what passes the cap is left out."""
+    """Return *contents* with *calls* in place of equal keys; calls beyond the cap are left out."""
     whole, size, left_out = dict(contents), size_of(contents), 0
     for suffix, entry in calls.items():
         own = KEY_BYTES + len(suffix)
@@ -175,10 +174,10 @@ async def live_calls(
     working: WorkingStore, owner: CallOwner, epoch: int, seq: int, base: Contents, *, deadline: Deadline
 ) -> dict[bytes, MemoryEntry]:
     """
-    Return the answers in the live memory of *owner*, whose earlier holders are fenced off first; none without one.
+    Return the answers in the live memory of *owner*, after fencing off earlier holders; empty without a memory.
 
-    Remains of a restore count as well, since each answer proves itself. One that *base*, the memory of the checkpoint
-    *seq*, holds too is only taken where the live memory follows that very checkpoint.
+    Remains of a restore count as well, since each answer has its proof. An answer whose key is also in *base*, the
+    memory of the checkpoint *seq*, is only taken where the live memory follows that checkpoint.
 
     Raises:
         StaleEpoch: a later epoch was seen.
@@ -197,23 +196,23 @@ async def live_calls(
     return {suffix: entry for suffix, entry in calls_in(contents, owner).items() if follows or suffix not in base}
 
 
-# At work
+# Calls of a session
 
 
 @dataclass(slots=True)
 class PaidCalls:
     """
-    The calls of one session.
+    The paid calls of one session.
 
     Attributes:
-        owner: whose they are.
-        durable: whether the durable server holds something of them.
+        owner: their owner.
+        durable: whether the durable server holds answers of them.
     """
 
     owner: CallOwner
     durable: bool = False
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
-    # Until the next checkpoint, for a server that loses what it acknowledged, or is away when the answer comes.
+    # Answers until the next checkpoint, for a working server that loses them or is unreachable.
     _paid: dict[str, StoredAnswer] = field(default_factory=dict)
 
     async def memoize(
@@ -237,19 +236,19 @@ class PaidCalls:
             if answer is None:
                 answer = kept(key, await make(), self.owner)
             self._paid[key] = answer
-            # Paid for: whoever is cancelled now has it kept all the same.
+            # Paid for: stored even when the caller is cancelled now.
             await asyncio.shield(asyncio.ensure_future(self._keep(memory, key, answer, durable, deadline)))
             return answer_in(key, answer, self.owner)
 
     async def _durably(self, durable: SnapshotStore, key: str, deadline: Deadline | None) -> StoredAnswer | None:
-        """Return the answer that the durable server holds, if it proves itself."""
+        """Return the answer on the durable server, if its proof is valid."""
         agent_id, suffix = self.owner.identity.agent_id, suffix_of(key)
         body = await durable.get_call(agent_id, suffix, deadline=deadline or Deadline.after_ms(DURABLE_MS))
         if body is None or body.count(b"\n") < 2:
             return None
         self.durable = True
         form, proof, answer = body.split(b"\n", 2)
-        # Another run's is no answer.
+        # An answer of another run does not count.
         right = self.owner.proof(suffix, form, answer) == proof
         return {b"form": form, b"answer": answer, b"proof": proof} if right else None
 
@@ -271,7 +270,7 @@ class PaidCalls:
     async def forget(
         self, memory: WorkingMemory, call: str, *, durable: SnapshotStore, deadline: Deadline | None
     ) -> bool:
-        """Forget the answer of *call*; return whether there was one."""
+        """Remove the answer of *call*; return whether there was one."""
         key = key_of(call)
         async with self._locks.setdefault(key, asyncio.Lock()):
             due = deadline or Deadline.after_ms(DURABLE_MS)
@@ -282,9 +281,9 @@ class PaidCalls:
 
     def saved(self, names: Container[str]) -> bool:
         """
-        Say which keys a checkpoint holds; return whether the durable server holds answers that it need not any more.
+        Drop the answers that a checkpoint holds; return whether the durable server's answers can be removed.
 
-        An answer that came while the checkpoint was being saved waits for the next one.
+        An answer that came while the checkpoint was being saved is kept until the next one.
         """
         for key in [key for key in self._paid if key in names]:
             del self._paid[key]

@@ -1,4 +1,4 @@
-"""The pipeline of the checkpoints' clean-up; what it does is harmless to repeat."""
+"""The pipeline of the checkpoints' clean-up; idempotent."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
 """
-Three tiers of recovery: an agent goes on with exactly what it knew, or it does not start and somebody is told.
+Recovery of an agent's working memory in three tiers: exactly the newest checkpoint's state, or no start and an alert.
 
-The lease comes first, so that whoever was presumed dead can no longer write; then each tier is asked in turn, and the
-first that proves itself serves:
+The lease is acquired first, so that an earlier holder can no longer write. Then each tier is tried in turn; the first
+that is verified is used:
 
 1. the live working memory, if it is that of the newest checkpoint, whole, and either equal to its snapshot or the
    subtask under way may be entered again;
 2. the snapshot on the durable server, if it is of the newest checkpoint;
 3. the newest checkpoint's own row in Postgres.
 
-What is proven is proven by digest, against the newest row in Postgres, which decides. An older state is never resumed,
-and neither is an empty one, except by an agent that has completed nothing.
+A tier is verified by digest, against the newest row in Postgres, which is authoritative. An older state is never
+resumed, and neither is an empty one, except by an agent without a completed subtask.
 
-A checkpoint that was saved in the middle of a subtask (a failure, or a pause that could not wait) also holds what that
-subtask had written. Where it may not be entered twice, the memory goes back to the end of the subtask before.
+A checkpoint saved in the middle of a subtask (a failure, or a pause that could not wait) also holds that subtask's
+writes. If the subtask is not reentrant, the memory is rolled back to the end of the subtask before.
 
-Whatever is brought back, the answers of calls that this run has paid for stay (:mod:`imem.checkpoints.paid_calls`).
+The answers of this run's paid calls are kept in any case (:mod:`imem.checkpoints.paid_calls`).
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from imem.journal.postgres.connection import Connection
 log = structlog.get_logger()
 
 RECOVERY_TIMEOUT_MS: Final = 30_000
-"""How long a recovery may take as a whole, in milliseconds, where the caller does not say."""
+"""Default timeout of a recovery, in milliseconds."""
 
 SECONDARY_SHARE: Final = 0.4
-"""Share of the time left that the second tier may take: the third has to be asked as well."""
+"""Share of the remaining time that the second tier may take: the third must be tried as well."""
 
 
 class RecoveryTier(StrEnum):
-    """Which store served; the names that metrics and answers use."""
+    """The store that served a recovery; the names are used by metrics and answers."""
 
     CLEAN = "clean_start"
     """Nothing was completed yet: the memory begins empty."""
@@ -74,17 +74,17 @@ class RecoveryTier(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryResult:
     """
-    What an agent goes on with.
+    The result of a recovery.
 
     Attributes:
-        tier: which store served.
-        checkpoint: the newest one, as the present program reads it; its ``current_subtask`` is what comes next.
-        meta: how the working memory stands.
-        dirty: whether it holds writes after the checkpoint, of a subtask that may be entered again.
-        rolled_back: whether writes of a subtask that may not were left out.
+        tier: the store that served.
+        checkpoint: the newest one, migrated to the present program; its ``current_subtask`` comes next.
+        meta: state of the working memory.
+        dirty: whether it holds writes after the checkpoint, of a reentrant subtask.
+        rolled_back: whether writes of a subtask that is not reentrant were left out.
         migrated: whether *checkpoint* was saved by an earlier version of the program.
-        lost: completed subtasks whose results are lost, in their order; they are run again before all others.
-        refused: why each tier above was not good enough, in words.
+        lost: completed subtasks whose results are missing, in order; they are run again before all others.
+        refused: why each earlier tier was rejected.
     """
 
     tier: RecoveryTier
@@ -98,24 +98,24 @@ class RecoveryResult:
 
     @property
     def seq(self) -> int:
-        """The checkpoint's place among those of the agent."""
+        """Number of the checkpoint."""
         return self.checkpoint.seq
 
     @property
     def verified(self) -> bool:
-        """Whether a digest proved all that is known: not where there is nothing, or where more was written since."""
+        """Whether a digest verified all of it: not for an empty memory, or with later writes."""
         return self.tier is not RecoveryTier.CLEAN and not self.dirty
 
 
 class ResultCheck(Protocol):
-    """Whether the results of completed subtasks are still there; see :mod:`imem.checkpoints.result_delivery`."""
+    """Finds missing results of completed subtasks; see :mod:`imem.checkpoints.result_delivery`."""
 
     async def lost_results(self, checkpoint: Checkpoint, epoch: int, *, deadline: Deadline) -> tuple[str, ...]:
-        """Return the completed subtasks whose results are lost, so that they have to be run again."""
+        """Return the completed subtasks whose results are missing, so that they have to be run again."""
 
 
 class RecoveryAlarm(Protocol):
-    """Who is told when nothing can be recovered; see :mod:`imem.checkpoints.incidents.recovery_alerts`."""
+    """Raises the alert of an unrecoverable agent; see :mod:`imem.checkpoints.incidents.recovery_alerts`."""
 
     async def unrecoverable(
         self,
@@ -125,16 +125,16 @@ class RecoveryAlarm(Protocol):
         deadline: Deadline,
         conn: Connection | None = None,
     ) -> None:
-        """Raise one alert about *checkpoint*, however often it is asked; with *conn*, in the transaction there."""
+        """Raise one alert about *checkpoint*. Idempotent. With *conn*, in its transaction."""
 
 
 class Unrecoverable(NotResumable):
     """
-    No tier holds what the agent knew at its newest checkpoint, or none that this program understands.
+    No tier holds the state of the newest checkpoint, or its version cannot be migrated.
 
     Attributes:
-        checkpoint: that one.
-        reasons: why each tier was not good enough.
+        checkpoint: the newest one.
+        reasons: why each tier was rejected.
     """
 
     def __init__(self, message: str, *, mend: str, checkpoint: Checkpoint, reasons: Mapping[RecoveryTier, str]) -> None:
@@ -144,18 +144,18 @@ class Unrecoverable(NotResumable):
 
 
 class _TierRejected(Exception):
-    """A tier is not good enough; the message says why."""
+    """A tier is rejected; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RecoveryTarget:
     """
-    What has to be brought back.
+    The state to recover.
 
     Attributes:
-        latest: the newest checkpoint: what a tier is compared with.
-        of: the one whose memory it is; an earlier one where a subtask's writes are left out.
-        present: *latest* as the present program reads it.
+        latest: the newest checkpoint, with which tiers are compared.
+        of: the checkpoint of the memory; an earlier one where a subtask's writes are left out.
+        present: *latest*, migrated to the present program.
         again: completed subtasks that have to be run again.
     """
 
@@ -177,16 +177,16 @@ class _RecoveryTarget:
 
 class Recovery:
     """
-    Brings an agent's working memory back.
+    Recovers an agent's working memory.
 
     Args:
-        checkpoints: the newest row decides.
-        working: where the agent works.
-        snapshots: the copy of the newest snapshot.
-        definitions: which subtasks may be entered again.
-        alarm: told when nothing is left.
-        results: says which completed subtasks have to be run again; without, none has.
-        metrics: counts which tier served, and what was inconsistent.
+        checkpoints: Postgres, which is authoritative.
+        working: the working memories.
+        snapshots: the copies of newest snapshots.
+        definitions: which subtasks are reentrant.
+        alarm: raises the alert of an unrecoverable agent.
+        results: finds completed subtasks that have to be run again; without it, there are none.
+        metrics: counts tiers used, and inconsistencies.
     """
 
     def __init__(
@@ -214,19 +214,19 @@ class Recovery:
         self, lease: AgentLease, *, deadline: Deadline | None = None, conn: Connection | None = None
     ) -> RecoveryResult:
         """
-        Bring back the working memory of the agent that holds *lease*.
+        Recover the working memory of the agent that holds *lease*.
 
-        A crash at any point leaves a memory that the next recovery either proves or replaces.
+        A crash at any point leaves a memory that the next recovery verifies or replaces.
 
         Args:
-            conn: where Postgres is read by whoever holds a connection. Nobody is told then of :class:`Unrecoverable`:
-                whoever ends the transaction calls :meth:`tell`.
+            conn: reads Postgres on this connection. No alert is raised then for :class:`Unrecoverable`: the owner of
+                the transaction calls :meth:`raise_alert`.
 
         Raises:
-            Unrecoverable: no tier holds the state of the newest checkpoint, or the program does not understand its
-                version. One alert was raised; nothing was started.
-            StaleEpoch: somebody else has taken the lease meanwhile.
-            PostgresUnavailable, ValkeyUnavailable: the newest checkpoint, or the place to work in, cannot be reached;
+            Unrecoverable: no tier holds the state of the newest checkpoint, or its version cannot be migrated. One
+                alert was raised; nothing was started.
+            StaleEpoch: another process has taken over meanwhile.
+            PostgresUnavailable, ValkeyUnavailable: the newest checkpoint or the working server cannot be reached;
                 retryable; nothing was started.
         """
         deadline = deadline or Deadline.after_ms(RECOVERY_TIMEOUT_MS)
@@ -238,7 +238,7 @@ class Recovery:
             raise
 
     async def raise_alert(self, nothing: Unrecoverable, *, deadline: Deadline, conn: Connection | None = None) -> None:
-        """Raise the one alert about an agent of which nothing is left; with *conn*, as the last act before its end."""
+        """Raise the one alert about an unrecoverable agent; with *conn*, as the last statement of its transaction."""
         await self._alarm.unrecoverable(nothing.checkpoint, nothing.reasons, deadline=deadline, conn=conn)
 
     async def _recovered(self, lease: AgentLease, deadline: Deadline, conn: Connection | None) -> RecoveryResult:
@@ -281,7 +281,7 @@ class Recovery:
                 error.message, mend=error.mend, checkpoint=latest, reasons={RecoveryTier.POSTGRES: error.message}
             ) from error
         again: tuple[str, ...] = ()
-        # Whoever holds a connection proves a memory for an agent that looks at its results when it begins.
+        # With *conn* the agent starts later, and checks its results then.
         if self._results is not None and conn is None:
             again = await self._results.lost_results(present, lease.epoch, deadline=deadline)
         return _RecoveryTarget(
@@ -294,15 +294,15 @@ class Recovery:
         )
 
     def _reentrant(self, checkpoint: Checkpoint, again: tuple[str, ...]) -> bool:
-        """Whether what comes next may be entered on a memory that it has already written to."""
+        """Whether the next subtask is reentrant."""
         definition, names = self._definitions.of_type(checkpoint.agent_type), _next(checkpoint, again)
-        # Of all that may have written since: one that is run again, or the one that was under way before.
+        # All subtasks that may have written since: one that is run again, or the current one.
         return bool(names) and all(definition.subtask(name).reentrant for name in names)
 
     async def _boundary(
         self, latest: Checkpoint, again: tuple[str, ...], deadline: Deadline, conn: Connection | None
     ) -> Checkpoint:
-        """Return *latest*, or the checkpoint before it whose memory holds nothing of an unfinished subtask."""
+        """Return *latest*, or the checkpoint before it whose memory has no writes of an unfinished subtask."""
         whole = latest.kind in {CheckpointKind.START, CheckpointKind.SUBTASK, CheckpointKind.RERUN} or not _next(
             latest, again
         )
@@ -327,8 +327,8 @@ class Recovery:
             except _TierRejected as reason:
                 refused[tier] = str(reason)
             except (ConsistencyError, StatementRejected) as error:
-                # A server rejects what is asked of a key of another type than ours: its content is none of ours either.
-                # What Postgres or the place to work in rejects is no proof that nothing is left.
+                # A server rejects a script on a key of another type: another program wrote it. A rejection by Postgres
+                # or the working server does not show that the state is lost.
                 if tier is RecoveryTier.POSTGRES and isinstance(error, StatementRejected):
                     raise
                 refused[tier] = error.message
@@ -354,7 +354,7 @@ class Recovery:
         )
 
     async def _live(self, target: _RecoveryTarget, deadline: Deadline) -> tuple[Meta, bool]:
-        """Prove what is in the working memory, behind the fence of the new epoch."""
+        """Verify the working memory, fenced by the new epoch."""
         agent_id, latest = target.lease.agent_id, target.latest
         _refuse_what_is_left_out(target)
         _refuse_another(target, await self._working.meta(agent_id, deadline=deadline))
@@ -409,7 +409,7 @@ class Recovery:
         return await self._restored(target, contents, its_digest, deadline)
 
     async def _begun(self, target: _RecoveryTarget, deadline: Deadline) -> Meta:
-        """Begin with an empty memory, but for what this run has paid for already."""
+        """Start with an empty memory and the answers of paid calls."""
         calls = await self._calls(target, {}, deadline)
         if calls:
             meta, _ = await self._restored(target, {}, digest({}), deadline)
@@ -418,7 +418,7 @@ class Recovery:
 
     async def _calls(self, target: _RecoveryTarget, base: Contents, deadline: Deadline) -> dict[bytes, MemoryEntry]:
         """
-        Return the answers of paid calls that *base* is to be restored with.
+        Return the answers of paid calls to restore together with *base*.
 
         They are in the live memory, and in the newest checkpoint where the rest of it is left out.
         """
@@ -446,7 +446,7 @@ class Recovery:
             target.lease.epoch,
             target.latest.seq,
             marked=its_digest,
-            # Whatever is there is of somebody who no longer holds a lease.
+            # Whatever is there belongs to an earlier holder.
             replace=True,
             deadline=deadline,
         )
@@ -454,12 +454,12 @@ class Recovery:
 
 
 def _next(checkpoint: Checkpoint, again: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what may be under way after *checkpoint*: what is run again, and the first that is left."""
+    """Return the subtasks that may be running after *checkpoint*: those run again, and the next pending one."""
     return again if checkpoint.current_subtask is None else (*again, checkpoint.current_subtask)
 
 
 def _refuse_what_is_left_out(target: _RecoveryTarget) -> None:
-    """Pass over a tier that only holds what the newest checkpoint holds, where something else is target."""
+    """Reject a tier that only holds the newest checkpoint's memory, where another one is wanted."""
     if target.rolled_back:
         raise _TierRejected("it holds writes of a subtask that may not be entered twice")
     if target.migrated:
@@ -467,7 +467,7 @@ def _refuse_what_is_left_out(target: _RecoveryTarget) -> None:
 
 
 def _refuse_another(target: _RecoveryTarget, meta: Meta | None) -> None:
-    """Pass over a working memory that is not that of the newest checkpoint."""
+    """Reject a working memory that is not that of the newest checkpoint."""
     if meta is None:
         raise _TierRejected("it is gone")
     if meta.identity != target.identity:
@@ -479,7 +479,7 @@ def _refuse_another(target: _RecoveryTarget, meta: Meta | None) -> None:
 
 
 def _adds_calls(before: Checkpoint, latest: Checkpoint) -> bool:
-    """Whether *latest* holds nothing of an unfinished subtask but the answers of paid calls."""
+    """Whether *latest* adds nothing but answers of paid calls to *before*."""
     owner = CallOwner(MemoryIdentity(latest.agent_id, latest.analysis_id, latest.agent_type), latest.run)
     try:
         one, other = (without_calls(contents_of(found.working_memory), owner) for found in (before, latest))
@@ -490,10 +490,10 @@ def _adds_calls(before: Checkpoint, latest: Checkpoint) -> bool:
 
 def _proven(document: Any, stated: str | None, expected: str | None) -> tuple[Contents, str]:
     """
-    Return the contents of *document*, and their digest, if they are what its own store and the newest checkpoint say.
+    Return the contents of *document*, and their digest, if it matches both the stored and the expected one.
 
     Raises:
-        ConsistencyError: they are not.
+        ConsistencyError: it does not match.
     """
     if stated is None:
         raise ConsistencyError("it has no digest")

@@ -1,12 +1,12 @@
 """
-Delivering as agents do it: one call for a subtask's result, in every store that the subtask's definition names.
+Result delivery: one call for a subtask's result, in every store that the subtask's definition names.
 
-The rule: a subtask is completed when each of those stores has its result, or the word that there is none
-(:data:`NO_RESULT`), delivered under the lease that completes it. Results that are lost afterwards are found when the
-agent is taken up again: what a checkpoint still holds is put back into the cache, any other subtask is run again.
+A subtask can be completed when each of those stores has its result, or :data:`NO_RESULT`, delivered under the current
+lease. Results that are lost afterwards are found when the agent is resumed: results that a checkpoint still holds are
+put back into the cache, other subtasks are run again.
 
-A crash between a deliverable and the checkpoint leaves the deliverable, which the rerun replaces: there is one for each
-subtask and store, always.
+A crash between a deliverable and the checkpoint leaves the deliverable, which the rerun replaces: there is at most one
+for each subtask and store.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from imem.journal.postgres.database import Database
 log = structlog.get_logger()
 
 CACHE_MS: Final = 1_000
-"""How long a look into the cache, or a write into it, may take, in milliseconds: it is never what decides."""
+"""Timeout of a read or write of the cache, in milliseconds; the cache is never authoritative."""
 
 _CACHE_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected)
-"""What is logged where the cache is concerned, and not raised: a checkpoint keeps what the cache does."""
+"""Errors of the cache that are logged and ignored: the checkpoint holds the same result."""
 
 
 class NoResult(Enum):
-    """What is said of a store instead of a result."""
+    """Sentinel in place of a result."""
 
     NO_RESULT = "nothing"
     """The subtask has no result for this store."""
@@ -60,10 +60,10 @@ NO_RESULT: Final = NoResult.NO_RESULT
 
 class ResultDelivery:
     """
-    The way of results into their stores, and the look whether they still are there.
+    Delivers results to their stores, and finds missing ones.
 
     Args:
-        cache: the shared cache; without one, what is delivered to it is kept by checkpoints alone.
+        cache: the shared cache; without it, results for the cache are stored by checkpoints alone.
     """
 
     def __init__(self, database: Database, definitions: Definitions, clock: Clock, cache: Client | None = None) -> None:
@@ -77,17 +77,17 @@ class ResultDelivery:
         self, lease: AgentLease, subtask: str, results: Mapping[Location, Any], *, deadline: Deadline
     ) -> list[Deliverable]:
         """
-        Deliver to each store that *results* names, in place of what the subtask left there before.
+        Deliver to each store in *results*, in place of the subtask's earlier results.
 
         Args:
-            results: by store; an ellipsis is no result, and leaves the store alone.
+            results: by store; an ellipsis skips the store.
 
         Raises: see :meth:`imem.checkpoints.session.Session.deliver`.
         """
         said = {location: result for location, result in results.items() if result is not ...}
         if not said:
             raise BadInput("results", "names no store.", mend="The stores are postgres, graph, cache and message.")
-        # All are looked at before any is written: what is refused leaves nothing.
+        # All are validated before any is written: a refusal leaves nothing.
         digests = {
             location: await self._digest(location, result, deadline)
             for location, result in said.items()
@@ -104,14 +104,14 @@ class ResultDelivery:
                 one = await self._deliverables.note(
                     lease, subtask, location, reference=reference, digest=digests[location], deadline=deadline
                 )
-            # The row first: whoever was taken over from is refused there, and leaves the cache alone.
+            # The row first: a stale lease is refused there, and the cache is not changed.
             if location is Location.CACHE and result is not NO_RESULT:
                 await self._keep(one, lease.epoch, json_text(result, "cache"), deadline)
             delivered.append(one)
         return delivered
 
     async def _digest(self, location: Location, result: Any, deadline: Deadline) -> str:
-        """Return the digest of what is delivered; refuse what is not there."""
+        """Return the digest of a result; refuse one that does not exist."""
         if location in {Location.POSTGRES, Location.CACHE}:
             if result is None:
                 raise BadInput(location.value, "None is no result.", mend="NO_RESULT says that there is none.")
@@ -131,7 +131,7 @@ class ResultDelivery:
 
     async def require(self, lease: AgentLease, subtask: str, *, deadline: Deadline) -> None:
         """
-        Refuse to go on while a store that the definition names has heard nothing of *subtask* under this lease.
+        Refuse to continue while a store of *subtask*'s definition lacks a delivery under this lease.
 
         Raises:
             NotDelivered: names the subtask and the stores.
@@ -146,13 +146,13 @@ class ResultDelivery:
 
     async def lost_results(self, checkpoint: Checkpoint, epoch: int, *, deadline: Deadline) -> tuple[str, ...]:
         """
-        Return the completed subtasks of an agent whose results are lost, in their order: they have to be run again.
+        Return the completed subtasks of an agent whose results are missing, in order: they have to be run again.
 
-        What the cache has evicted and the checkpoint holds is put back. A cache that cannot say is taken to hold what
-        it held: nobody runs half an hour's work again because a cache is away, and the clean-up asks once more.
+        A result that the cache has evicted and the checkpoint holds is put back. An unreachable cache counts as having
+        all of its results: no work is repeated for it, and the clean-up checks again.
 
         Args:
-            epoch: of the lease under which the agent is taken up.
+            epoch: of the lease under which the agent is resumed.
         """
         definition = self._definitions.of_type(checkpoint.agent_type)
         completed = set(checkpoint.completed_subtasks)
@@ -173,7 +173,7 @@ class ResultDelivery:
     async def _evicted(
         self, cached: list[Deliverable], checkpoint: Checkpoint, epoch: int, deadline: Deadline
     ) -> set[str]:
-        """Put back into the cache what a checkpoint holds; return the subtasks whose results are in neither."""
+        """Put results of a checkpoint back into the cache; return the subtasks whose results are in neither."""
         gone: set[str] = set()
         for one in cached:
             held = checkpoint.interim_results.get(one.subtask)
@@ -182,7 +182,7 @@ class ResultDelivery:
                 await self._put_back(one, epoch, text, deadline)
                 continue
             if self._cache is None:
-                # This process does not know where the cache is.
+                # This process has no cache.
                 continue
             try:
                 if await lost([one], self._checks, deadline=deadline.within_ms(CACHE_MS)):
@@ -214,7 +214,7 @@ class ResultDelivery:
             _not_cached(one, error)
 
     async def result(self, analysis_id: str, agent_type: str, subtask: str, *, deadline: Deadline) -> Any:
-        """Return what the cache holds of a subtask; None where it does not hold it (any more), or cannot be asked."""
+        """Return a subtask's result from the cache; None where it is not there, or the cache cannot be read."""
         if self._cache is None:
             return None
         due = deadline.within_ms(CACHE_MS)

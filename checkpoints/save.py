@@ -1,4 +1,4 @@
-"""What a save is made of: whether it fits together, what goes to Postgres, what the answer means. Pure."""
+"""A save: its validation, its parameters, and its result. Pure."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ LONGEST_REASON: Final = 10_000
 """Characters of the reason of a failure, at most."""
 
 MOST_RETRIES: Final = 1_000_000
-"""Times that a subtask is said to have been tried again, at most."""
+"""Largest retry count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Save:
     """
-    One save, as its caller states it; see :meth:`imem.checkpoints.store.Checkpoints.save`.
+    The arguments of one save; see :meth:`imem.checkpoints.store.Checkpoints.save`.
 
-    Making one refuses what does not belong together, by field.
+    The constructor refuses invalid combinations, by field.
     """
 
     lease: AgentLease
@@ -80,10 +80,10 @@ class Save:
 
     def parameters(self) -> dict[str, Any]:
         """
-        Return what the statement takes.
+        Return the parameters of the statement.
 
         Raises:
-            BadInput, TooLarge: something has no form in JSON, or too long a one; names where.
+            BadInput, TooLarge: a value has no form in JSON, or is too large; names it.
         """
         failure, base = self.failure, self.base
         pending = (
@@ -97,7 +97,7 @@ class Save:
             "epoch": self.lease.epoch,
             "kind": self.kind.value,
             "subtask": self.subtask,
-            # Made of texts alone, and bounded when the memory was written: it is not looked through again.
+            # Texts alone, and bounded when the memory was written: not validated again.
             "working_memory": orjson.dumps(self.document or {}).decode(),
             "working_memory_hash": self.digest,
             "interim_results": object_text(self.interim_results or {}, "interim_results"),
@@ -112,7 +112,7 @@ class Save:
         }
 
     def saved(self, row: Row, parameters: Mapping[str, Any]) -> Checkpoint:
-        """Return the checkpoint that stands now, from the answer."""
+        """Return the checkpoint from the statement's row."""
         snapshot = self.document if self.kind is CheckpointKind.PAUSE else None
         details = parameters["error_details"]
         return Checkpoint(
@@ -145,7 +145,7 @@ class Save:
         )
 
     def refusal(self, row: Row) -> ImemError:
-        """Return what to raise where the answer says that nothing was saved."""
+        """Return the error for a row that says that nothing was saved."""
         agent = f"{self.lease.agent_type} in {self.lease.analysis_id}"
         match row["status"]:
             case "stale":

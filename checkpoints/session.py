@@ -1,5 +1,5 @@
 """
-One agent at work: its lease, its working memory, and a checkpoint after every subtask.
+Session: one running agent with its lease, its working memory, and a checkpoint after every subtask.
 
 ::
 
@@ -10,9 +10,9 @@ One agent at work: its lease, its working memory, and a checkpoint after every s
             await session.deliver(subtask, postgres=…)
             await session.complete(subtask)
 
-The order of a checkpoint: the memory is read at one moment, under the epoch; the row is committed in Postgres, which
-makes it count; then the snapshot, the copy of the row, and the mark in the memory itself are written, each of which
-only makes a recovery faster. A crash in between costs that speed and nothing else.
+A checkpoint reads the memory at one moment, under the epoch, and commits the row in Postgres, which makes it valid.
+Then it writes the snapshot, the copy of the row, and the mark in the memory, each of which only makes a recovery
+faster. A crash in between costs that speed and nothing else.
 """
 
 from __future__ import annotations
@@ -66,35 +66,35 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 BUDGET_MS: Final = 10_000
-"""How long a checkpoint may take where the call does not say, in milliseconds."""
+"""Default timeout of a checkpoint, in milliseconds."""
 
 PROTECT_MS: Final = 1_000
-"""How long the snapshot of a checkpoint, and the mark in the memory, may take each, in milliseconds."""
+"""Timeout of the snapshot of a checkpoint, and of the mark in the memory, each, in milliseconds."""
 
 POLL_INTERVAL_S: Final = 0.5
-"""How often whoever waits for a lease tries to take it, in seconds."""
+"""Interval of attempts while waiting for a lease, in seconds."""
 
 RENEW_EVERY: Final = timedelta(hours=1)
-"""How often the expiry of the whole memory is renewed while its agent lives."""
+"""Interval at which the expiry of the whole memory is renewed while its agent runs."""
 
 _PROTECT_ERRORS: Final = (
     StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, ConsistencyError, NotOpen, LeaseLost,
 )  # fmt: skip
-"""What is counted, and not raised, where a checkpoint already stands in Postgres."""
+"""Errors that are counted and ignored once a checkpoint is committed in Postgres."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFactory:
     """
-    What sessions work with.
+    Makes sessions over shared stores.
 
     Attributes:
         leases, checkpoints: in Postgres.
         working, snapshots: in Valkey.
-        recovery: brings a memory back.
-        delivery: the way of results into their stores.
-        clock: for the moments of snapshots.
-        metrics: where trouble is counted.
+        recovery: recovers memories.
+        delivery: delivers results to their stores.
+        clock: for the times of snapshots.
+        metrics: counts errors.
     """
 
     leases: Leases
@@ -119,12 +119,12 @@ class SessionFactory:
         recovery: Recovery | None = None,
     ) -> Self:
         """
-        Put the parts together over a process's connections.
+        Assemble the components over a process's connections.
 
         Args:
             working, durable: the two Valkeys.
             cache: the shared cache, if there is one.
-            recovery: instead of the three tiers that tell of their failure by an alert.
+            recovery: in place of the three tiers with their alert.
         """
         memories, snapshots = WorkingStore(working, clock), SnapshotStore(durable, clock)
         checkpoints = Checkpoints(database, definitions, snapshots)
@@ -153,18 +153,18 @@ class SessionFactory:
         deadline: Deadline | None = None,
     ) -> AsyncIterator[Session]:
         """
-        Begin or go on with the work of an agent; give the lease up at the end.
+        Start or continue an agent; release the lease at the end.
 
-        While the block runs, the lease and the memory's expiry are renewed. Whatever ends it, what was completed is in
-        Postgres; a process that is killed leaves a lease that runs out in 30 s.
+        While the block runs, the lease and the memory's expiry are renewed. Completed subtasks are in Postgres,
+        whatever ends the block; a process that is killed leaves a lease that expires in 30 s.
 
         Args:
-            wait: until when to wait for a lease that another process has; by default, not at all.
-            deadline: when the agent has to be back, the wait included.
+            wait: until when to wait for another process's lease; by default, not at all.
+            deadline: of acquiring and recovering, the wait included.
 
         Raises:
-            LeaseHeld: another process runs the agent, and still did when *wait* was over; retryable.
-            NotResumable: nothing that is stored is what it was; an alert was raised and nothing was started.
+            LeaseHeld: another process runs the agent, and still did at the end of *wait*; retryable.
+            NotResumable: no stored state is valid; an alert was raised and nothing was started.
             LeaseLost: another process has taken over; the block was cancelled at its next wait.
             BadInput, TransitionRefused: see :meth:`imem.checkpoints.leases.Leases.acquire`.
         """
@@ -196,7 +196,7 @@ class SessionFactory:
         deadline: Deadline | None = None,
     ) -> AsyncIterator[AgentLease]:
         """
-        Take the lease of an agent, keep it while the block runs, and give it up; :meth:`resumed` is the next step.
+        Acquire the lease of an agent, keep it while the block runs, and release it; :meth:`resumed` is the next step.
 
         Raises:
             LeaseHeld, LeaseLost, BadInput, TransitionRefused: as :meth:`begin`.
@@ -220,7 +220,7 @@ class SessionFactory:
                 await self.leases.release(lease, deadline=Deadline.after_ms(BUDGET_MS))
 
     async def _acquired(self, wait: Deadline | None, deadline: Deadline | None, **asked: Any) -> AgentLease:
-        """Take the lease; where another process has it, as soon as that lets go of it or is seen to be gone."""
+        """Acquire the lease; retry until *wait* while another process holds it."""
         while True:
             try:
                 return await self.leases.acquire(**asked, deadline=deadline or Deadline.after_ms(BUDGET_MS))
@@ -231,7 +231,7 @@ class SessionFactory:
 
     async def resumed(self, lease: AgentLease, *, deadline: Deadline | None = None) -> Session:
         """
-        Recover the agent that holds *lease*, and return it at work; the caller keeps the lease alive.
+        Recover the agent that holds *lease*, and return its session; the caller keeps the lease alive.
 
         Raises:
             NotResumable: see :meth:`imem.checkpoints.recovery.Recovery.recover`.
@@ -243,20 +243,20 @@ class SessionFactory:
 @checks_arguments
 class Session:
     """
-    An agent at work; made by :meth:`SessionFactory.begin`.
+    A running agent; made by :meth:`SessionFactory.begin`.
 
     Attributes:
-        lease: its right to work; everything it writes bears the lease's epoch.
+        lease: its lease; every write has its epoch.
         memory: its working memory.
-        recovered: how it came back.
-        checkpoint: the latest, from which it would go on.
+        recovered: the result of its recovery.
+        checkpoint: the latest one.
     """
 
     def __init__(self, session_factory: SessionFactory, lease: AgentLease, recovered: RecoveryResult) -> None:
         self._factory = session_factory
         self.lease = lease
-        # What was delivered to the cache, which may lose it: the checkpoint keeps it as well. An attempt's deliveries
-        # count for the next one under the same lease.
+        # Results delivered to the cache, which may evict them: the checkpoint stores them as well. Deliveries of an
+        # attempt count for the next one under the same lease.
         self._cached: dict[str, Any] = {}
         self._take(recovered)
         identity = MemoryIdentity(lease.agent_id, lease.analysis_id, lease.agent_type)
@@ -267,15 +267,15 @@ class Session:
         self.checkpoint = recovered.checkpoint
         self.memory = WorkingMemory(self._factory.working, recovered.meta)
         self._lost = recovered.lost
-        # What an earlier version saved: its lists were migrated, and the next save takes them from here.
+        # A migrated checkpoint: the next save uses its lists.
         self._base: Checkpoint | None = recovered.checkpoint if recovered.migrated else None
 
     async def rollback_to_checkpoint(self, *, deadline: Deadline | None = None) -> None:
         """
-        Go back to the newest checkpoint, under the same lease, to try the subtask under way again.
+        Roll back to the newest checkpoint, under the same lease, to retry the current subtask.
 
-        What the subtask has written goes, unless it may be entered twice. A handle on the memory from before refuses
-        nothing: whoever still uses one has to have ended.
+        The subtask's writes are removed, unless it is reentrant. Handles of the memory from before still work: their
+        users must have ended.
 
         Raises:
             LeaseLost: another process has taken over meanwhile.
@@ -286,25 +286,25 @@ class Session:
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The subtasks that are left, in their order; those whose results were lost come first."""
+        """The remaining subtasks, in order; those whose results are missing come first."""
         return (*self._lost, *self.checkpoint.pending_subtasks)
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """The subtasks among them that were completed before, and whose results are lost."""
+        """The remaining subtasks that were completed before, and whose results are missing."""
         return self._lost
 
     @property
     def current(self) -> str | None:
-        """What comes next; None when everything is done."""
+        """The next subtask; None when all are completed."""
         return self.pending[0] if self.pending else None
 
     async def stop_reason(self, *, deadline: Deadline | None = None) -> str | None:
         """
-        Return why the agent shall stop, such as that its analysis is being paused; None where it may go on.
+        Return why the agent must stop, such as a pause of its analysis; None where it may continue.
 
-        To be asked between two subtasks. An agent that is told a reason leaves the block of its session; one that does
-        not within 60 s is fenced off.
+        To be called between two subtasks. An agent with a reason to stop leaves the block of its session; after 60 s it
+        is fenced off.
         """
         return await self._factory.leases.stop_reason(self.lease, deadline=deadline or Deadline.after_ms(BUDGET_MS))
 
@@ -319,23 +319,23 @@ class Session:
         deadline: Deadline | None = None,
     ) -> tuple[Deliverable, ...]:
         """
-        Deliver what *subtask* was run for, before it is completed; a rerun replaces it, and the same again is the same.
+        Deliver the result of *subtask*, before it is completed. Idempotent; a rerun replaces it.
 
-        Each store that the subtask's definition names wants its result, or ``NO_RESULT``
-        (:data:`imem.checkpoints.result_delivery.NO_RESULT`); to others one may be delivered as well. What is not said
-        leaves a store alone, so that several calls add up.
+        Each store in the subtask's definition needs its result, or ``NO_RESULT``
+        (:data:`imem.checkpoints.result_delivery.NO_RESULT`); other stores are optional. A store without an argument is
+        not changed, so that several calls add up.
 
         Args:
-            postgres: the result itself, as JSON; kept in the row.
-            graph: ``CheckpointKind/key`` of a record that the journal knows, such as ``Finding/f-17``.
-            cache: the result itself, as JSON; kept in the shared cache for 30 days, and by the checkpoint that
-                :meth:`complete` saves, under the subtask's name in ``interim_results``.
-            message: the id of an event that the journal holds, such as a receipt's ``event_id``.
+            postgres: the result itself, as JSON; stored in the row.
+            graph: ``Kind/key`` of a record in the journal, such as ``Finding/f-17``.
+            cache: the result itself, as JSON; stored in the shared cache for 30 days, and by the checkpoint of
+                :meth:`complete`, under the subtask's name in ``interim_results``.
+            message: the id of an event in the journal, such as a receipt's ``event_id``.
 
         Raises:
-            BadInput: no store is named, something does not fit, the journal does not know what is named, or the subtask
-                is not the one that :attr:`current` names; names the field.
-            StaleEpoch: somebody else has taken over; nothing was written.
+            BadInput: no store is given, a result is invalid or not in the journal, or the subtask is not
+                :attr:`current`; names the field.
+            StaleEpoch: another process has taken over; nothing was written.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
         """
         results = {
@@ -358,31 +358,33 @@ class Session:
         self, key: str, call: Callable[[], Awaitable[T]], *, durable: bool = False, deadline: Deadline | None = None
     ) -> T:
         """
-        Return the answer of a call that is paid for: made the first time, and remembered from then on.
+        Return the answer of a paid call: made the first time, and stored from then on.
 
-        The answer stays in working memory whatever becomes of the subtask: when it is tried again, when its process
-        dies, when it is paused and the memory's server is lost meanwhile. Several at once under one key make one call.
+        The answer stays in working memory whatever happens to the subtask: a retry, a crash of its process, a pause
+        during which the memory's server is lost. Concurrent calls under one key make one call. A second call is made
+        only where the process crashed before the answer came; and, unless it is *durable*, where the working memory is
+        lost together with this process.
 
         What may cost a second call: a process that dies before the answer came; and, unless it is *durable*, the loss
         of the working memory together with this process.
 
         Args:
             key: names the call and everything that its answer depends on; 1 to 194 characters.
-            call: makes it; its answer is text, bytes, or what JSON has a form for, in which it comes back.
-            durable: keep the answer on the durable server, too, until a checkpoint holds it: for what is dear.
-            deadline: of reading and of keeping each, not of the call.
+            call: makes it; its answer is text, bytes, or a JSON value, and is returned in that form.
+            durable: store the answer on the durable server, too, until a checkpoint holds it: for expensive calls.
+            deadline: of reading and of storing, each; not of the call.
 
         Raises:
-            UnsupportedType, TooLarge: the answer cannot be kept.
-            ValkeyUnavailable, BudgetExceeded, OutcomeUnknown, NotOpen, StaleEpoch: as of every write. An answer that
-                came is remembered by this session, and another attempt does not pay again.
+            UnsupportedType, TooLarge: the answer cannot be stored.
+            ValkeyUnavailable, BudgetExceeded, OutcomeUnknown, NotOpen, StaleEpoch: as of every write. This session
+                keeps the answer, so that another attempt does not pay again.
         """
         store = self._factory.snapshots if durable else None
         answer: T = await self._calls.memoize(self.memory, key, call, durable=store, deadline=deadline)
         return answer
 
     async def forget(self, key: str, *, deadline: Deadline | None = None) -> bool:
-        """Forget the answer of a call, so that the next one is made; return whether there was one."""
+        """Remove the answer of a call, so that the next one is made; return whether there was one."""
         return await self._calls.forget(self.memory, key, durable=self._factory.snapshots, deadline=deadline)
 
     async def complete(
@@ -394,19 +396,19 @@ class Session:
         deadline: Deadline | None = None,
     ) -> Checkpoint:
         """
-        Save that *subtask* is completed, with everything in the working memory; return the checkpoint.
+        Save that *subtask* is completed, with the whole working memory; return the checkpoint.
 
-        When it returns, a crash at any later moment does not repeat the subtask. Repeating the call is harmless. Every
-        store that the subtask's definition names must have had its result, or ``NO_RESULT``, by :meth:`deliver`.
+        Once it returns, no crash repeats the subtask. Idempotent. Every store in the subtask's definition must have its
+        result, or ``NO_RESULT``, by :meth:`deliver`.
 
         Args:
-            subtask: the one that :attr:`current` names.
+            subtask: the one in :attr:`current`.
             interim_results: findings that are not in the graph yet; JSON.
 
         Raises:
-            NotDelivered: a store has heard nothing of the subtask in this session; nothing was saved.
-            BadInput: it is not the next subtask, or *interim_results* holds its name, where its cached result is kept.
-            StaleEpoch: somebody else has taken over; nothing was saved.
+            NotDelivered: a store lacks a delivery in this session; nothing was saved.
+            BadInput: it is not the next subtask, or *interim_results* has its name, where its cached result is stored.
+            StaleEpoch: another process has taken over; nothing was saved.
             NotOpen: the server of the working memory has lost writes: leave the session and begin again.
             PostgresUnavailable, BudgetExceeded, ValkeyUnavailable: nothing was saved, so the subtask is not completed;
                 retryable.
@@ -433,7 +435,7 @@ class Session:
         return saved
 
     def _kind_of(self, subtask: str) -> CheckpointKind:
-        """Return what completing *subtask* is: the first time, or once more since its result was lost."""
+        """Return the kind of a checkpoint that completes *subtask*: first, or again after its result was lost."""
         last = self.checkpoint
         repeated = last.kind is CheckpointKind.RERUN and last.subtask == subtask
         if self._lost and subtask != self._lost[0] and not repeated:
@@ -449,7 +451,7 @@ class Session:
         deadline: Deadline | None = None,
     ) -> Checkpoint:
         """
-        Save why the subtask under way failed, before the agent shuts down; return the checkpoint.
+        Save why the current subtask failed, before the agent stops; return the checkpoint.
 
         Raises: as :meth:`complete`.
         """
@@ -458,7 +460,7 @@ class Session:
         failure = SubtaskFailure(reason=reason, details=details, retry_count=retry_count)
         return await self._save(
             CheckpointKind.FAILURE,
-            # Of one that is run again only the reason tells: to the row it is completed.
+            # A subtask that is run again is completed in the row: only the reason names it.
             self.checkpoint.current_subtask,
             deadline,
             failure=failure,
@@ -467,7 +469,7 @@ class Session:
         )
 
     def _interim(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Return what the row states; what is not said anew stays."""
+        """Return the row's interim results: the earlier ones, updated by *given*."""
         return {**self.checkpoint.interim_results, **(given or {})}
 
     def _config(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -501,7 +503,7 @@ class Session:
         return saved
 
     async def _protect(self, saved: Checkpoint, meta: Meta, document: dict[str, Any]) -> None:
-        """Keep the snapshot beside the row, and remember in the memory that it is that of the row."""
+        """Write the snapshot, and mark in the memory that it has this row's content."""
         stated = saved.working_memory_hash or ""
         snapshot = SnapshotMeta(
             meta.identity,
@@ -513,7 +515,7 @@ class Session:
             taken_at=self._factory.clock.now(),
             protects_until=meta.expires_at,
         )
-        # Neither waits for the other: two silent servers cost one patience together, answering ones one turn.
+        # Concurrently: two unreachable servers cost one timeout, and answering ones one round trip.
         stored = self._factory.snapshots.put(snapshot, document, deadline=Deadline.after_ms(PROTECT_MS))
         marked = self._factory.working.mark(
             self.lease.agent_id,
@@ -551,13 +553,13 @@ class Session:
             try:
                 await self.renew()
             except ImemError as error:
-                # The memory lives for a day yet, and the next beat tries again; that somebody else has taken over, the
-                # lease's own beat finds out within seconds.
+                # The memory lives for a day yet, and the next attempt follows. A takeover is found by the lease's own
+                # heartbeat within seconds.
                 log.warning("memory.not_renewed", agent_id=self.lease.agent_id, reason=str(error))
             heed_cancellation()
 
     async def renew(self, *, deadline: Deadline | None = None) -> None:
-        """Renew the expiry of the memory, and have its snapshot live as long."""
+        """Renew the expiry of the memory, and set its snapshot's to the same."""
         due = deadline or Deadline.after_ms(BUDGET_MS)
         until = await self._factory.working.heartbeat(self.lease.agent_id, self.lease.epoch, deadline=due)
         await self._factory.snapshots.expire(self.lease.agent_id, until, deadline=due)

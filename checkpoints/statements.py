@@ -1,4 +1,4 @@
-"""How the stores here call Postgres: one statement that is a transaction of its own, or part of the caller's."""
+"""Calls of Postgres by the stores here: a statement in a transaction of its own, or in the caller's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def call(
     conn: Connection | None = None,
 ) -> list[Row]:
     """
-    Run the named writing statement and return its rows; with *conn* in the transaction there, which its owner commits.
+    Run the named writing statement and return its rows; with *conn* in its transaction, which the caller commits.
 
     Raises:
         PostgresUnavailable: nothing was written; retryable.
@@ -43,9 +43,9 @@ async def look(
     conn: Connection | None = None,
 ) -> list[Row]:
     """
-    Run the named reading statement and return its rows; with *conn* on the connection there.
+    Run the named reading statement and return its rows; with *conn* on that connection.
 
-    Whoever holds a connection reads on it: in a pool that is used up, one that asks for another waits for itself.
+    A caller that holds a connection must read on it: in an exhausted pool, taking another would wait for itself.
 
     Raises:
         PostgresUnavailable: the server cannot be reached; retryable.
@@ -58,10 +58,10 @@ async def look(
 
 def identity_of(analysis_id: str, agent_type: str) -> dict[str, str]:
     """
-    Return the names of an agent in an analysis as parameters.
+    Return the parameters that name an agent of an analysis.
 
     Raises:
-        BadInput: one of them is no such name.
+        BadInput: one of them is invalid.
     """
     return {
         "analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID),

@@ -1,12 +1,12 @@
 """
 Execution checkpoints: saved after every subtask, before a shutdown on failure, and on a pause.
 
-Postgres is the commit point: a checkpoint counts when its row is committed, under the newest epoch of the agent's lease
-and with the next ``seq``. The copy in Valkey is written afterwards, saves a read of the whole row, and is believed only
-where Postgres says that it is the latest; a Valkey that is away costs time and is counted.
+Postgres is the commit point: a checkpoint is valid when its row is committed, under the newest epoch of the agent's
+lease and with the next ``seq``. The copy in Valkey is written afterwards; it saves reading the whole row, and is used
+only where Postgres confirms that it is the latest. Errors of Valkey are counted.
 
-What a crash leaves: before the commit, the state after the subtask before; afterwards the new one, whether or not the
-copy was written. A save whose outcome is unknown may be repeated as it was: it returns the row that is there.
+A crash before the commit leaves the previous checkpoint; after it the new one, with or without the copy. A save whose
+outcome is unknown may be repeated: it returns the row that is there.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
 
 COPY_BUDGET_MS: Final = 250.0
-"""How long a save or a load waits for the copy at most, in milliseconds: it is a convenience, not what decides."""
+"""Longest wait of a save or a load for the copy, in milliseconds; the copy is never authoritative."""
 
 LONGEST_LIST: Final = 1000
-"""Checkpoints that one listing returns at most."""
+"""Checkpoints of one listing at most."""
 
 _COPY_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, StatementRejected, ConsistencyError)
-"""What is counted where a copy is concerned, and not raised."""
+"""Errors of a copy that are counted and not raised."""
 
 
 class Copies(Protocol):
@@ -61,7 +61,7 @@ class Copies(Protocol):
     async def put_checkpoint(
         self, analysis_id: str, agent_type: str, *, epoch: int, seq: int, body: bytes, deadline: Deadline
     ) -> bool:
-        """Keep a copy, but never over one with a higher (epoch, seq)."""
+        """Store a copy unless one with a higher (epoch, seq) is there."""
 
     async def get_checkpoint(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> CheckpointCopy | None:
         """Return the copy; None where there is none."""
@@ -75,12 +75,12 @@ class Checkpoints:
     The checkpoints of all agents.
 
     Args:
-        definitions: which agents there are, with their subtasks.
-        copies: where copies are kept; none are without.
-        metrics: where times and failures are counted.
+        definitions: agents with their subtasks.
+        copies: where copies are stored; None for no copies.
+        metrics: times and failures.
 
     Attributes:
-        errors: counts what goes wrong, and tells people.
+        errors: counts errors and raises alerts.
     """
 
     def __init__(
@@ -119,22 +119,23 @@ class Checkpoints:
         """
         Save a checkpoint and return it, with its id and ``seq``.
 
-        Repeating the save that came last returns its row and writes nothing. A lease that ran out and that nobody took
-        still saves. With *conn* the row is part of the transaction there; whoever commits it calls :meth:`copy` then.
+        Repeating the last save returns its row and writes nothing. A lease that has expired without a successor still
+        saves. With *conn* the row is part of its transaction; the caller calls :meth:`copy` after the commit.
 
         Args:
-            kind: what for. A *start* begins another run, with nothing done; the first one is written with the lease.
-            subtask: completed (``subtask``), or the one that failed (``failure``; None where all were completed):
-                always the first pending one. Of a ``rerun``, one that was completed before.
-            document, digest: the working memory's typed document and its digest; none for a start.
-            interim_results: findings that are not in the graph yet, and deliverables that a cache may lose.
-            failure: of a failure, why.
-            base: the checkpoint that the run was resumed from, where it had to be migrated
-                (:func:`imem.checkpoints.versions.resumable`): its lists count, rather than the stored ones.
+            kind: its reason. A *start* begins another run, with nothing completed; the first one is written with the
+                lease.
+            subtask: the completed one (``subtask``), or the failed one (``failure``; None where all were completed):
+                always the first pending one. For a ``rerun``, one that was completed before.
+            document, digest: the working memory's typed document and its digest; None for a start.
+            interim_results: findings that are not in the graph yet, and deliverables that a cache may evict.
+            failure: the reason, for a failure.
+            base: the checkpoint from which the run was resumed, where it was migrated
+                (:func:`imem.checkpoints.versions.resumable`): its lists are used instead of the stored ones.
 
         Raises:
-            StaleEpoch: somebody else has taken over; neither store was changed.
-            BadInput: something does not fit, such as another subtask than the first pending one; names the field.
+            StaleEpoch: another process has taken over; neither store was changed.
+            BadInput: an argument is invalid, such as another subtask than the first pending one; names the field.
             PostgresUnavailable, BudgetExceeded: nothing was saved, so that the subtask is not completed; retryable.
             OutcomeUnknown: the connection broke before the answer came; repeating the call is safe.
         """
@@ -166,9 +167,9 @@ class Checkpoints:
 
     async def copy(self, checkpoint: Checkpoint, *, deadline: Deadline) -> bool:
         """
-        Write the copy of a committed checkpoint; return whether it stands. A failure is counted, not raised.
+        Write the copy of a committed checkpoint; return whether it was stored. Errors are counted, not raised.
 
-        A copy of a later checkpoint stays.
+        The copy of a later checkpoint is kept.
         """
         if self._copies is None:
             return False
@@ -188,17 +189,16 @@ class Checkpoints:
 
     # Loading
 
-    # With *conn*, Postgres is read on the connection there, and as its transaction sees it.
+    # With *conn*, Postgres is read on that connection, in its transaction.
 
     async def load(
         self, analysis_id: str, agent_type: str, *, deadline: Deadline, conn: Connection | None = None
     ) -> Checkpoint | None:
         """
-        Return the latest checkpoint of an agent, from the copy where it is the latest; None where there is none.
+        Return the latest checkpoint of an agent, from the copy where that is the latest; None where there is none.
 
         Raises:
-            PostgresUnavailable, BudgetExceeded: Postgres could not say which is the latest; a copy alone is never
-                believed.
+            PostgresUnavailable, BudgetExceeded: Postgres could not be read; the copy alone is never used.
         """
         identity, began = identity_of(analysis_id, agent_type), perf_counter()
         rows = await look(self._database, "latest_checkpoint", identity, deadline=deadline, conn=conn)
@@ -214,7 +214,7 @@ class Checkpoints:
         """Return the copy if it is of the *latest* checkpoint."""
         if self._copies is None:
             return None
-        # At most half of what is left: the row itself has to be read where the copy is not to be had.
+        # At most half of what is left: without the copy the row itself has to be read.
         left = deadline.within_ms(min(COPY_BUDGET_MS, deadline.left_ms() / 2))
         try:
             copy = await self._copies.get_checkpoint(**identity, deadline=left)
@@ -226,7 +226,7 @@ class Checkpoints:
             return None
         except _COPY_ERRORS:
             return None
-        # An id cannot be that of another row; what may have changed since it was copied is one mark.
+        # Rows are immutable, except for ``preserve``.
         return replace(found, preserve=latest["preserve"]) if found.id == latest["id"] else None
 
     async def get(
@@ -239,7 +239,7 @@ class Checkpoints:
     async def boundary(
         self, checkpoint: Checkpoint, *, deadline: Deadline, conn: Connection | None = None
     ) -> Checkpoint | None:
-        """Return the newest checkpoint before *checkpoint* at the end of a subtask, or at a beginning; None without."""
+        """Return the newest checkpoint before *checkpoint* that ends a subtask or starts a run; None without one."""
         parameters = {**identity_of(checkpoint.analysis_id, checkpoint.agent_type), "seq": checkpoint.seq}
         rows = await look(self._database, "boundary_before", parameters, deadline=deadline, conn=conn)
         return Checkpoint.from_row(rows[0]) if rows else None
@@ -253,9 +253,9 @@ class Checkpoints:
         deadline: Deadline,
     ) -> list[CheckpointSummary]:
         """
-        Return the checkpoints of an analysis, or of one agent in it, oldest first, without what agents then knew.
+        Return the checkpoints of an analysis, or of one agent in it, oldest first, without documents.
 
-        Where there are more than *limit*, at most :data:`LONGEST_LIST`, they are the newest.
+        Of more than *limit*, at most :data:`LONGEST_LIST`, the newest are returned.
         """
         parameters = {
             "analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID),
@@ -266,18 +266,18 @@ class Checkpoints:
         return [CheckpointSummary.from_row(row) for row in rows]
 
     async def latest(self, analysis_id: str, *, deadline: Deadline) -> dict[str, CheckpointSummary]:
-        """Return where every agent that has begun in the analysis stands, by agent type."""
+        """Return the latest checkpoint of every agent that has begun in the analysis, by agent type."""
         parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
         rows = await self._database.named("latest_of_analysis", parameters, deadline=deadline)
         return {row["agent_type"]: CheckpointSummary.from_row(row) for row in rows}
 
     async def analysis(self, analysis_id: str, *, deadline: Deadline) -> AnalysisStatus | None:
-        """Return what is known about an analysis; None where no agent has begun in it."""
+        """Return the status of an analysis; None where no agent has begun in it."""
         parameters = {"analysis_id": checked_text("analysis_id", analysis_id, LONGEST_ID)}
         rows = await self._database.named("analysis", parameters, deadline=deadline)
         return AnalysisStatus.from_row(rows[0]) if rows else None
 
     async def preserve(self, checkpoint_id: UUID, *, preserve: bool = True, deadline: Deadline) -> bool:
-        """Exempt a checkpoint from clean-up, or no longer; return whether there is such a one."""
+        """Exempt a checkpoint from clean-up, or end that; return whether it exists."""
         parameters = {"id": checkpoint_id, "preserve": preserve}
         return bool((await call(self._database, "preserve_checkpoint", parameters, deadline=deadline))[0]["found"])

@@ -1,8 +1,8 @@
 """
-Checkpoints that an earlier version of an agent's program saved: step by step to the present one, or not at all.
+Migrations of checkpoints that an earlier version of an agent's program saved.
 
 A step turns a checkpoint of one version into one of the next: its lists of subtasks, its configuration, its working
-memory. What no chain of steps leads to the present version, or is of a newer one, is not resumed: nothing is guessed.
+memory. A checkpoint without a chain of steps to the present version, or of a newer one, is not resumed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHANGEABLE: Final = (
 
 @checks_arguments
 class CheckpointMigrations:
-    """The steps that are known, by agent and version; each version leads to one other at most."""
+    """The registered steps, by agent and version; each version has one successor at most."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[str, str], tuple[str, CheckpointMigration]] = {}
@@ -37,8 +37,8 @@ class CheckpointMigrations:
         Add the step from one version to the next.
 
         Raises:
-            BadInput: an argument is of the wrong type, the version leads somewhere already, or the steps would go round
-                in a circle; names the argument.
+            BadInput: an argument is of the wrong type, the version has a step already, or the steps would form a cycle;
+                names the argument.
         """
         if (agent_type, from_version) in self._steps:
             raise BadInput("from_version", f"{agent_type} {from_version} has a step already.")
@@ -49,7 +49,7 @@ class CheckpointMigrations:
     def step(
         self, agent_type: str, from_version: str, to_version: str
     ) -> Callable[[CheckpointMigration], CheckpointMigration]:
-        """Add the decorated function as a step; see :meth:`register`."""
+        """Register the decorated function as a step; see :meth:`register`."""
 
         def register(step: CheckpointMigration) -> CheckpointMigration:
             self.register(agent_type, from_version, to_version, step)
@@ -59,7 +59,7 @@ class CheckpointMigrations:
 
     def migrate(self, checkpoint: Checkpoint, to_version: str) -> Checkpoint:
         """
-        Return *checkpoint* as *to_version* would have saved it; the stored row stays as it is.
+        Return *checkpoint* migrated to *to_version*; the stored row is not changed.
 
         Raises:
             NotResumable: a step is missing, or the checkpoint is of a newer version; nothing was changed.
@@ -95,16 +95,16 @@ class CheckpointMigrations:
 
 
 MIGRATIONS: Final = CheckpointMigrations()
-"""Those of this process: programs register theirs when they are imported."""
+"""The steps of this process: programs register theirs on import."""
 
 
 def resumable(
     checkpoint: Checkpoint, definitions: Definitions, migrations: CheckpointMigrations = MIGRATIONS
 ) -> Checkpoint:
     """
-    Return *checkpoint* as the present program of its agent goes on from it.
+    Return *checkpoint* migrated to the present version of its agent's program.
 
-    What was migrated is the ``base`` of the next save.
+    A migrated one is the ``base`` of the next save.
 
     Raises:
         NotResumable: its version cannot be migrated, or its subtasks are not the agent's; nothing was changed.
@@ -116,7 +116,7 @@ def resumable(
 
 
 def _refuse_other_subtasks(checkpoint: Checkpoint, definition: AgentDefinition) -> None:
-    """Raise where the lists are not the definition, each subtask once, with the pending ones in its order."""
+    """Refuse lists that are not the definition, each subtask once, with the pending ones in its order."""
     known = sorted([*checkpoint.completed_subtasks, *checkpoint.pending_subtasks])
     completed = set(checkpoint.completed_subtasks)
     in_order = tuple(name for name in definition.names if name not in completed)
@@ -128,7 +128,7 @@ def _refuse_other_subtasks(checkpoint: Checkpoint, definition: AgentDefinition) 
 
 
 def _after(before: Checkpoint, made: Checkpoint, version: str) -> Checkpoint:
-    """Return what a step made: nothing taken over that is not its business, and with the digest that belongs to it."""
+    """Return *before* with the changes that a step may make, and with a matching digest."""
     changes = {name: getattr(made, name) for name in _CHANGEABLE}
     if made.working_memory is not before.working_memory and before.working_memory_hash is not None:
         changes["working_memory_hash"] = digest(contents_of(made.working_memory))

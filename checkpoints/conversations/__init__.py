@@ -1,1 +1,1 @@
-"""Conversations that stay short without being forgotten."""
+"""Conversations: threads of messages with bounded windows and summaries."""

@@ -1,9 +1,9 @@
 """
-Messages of a conversation, and what may be cut from what. Pure.
+Messages of a conversation, and where a thread may be cut for a summary. Pure.
 
-A tool's result belongs to the call that it answers: the nearest one before it that bears its ``tool_call_id``. An
-assistant's message names its calls in ``metadata["tool_calls"]``, in the form in which chat models send them (a list of
-objects with an ``id``), several at once if need be, or names a single one in its ``tool_call_id``.
+A tool's result belongs to the nearest earlier call with its ``tool_call_id``. An assistant's message names its calls in
+``metadata["tool_calls"]``, in the form of chat models (a list of objects with an ``id``), or a single one in its
+``tool_call_id``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from imem.journal.postgres.connection import Row
 MessageRole = Literal["user", "assistant", "system", "tool"]
 
 WINDOW: Final = 20
-"""Most messages of a window, beside what is pinned."""
+"""Messages of a window at most, without pinned ones."""
 
 OLDEST: Final = 15
-"""How many of the oldest become one summary, as far as tool calls allow."""
+"""How many of the oldest messages become one summary, as far as tool calls allow."""
 
 MOST_PINNED: Final = 20
-"""Most pinned messages of a thread."""
+"""Pinned messages of a thread at most."""
 
 MOST_CALLS: Final = WINDOW - 1
-"""Most tool calls of one message: with its results it fits into a window."""
+"""Tool calls of one message at most: with its results it fits into a window."""
 
 CONTENT_BYTES: Final = 256 * 1024
 """Longest content, in bytes of UTF-8."""
@@ -45,7 +45,7 @@ SUMMARY: Final = {"type": "summary"}
 """Metadata of a summary."""
 
 PREFIX: Final = "[Previous conversation summary]: "
-"""How a summary begins."""
+"""Prefix of a summary's text."""
 
 _ID_CHARS: Final = 200
 _CALL_CHARS: Final = 255
@@ -53,11 +53,11 @@ _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ConversationTurn(Protocol):
-    """What decides where a conversation may be cut."""
+    """The part of a message that decides where a thread may be cut."""
 
     @property
     def role(self) -> str:
-        """Who speaks."""
+        """Role of the speaker."""
 
     @property
     def tool_call_id(self) -> str | None:
@@ -71,20 +71,20 @@ class ConversationTurn(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """
-    One message, as somebody says it.
+    One message to be added.
 
     Attributes:
         role: ``user``, ``assistant``, ``system`` or ``tool``.
         content: its text, at most :data:`CONTENT_BYTES`; may be empty.
-        id: names it within its thread, 1 to 200 characters; adding it twice adds it once. A new one by default.
-        agent_id: the agent instance that speaks, if one does.
+        id: names it within its thread, 1 to 200 characters; a message with an existing id is not added twice. New by
+            default.
+        agent_id: the agent instance that speaks, if any.
         tool_call_id: of a tool, the call that it answers; required there.
         metadata: JSON, at most :data:`METADATA_BYTES`; ``tool_calls`` of an assistant names its calls.
-        pinned: whether it stays in every window, which only a system message can; by default the system messages before
-            all others do.
+        pinned: whether it stays in every window; system messages only. By default, those before all other messages do.
 
     Raises:
-        BadInput: something is wrong with it; names the field.
+        BadInput: a field is invalid; names it.
         TooLarge: the content or the metadata is too long.
     """
 
@@ -111,7 +111,7 @@ class Message:
             raise BadInput("pinned", "holds for system messages alone.")
         _check_metadata(self.metadata)
         _check_calls(self.role, self.metadata)
-        # A copy that nobody else holds, of what JSON will give back.
+        # A private copy of what JSON will return.
         object.__setattr__(self, "metadata", orjson.loads(orjson.dumps(self.metadata)))
 
     @property
@@ -126,10 +126,10 @@ class StoredMessage:
     A message as it is stored; see :class:`Message`.
 
     Attributes:
-        seq: its place: what was said is numbered from 1 without gaps; a summary has that of the first message that it
-            stands for.
-        depth: 0 for what was said; how many summaries lie one within the other otherwise.
-        superseded_by: id of the summary that stands for it, if one does.
+        seq: its number: messages are numbered from 1 without gaps; a summary has that of the first message that it
+            replaces.
+        depth: 0 for a message; for a summary, how many levels of summaries it holds.
+        superseded_by: id of the summary that replaces it, if there is one.
         created_at: when it was stored.
     """
 
@@ -152,7 +152,7 @@ class StoredMessage:
 
     @property
     def is_summary(self) -> bool:
-        """Whether it stands for others."""
+        """Whether it is a summary."""
         return self.depth > 0
 
     @property
@@ -161,7 +161,7 @@ class StoredMessage:
         return calls_of(self.role, self.tool_call_id, self.metadata.get("tool_calls"))
 
     def to_chat(self) -> dict[str, Any]:
-        """Return it in the form in which chat models take messages."""
+        """Return it as a message of a chat model."""
         chat: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.role == "tool":
             chat["tool_call_id"] = self.tool_call_id
@@ -187,7 +187,7 @@ class MessageOutline:
 
 
 def calls_of(role: str, tool_call_id: str | None, tool_calls: Any) -> frozenset[str]:
-    """Return the ids of the calls that a message makes: none unless an assistant speaks."""
+    """Return the ids of a message's calls; empty unless it is an assistant's."""
     if role != "assistant":
         return frozenset()
     found = {call["id"] for call in tool_calls or ()}
@@ -195,12 +195,12 @@ def calls_of(role: str, tool_call_id: str | None, tool_calls: Any) -> frozenset[
 
 
 def answered(turns: Sequence[ConversationTurn]) -> list[int | None]:
-    """Return, for each turn, the index of the call that it answers: of a tool's whose call is there; otherwise None."""
+    """Return for each turn the index of the call that it answers; None where it is no tool's or the call is missing."""
     latest: dict[str, int] = {}
     found: list[int | None] = []
     for index, turn in enumerate(turns):
         found.append(latest.get(turn.tool_call_id) if turn.role == "tool" and turn.tool_call_id is not None else None)
-        # Some models number their calls anew each time: the nearest before a result is meant.
+        # Some models reuse call ids: the nearest call before a result counts.
         latest.update(dict.fromkeys(turn.calls, index))
     return found
 
@@ -209,8 +209,8 @@ def cut(turns: Sequence[ConversationTurn], wanted: int = OLDEST) -> int:
     """
     Return how many of the oldest turns may become one summary: about *wanted*, 0 if none may.
 
-    No call is cut off from its results. Nor, where that is possible, from results that are still to come: a call that
-    was never answered, however, must not keep everything behind it from being summarised for ever.
+    A call is never separated from its results, nor, where possible, from results that are still missing. A call that is
+    never answered must not block summaries for ever.
     """
     found = list(answered(turns))
     for wait_for_results in (True, False):
@@ -219,7 +219,7 @@ def cut(turns: Sequence[ConversationTurn], wanted: int = OLDEST) -> int:
         allowed = []
         for index, end in enumerate(ends):
             furthest = max(furthest, end)
-            # One message alone is not made shorter by a summary; and somebody has to have the last word.
+            # A summary of one message would not be shorter, and the last message stays.
             if furthest <= index and 2 <= index + 1 < len(turns):
                 allowed.append(index + 1)
         if allowed:
@@ -228,7 +228,7 @@ def cut(turns: Sequence[ConversationTurn], wanted: int = OLDEST) -> int:
 
 
 def _ends(turns: Sequence[ConversationTurn], found: Sequence[int | None], *, wait_for_results: bool) -> list[int]:
-    """Return, for each turn, the index of the last turn that must not be cut off from it."""
+    """Return for each turn the index of the last turn that must stay with it."""
     ends = list(range(len(turns)))
     open_calls = {index: set(turn.calls) for index, turn in enumerate(turns) if turn.calls}
     for index, call in enumerate(found):
@@ -243,24 +243,24 @@ def _ends(turns: Sequence[ConversationTurn], found: Sequence[int | None], *, wai
 
 
 def without_orphans(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """Return *messages* but for tools' results whose call is not among them: no model takes such."""
+    """Return *messages* without tools' results whose call is missing: models refuse those."""
     calls = answered(messages)
     return [
         message for message, call in zip(messages, calls, strict=True) if message.role != "tool" or call is not None
     ]
 
 
-# What is refused
+# Validation
 
 
 def check_text(name: str, value: str, most: int) -> None:
     """
-    Refuse what Postgres cannot store, or what is too long for a name.
+    Refuse a text that Postgres cannot store or that is too long for a name.
 
     Raises:
-        BadInput: it is no text of 1 to *most* characters, or holds what cannot be stored; names *name*.
+        BadInput: it is no text of 1 to *most* characters, or cannot be stored; names *name*.
     """
-    # What the types promise is checked: callers hand on what came from elsewhere.
+    # Checked at run time: callers pass on untyped data.
     if not isinstance(value, str) or not 0 < len(value) <= most:  # type: ignore[redundant-expr]
         raise BadInput(name, f"is a text of 1 to {most} characters.")
     _check_storable(name, value)

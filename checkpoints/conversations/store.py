@@ -1,16 +1,15 @@
 """
-Conversations that stay short without being forgotten.
+Conversations: threads of messages with bounded windows and summaries.
 
-A thread is one workflow's: threads of two workflows have nothing in common, even under one name. What is said is stored
-in order, and deleted only with its whole thread. Once more than twenty messages stand in a thread, the oldest fifteen
-are replaced in its window by a summary, which stands where they stood; system messages that the thread began with stay
-in every window.
+A thread belongs to one workflow: threads of two workflows are separate, even under one name. Messages are stored in
+order, and deleted only with their whole thread. Once a thread has more than twenty messages, a summary replaces the
+oldest fifteen in its window. System messages at the beginning of a thread stay in every window.
 
-A summary is made outside any transaction, and put into place only if everything that it stands for still stands: of
-two who make one at once, one wins. Killed at any moment, the thread stands as before or with the whole summary; a
-model that fails, or is silent, costs nothing but the summary: the window then shows the newest twenty.
+A summary is made outside any transaction, and stored only if all messages that it replaces are still unreplaced: of two
+concurrent ones, one is stored. A crash leaves the thread with the whole summary or without it. If the model fails or
+does not answer, the window shows the newest twenty messages.
 
-A thread is that actor's who began it, where somebody says who. Nothing here knows who may do what; :mod:`imem` does.
+A thread belongs to the actor that began it, where one is given. Authorisation is left to :mod:`imem`.
 """
 
 from __future__ import annotations
@@ -45,50 +44,50 @@ from imem.journal.statements import sql
 log = structlog.get_logger()
 
 SUMMARY_BUDGET_MS: Final = 30_000
-"""Longest wait for a summary, in milliseconds, however patient the caller is."""
+"""Longest timeout of a summary, in milliseconds."""
 
 _CLAIM_S: Final = 60.0
-"""How long others leave a thread to whoever makes its summary, in seconds; more than a summary may take."""
+"""Lifetime of the claim to summarise a thread, in seconds; longer than a summary may take."""
 
 _NOTE_MS: Final = 1000
-"""How long noting a failure may take, in milliseconds; the caller's own time may be over by then."""
+"""Timeout of recording a failure, in milliseconds; the caller's own deadline may have passed by then."""
 
 _ROUNDS: Final = 4
-"""Summaries in a row: after a long failure more waits than one of them takes in."""
+"""Summaries in a row: after a long failure, one is not enough."""
 
 MOST_HISTORY: Final = 500
-"""Most messages of one page of the history."""
+"""Messages of one page of the history at most."""
 
 _WORKFLOW_CHARS: Final = 200
 _THREAD_CHARS: Final = 255
 
 _NAMES: Final = UUID("0d6f3a53-6f0c-5b0e-9a0e-6a3c1b7f2d11")
-"""Namespace of the ids of summaries: one set of messages has one."""
+"""Namespace of the ids of summaries: the same messages always give the same id."""
 
 
 class SummaryOutcome(StrEnum):
-    """What became of the older part of a thread."""
+    """The outcome of summarising a thread."""
 
     NOTHING = "nothing"
-    """There was nothing to summarise, or somebody else is about to."""
+    """There was nothing to summarise, or another process has the claim."""
     DONE = "done"
     OUTRUN = "outrun"
-    """Somebody else was faster; theirs stands."""
+    """A concurrent summary was stored first."""
     FAILED = "failed"
-    """None could be made in time; everything stands as before."""
+    """No summary was made in time; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddedMessage:
     """
-    What became of a message.
+    The result of adding a message.
 
     Attributes:
-        id, seq: its name and place in the thread.
-        new: whether it was added; otherwise it was there already.
+        id, seq: its id and number in the thread.
+        new: whether it was added; False where it was there already.
         pinned: whether it stays in every window.
         created_at: when it was stored.
-        summarised: what became of the older part.
+        summarised: the outcome of summarising the older messages.
     """
 
     id: str
@@ -102,17 +101,17 @@ class AddedMessage:
 @dataclass(frozen=True, slots=True)
 class ThreadOwner:
     """
-    Whose a thread is.
+    The owner of a thread.
 
     Attributes:
-        owner: the actor; None where it was begun on nobody's behalf.
+        owner: the actor; None where the thread was begun without one.
     """
 
     owner: str | None
 
 
 class ForeignThread(ThreadOwner):
-    """Says that a thread is not that actor's on whose behalf something was to be done: nothing was."""
+    """The thread belongs to another actor than the given one; nothing was changed."""
 
 
 class Conversations:
@@ -120,7 +119,7 @@ class Conversations:
     The threads of every workflow.
 
     Args:
-        database: where they are.
+        database: the threads.
         summariser: makes summaries; by default from the messages' own sentences, without a model.
     """
 
@@ -132,22 +131,21 @@ class Conversations:
         self, workflow_id: str, thread_id: str, message: Message, *, deadline: Deadline, summarise: bool = True
     ) -> AddedMessage:
         """
-        Store *message* at the end of a thread, and see to a summary where one is due.
+        Store *message* at the end of a thread, and make a summary where one is due.
 
-        Adding a message of the same id and content again changes nothing. The message is durable before a summary is
-        begun, so that whatever becomes of that is no error; it takes what *deadline* leaves, at most
-        :data:`SUMMARY_BUDGET_MS`.
+        Idempotent for the same id and content. The message is durable before a summary is begun, so that a failed
+        summary is no error. The summary takes what *deadline* leaves, at most :data:`SUMMARY_BUDGET_MS`.
 
         Args:
-            summarise: whether to wait for a summary that is due; otherwise it is left to a later call.
+            summarise: whether to make a summary that is due; otherwise a later call does.
 
         Raises:
-            BadInput: an id is wrong, another message has that id, or no further one may be pinned.
+            BadInput: an id is invalid, another message has that id, or too many are pinned.
             PostgresUnavailable, BudgetExceeded: nothing was written; retryable.
-            OutcomeUnknown: the connection broke while committing; repeating the call is harmless.
+            OutcomeUnknown: the connection broke while committing; repeating the call is safe.
         """
         added = await self.add_of(None, workflow_id, thread_id, message, deadline=deadline, summarise=summarise)
-        assert not isinstance(added, ForeignThread)  # noqa: S101 - on nobody's behalf
+        assert not isinstance(added, ForeignThread)  # noqa: S101 - no owner was given
         return added
 
     async def add_of(
@@ -161,10 +159,10 @@ class Conversations:
         summarise: bool = True,
     ) -> AddedMessage | ForeignThread:
         """
-        Store *message* as :meth:`add`, on behalf of *owner*: a new thread becomes its own, another's is left alone.
+        Store *message* as :meth:`add` for *owner*: a new thread becomes its own; another actor's thread is not changed.
 
         Args:
-            owner: None for any thread, whoever's it is.
+            owner: None for any thread.
 
         Raises: as :meth:`add`.
         """
@@ -201,16 +199,17 @@ class Conversations:
         self, workflow_id: str, thread_id: str, *, owner: str | None = None, deadline: Deadline
     ) -> tuple[StoredMessage, ...]:
         """
-        Return what a model has to see of a thread, in order: nothing of a thread that does not exist.
+        Return the messages that a model needs of a thread, in order; empty where there is no such thread.
 
-        That is what is pinned and at most :data:`~imem.checkpoints.conversations.messages.WINDOW` others: the summary
-        of the older part, if there is one, and the newest. A tool's result whose call is not among them is left out.
+        These are the pinned ones and at most :data:`~imem.checkpoints.conversations.messages.WINDOW` others: the
+        summary of the older messages, if there is one, and the newest. A tool's result whose call is not among them is
+        left out.
 
         Args:
-            owner: show nothing of a thread that is not its own; None for any thread.
+            owner: return nothing of another actor's thread; None for any thread.
 
         Raises:
-            BadInput: an id is wrong.
+            BadInput: an id is invalid.
             PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
         """
         given = {**checked_thread(workflow_id, thread_id), "owner": owner, "limit": WINDOW}
@@ -219,7 +218,7 @@ class Conversations:
         others = [message for message in found if not message.pinned]
         summaries = [message for message in others if message.is_summary]
         said = [message for message in others if not message.is_summary]
-        # The summary speaks for everything older, so that it is the last to be left out.
+        # The summary covers all older messages, so that it is left out last.
         newest = said[len(summaries) - WINDOW :] if len(said) + len(summaries) > WINDOW else said
         shown = {message.id for message in without_orphans([*summaries, *newest])}
         return tuple(message for message in found if message.pinned or message.id in shown)
@@ -235,15 +234,15 @@ class Conversations:
         deadline: Deadline,
     ) -> tuple[StoredMessage, ...]:
         """
-        Return what was said in a thread, verbatim, a page after the *seq* that was read last; summaries are not shown.
+        Return the messages of a thread, verbatim, one page after the given *seq*; without summaries.
 
         Args:
-            owner: show nothing of a thread that is not its own; None for any thread.
-            after: the seq of the last message that is known already; 0 for the beginning.
-            limit: most messages, 1 to :data:`MOST_HISTORY`.
+            owner: return nothing of another actor's thread; None for any thread.
+            after: the seq of the last message that was read; 0 for the beginning.
+            limit: messages at most, 1 to :data:`MOST_HISTORY`.
 
         Raises:
-            BadInput: an id or a number is wrong.
+            BadInput: an id or a number is invalid.
             PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
         """
         if not 1 <= limit <= MOST_HISTORY:
@@ -256,11 +255,11 @@ class Conversations:
 
     async def summarise(self, workflow_id: str, thread_id: str, *, deadline: Deadline) -> SummaryOutcome:
         """
-        Summarise the oldest of a thread now, if more stand there than a window holds; earlier failures do not count.
+        Summarise the oldest messages of a thread now, if there are too many for a window; ignores earlier failures.
 
         Raises:
-            BadInput: an id is wrong.
-            PostgresUnavailable, BudgetExceeded: the summary stands; that the failures are over was not noted.
+            BadInput: an id is invalid.
+            PostgresUnavailable, BudgetExceeded: the summary is stored; the count of failures was not reset.
         """
         thread = checked_thread(workflow_id, thread_id)
         done = await self._attempt(thread, deadline)
@@ -270,10 +269,10 @@ class Conversations:
 
     async def owner(self, workflow_id: str, thread_id: str, *, deadline: Deadline) -> ThreadOwner | None:
         """
-        Return whose a thread is; None where there is no such thread.
+        Return the owner of a thread; None where there is no such thread.
 
         Raises:
-            BadInput: an id is wrong.
+            BadInput: an id is invalid.
             PostgresUnavailable, BudgetExceeded: it could not be read; retryable.
         """
         rows = await self._database.named("thread_owner", checked_thread(workflow_id, thread_id), deadline=deadline)
@@ -283,24 +282,24 @@ class Conversations:
         self, owner: str | None, workflow_id: str, thread_id: str, *, deadline: Deadline
     ) -> int | ForeignThread:
         """
-        Delete a thread of *owner* with everything that was said in it; return how many messages that were.
+        Delete a thread of *owner* with all its messages; return how many.
 
-        Whoever adds to it at the same time has been before, or begins the thread anew. Repeating it is harmless.
+        A concurrent message is deleted with it, or begins the thread anew. Idempotent.
 
         Args:
-            owner: None for a thread that was begun on nobody's behalf.
+            owner: None for a thread without an owner.
 
         Raises:
-            BadInput: an id is wrong.
+            BadInput: an id is invalid.
             PostgresUnavailable, BudgetExceeded: nothing was deleted; retryable.
-            OutcomeUnknown: the connection broke while committing; repeating the call is harmless.
+            OutcomeUnknown: the connection broke while committing; repeating the call is safe.
         """
         given = {**checked_thread(workflow_id, thread_id), "owner": owner}
         (row,) = await self._database.commit("delete_thread", given, deadline=deadline)
         return ForeignThread(row["owner"]) if row["status"] == "foreign" else int(row["messages"])
 
     async def _summarise_claimed(self, thread: dict[str, str], deadline: Deadline) -> SummaryOutcome:
-        """Summarise unless somebody else does, and again while too much is left."""
+        """Claim the thread and summarise it, repeatedly while too much is left."""
         done = SummaryOutcome.NOTHING
         try:
             if not await self._database.named("claim_summary", {**thread, "seconds": _CLAIM_S}, deadline=deadline):
@@ -315,12 +314,12 @@ class Conversations:
             if done is not SummaryOutcome.FAILED:
                 await self._database.execute("summary_ended", thread, deadline=deadline)
         except ImemError as error:
-            # The claim runs out by itself.
+            # The claim expires by itself.
             log.warning("conversation.claim_kept", reason=str(error), **thread)
         return done
 
     async def _attempt(self, thread: dict[str, str], deadline: Deadline) -> SummaryOutcome:
-        """Make one summary; what goes wrong is noted, and costs nothing but the summary."""
+        """Make one summary; errors are logged and counted."""
         try:
             return await self._make(thread, deadline.within_ms(SUMMARY_BUDGET_MS))
         except Exception as error:  # noqa: BLE001 - a summariser may be anybody's, and the message is stored already
@@ -346,7 +345,7 @@ class Conversations:
         if not ids:
             return SummaryOutcome.NOTHING
         rows = await self._database.named("messages_by_id", {**thread, "ids": ids}, deadline=deadline)
-        # No transaction and no connection is held meanwhile: a model may take its time.
+        # No transaction and no connection is held meanwhile: a model may be slow.
         text = await self._summariser.summarise([StoredMessage.from_row(row) for row in rows], deadline=deadline)
         placed = {
             **thread,

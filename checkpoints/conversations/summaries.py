@@ -1,8 +1,8 @@
 """
 Summaries of conversations: from their own sentences, or by a model behind an endpoint.
 
-Whatever was said is data. The model gets it as JSON, with the word that nothing in it is an instruction; what the
-extractive summariser takes over stands in quotation marks beside the name of who said it.
+Messages are data. The model gets them as JSON, with the instruction to follow nothing in it. The extractive summariser
+quotes sentences with the name of their speaker.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class Summariser(Protocol):
 
     async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         """
-        Return what the messages say, in at most :data:`SUMMARY_CHARS` characters: longer texts are cut.
+        Return a summary of the messages, in at most :data:`SUMMARY_CHARS` characters: longer texts are cut.
 
         It is called outside any transaction. An earlier summary may be among the messages, as their first.
 
         Raises:
-            ImemError: none could be made; the conversation then stays as it is.
+            ImemError: none could be made; the conversation is not changed.
         """
 
 
 def cleaned(text: str) -> str:
     """
-    Return *text* without characters that cannot be stored or do not show, at most :data:`SUMMARY_CHARS` long.
+    Return *text* without characters that cannot be stored or displayed, at most :data:`SUMMARY_CHARS` long.
 
     Raises:
         StatementRejected: nothing is left of it.
@@ -60,7 +60,7 @@ def cleaned(text: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return at most *limit* characters of *text*, ending with a word where one ends near, and with an ellipsis."""
+    """Return at most *limit* characters of *text*, cut at a word's end where one is near, with an ellipsis."""
     if len(text) <= limit:
         return text
     kept = text[: limit - 2]
@@ -74,27 +74,27 @@ EXTRACT_CHARS: Final = 2400
 """Longest extract, in characters."""
 
 _SENTENCE_CHARS: Final = 300
-"""Longest sentence that is taken over whole, in characters."""
+"""Longest sentence that is quoted whole, in characters."""
 
 _FIRST, _LAST = 24, 8
-"""How many sentences of one message are looked at, of its beginning and of its end: the rest of a long one is data."""
+"""Sentences read at the beginning and at the end of one message; the middle of a long one is left out."""
 
 _TELEPORT: Final = 0.15
-"""The chance with which the walk of LexRank begins anew; the paper's d, of which it recommends 0.1 to 0.2."""
+"""Probability with which LexRank's walk jumps; the paper's d, of which it recommends 0.1 to 0.2."""
 
 _RELEVANCE: Final = 0.7
-"""How much a sentence's weight counts against its likeness to those taken already; lambda of the MMR paper."""
+"""Weight of a sentence's score against its similarity to chosen ones; lambda of the MMR paper."""
 
 _ROUNDS: Final = 200
 _CLOSE: Final = 1e-9
 
 _END = re.compile("(?<=[.!?])\\s+(?=\\S)|(?<=[\u3002\uff01\uff1f])|\\s*\\n\\s*")
-"""Where a sentence ends; the characters are the full stop and its like of scripts without blanks."""
+"""Ends of sentences; the characters are the full stop and its like of scripts without blanks."""
 _WORD = re.compile(r"\w+")
 _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-"""Letters of scripts that put no blanks between words."""
+"""Letters of scripts without blanks between words."""
 _LINE = re.compile(r"(?P<speaker>[a-z]+(?: [A-Za-z0-9_-]{1,64})?): “(?P<text>[^“”\n]*)”")
-"""A line of an extract, as it is read back from an earlier one."""
+"""A line of an extract, parsed back from an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,9 @@ class _Sentence:
     One sentence.
 
     Attributes:
-        paragraph: number of what was said in one go.
-        speaker: who said it.
-        text: on one line, without quotation marks of the kind that stands around it.
+        paragraph: number of its message or quotation.
+        speaker: its speaker.
+        text: on one line, without the quotation marks that enclose it.
     """
 
     paragraph: int
@@ -114,19 +114,19 @@ class _Sentence:
 
     @property
     def size(self) -> int:
-        """Most characters that it takes in the extract."""
+        """Longest length in the extract, in characters."""
         return len(self.speaker) + len(self.text) + len(": “”\n")
 
 
 class ExtractiveSummariser:
     """
-    Takes the sentences that say most of what the others say, without a model and always the same.
+    Chooses the most central sentences, without a model and deterministically.
 
-    Sentences are weighed by continuous LexRank (G. Erkan and D. Radev, "LexRank: Graph-based Lexical Centrality as
-    Salience in Text Summarization", Journal of Artificial Intelligence Research 22, 2004, 457 to 479): by how often a
-    random walk comes by that goes from sentence to sentence in proportion to their idf-modified cosine. They are chosen
-    by maximal marginal relevance (J. Carbonell and J. Goldstein, "The Use of MMR", SIGIR 1998), so that none repeats
-    another, up to :data:`EXTRACT_CHARS`, and stand in the order in which they were said.
+    Sentences are scored by continuous LexRank (G. Erkan and D. Radev, "LexRank: Graph-based Lexical Centrality as
+    Salience in Text Summarization", Journal of Artificial Intelligence Research 22, 2004, 457 to 479): the stationary
+    distribution of a random walk between sentences in proportion to their idf-modified cosine. They are chosen by
+    maximal marginal relevance (J. Carbonell and J. Goldstein, "The Use of MMR", SIGIR 1998), so that none repeats
+    another, up to :data:`EXTRACT_CHARS`, and are given in their original order.
     """
 
     async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
@@ -134,15 +134,15 @@ class ExtractiveSummariser:
         Return the extract; see :class:`Summariser`.
 
         Raises:
-            BudgetExceeded: no time was left.
+            BudgetExceeded: *deadline* had passed.
         """
         deadline.check("a summary")
-        # Some ten milliseconds of arithmetic; whoever shares the loop should not wait for them.
+        # Some ten milliseconds of arithmetic, kept off the event loop.
         return await asyncio.to_thread(extract, messages)
 
 
 def extract(messages: Sequence[StoredMessage], limit: int = EXTRACT_CHARS) -> str:
-    """Return the weightiest sentences of *messages*, each with its speaker, in at most *limit* characters."""
+    """Return the highest-scored sentences of *messages*, each with its speaker, in at most *limit* characters."""
     sentences = [sentence for sentence in _sentences(messages) if sentence.size <= limit]
     if not sentences:
         return f"{len(messages)} messages without words."
@@ -171,7 +171,7 @@ def _sentences(messages: Sequence[StoredMessage]) -> Iterator[_Sentence]:
 
 
 def _said(message: StoredMessage) -> Iterator[tuple[str, str]]:
-    """Yield (speaker, text): of an earlier extract those that it quotes, so that quotations do not pile up."""
+    """Yield (speaker, text): of an earlier extract the quotations in it, so that they are not nested."""
     if not message.is_summary:
         yield f"{message.role} {message.agent_id}" if message.agent_id else message.role, message.content
         return
@@ -181,7 +181,7 @@ def _said(message: StoredMessage) -> Iterator[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Return *text* on one line, without what does not show and without the marks that stand around quotations."""
+    """Return *text* on one line, without invisible characters and without the marks that enclose quotations."""
     shown = "".join(" " if unicodedata.category(char)[0] in "CZ" else char for char in text)
     return " ".join(shown.replace("“", '"').replace("”", '"').split())
 
@@ -195,7 +195,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _likeness(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Return the idf-modified cosine of each two texts (equation 1 of the paper); a text is wholly like itself."""
+    """Return the idf-modified cosine of each two texts (equation 1 of the paper); 1 on the diagonal."""
     counts = [Counter(_words(text)) for text in texts]
     vocabulary = {word: column for column, word in enumerate(sorted(set().union(*counts)))}
     if not vocabulary:
@@ -218,9 +218,9 @@ def _likeness(texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _centrality(likeness: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how often the walk comes by each text (continuous LexRank), as a share of the most visited one."""
+    """Return each text's score by continuous LexRank, as a share of the highest one."""
     size = len(likeness)
-    # None speaks for itself; who is like nobody goes anywhere.
+    # Without self-links; a text without links jumps anywhere.
     links = likeness - np.diag(np.diag(likeness))
     totals = links.sum(axis=1, keepdims=True)
     steps = np.where(totals > 0, links / np.where(totals > 0, totals, 1.0), 1.0 / size)
@@ -231,7 +231,7 @@ def _centrality(likeness: NDArray[np.float64]) -> NDArray[np.float64]:
         share = moved
         if done:
             break
-    # Rounded, so that two that weigh the same are told apart by their place and not by the last bit of a sum.
+    # Rounded, so that equal scores are ordered by position and not by rounding errors.
     found: NDArray[np.float64] = np.round(share / share.max(), 6)
     return found
 
@@ -239,7 +239,7 @@ def _centrality(likeness: NDArray[np.float64]) -> NDArray[np.float64]:
 def _choose(
     sentences: Sequence[_Sentence], likeness: NDArray[np.float64], weight: NDArray[np.float64], limit: int
 ) -> list[int]:
-    """Return the indexes of the sentences to take, the weightiest and least repetitive first, in *limit* characters."""
+    """Return the indexes of the chosen sentences, best first, in *limit* characters."""
     chosen: list[int] = []
     left = limit
     sizes = np.array([sentence.size for sentence in sentences])
@@ -258,7 +258,7 @@ def _choose(
 # By a model
 
 QUOTED_CHARS: Final = 8000
-"""Most characters of one message that a model gets to see: its beginning and its end."""
+"""Characters of one message that a model gets at most: its beginning and its end."""
 
 REPLY_BYTES: Final = 1024 * 1024
 """Longest answer that is read, in bytes."""
@@ -274,13 +274,13 @@ _INSTRUCTION: Final = (
 
 class EndpointSummariser:
     """
-    Asks a model behind any endpoint that speaks OpenAI's chat completions.
+    Asks a model behind any endpoint with OpenAI's chat completions.
 
     Args:
-        url: the base under which ``chat/completions`` lies, such as ``http://localhost:11434/v1``; of a URL without a
-            path, ``/v1``.
+        url: the base of ``chat/completions``, such as ``http://localhost:11434/v1``; ``/v1`` is added to a URL without
+            a path.
         model: the model's name there.
-        key: sent as a bearer token, if given; never shown.
+        key: bearer token, if given; never logged.
     """
 
     def __init__(self, url: str, model: str, key: str | None = None) -> None:
@@ -292,12 +292,12 @@ class EndpointSummariser:
 
     async def summarise(self, messages: Sequence[StoredMessage], *, deadline: Deadline) -> str:
         """
-        Return what the model makes of *messages*; see :class:`Summariser`.
+        Return the model's summary of *messages*; see :class:`Summariser`.
 
-        An endpoint that is busy is asked again, as late as it wishes, while *deadline* allows.
+        A busy endpoint is retried after its Retry-After, while *deadline* allows.
 
         Raises:
-            StoreUnavailable: it cannot be reached, is busy, or answers what nobody can use; retryable.
+            StoreUnavailable: it cannot be reached, is busy, or its answer is unusable; retryable.
             StatementRejected: it refuses: the URL, the model or the key is wrong.
             BudgetExceeded: it did not answer before *deadline*.
         """
@@ -314,7 +314,7 @@ class EndpointSummariser:
 
 
 def transcript(messages: Sequence[StoredMessage]) -> str:
-    """Return *messages* as JSON, each on its line: whatever they hold, they end where JSON says."""
+    """Return *messages* as JSON, one to a line, so that their text cannot leave its string."""
     lines = []
     for message in messages:
         text = message.content.removeprefix(PREFIX) if message.is_summary else message.content
@@ -340,7 +340,7 @@ def _text_of(answer: bytes) -> str:
     Return the text of an answer.
 
     Raises:
-        StoreUnavailable: it is not one that OpenAI's protocol knows, or is empty.
+        StoreUnavailable: it is no chat completion, or is empty.
     """
     try:
         found = orjson.loads(answer)
@@ -354,7 +354,7 @@ def _text_of(answer: bytes) -> str:
 
 def summariser_of(settings: Settings) -> Summariser:
     """
-    Return the summariser that *settings* name: a model where there is a URL, otherwise :class:`ExtractiveSummariser`.
+    Return the configured summariser: a model where there is a URL, otherwise :class:`ExtractiveSummariser`.
 
     Raises:
         SettingsError: a URL is set, and no model.

@@ -1,9 +1,9 @@
 """
-Failures that have one cause: the pattern of each, and when several are one.
+Correlation: the signature of a failure, and when several failures have one cause.
 
-Pure. A pattern is the failure's text without what differs from one occurrence to the next: numbers, ids, times,
-addresses. Its hash is the signature. Both are kept, for a hash says nothing about what it was made of. The agent's
-type belongs to the pattern, unless the cause lies outside, where any type is hit alike.
+Pure. The pattern of a failure is its text without numbers, ids, times and addresses. The signature is its hash. Both
+are stored, since the hash is not readable. The agent's type is part of the pattern, unless the cause is external, where
+agents of any type fail alike.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Final
 from imem.checkpoints.incidents.failures import EXTERNAL, AgentFailure
 
 LEAST: Final = 3
-"""Analyses that make failures one."""
+"""Analyses with the same signature that make a correlation."""
 
 WINDOW: Final = timedelta(minutes=5)
-"""Within which they failed."""
+"""Window within which they failed."""
 
 LONGEST_PATTERN: Final = 400
-"""Characters of a pattern; what differs beyond them does not count."""
+"""Characters of a pattern; differences beyond them do not count."""
 
 _VARIABLE: Final = (
     (re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE), "<url>"),
@@ -39,18 +39,18 @@ _VARIABLE: Final = (
     (re.compile(r"\d+(?:\.\d+)?", re.ASCII), "<n>"),
     (re.compile(r"\s+"), " "),
 )
-"""What is replaced, in this order: wider forms before those that are part of them."""
+"""Replacements, in this order: wider forms before their parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
     """
-    By what failures are compared.
+    The signature of a failure.
 
     Attributes:
-        pattern: in words.
+        pattern: readable.
         hash: its SHA-256, hexadecimal.
-        external: whether the cause lies outside.
+        external: whether the cause is external.
     """
 
     pattern: str
@@ -61,7 +61,7 @@ class Signature:
 def signature_of(failure: AgentFailure, agent_type: str) -> Signature:
     """Return the signature of a failure of an agent of that type."""
     external = failure.kind in EXTERNAL
-    # With an endpoint, who was asked is the pattern; how each client words it is not.
+    # For an endpoint, its host is the pattern; clients word the same error differently.
     words = failure.endpoint.lower() if external and failure.endpoint else _normalize(failure.message)
     parts = [failure.kind.value, words] if external else [failure.kind.value, agent_type, words]
     pattern = " | ".join(parts)
@@ -69,7 +69,7 @@ def signature_of(failure: AgentFailure, agent_type: str) -> Signature:
 
 
 def _normalize(text: str) -> str:
-    """Return *text* without what differs from one occurrence to the next."""
+    """Return *text* without what differs between occurrences."""
     text = text[: 4 * LONGEST_PATTERN]
     for expression, name in _VARIABLE:
         text = expression.sub(name, text)
@@ -87,9 +87,9 @@ class Occurrence:
 
 def correlated(occurrences: Iterable[Occurrence], last: Occurrence) -> frozenset[str]:
     """
-    Return the analyses whose failures, with *last*, have one cause; none where they are fewer than three.
+    Return the analyses whose failures, with *last*, have one cause; empty where they are fewer than three.
 
-    One analysis that fails again and again counts once: it says nothing about others.
+    An analysis that fails repeatedly counts once.
     """
     found = {
         one.analysis_id

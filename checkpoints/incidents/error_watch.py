@@ -1,9 +1,9 @@
 """
-Errors of checkpoints that somebody has to hear of at once: each is counted, and the first raises an alert.
+Error watch: counts errors of checkpoints, and raises an alert for the first.
 
-One cause (a counter and a store) has one open alert, however many errors and processes there are; when a person has
-acknowledged it, the next error raises another. A Postgres that is itself away is asked again until it answers, for as
-long as the process lives; the totals of all processes stand in ``workflow.error_counter``.
+One cause (a counter and a store) has one open alert, however many errors and processes there are; once a human has
+acknowledged it, the next error raises another. Without Postgres, the alert is retried for as long as the process lives.
+The totals of all processes are in ``workflow.error_counter``.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ KINDS: Final = {
     "checkpoint_save_errors_total": "CHECKPOINT_SAVE_ERRORS",
     "checkpoint_consistency_errors_total": "CHECKPOINT_CONSISTENCY_ERRORS",
 }
-"""Counter → the kind of its alert."""
+"""Counter → kind of its alert."""
 
 REST_S: Final = 1.0
-"""Between two tellings of one process, in seconds: what is counted meanwhile goes together."""
+"""Delay between two reports of one process, in seconds: errors counted meanwhile are reported together."""
 
 LONGEST_WAIT_S: Final = 15.0
-"""Between two attempts while Postgres does not answer, at most, in seconds."""
+"""Longest delay between two attempts without Postgres, in seconds."""
 
 BUDGET_MS: Final = 5_000
-"""How long one telling may take, in milliseconds."""
+"""Timeout of one report, in milliseconds."""
 
 LONGEST_REASON: Final = 500
-"""Characters of an error that are kept."""
+"""Characters of a stored error."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class _ErrorCount:
 
 class ErrorWatch:
     """
-    Counts errors, and tells of them in the background: counting never waits and never fails.
+    Counts errors, and reports them in the background: counting never waits and never fails.
 
     Args:
         database: where alerts are raised.
@@ -66,7 +66,7 @@ class ErrorWatch:
         self._task: asyncio.Task[None] | None = None
 
     def count(self, counter: Counter, error: ImemError, *, store: str) -> None:
-        """Count one error of *store*, and have it told."""
+        """Count one error of *store*, and schedule its alert."""
         counter.labels(store=store).inc()
         risen = self._risen.setdefault((name_of(counter), store), _ErrorCount(0, ""))
         risen.count += 1
@@ -75,7 +75,7 @@ class ErrorWatch:
             self._task = asyncio.get_running_loop().create_task(self._raise_alerts())
 
     async def flush(self) -> None:
-        """Wait until everything that was counted is told."""
+        """Wait until every counted error was reported."""
         if self._task is not None:
             await self._task
 
@@ -102,7 +102,7 @@ class ErrorWatch:
         about = id_of("errors", name, store)
         values = {"name": name, "store": store, "count": risen.count, "reason": risen.reason}
         async with self._database.transaction(Deadline.after_ms(BUDGET_MS)) as conn:
-            # Whoever counts the same cause waits here, and then sees the alert.
+            # Concurrent counts of the same cause wait here, and then see the alert.
             await execute(conn, "count_errors", values)
             if await rows(conn, "open_alert_about", {"about": about}):
                 return

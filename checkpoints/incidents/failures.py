@@ -1,7 +1,7 @@
 """
-What goes wrong in an agent's work, and what follows: retry, pause, or fail.
+Failures of agents, and their class: retry, pause, or fail.
 
-Pure. Quorums and partial completion do not exist: one agent's failure stops its analysis.
+Pure. There are no quorums and no partial completion: one agent's failure stops its analysis.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ from imem.journal.errors import (
 )
 
 ATTEMPTS: Final = 3
-"""How often a subtask is tried at most before its analysis is paused."""
+"""Attempts of a subtask before its analysis is paused."""
 
 TIMEOUTS: Final = 3
-"""Consecutive timeouts of one endpoint that pause."""
+"""Consecutive timeouts of one endpoint before its analysis is paused."""
 
 FIRST_WAIT_S: Final = 1.0
-"""Before the second attempt, in seconds; doubled before each further one."""
+"""Delay before the second attempt, in seconds; doubled before each further one."""
 
 LONGEST_WAIT_S: Final = 300.0
-"""Longest wait that an upstream may ask for before the analysis is rather paused, in seconds."""
+"""Longest Retry-After, in seconds; beyond it the analysis is paused."""
 
 
 LONGEST_MESSAGE: Final = 2_000
-"""Characters of an error's text that are kept."""
+"""Characters of a stored error text."""
 
 _SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class FailureKind(StrEnum):
-    """What went wrong."""
+    """Kind of a failure."""
 
     TIMEOUT = "timeout"
     NETWORK = "network"
     QUOTA = "quota"
     """Too many requests: 429."""
     OVERLOADED = "overloaded"
-    """A 5xx that says when to come again."""
+    """A 5xx with a Retry-After."""
     UPSTREAM = "upstream"
-    """A 5xx that does not, or any other failure of whom we ask."""
+    """A 5xx without one, or any other failure of an upstream."""
     STORE = "store"
-    """A server of ours cannot be reached, or has lost what it acknowledged."""
+    """A store of ours cannot be reached, or has lost acknowledged writes."""
     CRASH = "crash"
     DATA_QUALITY = "data_quality"
     OUT_OF_MEMORY = "out_of_memory"
@@ -85,10 +85,10 @@ EXTERNAL: Final = frozenset(
     }
 )
 """
-Causes that lie outside the analysis.
+External causes.
 
-Once they are over, the analysis may be resumed without a person; and they hit agents of any type alike, so that which
-one it was says nothing about what failed.
+Once they are resolved, the analysis may be resumed without a human. They hit agents of any type alike, so that the
+agent's type is not part of the signature.
 """
 
 _FAILING: Final = frozenset(
@@ -103,12 +103,12 @@ class AgentFailure:
     One failure of an agent.
 
     Attributes:
-        kind: what went wrong.
-        message: in words; part of the pattern by which failures are compared.
-        endpoint: what was being asked, if anything.
-        attempt: the number of this attempt of the call, from 1.
+        kind: what failed.
+        message: readable; part of the pattern.
+        endpoint: the called endpoint, if any.
+        attempt: the number of this attempt, from 1.
         timeouts: consecutive timeouts of that endpoint, this one among them.
-        retry_after_s: when the upstream wants to be asked again, in seconds.
+        retry_after_s: Retry-After of the upstream, in seconds.
     """
 
     kind: FailureKind
@@ -120,7 +120,7 @@ class AgentFailure:
 
 
 def class_of(failure: AgentFailure) -> FailureClass:
-    """Return what the failure does to its analysis."""
+    """Return the class of a failure."""
     if failure.kind in _FAILING:
         return FailureClass.FAIL
     if failure.attempt >= ATTEMPTS or (failure.retry_after_s or 0.0) > LONGEST_WAIT_S:
@@ -132,10 +132,10 @@ def class_of(failure: AgentFailure) -> FailureClass:
 
 def wait_s(failure: AgentFailure, chance: float = 0.0) -> float:
     """
-    Return how long to wait before the next attempt, in seconds: exponential, never less than was asked for.
+    Return the delay before the next attempt, in seconds: exponential, never less than the Retry-After.
 
     Args:
-        chance: from 0 to 1, adds up to half of the exponential wait, so that those who failed together come back apart.
+        chance: jitter from 0 to 1, adds up to half of the exponential delay.
     """
     wait = FIRST_WAIT_S * 2.0 ** (failure.attempt - 1)
     return max(wait, failure.retry_after_s or 0.0) + wait * chance / 2.0
@@ -146,7 +146,7 @@ def failure_of(error: BaseException, *, attempt: int = ATTEMPTS, timeouts: int =
     Return *error* as a failure.
 
     Args:
-        attempt: which one it was; by default the last, since a program that lets an error out has given up.
+        attempt: its number; by default the last, since a program that raises an error has given up.
         timeouts: consecutive timeouts of the endpoint.
     """
     causes = list(_causes(error))
@@ -163,7 +163,7 @@ def failure_of(error: BaseException, *, attempt: int = ATTEMPTS, timeouts: int =
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and what it was raised from, the outermost first, without going round."""
+    """Yield the error and its causes, the outermost first, each once."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -176,13 +176,13 @@ _KINDS: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...],
     (PermissionDenied, FailureKind.SECURITY),
     (SettingsError, FailureKind.CONFIGURATION),
     ((ServerFull, MemoryError), FailureKind.OUT_OF_MEMORY),
-    # A memory that lost writes, and a commit whose answer was lost: what stands is found out before the next attempt.
+    # A memory that lost writes, and a commit without an answer: the state is read before the next attempt.
     ((StoreUnavailable, NotOpen, OutcomeUnknown), FailureKind.STORE),
     ((httpx.TimeoutException, TimeoutError, BudgetExceeded), FailureKind.TIMEOUT),
     ((httpx.TransportError, ConnectionError), FailureKind.NETWORK),
     (BadInput, FailureKind.DATA_QUALITY),
 )
-"""The first that fits counts: narrow classes stand before wide ones."""
+"""The first match counts: narrow classes come before wide ones."""
 
 
 def _kind_of(error: BaseException) -> FailureKind | None:
@@ -203,7 +203,7 @@ def _kind_of_status(response: httpx.Response) -> FailureKind:
 
 def _host_of(error: BaseException) -> str | None:
     if isinstance(error, httpx.HTTPStatusError | httpx.RequestError):
-        # Some errors come from before there was a request; its property says so by raising.
+        # Errors from before there was a request: its property raises.
         with suppress(RuntimeError):
             return error.request.url.host
     return None
@@ -211,9 +211,9 @@ def _host_of(error: BaseException) -> str | None:
 
 def _retry_after_s(response: httpx.Response) -> float | None:
     """
-    Return the Retry-After of an answer in seconds; nonsense is taken for none.
+    Return the Retry-After of an answer in seconds; None where it is invalid.
 
-    A date is measured against the answer's own, which comes from the same clock; without that it is taken for none.
+    A date is compared with the answer's own date, which is of the same clock; None without that.
     """
     text = response.headers.get("retry-after", "")
     if _SECONDS.fullmatch(text):

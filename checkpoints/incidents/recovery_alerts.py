@@ -1,4 +1,4 @@
-"""The alarm of a recovery that found nothing: an alert through the journal, one for each checkpoint."""
+"""Alerts of recoveries without any usable state: one for each checkpoint."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class RecoveryAlerts:
         conn: Connection | None = None,
     ) -> None:
         """
-        Raise one alert about *checkpoint*, however often it is asked; with *conn*, as the last thing its owner does.
+        Raise one alert about *checkpoint*. Idempotent. With *conn* it must be the transaction's last step.
 
         Raises:
-            PostgresUnavailable, BudgetExceeded: nobody was told; nothing was started either.
+            PostgresUnavailable, BudgetExceeded: no alert was raised; nothing was started either.
         """
         why = "; ".join(f"{tier.value}: {reason}" for tier, reason in reasons.items())
         situation = AlertContext(

@@ -1,10 +1,10 @@
 """
-Failures as they are reported: recorded, given their effect, and compared with one another.
+Failure reports: recorded, given their effect, and correlated.
 
-A report is one transaction: the failure, what it does to its analysis (nothing yet, a pause, the end), and the alert.
-One that cannot have its effect yet, because a gate waits for a person, is announced and stays on file; the manager
-gives it its effect when the gate is answered. Comparing is a transaction of its own, under a lock of the signature; a
-crash between the two is made up for by the manager.
+A report is one transaction: the failure, its effect on the analysis (none for a retry, a pause, the end), and the
+alert. While a gate waits for a human, a pause is only announced: the failure stays recorded, and the manager gives it
+its effect once the gate is answered. Correlation is a transaction of its own, under a lock of the signature. After a
+crash between the two, the manager repeats it.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, id_of, new_id, rows
 
 LONGEST_ENDPOINT: Final = 200
-"""Characters of what was asked that are kept."""
+"""Characters of a stored endpoint."""
 
 JOINS_FOR: Final = timedelta(days=14)
-"""How long a late failure joins a correlation that nobody resolved."""
+"""How long a later failure joins an unresolved correlation."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureReport:
     """
-    What became of a failure.
+    The result of reporting a failure.
 
     Attributes:
-        failure_id: under which it is on file.
-        does: what it does: retry, pause or fail.
-        wait_s: of a retry, how long to wait before the next attempt, in seconds.
-        signature: by which it is compared with others, and named when its cause is over.
-        pause_id: the pause that it led to or joined; None while a gate waits, or where it leads to none.
-        batch_id: the batch of failures with one cause that it belongs to.
+        failure_id: id of its row.
+        does: its class: retry, pause or fail.
+        wait_s: of a retry, the delay before the next attempt, in seconds.
+        signature: for correlation, and for resolving its cause.
+        pause_id: the pause that it began or joined; None while a gate waits, or where it begins none.
+        batch_id: its correlation's batch.
     """
 
     failure_id: UUID
@@ -71,14 +71,14 @@ class FailureReport:
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """An attempt that failed: what went wrong, and what was being asked, if anything."""
+    """A failed attempt: its kind, and the called endpoint, if any."""
 
     kind: FailureKind
     endpoint: str | None
 
 
 class Incidents:
-    """What fails, and what comes of it."""
+    """Records failures and gives them their effect."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -95,14 +95,14 @@ class Incidents:
         deadline: Deadline,
     ) -> FailureReport:
         """
-        Record a failure of an agent and let it have its effect.
+        Record a failure of an agent and give it its effect.
 
-        An agent reports, gives its lease up and ends; it is not waited for here.
+        The agent reports, releases its lease and ends; this call does not wait for that.
 
         Args:
-            failure_id: of the caller's choice; the same failure repeated under it is one.
-            details: whatever helps to find out, as JSON.
-            announce: whether people have to be told that it ends the analysis; not where somebody has told them.
+            failure_id: chosen by the caller; makes the report idempotent.
+            details: for diagnosis, as JSON.
+            announce: whether to raise an alert when it ends the analysis; False where one was raised already.
 
         Raises:
             BadInput: there is no such analysis, or the details are no JSON.
@@ -121,16 +121,16 @@ class Incidents:
 
     async def earlier(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> list[FailedAttempt]:
         """
-        Return the attempts of the subtask under way that failed and were to be tried again, newest first.
+        Return the failed attempts of the current subtask that were to be retried, newest first.
 
-        Every checkpoint begins the count anew: a subtask that was completed, and a pause that somebody ended.
+        The count begins anew with each checkpoint: after a completed subtask, and after a pause.
         """
         values = {"analysis_id": analysis_id, "agent_type": agent_type, "limit": ATTEMPTS}
         found = await self._database.named("failures_retried", values, deadline=deadline)
         return [FailedAttempt(FailureKind(row["kind"]), row["endpoint"]) for row in found]
 
     async def settle(self, failure_id: UUID, analysis_id: str, *, deadline: Deadline) -> bool:
-        """Give a failure its effect that it could not have when it was reported; return whether it has it now."""
+        """Give a failure its delayed effect; return whether it has it now."""
         async with self._database.transaction(deadline) as conn:
             analysis = await lock_analysis(conn, analysis_id)
             found = await rows(conn, "failure_unsettled", {"id": failure_id})
@@ -141,19 +141,19 @@ class Incidents:
 
     async def compare(self, signature: str, *, deadline: Deadline) -> UUID | None:
         """
-        Compare the failures of a signature, and return the batch of those that have one cause, if they are.
+        Correlate the failures of a signature; return their batch, or None.
 
-        Three analyses within five minutes make a batch; later ones join until the cause is resolved. What is paused
-        already is adopted, the rest is paused by the batch.
+        Three analyses within five minutes make a batch; later ones join until the cause is resolved. Open pauses are
+        adopted; the batch pauses the other analyses.
         """
         async with self._database.transaction(deadline) as conn:
             await rows(conn, "failure_lock", {"signature": signature})
             known = await rows(conn, "correlation_open", {"signature": signature})
-            # Twice the window without one: who compares may come a while after the failure.
+            # Twice the window for a new correlation: the comparison may run some time after the failure.
             since = JOINS_FOR if known else 2 * WINDOW
             found = await rows(conn, "failures_of_signature", {"signature": signature, "since": since})
             if known:
-                # Not what failed long before, and was resumed since.
+                # Not failures from long before, whose analyses were resumed since.
                 begun = known[0]["detected_at"] - WINDOW
                 return await _join(conn, known[0], [row for row in found if row["failed_at"] >= begun])
             found = [row for row in found if row["correlation_id"] is None]
@@ -164,15 +164,15 @@ class Incidents:
 
     async def cause_resolved(self, signature: str, *, by: Actor, deadline: Deadline) -> str:
         """
-        Say that a cause outside is over: failures before now no longer keep their analyses paused. Return its pattern.
+        Mark an external cause as resolved: earlier failures no longer keep their analyses paused. Return its pattern.
 
-        The manager resumes what waits for nothing else, at most three times a pause, and tells people each time.
+        The manager resumes the pauses without another cause, at most three times each, and raises an alert each time.
 
         Args:
             signature: whole, or its first eight characters or more.
 
         Raises:
-            BadInput: nothing failed with that signature, several did, or its cause does not lie outside.
+            BadInput: no failure has that signature, several begin with it, or its cause is not external.
         """
         if not signature:
             raise BadInput("signature", "is the signature of a failure.")
@@ -221,14 +221,14 @@ async def _recorded(
 
 
 async def _effect(conn: Connection, analysis: LockedAnalysis, failure: Row, *, announce: bool = True) -> None:
-    """Give a recorded failure its effect, if it has none yet; one that has to wait for a gate is announced."""
+    """Give a recorded failure its effect, if it has none yet; while a gate waits, only announce it."""
     if failure["settled_at"] is not None:
         return
     does = FailureClass(failure["class"])
     if does is FailureClass.RETRY or analysis.outcome is not None:
         await execute(conn, "failure_settled", {"id": failure["id"], "pause_id": None})
         if does is not FailureClass.RETRY:
-            # Announced while a gate waited: the pause that it would have led to does not come any more.
+            # Announced while a gate waited: its pause is no longer begun.
             await close_alerts(conn, _pause_of(failure))
         return
     reason = f"{failure['agent_type']}: {failure['message']}"[:2000]
@@ -260,15 +260,15 @@ async def _effect(conn: Connection, analysis: LockedAnalysis, failure: Row, *, a
 
 
 def _pause_of(failure: Row) -> UUID:
-    """Return the id of the pause that a failure leads to, always the same: what is settled twice pauses once."""
+    """Return the id of the pause of a failure; deterministic, so that it is paused once."""
     return id_of("pause of failure", failure["id"])
 
 
-# Failures with one cause
+# Correlated failures
 
 
 def _together(found: Sequence[Row]) -> frozenset[str]:
-    """Return the analyses that failed within one window; the newest window that holds enough of them."""
+    """Return the analyses that failed within one window: the newest window with enough of them."""
     occurrences = [Occurrence(row["analysis_id"], row["signature"], row["failed_at"]) for row in found]
     for last in reversed(occurrences):
         together = correlated(occurrences, last)
@@ -278,7 +278,7 @@ def _together(found: Sequence[Row]) -> frozenset[str]:
 
 
 async def _correlate(conn: Connection, found: Sequence[Row]) -> UUID:
-    """Say that failures have one cause: a correlation, its batch, and one alert."""
+    """Insert a correlation of failures, its batch, and one alert."""
     first = found[0]
     correlation_id, batch_id = new_id(), new_id()
     newest = {row["analysis_id"]: row for row in found}
@@ -320,7 +320,7 @@ async def _correlate(conn: Connection, found: Sequence[Row]) -> UUID:
 
 
 async def _join(conn: Connection, correlation: Row, found: Sequence[Row]) -> UUID | None:
-    """Let failures join the correlation that is open."""
+    """Add failures to the open correlation."""
     batch_id: UUID | None = correlation["batch_id"]
     late = [row for row in found if row["correlation_id"] is None]
     if late:
@@ -336,14 +336,14 @@ async def _join(conn: Connection, correlation: Row, found: Sequence[Row]) -> UUI
 
 
 async def _adopt(conn: Connection, batch_id: UUID, found: Sequence[Row]) -> None:
-    """Put the pauses that are open into the batch."""
+    """Add open pauses to the batch."""
     ids = sorted({row["open_pause"] for row in found if row["open_pause"] is not None})
     if ids:
         await execute(conn, "pause_adopt", {"batch_id": batch_id, "ids": ids})
 
 
 def member_of(status: str | None) -> BatchMemberState:
-    """Return where an analysis stands in a batch that pauses, by the state of its pause."""
+    """Return a member's state in a pausing batch, from the state of its pause."""
     if status is None:
         return BatchMemberState.QUEUED
     return BatchMemberState.DONE if status in {"PAUSED", "STALE"} else BatchMemberState.RUNNING

@@ -1,9 +1,9 @@
 """
-What follows when all agents of an analysis have completed, and results of theirs are missing.
+Reruns: restarts completed agents whose results are missing.
 
-The agents whose results they are start again, from their checkpoints, and run those subtasks alone; nobody else begins
-anew. People are told once. What is missing after the third time pauses the analysis, and a person decides:
-`imem resume` tries again, `imem pauses cancel` gives up.
+Only the agents whose results are missing restart, from their checkpoints, and run only those subtasks. One alert is
+raised. After the third time the analysis is paused and a human decides: `imem resume` tries again, `imem pauses cancel`
+gives up.
 
 Each round is one transaction under the lock of the analysis: a crash leaves the rest to the next round.
 """
@@ -24,10 +24,10 @@ from imem.journal.postgres.database import Database
 from imem.journal.postgres.rows import execute, id_of, rows
 
 MOST: Final = 3
-"""How often an agent that has completed is started again for results that are lost, before its analysis is paused."""
+"""Restarts of a completed agent for missing results, before its analysis is paused."""
 
 LOOK_AGAIN: Final = timedelta(minutes=10)
-"""How long an analysis that lacks results rests where nothing that we run can bring them back."""
+"""Interval between checks of an analysis whose missing results no agent of it can bring back."""
 
 SHOWN: Final = 50
 """Missing results that an alert names at most."""
@@ -35,10 +35,10 @@ SHOWN: Final = 50
 
 class Reruns:
     """
-    Starts agents again whose results are lost.
+    Restarts agents whose results are missing.
 
     Args:
-        incidents: is told of what does not come back.
+        incidents: reports results that stay missing.
     """
 
     def __init__(self, database: Database, incidents: Incidents) -> None:
@@ -46,7 +46,7 @@ class Reruns:
         self._incidents = incidents
 
     async def after(self, analysis_id: str, missing: Sequence[MissingResult], *, deadline: Deadline) -> None:
-        """Do what follows a clean-up that found so much missing; twice is once."""
+        """Act on the missing results that a clean-up found. Idempotent."""
         if not missing:
             async with self._database.transaction(deadline) as conn:
                 await close_alerts(conn, missing_results_id(analysis_id))
@@ -80,6 +80,6 @@ class Reruns:
 
 
 def _named(one: MissingResult) -> str:
-    """Return what is missing, in words."""
+    """Return a missing result, in words."""
     where = f"not in {one.location.value}" if one.location is not None else "not completed"
     return f"{one.agent_type}.{one.subtask} ({where})"

@@ -1,8 +1,8 @@
 """
-Trying a subtask again after a failure that passes by itself: how often, and after how long.
+Retries of a subtask after a transient failure: how often, and after which delay.
 
-An attempt that failed is on file, with the checkpoint after which it was made, before the next one begins: a process
-that dies does not make its successor count from one. The next checkpoint begins the count anew.
+A failed attempt is recorded with its checkpoint before the next one begins, so that the count survives a crash. The
+next checkpoint begins the count anew.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from imem.journal.postgres.rows import id_of
 log = structlog.get_logger()
 
 CALL_BUDGET_MS: Final = 10_000
-"""How long reading and writing what failed may take each, in milliseconds."""
+"""Timeout of reading and of writing attempts, each, in milliseconds."""
 
 _UNAVAILABLE: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
 
 
 def numbered(failure: AgentFailure, earlier: Sequence[FailedAttempt]) -> AgentFailure:
     """
-    Return *failure* with its number among the attempts, and how many timeouts in a row its endpoint has had.
+    Return *failure* with its attempt number, and the consecutive timeouts of its endpoint.
 
     Args:
         earlier: the attempts before it, newest first.
@@ -52,9 +52,9 @@ class AttemptTracker:
     The attempts of one run of an agent.
 
     Attributes:
-        incidents: where they are on file.
-        started: which agent.
-        count: how many attempts at the subtask under way have failed, as far as is known.
+        incidents: records them.
+        started: the agent.
+        count: failed attempts of the current subtask, as far as known.
     """
 
     incidents: Incidents

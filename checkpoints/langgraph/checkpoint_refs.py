@@ -1,4 +1,4 @@
-"""What a config of LangGraph says: which thread, which checkpoint, and under whose lease."""
+"""A LangGraph config: its thread, its checkpoint, and the lease to fence with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from imem.checkpoints.langgraph.names import read, written
 from imem.journal.errors import BadInput
 
 EPOCH: Final = "imem_epoch"
-"""Key in ``configurable``: the epoch that the caller writes under; without it, nothing is fenced."""
+"""Key in ``configurable``: the epoch that the caller writes under; without it, writes are not fenced."""
 
 LEASE: Final = "imem_lease"
 """Key in ``configurable``: ``(analysis_id, agent_type)`` of the lease that gave the epoch."""
@@ -24,13 +24,13 @@ _LARGEST_EPOCH: Final = 2**63 - 1
 @dataclass(frozen=True, slots=True)
 class CheckpointRef:
     """
-    Where a config points to.
+    The checkpoint that a config refers to.
 
     Attributes:
         thread_id, checkpoint_ns: as stored.
         checkpoint_id: as stored; None means the newest one, or, of a checkpoint being put, that it has no parent.
-        epoch: what to fence with, if anything.
-        lease: which lease gave it; without one, the thread's own highest epoch counts.
+        epoch: to fence with, if any.
+        lease: of the epoch; without one, the thread's own highest epoch counts.
     """
 
     thread_id: str
@@ -42,10 +42,10 @@ class CheckpointRef:
     @classmethod
     def of(cls, config: RunnableConfig) -> CheckpointRef:
         """
-        Return the place that *config* names.
+        Return the reference in *config*.
 
         Raises:
-            BadInput: it names no thread, or its epoch or its lease is none.
+            BadInput: it names no thread, or its epoch or lease is invalid.
             TooLarge: a name is too long.
         """
         configurable = config.get("configurable") or {}
@@ -63,13 +63,13 @@ class CheckpointRef:
         )
 
     def fence(self) -> dict[str, Any]:
-        """Return the parameters of a statement that fences."""
+        """Return the parameters of a fenced statement."""
         analysis_id, agent_type = self.lease or (None, None)
         return {"epoch": self.epoch, "analysis_id": analysis_id, "agent_type": agent_type}
 
 
 def config_of(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -> RunnableConfig:
-    """Return the config that names a stored checkpoint, from names as stored."""
+    """Return the config of a stored checkpoint, from names as stored."""
     return {
         "configurable": {
             "thread_id": read(thread_id),
@@ -81,7 +81,7 @@ def config_of(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -> Runnabl
 
 def metadata_of(config: RunnableConfig, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return *metadata* with what the run's config adds, by LangGraph's own rule, but nothing taken out of any text.
+    Return *metadata* with what the run's config adds, by LangGraph's rule, but with every text unchanged.
 
     LangGraph's function for this removes NUL, for the sake of databases that cannot hold it.
     """

@@ -1,9 +1,9 @@
 """
-Who waits for Postgres: threads on one pool, tasks of one event loop on another.
+Executors: threads on one connection pool, tasks of one event loop on another.
 
-LangGraph gives its savers no deadline and calls them from many threads at once. So the server is told once a connection
-when to stop a statement, and the client keeps the same limit a little later; a statement costs one round trip and
-nothing else. A pool lends no connection that has gone stale: one that a server, a pooler or a firewall has closed.
+LangGraph gives its savers no deadline and calls them from many threads at once. So the statement timeout is set once
+per connection, and the client has the same limit a little later: a statement costs one round trip and nothing else. A
+pool never lends a connection that a server, a pooler or a firewall has closed.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from imem.journal.statements import sql
 T = TypeVar("T")
 
 _text = cache(sql)
-"""The statement of that name; the loader looks for its folder every time, which takes longer than a small put."""
+"""Text of a statement, cached: the loader looks for its folder every time, which takes longer than a small put."""
 
 LIMIT_S: Final = BACKGROUND_TIMEOUT_S
-"""How long one statement may take, in seconds."""
+"""Timeout of one statement, in seconds."""
 
 TRUSTED_S: Final = 5.0
-"""How long a connection is lent again without asking the server whether it still has it, in seconds."""
+"""How long after its last use a connection is lent without a check, in seconds."""
 
 CHECK_MS: Final = 2000.0
-"""How long the server may take to say so, in milliseconds."""
+"""Timeout of that check, in milliseconds."""
 
 POOL_TIMEOUT_S: Final = 30.0
-"""Longest wait for a connection that others hold, in seconds."""
+"""Longest wait for a free connection, in seconds."""
 
 DOWN_S: Final = 3.0
-"""How long one waits for a server that lets nobody in, in seconds: it may just be starting again."""
+"""Longest wait for a server that refuses connections, in seconds: it may be restarting."""
 
 ASKING_S: Final = 0.25
-"""How often one asks for a connection anew, in seconds: the pool tells nobody that it gave up making one."""
+"""Interval of requests to the pool, in seconds: the pool does not report that it gave up connecting."""
 
 _SCHEMA_MISSING: Final = (
     psycopg.errors.InvalidSchemaName,
@@ -62,24 +62,24 @@ _SCHEMA_MISSING: Final = (
 )
 
 CLOSING_S: Final = 1.0
-"""How long the end waits for a connection that is just being made, in seconds."""
+"""Longest wait of closing for a connection that is being opened, in seconds."""
 
 
 class PreparedCursor(psycopg.Cursor[Row]):
     """A cursor for one statement; see :class:`imem.journal.postgres.connection.Cursor`."""
 
     def rest(self) -> None:
-        """Let go of the values of the last run, which may be large."""
+        """Release the values of the last run, which may be large."""
         self._reset()
 
 
 class ThreadConnection(psycopg.Connection[Any]):
     """
-    A connection of threads, whose every wait ends; see :class:`imem.journal.postgres.connection.Connection`.
+    A connection of threads, whose every wait is bounded; see :class:`imem.journal.postgres.connection.Connection`.
 
     Attributes:
-        used_at_s: when a statement last went well, on the monotonic clock.
-        limit: when whoever holds the connection wants an end.
+        used_at_s: when a statement last succeeded, on the monotonic clock.
+        limit: deadline of the current borrower.
     """
 
     used_at_s: float = 0.0
@@ -90,7 +90,7 @@ class ThreadConnection(psycopg.Connection[Any]):
         self._kept: dict[LiteralString, PreparedCursor] = {}
 
     def answer(self, statement: LiteralString, parameters: Parameters) -> list[Row]:
-        """Run a statement that has a small answer; see :meth:`imem.journal.postgres.connection.Connection.answer`."""
+        """Run a statement with a small result; see :meth:`imem.journal.postgres.connection.Connection.answer`."""
         cursor = self._kept.get(statement)
         if cursor is None:
             cursor = self._kept[statement] = PreparedCursor(self, row_factory=dict_row)
@@ -101,7 +101,7 @@ class ThreadConnection(psycopg.Connection[Any]):
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """
-        Wait until the server has answered, at most until the limit and a little.
+        Wait for the server's answer, at most until the limit and a grace period.
 
         Raises:
             SilentServer: it did not answer; the connection is closed.
@@ -117,17 +117,17 @@ class ThreadConnection(psycopg.Connection[Any]):
 
 class TaskConnection(Connection):
     """
-    A connection of tasks that knows when it was last used.
+    A connection of tasks that records its last use.
 
     Attributes:
-        used_at_s: when a statement last went well, on the monotonic clock.
+        used_at_s: when a statement last succeeded, on the monotonic clock.
     """
 
     used_at_s: float = 0.0
 
 
 def _until(gen: PQGen[T], ends_s: float) -> PQGen[T]:
-    """Pass on what *gen* waits for until that moment; the driver looks up at every interval, ready or not."""
+    """Pass on what *gen* waits for until *ends_s*; the driver resumes it at every interval, ready or not."""
     state = next_of(gen)
     while True:
         if isinstance(state, _Done):
@@ -140,7 +140,7 @@ def _until(gen: PQGen[T], ends_s: float) -> PQGen[T]:
 
 
 class _Done:
-    """What a generator returned."""
+    """The return value of a generator."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -155,7 +155,7 @@ def next_of(gen: Generator[Any, Any, Any], *sent: Any) -> Any:
 
 
 def _needs_check(conn: ThreadConnection | TaskConnection) -> bool:
-    """Whether the server should be asked: long unused, or it has said something unasked, such as that it closes."""
+    """Whether to check the connection: it is long unused, or has unread data, such as the server's close."""
     if time.monotonic() - conn.used_at_s > TRUSTED_S:
         return True
     poll = select.poll()
@@ -178,12 +178,12 @@ async def _acheck(conn: TaskConnection) -> None:
 
 
 def _options(url: str) -> dict[str, Any]:
-    """Return what every connection is opened with; what the URL says stays."""
+    """Return the options of every connection; those of the URL win."""
     given = conninfo_to_dict(url)
     defaults = {
         "application_name": "imem-langgraph",
         "connect_timeout": 3,
-        # A peer that vanished without a word is noticed by the system: after half a minute idle, or unacknowledged.
+        # A peer that vanished is noticed by the kernel: after half a minute idle, or unacknowledged.
         "keepalives_idle": 20,
         "keepalives_interval": 5,
         "keepalives_count": 2,
@@ -193,8 +193,8 @@ def _options(url: str) -> dict[str, Any]:
         **{name: value for name, value in defaults.items() if name not in given},
         "autocommit": True,
         "prepare_threshold": 0,
-        # Every statement finds its rows by a key. Planning one anew for its values copies them, which may be large.
-        # Of two settings of one name the later counts: the URL may bound the idle in another way, and nothing else.
+        # Every statement finds its rows by a key. A custom plan would copy its values, which may be large. Of two
+        # settings of one name the later wins: the URL may change the idle limit, and nothing else.
         "options": f"{IDLE_LIMIT} {given.get('options') or ''} -c timezone=UTC "
         f"-c statement_timeout={int(LIMIT_S * 1000)} -c plan_cache_mode=force_generic_plan",
     }
@@ -202,27 +202,27 @@ def _options(url: str) -> dict[str, Any]:
 
 class _PoolTimeout:
     """
-    How long to go on asking a pool for a connection.
+    Decides how long to wait for a pool's connection.
 
     Attributes:
-        failed_at_s: when the pool last failed to make one, on the monotonic clock.
+        failed_at_s: when the pool last failed to connect, on the monotonic clock.
     """
 
     def __init__(self) -> None:
         self.failed_at_s = 0.0
 
     def failed(self, _pool: object) -> None:
-        """Hear from the pool that it failed."""
+        """Record a failure of the pool; its callback."""
         self.failed_at_s = time.monotonic()
 
     def over(self, since_s: float) -> bool:
-        """Whether to give up what one has asked for *since_s*."""
+        """Whether to give up a wait that began at *since_s*."""
         waited_s = time.monotonic() - since_s
         return waited_s > POOL_TIMEOUT_S or (waited_s > DOWN_S and self.failed_at_s > since_s)
 
 
 class ThreadExecutor:
-    """Runs statements for whichever thread calls, each on a connection of its own."""
+    """Runs statements for the calling thread, each on a connection of its own."""
 
     def __init__(self, pool: ConnectionPool[Any], pool_timeout: _PoolTimeout | None = None) -> None:
         self._pool = pool
@@ -232,7 +232,7 @@ class ThreadExecutor:
 
     @classmethod
     def to(cls, url: str, size: int) -> ThreadExecutor:
-        """Return runners on a pool of at most *size* connections to *url*; nothing is opened before it is needed."""
+        """Return an executor on a pool of at most *size* connections to *url*, opened at the first use."""
         pool_timeout = _PoolTimeout()
         pool = ConnectionPool(
             url, connection_class=ThreadConnection, kwargs=_options(url), min_size=0, max_size=size, open=False,
@@ -245,8 +245,8 @@ class ThreadExecutor:
         Run *call* and return its rows.
 
         Raises:
-            PostgresUnavailable: the server cannot be reached, or no connection was to be had; nothing was written.
-            OutcomeUnknown: the connection broke before the server said whether it had written; a repeat is harmless.
+            PostgresUnavailable: the server cannot be reached, or no connection was free; nothing was written.
+            OutcomeUnknown: the connection broke before the server confirmed a write; repeating it is safe.
         """
         if not self._opened:
             with self._opening:
@@ -257,7 +257,7 @@ class ThreadExecutor:
             lent.append(conn)
             try:
                 if not isinstance(conn, ThreadConnection):
-                    # One of the caller's, which may have begun a transaction by itself.
+                    # A connection of the caller's pool, which may be in a transaction.
                     with conn:
                         return _rows(conn, call)
                 rows = conn.answer(_text(call.statement), call.parameters) if call.writes else _rows(conn, call)
@@ -281,7 +281,7 @@ class ThreadExecutor:
                 return found
 
     def close(self) -> None:
-        """Close the connections, unless the pool is somebody else's."""
+        """Close the pool, unless it is the caller's."""
         if self._patience is not None and self._opened:
             self._pool.close(timeout=CLOSING_S)
 
@@ -298,7 +298,7 @@ class TaskExecutor:
 
     @classmethod
     def to(cls, url: str, size: int) -> TaskExecutor:
-        """Return runners on a pool of at most *size* connections to *url*; nothing is opened before it is needed."""
+        """Return an executor on a pool of at most *size* connections to *url*, opened at the first use."""
         pool_timeout = _PoolTimeout()
         pool = AsyncConnectionPool(
             url, connection_class=TaskConnection, kwargs=_options(url), min_size=0, max_size=size, open=False,
@@ -308,7 +308,7 @@ class TaskExecutor:
 
     @property
     def here(self) -> bool:
-        """Whether the running loop is the one that these connections belong to, which the first use decides."""
+        """Whether the running loop is the one of these connections; the first use binds it."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -353,12 +353,12 @@ class TaskExecutor:
                 return found
 
     async def close(self) -> None:
-        """Close the connections, unless the pool is somebody else's."""
+        """Close the pool, unless it is the caller's."""
         if self._patience is not None and self._opened:
             await self._pool.close(timeout=CLOSING_S)
 
 
-# What is read may be large: in binary, and no cursor keeps it.
+# Results of reads may be large: in binary, and released with their cursor.
 
 
 def _rows(conn: psycopg.Connection[Any], call: StatementCall) -> list[Row]:
@@ -375,9 +375,9 @@ async def _arows(conn: psycopg.AsyncConnection[Any], call: StatementCall) -> lis
 @contextmanager
 def translate_errors(call: StatementCall) -> Iterator[list[psycopg.Connection[Any] | psycopg.AsyncConnection[Any]]]:
     """
-    Say in our words what became of *call*; whoever runs it puts the connection into the list that it is given.
+    Raise driver errors of *call* as :class:`ImemError`; the block appends its connection to the yielded list.
 
-    A statement that changes something commits itself: a connection that breaks under it leaves its outcome unknown.
+    A writing statement commits itself: a connection that breaks under it leaves its outcome unknown.
     """
     lent: list[psycopg.Connection[Any] | psycopg.AsyncConnection[Any]] = []
     try:

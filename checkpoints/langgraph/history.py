@@ -1,8 +1,8 @@
 """
-What delta channels are made of: the nearest value in the past and every write since.
+History of delta channels: the nearest stored value and every write since.
 
-A checkpoint of a delta channel holds no value. LangGraph asks for its history and replays it; the default way to find
-that fetches each ancestor whole, this one fetches what the channels need of all of them at once.
+A checkpoint of a delta channel holds no value: LangGraph replays its history. The default implementation fetches each
+ancestor whole; this one fetches what the channels need of all ancestors at once.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def read(
     serde: SerializerProtocol, config: RunnableConfig, channels: Sequence[str]
 ) -> Operation[Mapping[str, DeltaChannelHistory]]:
     """
-    Return, of each channel, the value of the nearest ancestor that holds one, and its writes since, oldest first.
+    Return for each channel the value of the nearest ancestor that holds one, and its writes since, oldest first.
 
-    Writes of the checkpoint itself are none of its past. Those of the ancestor with the value are: a value is what the
+    Writes of the checkpoint itself are left out. Those of the ancestor with the value are included: a value is what the
     channel held before the writes that were stored after its checkpoint.
     """
     if not channels:

@@ -1,9 +1,9 @@
 """
-Ids of any characters, as Postgres can hold them; and metadata, as one can ask for them.
+Encoding of ids of any characters for Postgres, and of metadata for searches.
 
-Postgres' text knows neither NUL nor a lone surrogate, and its jsonb refuses NaN as well. Names are written with a
-backslash before what it refuses and before the backslash itself: two names are never written alike, and those without
-any of these stay as they are, so that people can read them in the tables.
+Postgres' text holds neither NUL nor a lone surrogate, and its jsonb no NaN. Names are written with a backslash before
+such characters and before the backslash itself: different names are written differently, and names without any of these
+are unchanged, so that they are readable in the tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from imem.journal.arguments import CHECKED_INSIDE
 from imem.journal.errors import BadInput, TooLarge, UnsupportedType
 
 Name = Annotated[str, CHECKED_INSIDE]
-"""A name of any characters; what is no text is taken by its text, as LangGraph does."""
+"""A name of any characters; other types are converted to text, as LangGraph does."""
 
 LONGEST: Final[Mapping[str, int]] = {
     "thread_id": 512,
@@ -32,7 +32,7 @@ LONGEST: Final[Mapping[str, int]] = {
     "task_path": 100_000,
     "run_id": 512,
 }
-"""Name of a field → the most bytes that it may have as written: a key of an index holds 2,704 of them all together."""
+"""Name of a field → bytes as written at most: a key of an index holds 2,704 of them in all."""
 
 _REFUSED: Final = re.compile("[\\\\\x00\ud800-\udfff]")
 _WRITTEN: Final = re.compile(r"\\(\\|0|u[0-9a-f]{4})")
@@ -55,16 +55,16 @@ def _read_one(found: re.Match[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return *text* without anything that Postgres refuses."""
+    """Return *text* with every character escaped that Postgres refuses."""
     return _REFUSED.sub(_write_one, text) if _REFUSED.search(text) else text
 
 
 def written(field: str, value: object) -> str:
     """
-    Return a name as it is stored. What is no text (some use numbers and UUIDs) is taken by its text, as LangGraph does.
+    Return a name as it is stored; other types, such as numbers and UUIDs, are converted to text, as LangGraph does.
 
     Raises:
-        BadInput: it is no name at all: None, bytes, or a collection.
+        BadInput: it is None, bytes, or a collection.
         TooLarge: it is longer than :data:`LONGEST` allows.
     """
     if not isinstance(value, str) and isinstance(value, None | bytes | bytearray | Collection):
@@ -83,10 +83,10 @@ def read(text: str) -> str:
 
 def packed(serde: SerializerProtocol, field: str, value: object) -> tuple[str, bytes]:
     """
-    Return the kind and the bytes that *serde* makes of a value.
+    Return the kind and the bytes of a value by *serde*.
 
     Raises:
-        UnsupportedType: it makes none of it: a function, say, or a key of a mapping that is no text anybody can encode.
+        UnsupportedType: *serde* cannot encode it, such as a function or an unencodable key of a mapping.
     """
     try:
         return serde.dumps_typed(value)
@@ -95,7 +95,7 @@ def packed(serde: SerializerProtocol, field: str, value: object) -> tuple[str, b
 
 
 def version(value: object) -> str:
-    """Return a channel's version as it is stored; a number is never taken for the text of it."""
+    """Return a channel's version as it is stored; a number is never equal to its text."""
     match value:
         case str():
             return written("version", value)
@@ -109,8 +109,8 @@ def searchable(metadata: Mapping[str, Any], serde: SerializerProtocol) -> str:
     """
     Return *metadata* as JSON that jsonb holds: equal values become equal JSON, and different ones different JSON.
 
-    What JSON cannot say becomes a text that no text is written as (one backslash): a number that is none, bytes, and
-    for any other object the digest of what the serializer makes of it.
+    What JSON cannot hold becomes a text that no other text is written as (one backslash): a NaN or infinity, bytes, and
+    for any other object the digest of its encoding by the serializer.
     """
     return json.dumps(_askable(metadata, serde), allow_nan=False)
 

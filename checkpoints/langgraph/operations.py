@@ -1,9 +1,9 @@
 """
-What LangGraph's operations are, as statements and the meaning of their rows; nothing here waits for anybody.
+LangGraph's operations as statements and the meaning of their rows; without I/O.
 
-Each operation is a generator: it yields the statements that it needs, is sent their rows, and returns its result. The
-halves of the saver differ only in who waits between the two. Every statement that changes something is one call of
-one function and commits itself, so that a crash leaves the whole of it or nothing, and every repeat is harmless.
+Each operation is a generator: it yields statements, is sent their rows, and returns its result. The sync and async
+halves of the saver differ only in who runs the statements. Every writing statement is one call of one function and
+commits itself, so that a crash leaves the whole of it or nothing, and repeats are safe.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 INLINE_MOST: Final = 128
 """
-Longest text, or bytes, kept in the checkpoint itself, in characters or bytes.
+Longest text or bytes stored in the checkpoint itself, in characters or bytes.
 
-About what the row of a blob costs beside its content. Every checkpoint repeats what is inline, whoever changed it.
+About what the row of a blob costs beside its content. Every checkpoint repeats inline values.
 """
 
 PAGE: Final = 50
-"""Checkpoints fetched at once by a listing, which holds no more than these in memory."""
+"""Checkpoints that a listing fetches, and holds in memory, at once."""
 
 THREADS: Final = 100
 """Threads pruned in one transaction."""
@@ -51,7 +51,7 @@ class StatementCall:
     Attributes:
         statement: its name in ``sql/queries``.
         parameters: its values.
-        writes: whether it changes something: then an answer that does not come leaves its outcome unknown.
+        writes: whether it writes: then a missing answer leaves its outcome unknown.
     """
 
     statement: str
@@ -75,10 +75,10 @@ def put(
     new_versions: Mapping[str, Any],
 ) -> Operation[RunnableConfig]:
     """
-    Store *checkpoint*; its parent is the one that *config* names.
+    Store *checkpoint*; its parent is the one in *config*.
 
-    A checkpoint is never stored without its values: where one that should be a blob already is none (threads may come
-    from elsewhere), it is put with the others.
+    A checkpoint is never stored without its values: where a blob of an earlier put is missing (threads may come from
+    elsewhere), it is put with the others.
     """
     place = CheckpointRef.of(config)
     parameters = {
@@ -128,7 +128,7 @@ def _checkpoint_parameters(
 
 
 def _inline(channel: str, value: object, versions: Mapping[str, Any]) -> bool:
-    """Whether a value stays in the checkpoint: it is small, or has no version that a blob could be known by."""
+    """Whether a value is stored in the checkpoint itself: it is small, or has no version for a blob's key."""
     kind = type(value)
     return (
         value is None
@@ -141,7 +141,7 @@ def _inline(channel: str, value: object, versions: Mapping[str, Any]) -> bool:
 
 
 def _values(serde: SerializerProtocol, checkpoint: Checkpoint, new: Iterable[str]) -> dict[str, Any]:
-    """Return the parameters for the values that are blobs: those of *new* channels with their content."""
+    """Return the parameters of blobs: those of *new* channels with their content."""
     versions = checkpoint["channel_versions"]
     fresh = set(new)
     held: list[tuple[str, str]] = []
@@ -171,11 +171,11 @@ def put_writes(
     task_id: str,
     task_path: str,
 ) -> Operation[None]:
-    """Store what a task wrote after the checkpoint that *config* names; see ``langgraph.put_writes_v1``."""
+    """Store the writes of a task after the checkpoint in *config*; see ``langgraph.put_writes_v1``."""
     place = CheckpointRef.of(config)
     if place.checkpoint_id is None:
         raise BadInput("configurable.checkpoint_id", "is missing: writes belong to a checkpoint")
-    # Two errors of one task have one place, where the last counts; a statement cannot change one row twice.
+    # Two errors of one task have one index, and the last wins; a statement cannot change one row twice.
     rows = {
         WRITES_IDX_MAP.get(channel, n): (written("channel", channel), *packed(serde, f"writes.{shown(channel)}", value))
         for n, (channel, value) in enumerate(map(_pair, writes))
@@ -223,7 +223,7 @@ def _refuse_if_fenced(outcome: str, place: CheckpointRef) -> None:
 
 
 def get_tuple(serde: SerializerProtocol, config: RunnableConfig) -> Operation[CheckpointTuple | None]:
-    """Return the checkpoint that *config* names, or its namespace's newest, or None."""
+    """Return the checkpoint in *config*, or its namespace's newest, or None."""
     place = CheckpointRef.of(config)
     key = {"thread_id": place.thread_id, "checkpoint_ns": place.checkpoint_ns}
     if place.checkpoint_id is None:
@@ -235,10 +235,10 @@ def get_tuple(serde: SerializerProtocol, config: RunnableConfig) -> Operation[Ch
 
 def decoded(serde: SerializerProtocol, row: Row) -> CheckpointTuple:
     """
-    Return the checkpoint that a row of ``langgraph.whole`` holds.
+    Return the checkpoint of a row of ``langgraph.whole``.
 
     Raises:
-        ConsistencyError: a value is missing; what is left of it must not look whole.
+        ConsistencyError: a value is missing; the rest must not look complete.
     """
     channels = row["blob_channels"] or []
     if len(channels) != row["held"]:
@@ -273,13 +273,13 @@ Keys: TypeAlias = list[tuple[str, str, str]]
 
 class Listing:
     """
-    Which checkpoints a listing shows, newest first, a page at a time: each goes on behind the last.
+    The checkpoints of a listing, newest first, a page at a time.
 
     Args:
-        config: which thread; None: every one.
-        wanted: metadata that they have.
-        before: only those older than the checkpoint that this names.
-        limit: at most so many.
+        config: the thread; None for all.
+        wanted: metadata that they must have.
+        before: only checkpoints older than this one.
+        limit: most checkpoints.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class Listing:
         if config is not None:
             self._statement = "langgraph_keys_of_thread"
             place = CheckpointRef.of(config)
-            # Without a namespace, a listing shows them all.
+            # Without a namespace, a listing has all namespaces.
             named = config["configurable"].get("checkpoint_ns") is not None
             self._asked |= {
                 "thread_id": place.thread_id,
@@ -310,7 +310,7 @@ class Listing:
         self._after: Row = {}
 
     def keys(self) -> Operation[Keys]:
-        """Return the keys of the next page: thread, namespace and id as stored; none where there is no more."""
+        """Return the keys of the next page: thread, namespace and id as stored; empty at the end."""
         if self._left <= 0:
             return []
         limit = int(min(PAGE, self._left))
@@ -334,7 +334,7 @@ def _id_of(config: RunnableConfig | None) -> str | None:
 
 
 def page(serde: SerializerProtocol, found: Keys) -> Operation[list[CheckpointTuple]]:
-    """Return the checkpoints of one page, those that were removed meanwhile left out."""
+    """Return the checkpoints of one page, without those that were removed meanwhile."""
     rows = yield StatementCall(
         "langgraph_page",
         {
@@ -350,7 +350,7 @@ def page(serde: SerializerProtocol, found: Keys) -> Operation[list[CheckpointTup
 
 
 def delete_thread(thread_id: str) -> Operation[None]:
-    """Remove all that is stored of a thread."""
+    """Remove everything stored of a thread."""
     threads = [written("thread_id", thread_id)]
     yield StatementCall("langgraph_delete_threads", {"thread_ids": threads, "before": None}, writes=True)
 
@@ -374,13 +374,13 @@ def prune(thread_ids: Sequence[str], strategy: str) -> Operation[None]:
 
 def prune_older(age: timedelta, *, keep_latest: bool) -> Operation[int]:
     """
-    Remove what was put longer than *age* ago, of any thread, a page of threads at a time; return how many checkpoints.
+    Remove checkpoints that were put longer than *age* ago, of any thread, a page of threads at a time; return how many.
 
     A crash leaves some threads pruned; run it again.
 
     Args:
-        keep_latest: each namespace's newest checkpoint stays, however old. Otherwise threads go as wholes, those that
-            put nothing since.
+        keep_latest: keep each namespace's newest checkpoint, however old. Otherwise whole threads are removed, those
+            without a put since.
     """
     if age < timedelta(0):
         raise BadInput("age", "must not be negative")
@@ -400,10 +400,10 @@ def prune_older(age: timedelta, *, keep_latest: bool) -> Operation[int]:
 
 def delete_for_runs(run_ids: Sequence[str]) -> Operation[None]:
     """
-    Remove what runs put.
+    Remove the checkpoints of runs.
 
     Raises:
-        BadInput: the delta channels of checkpoints that would stay are made of it; nothing was removed.
+        BadInput: later checkpoints need them for delta channels; nothing was removed.
     """
     if not run_ids:
         return
@@ -421,7 +421,7 @@ def delete_for_runs(run_ids: Sequence[str]) -> Operation[None]:
 
 def copy_thread(source: str, target: str) -> Operation[None]:
     """
-    Copy all that is stored of a thread into another; what that has already stays, so that a repeat is harmless.
+    Copy a thread into another; rows that the target has already stay, so that repeats are safe.
 
     Raises:
         BadInput: both are the same thread.
@@ -436,7 +436,7 @@ def copy_thread(source: str, target: str) -> Operation[None]:
 
 
 def ancestors_of(metadata: Mapping[str, Any]) -> int:
-    """Return how many ancestors the delta channels of a checkpoint are made of, by what LangGraph counted."""
+    """Return how many ancestors the delta channels of a checkpoint need, by LangGraph's counters."""
     counters = metadata.get("counters_since_delta_snapshot")
     if not isinstance(counters, Mapping):
         return 0

@@ -1,4 +1,4 @@
-"""LangGraph's checkpointer: both halves of every operation of :mod:`imem.checkpoints.langgraph.operations`."""
+"""LangGraph's checkpointer: sync and async methods over :mod:`imem.checkpoints.langgraph.operations`."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ from imem.journal.errors import BadInput
 T = TypeVar("T")
 
 Write = Annotated[tuple[str, Any], CHECKED_INSIDE]
-"""A channel and what was written to it."""
+"""A channel and a value written to it."""
 
 
 @checks_arguments
 class Saver(BaseCheckpointSaver[str]):
     """
-    A checkpointer whose threads survive crashes of any process, and whose writes are there when a call returns.
+    A checkpointer whose threads survive crashes of any process; a write is committed when its call returns.
 
     Any number of threads and tasks may call it at once. The methods without ``a`` are for threads, the others for tasks
-    of the event loop whose connections these are; called from another loop, or without connections of a loop, they wait
-    in a thread.
+    of the event loop of its connections; called from another loop, or without a loop's connections, they run in a
+    thread.
 
-    A put and a task's writes are stored whole or not at all, and repeating one is harmless. Writes are refused, with
-    :class:`~imem.journal.errors.StaleEpoch`, only where the config carries an epoch (``imem_epoch``, and ``imem_lease``
-    to name the lease that gave it) and somebody has a later one.
+    A put and a task's writes are stored whole or not at all, and repeats are safe. A write is refused, with
+    :class:`~imem.journal.errors.StaleEpoch`, only where the config has an epoch (``imem_epoch``, and ``imem_lease`` to
+    name its lease) and a later one exists.
 
     Raises of every method: :class:`~imem.journal.errors.PostgresUnavailable` (nothing was written),
     :class:`~imem.journal.errors.OutcomeUnknown` (repeat the call), :class:`~imem.journal.errors.BadInput`.
 
     Args:
-        pool: connections of threads, or of one loop; opened and closed by whoever made them.
+        pool: connections of threads, or of one loop; opened and closed by the caller.
         async_pool: connections of one loop, beside those of threads.
-        serde: what values are stored with; by default LangGraph's serializer, held to a list of types.
-        allow: types of one's own that states hold, beside those of that list (:data:`~.serializer.ALLOWED`): a value of
-            another type is refused when it is stored, and a row that names another builds nothing.
+        serde: encodes values; by default LangGraph's serializer, restricted to a list of types.
+        allow: further types of values, in addition to :data:`~.serializer.ALLOWED`: another type is refused when it is
+            stored, and is never built from a row.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Saver(BaseCheckpointSaver[str]):
             case _:
                 raise BadInput("async_pool", f"must be an AsyncConnectionPool, not {_kind_of(async_pool)}.")
 
-    # Who waits
+    # Executors
 
     def _run(self, call: StatementCall) -> Rows:
         if self._threads is None:
@@ -128,7 +128,7 @@ class Saver(BaseCheckpointSaver[str]):
     # For threads
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the checkpoint that *config* names, or the newest of its thread and namespace, or None."""
+        """Return the checkpoint in *config*, or the newest of its thread and namespace, or None."""
         return self._do(operations.get_tuple(self.serde, config))
 
     def list(
@@ -140,13 +140,13 @@ class Saver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """
-        Yield checkpoints, newest first, fetched as they are asked for.
+        Yield checkpoints, newest first, fetched page by page.
 
         Args:
-            config: which thread; its namespace and its checkpoint too where it names them. None: every thread.
-            filter: metadata that they have; of a mapping or a list, what it contains is enough.
-            before: only those older than the checkpoint that this names.
-            limit: at most so many.
+            config: the thread; its namespace and checkpoint too where given. None: every thread.
+            filter: metadata that they must have; a mapping or list has to contain it.
+            before: only checkpoints older than this one.
+            limit: most checkpoints.
         """
         listing = operations.Listing(self.serde, config, wanted=filter, before=before, limit=limit)
         while found := self._do(listing.keys()):
@@ -159,59 +159,59 @@ class Saver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: Mapping[Name, Any],
     ) -> RunnableConfig:
-        """Store a checkpoint whose parent *config* names, and return the config that names it."""
+        """Store a checkpoint whose parent is in *config*; return the config of the new one."""
         return self._do(operations.put(self.serde, config, checkpoint, metadata, new_versions))
 
     def put_writes(self, config: RunnableConfig, writes: Sequence[Write], task_id: Name, task_path: Name = "") -> None:
         """
-        Store what a task wrote after the checkpoint that *config* names.
+        Store the writes of a task after the checkpoint in *config*.
 
-        A repeat keeps the first value; of errors, interrupts and the like the last counts.
+        A repeat keeps the first value; of errors, interrupts and the like the last wins.
         """
         self._do(operations.put_writes(self.serde, config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: Name) -> None:
-        """Remove everything that is stored of a thread."""
+        """Remove everything stored of a thread."""
         self._do(operations.delete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[Name]) -> None:
-        """Remove what these runs put, unless later checkpoints are made of it (delta channels): then BadInput."""
+        """Remove the checkpoints of these runs; BadInput where later checkpoints need them for delta channels."""
         self._do(operations.delete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: Name) -> None:
-        """Copy everything that is stored of a thread; what the target has already stays."""
+        """Copy a thread; rows that the target has already stay."""
         self._do(operations.copy_thread(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[Name], *, strategy: str = "keep_latest") -> None:
         """
-        Remove checkpoints of these threads, with their writes and the values that only they held.
+        Remove checkpoints of these threads, with their writes and values that no other checkpoint holds.
 
         Args:
-            strategy: ``keep_latest`` leaves the newest of each namespace (and what its delta channels are made of),
-                ``delete`` leaves nothing.
+            strategy: ``keep_latest`` keeps the newest of each namespace (and what its delta channels need), ``delete``
+                nothing.
         """
         self._do(operations.prune(thread_ids, strategy))
 
     def prune_older(self, age: timedelta, *, keep_latest: bool = True) -> int:
         """
-        Remove what was put longer than *age* ago, of every thread, and return how many checkpoints.
+        Remove checkpoints that were put longer than *age* ago, of every thread; return how many.
 
         Args:
-            keep_latest: the newest checkpoint of each namespace stays, however old. Otherwise threads that put nothing
-                since go as wholes, and others stay as they are.
+            keep_latest: keep the newest checkpoint of each namespace, however old. Otherwise threads without a put
+                since are removed whole, and others are unchanged.
         """
         return self._do(operations.prune_older(age, keep_latest=keep_latest))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[Name]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what the delta channels of a checkpoint are made of, in two statements however long the history."""
+        """Return the history of a checkpoint's delta channels, in two statements however long it is."""
         return self._do(history.read(self.serde, config, channels))
 
     # For tasks
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return what :meth:`get_tuple` does."""
+        """Return the checkpoint; see :meth:`get_tuple`."""
         return await self._ado(operations.get_tuple(self.serde, config))
 
     async def alist(
@@ -222,7 +222,7 @@ class Saver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """Yield what :meth:`list` does."""
+        """Yield checkpoints; see :meth:`list`."""
         listing = operations.Listing(self.serde, config, wanted=filter, before=before, limit=limit)
         while found := await self._ado(listing.keys()):
             for one in await self._ado(operations.page(self.serde, found)):
@@ -241,15 +241,15 @@ class Saver(BaseCheckpointSaver[str]):
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[Write], task_id: Name, task_path: Name = ""
     ) -> None:
-        """Store what a task wrote; see :meth:`put_writes`."""
+        """Store the writes of a task; see :meth:`put_writes`."""
         await self._ado(operations.put_writes(self.serde, config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: Name) -> None:
-        """Remove everything that is stored of a thread."""
+        """Remove everything stored of a thread."""
         await self._ado(operations.delete_thread(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[Name]) -> None:
-        """Remove what these runs put; see :meth:`delete_for_runs`."""
+        """Remove the checkpoints of these runs; see :meth:`delete_for_runs`."""
         await self._ado(operations.delete_for_runs(run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: Name) -> None:
@@ -267,7 +267,7 @@ class Saver(BaseCheckpointSaver[str]):
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[Name]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what :meth:`get_delta_channel_history` does."""
+        """Return the history; see :meth:`get_delta_channel_history`."""
         return await self._ado(history.read(self.serde, config, channels))
 
     # For both
@@ -276,8 +276,8 @@ class Saver(BaseCheckpointSaver[str]):
         """
         Return a version that sorts after *current*.
 
-        A number, and something that two branches of one thread do not both come upon: their values differ, and blobs
-        are known by their versions.
+        A number and a random suffix: two branches of one thread must not get equal versions, since blobs are keyed by
+        version.
         """
         number = int(str(current).partition(".")[0]) if current is not None else 0
         return f"{number + 1:010}.{secrets.token_hex(6)}"

@@ -1,10 +1,10 @@
 """
-What the saver's rows may hold: plain values, and objects of types that are on a list.
+Serializer of the saver: plain values, and objects of an allow-list of types.
 
-LangGraph's own serializer builds an object of any class that a row names, by importing its module and calling it.
-Whoever can write a row could have anything called. Here a row may name types of a list; any other is refused before
-it is imported. The same list counts when a value is stored, so that a type that is not on it is noticed then, and not
-on resuming.
+LangGraph's own serializer builds an object of any class that a row names, by importing its module and calling it:
+whoever can write a row could have any code called. Here a row may name types of a list; others are refused before they
+are imported. The same list is checked when a value is stored, so that a missing type is noticed then, and not on
+resuming.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TypeName = tuple[str, ...]
 """Module and name of a type."""
 
 Allow = Annotated[Iterable[type | TypeName | str], CHECKED_INSIDE]
-"""Types of a program's own: classes, their modules and names, or both in one text as in ``module.Class``."""
+"""Types of the user's program: classes, their modules and names, or both in one text as in ``module.Class``."""
 
 _MESSAGES: Final = {
     "base": ("BaseMessage", "BaseMessageChunk"),
@@ -63,24 +63,24 @@ ALLOWED: Final[frozenset[TypeName]] = frozenset(
 """What every saver builds: values of the standard library, and what LangGraph's own states are made of."""
 
 _METHODS: Final = frozenset({("datetime", "datetime", "fromisoformat")})
-"""The methods that a row may name, beside constructors."""
+"""Methods that a row may name, in addition to constructors."""
 
 _CONSTRUCTORS: Final = frozenset({0, 1, 2, 4, 5})
 _METHOD: Final = 3
 _ARRAY: Final = 6
 _DELTA: Final = 7
-"""The codes by which LangGraph's msgpack marks objects (``langgraph.checkpoint.serde.jsonplus``)."""
+"""Codes of objects in LangGraph's msgpack (``langgraph.checkpoint.serde.jsonplus``)."""
 
 _KINDS: Final = frozenset({"null", "bytes", "bytearray", "msgpack"})
-"""The kinds of values that this serializer writes, and reads."""
+"""Kinds of values that this serializer writes and reads."""
 
 
 class Serializer(JsonPlusSerializer):
     """
-    LangGraph's serializer, held to a list of types.
+    LangGraph's serializer, restricted to a list of types.
 
     Args:
-        allow: what it builds beside :data:`ALLOWED`; see :func:`types_of`.
+        allow: types in addition to :data:`ALLOWED`; see :func:`types_of`.
     """
 
     def __init__(self, allow: Allow = ()) -> None:
@@ -88,9 +88,9 @@ class Serializer(JsonPlusSerializer):
         super().__init__(allowed_msgpack_modules=tuple(self._names))
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[TypeName | type]) -> JsonPlusSerializer:
-        """Return a serializer that builds *extra_allowlist* as well; LangGraph asks for it where it is strict."""
+        """Return a serializer that builds *extra_allowlist* as well; LangGraph calls it in strict mode."""
         names = {_name_of(one) for one in extra_allowlist}
-        # LangGraph finds them in a graph, and may so find classes that no module has, which are never built.
+        # LangGraph finds them in a graph; classes that no module has are never built.
         return self if names <= self._names else Serializer(TypeNames(self._names | names))
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
@@ -107,11 +107,11 @@ class Serializer(JsonPlusSerializer):
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """
-        Return the value that was stored.
+        Return the stored value.
 
         Raises:
-            UnsupportedType: the row names a type that is not on the list, or is of a kind that is never written;
-                nothing was imported and nothing called.
+            UnsupportedType: the row names a type that is not on the list, or is of an unknown kind; nothing was
+                imported or called.
         """
         kind, packed = data
         if kind not in _KINDS:
@@ -123,13 +123,13 @@ class Serializer(JsonPlusSerializer):
         return super().loads_typed(data)
 
     def _look_through(self, packed: bytes) -> None:
-        """Look at every object in *packed*, however deep, and build none."""
+        """Check every object in *packed*, however deep, and build none."""
         refused: list[str] = []
 
         def look(code: int, inner: bytes) -> None:
-            # What a hook raises does not pass msgpack: it is noted.
+            # msgpack swallows a hook's exception: it is recorded.
             if code == _ARRAY:
-                return  # Numbers, by their type and shape: no class is named.
+                return  # Numbers, by type and shape: names no class.
             header = ormsgpack.unpackb(inner, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
             if code != _DELTA and not self._is_allowed(code, header):
                 names = header[:2] if isinstance(header, list) else [f"an object of the code {code}"]
@@ -158,17 +158,17 @@ def _name_of(kind: type | TypeName) -> TypeName:
 
 
 class TypeNames(frozenset[TypeName]):
-    """Modules and names of types that were looked at already."""
+    """Modules and names of types that were checked already."""
 
     __slots__ = ()
 
 
 def types_of(allow: object) -> TypeNames:
     """
-    Return the modules and names of the types that *allow* names.
+    Return the modules and names of the types in *allow*.
 
     Each entry is a class, a text such as ``"module.Class"``, or the pair ``(module, name)``. A class that is known by
-    another name than its own counts by both: rows of before it was moved name the old one.
+    another name than its own counts by both: rows from before a move name the old one.
 
     Raises:
         BadInput: it is no list of these, or an entry is no class that can be imported by its name; names the entry.
@@ -183,7 +183,7 @@ def types_of(allow: object) -> TypeNames:
 
 def _importable(field: str, entry: object) -> tuple[TypeName, ...]:
     """
-    Return the name that *entry* gives, and the class's own.
+    Return the name in *entry*, and the class's own.
 
     Raises:
         BadInput: it names no class that can be imported; names *field*.

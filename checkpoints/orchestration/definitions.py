@@ -1,9 +1,9 @@
 """
-What agents there are: their subtasks in order, where each leaves its result, and which agents wait for which.
+Agent definitions: their subtasks in order, the stores of each result, and the agents that each waits for.
 
-Nine come with the program (``agents.json`` beside this module). A file of one's own in the same form (``IMEM_AGENTS``)
-adds agents, or replaces one by the name it has. An agent whose subtasks change gets another ``version`` with them: what
-was saved under the old one is migrated (:mod:`imem.checkpoints.versions`) or not resumed.
+Nine come with the program (``agents.json`` beside this module). A file of the same form (``IMEM_AGENTS``) adds agents,
+or replaces one of the same name. An agent whose subtasks change needs a new ``version``: checkpoints of the old one are
+migrated (:mod:`imem.checkpoints.versions`) or not resumed.
 
 Example of such a file::
 
@@ -41,7 +41,7 @@ _Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+-]{1,20}$")]
 
 
 class Location(StrEnum):
-    """Where the result of a subtask is kept."""
+    """Store of a subtask's result."""
 
     POSTGRES = "postgres"
     GRAPH = "graph"
@@ -55,13 +55,13 @@ class _Strict(BaseModel):
 
 class Subtask(_Strict):
     """
-    One piece of an agent's work: what is done between two checkpoints.
+    A step of an agent's work, between two checkpoints.
 
     Attributes:
         name: unique in the agent.
-        minutes: how long it takes as a rule.
-        stores: where its result is; each is confirmed before checkpoints are cleaned up.
-        reentrant: whether it may be begun again on a working memory that it has already written to.
+        minutes: how long it usually takes.
+        stores: where its result is stored; each is confirmed before checkpoints are cleaned up.
+        reentrant: whether it may be restarted on a working memory that it has already written to.
     """
 
     name: _SubtaskName
@@ -78,8 +78,8 @@ class AgentDefinition(_Strict):
         agent_type: its name.
         version: of its program; changed together with the subtasks.
         subtasks: in the order in which they are run, at least one.
-        after: the agents that have to be completed before it starts.
-        parallel: how many of the type may run at once over all analyses; None where nothing limits them.
+        after: the agents that have to complete before it starts.
+        parallel: how many of the type may run at once over all analyses; None for no limit.
     """
 
     agent_type: _AgentType
@@ -115,10 +115,10 @@ class _File(_Strict):
 @dataclass(frozen=True, slots=True)
 class Definitions:
     """
-    The agents that are known, and who waits for whom.
+    The known agents, and their dependencies.
 
     Attributes:
-        agents: type → definition, in an order in which they could run.
+        agents: type → definition, in topological order.
     """
 
     agents: Mapping[str, AgentDefinition]
@@ -129,7 +129,7 @@ class Definitions:
         Return the definitions of *agents*; of two with one name the later counts.
 
         Raises:
-            BadInput: a subtask or parent stands there twice, a parent is unknown, or agents wait for one another.
+            BadInput: a subtask or parent is named twice, a parent is unknown, or there is a cycle.
         """
         known = {agent.agent_type: agent for agent in agents}
         for agent in known.values():
@@ -151,7 +151,7 @@ class Definitions:
     @classmethod
     def read(cls, path: Path | None = None) -> Self:
         """
-        Return the agents that come with the program, with those of the file *path* over them.
+        Return the agents that come with the program, extended or replaced by those of the file *path*.
 
         Raises:
             SettingsError: the file cannot be read or is wrong; names the field.
@@ -186,7 +186,7 @@ class Definitions:
         return found
 
     def parents(self, agent_type: str) -> frozenset[str]:
-        """Return the agents that have to be completed right before *agent_type* starts."""
+        """Return the agents that have to complete right before *agent_type* starts."""
         return frozenset(self.of_type(agent_type).after)
 
     def descendants(self, agent_type: str) -> frozenset[str]:
@@ -207,7 +207,7 @@ def agents_in(text: str) -> tuple[AgentDefinition, ...]:
         BadInput: it is no JSON, or not of that form; names the field.
     """
     try:
-        # Twice, since pydantic's own parser would take the last of two equal keys without a word.
+        # Parsed twice: pydantic's own parser would silently take the last of two equal keys.
         json.loads(text, object_pairs_hook=_without_repeats)
         return _File.model_validate_json(text).agents
     except json.JSONDecodeError as error:

@@ -1,13 +1,12 @@
 """
-Starting the agents of an analysis: one protocol, and its implementation over Celery.
+Orchestration: starts the agents of an analysis; one protocol, and its implementation over Celery.
 
-Rows of ``workflow.agent_task`` say where each agent stands; a message only says that one may be started. The process
-that gets it looks at the row, the pause and the parents in one statement, and starts the agent or drops the message.
-So a message that is lost, late, or delivered twice does no harm: the row is looked at again every few seconds, and
-another one is sent.
+Rows of ``workflow.agent_task`` hold the state of each agent; a message only says that an agent may be started. The
+process that gets it checks the row, the pause and the parents in one statement, and starts the agent or drops the
+message. So a message that is lost, late, or delivered twice does no harm: due rows are polled every few seconds, and
+another message is sent.
 
-Nothing is ever terminated: an agent that shall stop is told so at its next safe point, and one that does not hear is
-fenced off.
+No process is ever killed: an agent is asked to stop at its next safe point, and one that does not is fenced off.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from imem.journal.postgres.rows import execute, rows
 log = structlog.get_logger()
 
 LOST_AFTER: Final = timedelta(seconds=20)
-"""When an agent that was sent and did not start is sent again; the broker drops the earlier message by then."""
+"""When an agent that was sent and did not start is sent again; the broker has dropped the earlier message by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowState:
     """
-    Where an analysis stands, as its orchestrator sees it.
+    The orchestrator's state of an analysis.
 
     Attributes:
-        analysis_id, stock_id: which.
+        analysis_id, stock_id: of the analysis.
         status: RUNNING, the state of its open pause, SUCCEEDED or FAILED.
         agents: agent type → WAITING, SENT, RUNNING, STOPPED, COMPLETED or FAILED.
     """
@@ -55,22 +54,23 @@ class WorkflowState:
 
 class Orchestrator(Protocol):
     """
-    What pauses need of whoever starts agents. Each call may be repeated.
+    The interface that pauses need of an orchestrator. Each call is idempotent.
 
-    A *conn* is that of the step that calls: one whose own rows are in the same database writes them on it, and with the
-    step; it must not ask for a connection of the same pool, which may be used up. Others pass it over.
+    *conn* is the connection of the calling step. An implementation with rows in the same database writes them on it, in
+    the step's transaction; it must not take another connection of the same pool, which may be exhausted. Others ignore
+    it.
     """
 
     async def pause_workflow(self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None) -> None:
-        """Start nothing more of the analysis; what runs is stopped already, or fenced off."""
+        """Start no more agents of the analysis; those that ran are stopped already, or fenced off."""
 
     async def resume_workflow(
         self, analysis_id: str, plan: Plan, *, deadline: Deadline, conn: Connection | None = None
     ) -> None:
-        """Take the plan over; nothing of it starts before the pause is over."""
+        """Store the plan; none of its agents starts before the pause has ended."""
 
     async def get_workflow_state(self, analysis_id: str, *, deadline: Deadline) -> WorkflowState:
-        """Return where the analysis stands."""
+        """Return the state of the analysis."""
 
     async def start_agent(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> None:
         """Start one agent, whose parents have completed."""
@@ -82,10 +82,10 @@ class Orchestrator(Protocol):
 @dataclass(frozen=True, slots=True)
 class DispatchMessage:
     """
-    What is sent to start an agent: names only, for the row says the rest.
+    A message that starts an agent: names only; the state is in the row.
 
     Attributes:
-        dispatch: the number of the sending; an earlier one starts nothing.
+        dispatch: number of this dispatch; an earlier one starts nothing.
     """
 
     analysis_id: str
@@ -94,19 +94,19 @@ class DispatchMessage:
 
 
 Send = Callable[[DispatchMessage], Awaitable[None]]
-"""Puts a message on its way; it may raise :class:`~imem.journal.errors.ValkeyUnavailable`."""
+"""Sends a message; may raise :class:`~imem.journal.errors.ValkeyUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartedAgent:
     """
-    An agent that may run now.
+    An agent that has been started.
 
     Attributes:
-        analysis_id, stock_id, agent_type, agent_id: which.
-        dispatch: the number of its sending.
-        begin: whether it goes on from its checkpoint, or begins.
-        gates_passed: gates that people have validated; it does not stop at them again.
+        analysis_id, stock_id, agent_type, agent_id: of the agent.
+        dispatch: number of its dispatch.
+        begin: whether it continues from its checkpoint, or begins.
+        gates_passed: validated gates; it does not stop at them again.
     """
 
     analysis_id: str
@@ -120,12 +120,12 @@ class StartedAgent:
 
 class CeleryOrchestrator:
     """
-    The orchestrator whose messages Celery carries.
+    The orchestrator over Celery.
 
     Args:
-        database: where the rows are.
-        definitions: agents, who waits for whom, and how many of a type run at a time.
-        send: puts a message on its way.
+        database: the rows.
+        definitions: agents, their dependencies and limits.
+        send: sends a message.
     """
 
     def __init__(self, database: Database, definitions: Definitions, send: Send) -> None:
@@ -137,17 +137,17 @@ class CeleryOrchestrator:
     def _graph(self) -> Graph:
         return {name: definition.after for name, definition in self._definitions.agents.items()}
 
-    # Taking in
+    # Starting analyses
 
     async def start_analysis(
         self, analysis_id: str, stock_id: str, agents: Mapping[str, str], *, by: Actor | None = None, deadline: Deadline
     ) -> WorkflowState:
         """
-        Take an analysis in and start the agents that wait for nobody; the same one again changes nothing.
+        Register an analysis and start the agents without parents. Idempotent.
 
         Args:
-            agents: agent type → instance, whose working memory it will be.
-            by: who orders it, for the audit row; by default the system does.
+            agents: agent type → instance, which names its working memory.
+            by: the actor, for the audit row; by default the system.
 
         Raises:
             BadInput: no agent is given, one is not defined, an instance belongs elsewhere, or the analysis is of
@@ -174,16 +174,16 @@ class CeleryOrchestrator:
         await self.start_ready(deadline=deadline)
         return await self.get_workflow_state(analysis_id, deadline=deadline)
 
-    # What pauses need
+    # For pauses
 
     async def pause_workflow(self, analysis_id: str, *, deadline: Deadline, conn: Connection | None = None) -> None:
-        """Start nothing more: what is on its way counts no longer, what ran is stopped."""
+        """Start no more agents: sent messages are void, running agents count as stopped."""
         await self._change("tasks_hold", {"analysis_id": analysis_id}, deadline, conn)
 
     async def resume_workflow(
         self, analysis_id: str, plan: Plan, *, deadline: Deadline, conn: Connection | None = None
     ) -> None:
-        """Put every agent where the plan has it; they start once the pause is over."""
+        """Set the state of every agent by the plan; they start once the pause has ended."""
         placed = [(one.agent_type, "WAITING", one.begin.value) for one in plan.restart]
         placed += [(name, "COMPLETED", Begin.CLEAN.value) for name in plan.skip]
         placed += [(name, "WAITING", Begin.CLEAN.value) for name in plan.wait]
@@ -199,10 +199,10 @@ class CeleryOrchestrator:
 
     async def get_workflow_state(self, analysis_id: str, *, deadline: Deadline) -> WorkflowState:
         """
-        Return where the analysis stands.
+        Return the state of the analysis.
 
         Raises:
-            BadInput: there is none of that id.
+            BadInput: there is no such analysis.
         """
         found = await self._database.named("task_state", {"analysis_id": analysis_id}, deadline=deadline)
         if not found:
@@ -237,7 +237,7 @@ class CeleryOrchestrator:
         """
         Send every agent that may start, within the limits; return how many.
 
-        Agents of analyses that a batch resumed start only while fewer of their type run than its definition says.
+        Agents of analyses that a batch resumed start only while fewer of their type run than its definition allows.
         """
         async with self._database.transaction(deadline) as conn:
             names = [row["analysis_id"] for row in await rows(conn, "dispatch_analyses", {"lost_after": LOST_AFTER})]
@@ -249,7 +249,7 @@ class CeleryOrchestrator:
             sent = [await _sent(conn, task) for task in chosen]
         messages = [message for message in sent if message is not None]
         for message in messages:
-            # A broker that is away is asked once a round, not once for every agent: that would take minutes.
+            # Stop at the first error of the broker: its timeout for every agent would take minutes.
             if not await self._put(message):
                 break
         return len(messages)
@@ -265,7 +265,7 @@ class CeleryOrchestrator:
             names = {(analysis_id, name) for name in self._ready(of_one)}
             for task in of_one:
                 name = (analysis_id, task["agent_type"])
-                # One whose message may be lost has its place already.
+                # A lost one is counted in the limit already.
                 if task["lost"] or (name in names and not task["batched"]):
                     free.append(name)
                 elif name in names:
@@ -288,27 +288,27 @@ class CeleryOrchestrator:
         return ready(around, completed, [task["agent_type"] for task in tasks if task["state"] == "WAITING"])
 
     async def _put(self, message: DispatchMessage) -> bool:
-        """Put a message on its way; whether the broker has it."""
+        """Send a message; return whether the broker has it."""
         try:
             await self._send(message)
         except StoreUnavailable as error:
-            # The row says that it was sent; it is sent again when nobody has started it for a while.
+            # The row says that it was sent; it is sent again when it has not started for a while.
             log.warning(
                 "agent_not_sent", analysis_id=message.analysis_id, agent=message.agent_type, error=error.message
             )
             return False
         return True
 
-    # What the process that gets a message does
+    # For the process that gets a message
 
     async def begin(self, message: DispatchMessage, *, deadline: Deadline) -> StartedAgent | None:
         """
-        Take the agent that a message names, if the message counts, no pause is open and its parents have completed.
+        Start the agent of a message, if the message is current, no pause is open and its parents have completed.
 
-        None: nothing is to be done, and the message can be dropped.
+        None: the message is to be dropped.
         """
         async with self._database.transaction(deadline) as conn:
-            # Held, so that a pause is either seen here or sees that the agent runs.
+            # Locked, so that a pause is either seen here or sees that the agent runs.
             await lock_analysis(conn, message.analysis_id)
             tasks = await rows(conn, "tasks_of", {"analysis_id": message.analysis_id})
             names = [task["agent_type"] for task in tasks]
@@ -331,7 +331,7 @@ class CeleryOrchestrator:
         )
 
     async def end(self, started: StartedAgent, state: str, *, deadline: Deadline) -> None:
-        """Say how a run ended: COMPLETED, STOPPED or FAILED; and start who waited for it. Twice is once."""
+        """Record how a run ended, COMPLETED, STOPPED or FAILED, and start the agents that waited for it. Idempotent."""
         message = DispatchMessage(started.analysis_id, started.agent_type, started.dispatch)
         await self._database.execute("task_end", {**_of(message), "state": state}, deadline=deadline)
         if state == "COMPLETED":
@@ -347,7 +347,7 @@ def _of(message: DispatchMessage) -> dict[str, Any]:
 
 
 async def _sent(conn: Connection, task: Row) -> DispatchMessage | None:
-    """Say that an agent is being sent, and return its message; None where it is not as it was when it was chosen."""
+    """Mark an agent as sent; return its message, or None where its row has changed since it was chosen."""
     values = {name: task[name] for name in ("analysis_id", "agent_type", "dispatch")}
     found = await rows(conn, "dispatch_sent", values)
     return DispatchMessage(task["analysis_id"], task["agent_type"], found[0]["dispatch"]) if found else None

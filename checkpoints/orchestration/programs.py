@@ -1,5 +1,5 @@
 """
-The programs of agents: a Python callable for each agent type, registered by a module of the user's.
+Programs of agents: a Python callable for each agent type, registered by a module of the user's.
 
 ``IMEM_AGENT_PROGRAMS`` names the module; every worker that runs agents imports it. Example::
 
@@ -14,9 +14,10 @@ The programs of agents: a Python callable for each agent type, registered by a m
             await run.session.complete(subtask)
             await run.safe_point()
 
-A program ends when its agent has completed. One that is told to stop lets the exception of :meth:`AgentRun.safe_point`
-pass; any other exception is a failure of the agent. After one that passes by itself, such as a timeout, the program is
-called again, to go on with ``run.session.pending``; whatever it began in the background has to have ended by then.
+A program returns when its agent has completed. When it has to stop, it must not catch the exception of
+:meth:`AgentRun.safe_point`; any other exception is a failure of the agent. After a transient failure, such as a
+timeout, the program is called again and continues with ``run.session.pending``; its background tasks must have ended by
+then.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ __all__ = ["NO_RESULT", "AgentRun", "AgentStopped", "Program", "load", "program"
 
 
 class AgentStopped(ImemError):
-    """The analysis is being paused or is over: the agent ends here, at a safe point."""
+    """The analysis is being paused or is over: the agent stops at a safe point."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRun:
     """
-    What a program is given: which agent it is, and where it goes on.
+    The argument of a program.
 
     Attributes:
-        started: which agent of which analysis; the gates that it passes.
-        session: its working memory, proven, and its checkpoints.
-        stop_requested: says why the agent shall stop, or None.
-        tools: whatever the worker lends to programs beside.
-        attempt: the number of this attempt at the subtask under way, from 1.
+        started: the agent and its analysis.
+        session: its verified working memory, and its checkpoints.
+        stop_requested: returns why the agent must stop, or None.
+        tools: objects that the worker provides to programs.
+        attempt: the number of this attempt of the current subtask, from 1.
     """
 
     started: StartedAgent
@@ -63,7 +64,7 @@ class AgentRun:
         Stop here if the analysis is being paused; to be called between subtasks, after the checkpoint.
 
         Raises:
-            AgentStopped: it is; the program lets this pass.
+            AgentStopped: it is being paused; the program must not catch it.
         """
         why = await self.stop_requested()
         if why is not None:
@@ -78,10 +79,10 @@ _PROGRAMS: Final[dict[str, Program]] = {}
 @checks_call
 def program(agent_type: str) -> Callable[[Program], Program]:
     """
-    Return a decorator that registers a function as the program of *agent_type*; the last one counts.
+    Return a decorator that registers a function as the program of *agent_type*; the last one wins.
 
     Raises:
-        BadInput: *agent_type* is no text, or what is decorated cannot be called.
+        BadInput: *agent_type* is no text, or the decorated object is not callable.
     """
 
     def register(function: Program) -> Program:
@@ -115,7 +116,7 @@ def registered() -> frozenset[str]:
 
 def load(module: str | None) -> None:
     """
-    Import the module that registers programs; nothing without one.
+    Import the module that registers programs; does nothing without one.
 
     Raises:
         SettingsError: it cannot be imported.

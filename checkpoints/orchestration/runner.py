@@ -1,12 +1,12 @@
 """
-Running one agent: from the message that names it to the row that says how it ended.
+Agent runner: runs one agent, from its message to the state of its row.
 
-The session holds the lease and the recovered memory, and is cancelled when the lease is lost. Whatever ends the run,
-the row is told, if it can be, before the lease is given up: whoever sees no lease finds a row that says why. A process
-that is killed tells nothing, and the manager finds the lease run out.
+The session holds the lease and the recovered memory, and is cancelled when the lease is lost. The row is updated, where
+possible, before the lease is released: a process that finds no lease finds the reason in the row. A killed process
+updates nothing; the manager finds its lease expired.
 
-What passes by itself (a timeout, too many requests, a server that is away) is no end: the memory goes back to the
-newest checkpoint and the program is called again, at most three times for a subtask, under the same lease.
+A transient failure (a timeout, too many requests, an unreachable server) does not end the run: the memory is rolled
+back to the newest checkpoint and the program is called again, at most three times for a subtask, under the same lease.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from imem.journal.errors import (
 log = structlog.get_logger()
 
 CALL_BUDGET_MS: Final = 10_000
-"""How long one call of a run to a store may take, in milliseconds; programs have budgets of their own."""
+"""Timeout of a run's call of a store, in milliseconds; programs have deadlines of their own."""
 
 POLL_INTERVAL_S: Final = 2.0
-"""Between two looks whether to stop, while an agent waits for its next attempt, in seconds."""
+"""Interval of checks whether to stop, while an agent waits for its next attempt, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class AgentRunner:
     Runs agents in this process.
 
     Attributes:
-        orchestrator: says which may run, and is told how they ended.
-        session_factory: gives sessions.
+        orchestrator: starts and ends runs.
+        session_factory: makes sessions.
         pauses: says whether to stop.
-        incidents: is told of failures.
-        tools: lent to programs.
+        incidents: records failures.
+        tools: passed to programs.
         sleep: waits between two attempts, in seconds.
-        chance: a number from 0 to 1, by which the waits of those who failed together differ.
+        chance: jitter from 0 to 1.
     """
 
     orchestrator: CeleryOrchestrator
@@ -75,10 +75,11 @@ class AgentRunner:
 
     async def run(self, message: DispatchMessage) -> str:
         """
-        Run the agent that a message names, to its end, and return how that was: dropped, or the state of its row.
+        Run the agent of a message to its end; return ``dropped``, ``superseded`` or the state of its row.
 
         Raises:
-            PostgresUnavailable: nothing was started, or the end could not be told; the manager goes on from there.
+            PostgresUnavailable: nothing was started, or the end could not be recorded; the manager continues from
+                there.
         """
         started = await self.orchestrator.begin(message, deadline=_soon())
         if started is None:
@@ -93,12 +94,12 @@ class AgentRunner:
             ) as lease:
                 return await self._worked(started, lease)
         except LeaseHeld:
-            # Whoever had it died a moment ago: the agent is sent again when the lease has run out.
+            # The former holder crashed a moment ago: the agent is sent again when its lease has expired.
             return await self._ended(started, "WAITING")
         except TransitionRefused:
             return await self._ended(started, "STOPPED")
         except LeaseLost:
-            # Somebody else is responsible for the agent now, and for what its row says.
+            # Another process runs the agent now, and writes its row.
             return "superseded"
         except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
             raise
@@ -106,7 +107,7 @@ class AgentRunner:
             return await self._failed(started, None, error, failure_of(error))
 
     async def _worked(self, started: StartedAgent, lease: AgentLease) -> str:
-        """Run the program, again after what passes by itself, and return how it ended."""
+        """Run the program, again after transient failures; return how it ended."""
         attempts = AttemptTracker(self.incidents, started)
         session: Session | None = None
         while True:
@@ -140,9 +141,9 @@ class AgentRunner:
         await program_of(started.agent_type)(AgentRun(started, session, stop_requested, self.tools, attempt))
 
     async def _stopped_while_waiting(self, started: StartedAgent, wait: float) -> bool:
-        """Wait before another attempt, in seconds; return whether the agent is told to stop, which ends the wait."""
+        """Wait before another attempt, in seconds; return whether the agent must stop, which ends the wait."""
         while True:
-            # A Postgres that is away says nothing; who would stop the agent needs it as well.
+            # Without Postgres no pause can begin either.
             with suppress(StoreUnavailable, BudgetExceeded):
                 if await self.pauses.stop_reason(started.analysis_id, deadline=_soon()) is not None:
                     return True
@@ -166,17 +167,17 @@ class AgentRunner:
     async def _failed(
         self, started: StartedAgent, session: Session | None, error: Exception, failure: AgentFailure
     ) -> str:
-        """Save where the agent stands, report why it failed, and tell its row."""
+        """Save a failure checkpoint, report the failure, and update the row."""
         name = type(error).__name__
         log.warning("agent_failed", analysis_id=started.analysis_id, agent=started.agent_type, error=name)
         if session is not None:
-            # What was completed is saved; this only says more.
+            # Completed subtasks are saved; this adds only the reason.
             with suppress(ImemError):
                 details = {"kind": failure.kind.value}
                 await session.failed(failure.message, details=details, retry_count=failure.attempt - 1)
         await self.incidents.report(
             started.analysis_id, started.agent_type, failure, details={"error": name, "dispatch": started.dispatch},
-            # A recovery that finds nothing left has told people so itself.
+            # An unrecoverable agent has raised its own alert.
             announce=not isinstance(error, NotResumable), deadline=_soon(),
         )  # fmt: skip
         return await self._ended(started, "FAILED")

@@ -1,11 +1,10 @@
 """
-Workflow checkpoints: the state of a thread after each step, and what its parallel branches have finished since.
+Workflow checkpoints: the state of a thread after each step, and the results of its parallel branches since.
 
-A step that is run again under its name leaves one row, with the latest state; who wants each round kept names them
-apart (:func:`iteration`). Saves of one thread come one after the other, ordered by ``seq`` and never by the clock.
+A step that is saved again under its name leaves one row, with the latest state; :func:`iteration` names the rounds of a
+loop. Saves of one thread are serialised, and ordered by ``seq``, never by the clock.
 
-What a crash leaves: the last step that was saved, and every branch that had finished after it; a resume runs the
-others.
+A crash leaves the last saved step, and every branch that finished after it; a resume runs the others.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from imem.journal.errors import BadInput, NotResumable, StaleEpoch
 from imem.journal.postgres.database import Database
 
 KEEP_FAILED: Final = timedelta(days=30)
-"""How long a thread that failed is kept."""
+"""How long a failed thread is kept."""
 
 LONGEST_LIST: Final = 1000
-"""Steps that one listing returns at most."""
+"""Steps of one listing at most."""
 
 NEWEST_VERSION: Final = 1_000_000
-"""Of a state's form."""
+"""Highest version of a state's form."""
 
 PAGE: Final = 500
-"""Threads that one statement of the clean-up forgets at most."""
+"""Threads that one statement of the clean-up removes at most."""
 
 
 def iteration(step_name: str, number: int) -> str:
@@ -48,7 +47,7 @@ def iteration(step_name: str, number: int) -> str:
     Return the name of the *number*-th round of a repeated step, from 1: ``debate_round#2``. The first is the bare name.
 
     Raises:
-        BadInput: there is no such round.
+        BadInput: *number* is below 1.
     """
     if number < 1:
         raise BadInput("number", f"rounds are counted from 1, not {number}.")
@@ -65,14 +64,14 @@ class Workflows:
         self, workflow_id: str, thread_id: str, step_name: str, state: Any, *, state_version: int, deadline: Deadline
     ) -> WorkflowCheckpoint:
         """
-        Save the state after a step, with the thread's next ``seq``; what its branches had finished before is forgotten.
+        Save the state after a step, with the thread's next ``seq``; earlier results of branches are removed.
 
         Args:
-            state: as JSON; it belongs to the next step what branches have finished, so it holds their results.
-            state_version: of the state's form, from 1; raised when the program changes what it means.
+            state: as JSON; it has to include the results of branches that the next step needs.
+            state_version: of the state's form, from 1; raised when the program changes its meaning.
 
         Raises:
-            BadInput: an argument does not fit; names the field.
+            BadInput: an argument is invalid; names the field.
             PostgresUnavailable, BudgetExceeded: nothing was saved; retryable.
             OutcomeUnknown: the connection broke before the answer came; repeating the call is safe.
         """
@@ -101,13 +100,13 @@ class Workflows:
         self, workflow_id: str, thread_id: str, *, understands: Collection[int], deadline: Deadline
     ) -> WorkflowCheckpoint | None:
         """
-        Return where a thread stands: the step with the highest ``seq``, and what branches have finished since; or None.
+        Return the latest step of a thread, and the results of branches since; None where there is none.
 
         Args:
             understands: the versions of the state that the program knows.
 
         Raises:
-            NotResumable: the state is of another version; nothing is to be started.
+            NotResumable: the state is of another version; nothing must be started.
         """
         rows = await self._database.named("latest_step", _thread(workflow_id, thread_id), deadline=deadline)
         if not rows:
@@ -125,10 +124,10 @@ class Workflows:
         self, workflow_id: str, thread_id: str, seq: int, task_id: str, payload: Any, *, deadline: Deadline
     ) -> bool:
         """
-        Keep what a parallel branch has finished after the step *seq*; return whether it is new: the first result stays.
+        Store the result of a parallel branch after the step *seq*; return whether it is new: the first result stays.
 
         Raises:
-            StaleEpoch: the thread stands at another step; nothing was written.
+            StaleEpoch: the thread is at another step; nothing was written.
         """
         parameters = {
             **_thread(workflow_id, thread_id),
@@ -147,25 +146,25 @@ class Workflows:
     async def steps(
         self, workflow_id: str, thread_id: str, *, limit: int = LONGEST_LIST, deadline: Deadline
     ) -> list[WorkflowStep]:
-        """Return the steps of a thread in the order in which they were last saved, without their states."""
+        """Return the steps of a thread in the order of their last save, without their states."""
         parameters = {**_thread(workflow_id, thread_id), "limit": max(1, min(limit, LONGEST_LIST))}
         return [WorkflowStep(**row) for row in await self._database.named("steps_of", parameters, deadline=deadline)]
 
     async def complete(self, workflow_id: str, thread_id: str | None = None, *, deadline: Deadline) -> int:
-        """Forget a workflow that is done with, or one thread of it; return how many threads that were."""
+        """Remove a completed workflow, or one thread of it; return how many threads."""
         parameters = _threads(workflow_id, thread_id)
         return int((await call(self._database, "complete_workflow", parameters, deadline=deadline))[0]["threads"])
 
     async def fail(self, workflow_id: str, thread_id: str | None = None, *, deadline: Deadline) -> int:
         """
-        Say that a workflow, or one thread of it, has failed; return how many threads there are.
+        Mark a workflow, or one thread of it, as failed; return how many threads.
 
-        It is kept for 30 days from the first time on. A save takes the thread up again, and then it is kept.
+        It is kept for 30 days from the first failure on. A save makes the thread current again.
         """
         return len(await call(self._database, "fail_workflow", _threads(workflow_id, thread_id), deadline=deadline))
 
     async def cleanup_failed(self, *, deadline: Deadline) -> int:
-        """Forget threads that failed 30 days ago; return how many. What a crash leaves, the next run finds."""
+        """Remove threads that failed 30 days ago; return how many. After a crash the next run continues."""
         forgotten = 0
         while True:
             parameters = {"keep_failed": KEEP_FAILED, "limit": PAGE}

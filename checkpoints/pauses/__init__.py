@@ -1,1 +1,1 @@
-"""Pausing and resuming analyses, in batches too, and the gates at which a person decides."""
+"""Pausing and resuming analyses, in batches too, and the gates at which a human decides."""

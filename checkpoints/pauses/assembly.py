@@ -1,4 +1,4 @@
-"""The parts of pausing over one process's connections, for a worker, the command line, or a program."""
+"""Assembly of pausing over one process's connections, for a worker, the command line, or a program."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from imem.journal.postgres.database import Database
 @dataclass(frozen=True, slots=True)
 class PauseServices:
     """
-    Everything that pauses are made of.
+    The components of pausing.
 
     Attributes:
-        pauses, batches: the orders.
+        pauses, batches: requests.
         incidents: failures.
-        saga, manager: what carries them out.
-        orchestrator, runner: what starts agents, and runs them.
-        stores: what all of it works on.
+        saga, manager: carry requests out.
+        orchestrator, runner: start agents, and run them.
+        stores: shared by all of them.
     """
 
     pauses: PauseService
@@ -61,17 +61,17 @@ def assemble(
     tools: Any = None,
 ) -> PauseServices:
     """
-    Put the parts together.
+    Assemble the components.
 
     Args:
         working, durable: the two Valkeys.
         cache: the shared cache, if there is one.
-        send: puts the message that starts an agent on its way.
-        recovery: how memories are brought back.
-        orchestrator: who starts agents instead of Celery.
-        cleanup: ends analyses all of whose agents have completed; without, somebody else does.
-        capacity: whether there is room for one more resume.
-        tools: lent to the programs of agents.
+        send: sends the message that starts an agent.
+        recovery: recovers memories.
+        orchestrator: starts agents in place of Celery.
+        cleanup: ends analyses whose agents have all completed; without it, the manager does not end them.
+        capacity: decides whether one more resume may start.
+        tools: passed to the programs of agents.
     """
     clock = clock or SystemClock()
     session_factory = SessionFactory.over(

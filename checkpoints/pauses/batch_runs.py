@@ -1,10 +1,10 @@
 """
 Batches over rows: requesting many pauses or resumes, and launching them a few at a time.
 
-A batch is its row and one row for each analysis. Whoever launches holds the lock of the batch's row, counts what runs,
-and launches as many as there is room for: each launch is the order itself, in the same transaction as the member's new
-state, so that a crash leaves neither without the other. What becomes of a launched analysis is written by the
-transaction that does it (:mod:`imem.checkpoints.pauses.transitions`).
+A batch is its row and one row for each analysis. The launching process holds the lock of the batch's row, counts the
+running members, and launches as many as there are free slots. Each launch is a request of its own, in the same
+transaction as the member's new state, so that a crash leaves neither without the other. The result of a launched member
+is written by the transaction that produces it (:mod:`imem.checkpoints.pauses.transitions`).
 """
 
 from __future__ import annotations
@@ -57,34 +57,34 @@ from imem.journal.settings import Role
 log = structlog.get_logger()
 
 MOST_PARALLEL: Final = 100
-"""Highest limit of analyses at a time that can be asked for."""
+"""Highest concurrency limit of a batch."""
 
 LATE_MS: Final = 1_000.0
-"""How long saying where a batch stands may take where carrying it out took all of the time, in milliseconds."""
+"""Timeout of reading a batch's state after the caller's deadline was used up, in milliseconds."""
 
 SPARE_CONNECTIONS: Final = 5
-"""Connections of the server that a resume leaves to others."""
+"""Connections of the server that a resume leaves free."""
 
 SPARE_MEMORY: Final = 0.05
-"""Part of the machine's memory that must be free for a resume."""
+"""Fraction of the machine's memory that must be free for a resume."""
 
 BUSIEST: Final = 4.0
-"""Processes that wait for each processor, over the last minute, beyond which nothing more is resumed."""
+"""Load average of the last minute per processor beyond which no resume is launched."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
     """
-    Where a batch stands.
+    The state of a batch.
 
     Attributes:
-        batch_id, name, operation, status: which, and how far.
+        batch_id, name, operation, status: of the batch.
         total, paused, resumed, failed: counts of analyses.
-        queued, running: those that wait, and those that are being paused or resumed.
-        concurrency_limit: most at a time.
-        held_back: what was short when the next was to be launched; None if nothing.
-        created_at, completed_at: from when to when.
-        members: analysis → its state, and its trouble.
+        queued, running: members that are not launched yet, and members that are being paused or resumed.
+        concurrency_limit: most members at a time.
+        held_back: which resource was short at the last launch; None if none was.
+        created_at, completed_at: begin and end.
+        members: analysis → its state, and its error.
     """
 
     batch_id: UUID
@@ -105,11 +105,11 @@ class BatchState:
 
     @property
     def done(self) -> int:
-        """How many are through, well or badly."""
+        """Number of members that are finished, successfully or not."""
         return self.paused + self.resumed + self.failed
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it as JSON types."""
         return {
             "batch_id": str(self.batch_id),
             "name": self.name,
@@ -132,7 +132,7 @@ class BatchState:
 
 
 class Capacity(Protocol):
-    """Whether there is room for one more analysis."""
+    """Decides whether there is capacity for one more resume."""
 
     async def short_of(self, conn: Connection) -> str | None:
         """Return what is short, in words; None where nothing is."""
@@ -142,7 +142,7 @@ class LocalCapacity:
     """Capacity of this machine and its Postgres: quotas, processors, memory, connections."""
 
     async def short_of(self, conn: Connection) -> str | None:
-        """Return what is short: a quota that failures say is used up, processors, memory, or connections."""
+        """Return what is short: a quota that failures report as used up, processors, memory, or connections."""
         found = (await rows(conn, "capacity"))[0]
         if found["quota_used_up"]:
             return "a quota is used up; say when it is not with `imem resume --cause`"
@@ -158,14 +158,14 @@ class LocalCapacity:
 
 class BatchRuns:
     """
-    Orders of many analyses.
+    Pauses and resumes many analyses.
 
     Args:
-        database: where the rows are.
-        pauses: finds what is meant.
+        database: the rows.
+        pauses: resolves names.
         graph: agent type → the types that it waits for.
-        driver: carries out what was launched.
-        capacity: whether there is room for one more resume.
+        driver: carries out launched members.
+        capacity: decides whether one more resume may start.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class BatchRuns:
         self._driver = driver
         self._capacity = capacity or LocalCapacity()
 
-    # Orders
+    # Requests
 
     async def pause_batch(
         self,
@@ -196,7 +196,7 @@ class BatchRuns:
         deadline: Deadline,
     ) -> BatchState:
         """
-        Pause the running analyses of stocks, and those named.
+        Pause the running analyses of stocks, and the named ones.
 
         Raises:
             BadInput: nothing is named, too much, one twice, or one has no running analysis. Nothing was changed.
@@ -222,7 +222,7 @@ class BatchRuns:
         deadline: Deadline,
     ) -> BatchState:
         """
-        Resume the paused analyses of stocks, and those named: gate timeouts first, then automatic pauses, then manual.
+        Resume the paused analyses of stocks, and the named ones: gate timeouts first, automatic pauses, then manual.
 
         Raises:
             BadInput: nothing is named, too much, one twice. Nothing was changed.
@@ -243,9 +243,9 @@ class BatchRuns:
 
     async def resume_resolved(self, *, deadline: Deadline) -> UUID | None:
         """
-        Order the resume of everything whose causes came from outside and are over; None where there is nothing.
+        Resume every pause whose causes are external and resolved; return the batch, or None where there is none.
 
-        A pause that was resumed three times without a person is left to a person, who is told once.
+        A pause that was resumed automatically three times is left to a human; one alert is raised.
         """
         async with self._database.transaction(deadline) as conn:
             await rows(conn, "resolve_lock")
@@ -284,15 +284,15 @@ class BatchRuns:
         return names
 
     async def _told(self, batch_id: UUID, deadline: Deadline) -> BatchState:
-        """Return where a batch stands that was ordered: whoever ordered it hears of it, a moment late if need be."""
+        """Return the state of a requested batch, after the deadline if need be."""
         late = deadline.left_ms() < LATE_MS
         return await self.get_batch_status(batch_id, deadline=Deadline.after_ms(LATE_MS) if late else deadline)
 
-    # Looking
+    # Reading
 
     async def get_batch_status(self, batch_id: UUID | str, *, deadline: Deadline) -> BatchState:
         """
-        Return where a batch stands.
+        Return the state of a batch.
 
         Raises:
             BadInput: there is no such batch.
@@ -314,9 +314,9 @@ class BatchRuns:
 
     async def launch(self, batch_id: UUID, *, deadline: Deadline) -> list[str]:
         """
-        Launch as many analyses of a batch as there is room for, say where it stands, return those under way.
+        Launch members of a batch while slots are free, update its status, and return the running ones.
 
-        Nothing is done while another manager is at it.
+        Does nothing while another manager holds the batch's row.
         """
         while True:
             async with self._database.transaction(deadline) as conn:
@@ -325,12 +325,12 @@ class BatchRuns:
                     return []
                 launched = await self._launch_one(conn, found[0])
                 members = await rows(conn, "batch_members", {"batch_id": batch_id})
-            # Each in a transaction of its own: an alert comes last in one.
+            # One transaction each: the alert has to be its last step.
             if not launched:
                 return [one["analysis_id"] for one in members if one["state"] == BatchMemberState.RUNNING]
 
     async def _launch_one(self, conn: Connection, batch: Row) -> bool:
-        """Launch the next analysis, if there is room; say where the batch stands, and whether one was launched."""
+        """Launch the next member if a slot is free; update the batch's status; return whether one was launched."""
         batch_id = batch["id"]
         await self._taken_in(conn, batch, await rows(conn, "batch_members", {"batch_id": batch_id}))
         members = await rows(conn, "batch_members", {"batch_id": batch_id})
@@ -339,12 +339,12 @@ class BatchRuns:
         short = await self._capacity.short_of(conn) if free and batch["operation"] == "resume" else None
         tried = waiting[0] if free and not short else None
         states = [_states([one])[0] if one is not tried else BatchMemberState.RUNNING for one in members]
-        # Counted before, as if it had gone well: the order ends with an alert. The next round counts what it was.
+        # Counted before the launch, as if it succeeded: the request ends with an alert. The next round corrects it.
         await execute(conn, "batch_count", {"id": batch_id, "held_back": short, "status": status_of(states).value})
         return tried is not None and await self._launch(conn, batch, tried)
 
     async def _taken_in(self, conn: Connection, batch: Row, members: Sequence[Row]) -> None:
-        """Take in what became of members by itself: paused or resumed by somebody else, or gone."""
+        """Update members that changed outside the batch: paused or resumed by another request, or removed."""
         left = [one for one in members if one["state"] in {BatchMemberState.QUEUED, BatchMemberState.RUNNING}]
         found = await rows(conn, "pauses_named", {"names": [one["analysis_id"] for one in left]}) if left else []
         pauses = {pause["analysis_id"]: pause for pause in found}
@@ -354,7 +354,7 @@ class BatchRuns:
                 await _set(conn, one, became.state, trouble=became.trouble, pause_id=became.pause_id)
 
     async def _launch(self, conn: Connection, batch: Row, one: Row) -> bool:
-        """Order what the batch is for of one analysis; one that refuses has failed, and the others go on."""
+        """Request the pause or resume of one member; a refusal marks it as failed, and the others go on."""
         order = self._pause if batch["operation"] == "pause" else self._resume
         try:
             async with conn.transaction():
@@ -362,7 +362,7 @@ class BatchRuns:
         except (TransitionRefused, BadInput) as error:
             gated = await rows(conn, "gate_waiting", {"analysis_id": one["analysis_id"]})
             if batch["automatic"] and batch["operation"] == "pause" and gated:
-                # It is paused when the person has answered; whatever else refuses does so for good.
+                # It is paused once the gate is answered; every other refusal is final.
                 await _set(conn, one, BatchMemberState.QUEUED, trouble=str(error))
                 return False
             await _set(conn, one, BatchMemberState.FAILED, trouble=str(error))
@@ -389,7 +389,7 @@ class BatchRuns:
         return pause.id
 
     async def carry_out(self, batch_id: UUID, deadline: Deadline) -> None:
-        """Launch and carry out as much as the deadline allows; the manager does the rest."""
+        """Launch and carry out members until the deadline; the manager does the rest."""
         try:
             while not deadline.passed:
                 running = await self.launch(batch_id, deadline=deadline)
@@ -404,19 +404,19 @@ class BatchRuns:
 
 
 def _able(batch: Row, one: Row) -> bool:
-    """Return whether a member that waits can be launched: not what somebody else is just resuming or pausing."""
+    """Return whether a queued member can be launched: not while another request resumes or pauses it."""
     busy = {PauseStatus.RESUMING.value, PauseStatus.PAUSING.value}
     return batch["operation"] == "pause" or one["pause_status"] not in busy
 
 
 def _person(batch: Row) -> Actor:
-    """Return who ordered a batch, as far as its row says."""
+    """Return the actor that requested a batch, as far as its row says."""
     return Actor(batch["created_by"], Role.HUMAN_ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
 class _MemberChange:
-    """What became of a member by itself."""
+    """A change of a member outside the batch."""
 
     state: BatchMemberState
     trouble: str | None = None
@@ -424,16 +424,16 @@ class _MemberChange:
 
 
 def _member_change(operation: str, one: Row, pause: Row | None) -> _MemberChange | None:
-    """Return what became of a member by itself, given the open pause of its analysis; None where nothing did."""
+    """Return a member's change outside the batch, given its analysis' open pause; None where there is none."""
     if operation == "pause":
         if pause is not None:
             return _MemberChange(member_of(pause["status"]), pause_id=pause["id"])
         if one["state"] == BatchMemberState.RUNNING and one["pause_status"] in {None, PauseStatus.RESUMED.value}:
-            # Its resume was under way when it was taken in: nobody else says any more what became of it.
+            # A resume was running when it joined: no other transaction records the result.
             return _MemberChange(BatchMemberState.FAILED, "It was resumed meanwhile.")
         return None
     if one["state"] == BatchMemberState.RUNNING:
-        # Launched, and what became of it was written with it; one that is gone has failed with its analysis.
+        # The result of a launched member was written with it; without its pause, its analysis has failed.
         return _MemberChange(BatchMemberState.FAILED) if one["pause_id"] is None else None
     return (
         _MemberChange(BatchMemberState.DONE)
@@ -512,7 +512,7 @@ def _state(row: Row, members: Sequence[Row]) -> BatchState:
         operation=row["operation"],
         status=BatchStatus(row["status"]),
         total=row["total_count"],
-        # The row's own counts are as of the last launch.
+        # The row's own counts are of the last launch.
         paused=row["paused_count"] if not members else done * pausing,
         resumed=row["resumed_count"] if not members else done * (not pausing),
         failed=row["failed_count"] if not members else states.count(BatchMemberState.FAILED),

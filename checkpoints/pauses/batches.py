@@ -1,7 +1,7 @@
 """
-Batches: which analyses of one are resumed next, and when no more are.
+Batches: which member is resumed next, and when launching stops.
 
-The rules are pure; :class:`~imem.checkpoints.pauses.batch_runs.BatchRuns` runs them over rows.
+The rules are pure; :class:`~imem.checkpoints.pauses.batch_runs.BatchRuns` applies them to rows.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final
 from imem.checkpoints.pauses.lifecycle import Trigger
 
 CONCURRENCY: Final = 5
-"""Analyses of one batch that are paused or resumed at a time."""
+"""Members of one batch that are paused or resumed at a time, by default."""
 
 LARGEST: Final = 1_000
-"""Most analyses of one batch."""
+"""Members of one batch at most."""
 
 
 class BatchMemberState(StrEnum):
-    """Where an analysis of a batch stands."""
+    """State of a member."""
 
     QUEUED = "QUEUED"
     RUNNING = "RUNNING"
@@ -34,7 +34,7 @@ class BatchMemberState(StrEnum):
 
 
 class BatchStatus(StrEnum):
-    """Where a batch stands."""
+    """State of a batch."""
 
     IN_PROGRESS = "IN_PROGRESS"
     COMPLETED = "COMPLETED"
@@ -45,12 +45,12 @@ class BatchStatus(StrEnum):
 @dataclass(frozen=True, slots=True)
 class WaitingAnalysis:
     """
-    An analysis that waits to be resumed.
+    An analysis that is to be resumed.
 
     Attributes:
-        analysis_id: which.
-        trigger: why it was paused.
-        paused_at: since when.
+        analysis_id: of the analysis.
+        trigger: of its pause.
+        paused_at: begin of its pause.
     """
 
     analysis_id: str
@@ -63,7 +63,7 @@ _RANK: Final[Mapping[Trigger, int]] = MappingProxyType(
         Trigger.GATE_TIMEOUT: 0,
         Trigger.AUTO_TIER2: 1,
         Trigger.AUTO_BATCH_CORRELATION: 1,
-        # A person's soft rejection, like a person's pause, was meant; what stopped by itself comes first.
+        # A gate rejection, like a manual pause, was deliberate; automatic pauses come first.
         Trigger.GATE_REJECTION: 2,
         Trigger.MANUAL: 2,
     }
@@ -71,17 +71,17 @@ _RANK: Final[Mapping[Trigger, int]] = MappingProxyType(
 
 
 def ordered(waiting: Iterable[WaitingAnalysis]) -> list[WaitingAnalysis]:
-    """Return in which order they are resumed: gate timeouts, automatic pauses, manual ones; the oldest first."""
+    """Return analyses in the order of resumption: gate timeouts, automatic pauses, manual ones; the oldest first."""
     return sorted(waiting, key=lambda one: (_RANK[one.trigger], one.paused_at, one.analysis_id))
 
 
 def should_stop(*, failed: int, total: int) -> bool:
-    """Return whether no more is launched: more than half has failed; exactly half goes on."""
+    """Return whether launching stops: when more than half has failed."""
     return 2 * failed > total
 
 
 def room(members: Collection[BatchMemberState], *, limit: int) -> int:
-    """Return how many analyses of a batch may be launched now."""
+    """Return how many members of a batch may be launched now."""
     counted = Counter(members)
     if should_stop(failed=counted[BatchMemberState.FAILED], total=len(members)):
         return 0
@@ -89,7 +89,7 @@ def room(members: Collection[BatchMemberState], *, limit: int) -> int:
 
 
 def status_of(members: Collection[BatchMemberState]) -> BatchStatus:
-    """Return where a batch stands, by its members."""
+    """Return the status of a batch from its members."""
     counted = Counter(members)
     stopped = should_stop(failed=counted[BatchMemberState.FAILED], total=len(members))
     if counted[BatchMemberState.RUNNING] or (counted[BatchMemberState.QUEUED] and not stopped):
@@ -105,12 +105,12 @@ def startable(
     limits: Mapping[str, int],
 ) -> list[tuple[str, str]]:
     """
-    Return which agents of batches may start now, in the order given.
+    Return the agents of batches that may start now, in the given order.
 
     Args:
-        ready: (analysis, agent type) of those whose parents have completed, in order.
-        running: agents of each type that run, of all analyses.
-        limits: agent type → most at a time; a type that is not there has none of its own.
+        ready: (analysis, agent type) of agents whose parents have completed, in order.
+        running: running agents of each type, over all analyses.
+        limits: agent type → most at a time; a missing type has no limit.
     """
     counted = Counter(running)
     found = []

@@ -1,17 +1,16 @@
 """
-Working memory at a gate: while an analysis waits for a person, its memories live as long as those of a paused one.
+Working memory at a gate: while an analysis waits for a human, its memories live as long as those of a paused one.
 
-Gates are rows (``workflow.gate_state``) that whoever runs a gate writes; nobody has to tell this module. In each of its
-rounds the manager compares them with ``workflow.gate_memory``, which says what memories have a gate's expiry: when an
-analysis begins to wait, every agent that has begun there gets that expiry, its snapshot as well; when it goes on, or
-ends, each has its 24 hours again. A pause takes the memories over with an expiry of its own, in the transaction that
-begins it.
+Gates are rows (``workflow.gate_state``). In each round the manager compares them with ``workflow.gate_memory``, which
+records the memories with a gate's expiry. When an analysis begins to wait, the memory and snapshot of every agent that
+has begun get the gate's expiry; when it continues or ends, each has its 24 hours again. A pause replaces that expiry by
+its own, in the transaction that begins it.
 
-A memory that a later holder restored meanwhile has lost the gate's expiry, and one on a server that was killed may have
-too: so each is looked at again when its epoch changes, and every hour in any case. 24 hours are left to notice.
+A memory that a later holder restored meanwhile has lost the gate's expiry, and so may one on a server that was killed.
+So each is checked again when its epoch changes, and every hour in any case, well within the 24 hours.
 
-Before memories are moved, either way, a transaction says of them that nobody knows their expiry; the one that follows
-moves them and says which they have. A crash in between leaves the former, and the next round moves them again.
+Before memories are changed, either way, a transaction marks their expiry as unknown; the next one changes them and
+records the expiry. A crash in between leaves the mark, and the next round repeats the change.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ from imem.journal.postgres.rows import execute, rows
 log = structlog.get_logger()
 
 RETRY_AFTER: Final = timedelta(hours=1)
-"""How often a memory at a gate is looked at again: far less than an active one lives."""
+"""Interval of checks of a memory at a gate: far less than the lifetime of an active one."""
 
 MEMORY_MS: Final = 3_000
-"""How long one call of a Valkey may take, in milliseconds."""
+"""Timeout of one call of a Valkey, in milliseconds."""
 
 _UNAVAILABLE: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown)
-"""What every other memory on the same server would meet as well."""
+"""Errors that every other memory on the same server would meet as well."""
 
 
 class GateMemories:
     """
-    Keeps the expiry of memories with the gates.
+    Sets the expiry of memories by the gates.
 
     Args:
-        database: where the rows are.
+        database: the rows.
         working, snapshots: the memories, and their copies.
-        clock: by which they expire.
+        clock: for expiries.
     """
 
     def __init__(self, database: Database, working: WorkingStore, snapshots: SnapshotStore, clock: Clock) -> None:
@@ -63,7 +62,7 @@ class GateMemories:
 
     async def run_due(self, *, limit: int, deadline: Deadline) -> int:
         """
-        Give the memories of analyses that wait the gate's expiry, and their own to those that go on; count analyses.
+        Give memories of waiting analyses the gate's expiry, and others their own again; return how many analyses.
 
         Raises:
             PostgresUnavailable, ValkeyUnavailable, BudgetExceeded, OutcomeUnknown: the rest is left to the next round.
@@ -82,7 +81,7 @@ class GateMemories:
         return len(found)
 
     async def _look_at(self, analysis_id: str, *, copies: bool, deadline: Deadline) -> bool:
-        """Look at one analysis, unless somebody else has it just now; return whether the durable server answers."""
+        """Check one analysis, unless another manager has locked it; return whether the durable server answers."""
         async with self._database.transaction(deadline) as conn:
             analysis = await try_lock_analysis(conn, analysis_id)
             if analysis is None or await open_pause(conn, analysis_id) is not None:
@@ -97,15 +96,15 @@ class GateMemories:
                     return await self._wait(conn, analysis_id, until, copies=copies, deadline=deadline)
                 await self._go_on(conn, analysis_id, deadline)
                 return copies
-        # It is on file now that they are about to be moved.
+        # The mark is committed now.
         return await self._look_at(analysis_id, copies=copies, deadline=deadline)
 
     def lives_until(self, waiting: Sequence[Row]) -> datetime:
         """
-        Return until when memories live that wait at gates: as a pause from when the last of them opened.
+        Return the expiry of memories at gates: that of a pause that began when the last gate opened.
 
-        Where that gate may be answered later, a day more than that, for the pause that follows; never less than an
-        active memory has, and never more than any may have: every hour it is said anew.
+        Where that gate may be answered later, a day after that, for the pause that follows; at least an active memory's
+        expiry, and at most the longest one. It is renewed every hour.
         """
         now = self._clock.now()
         ends: datetime = max(max(gate["opened_at"] + PAUSED_TTL, gate["due_at"] + ACTIVE_TTL) for gate in waiting)
@@ -121,7 +120,7 @@ class GateMemories:
             except _UNAVAILABLE:
                 raise
             except ImemError as error:
-                # Such as a server whose clock is wrong: nothing that trying again before the hour is over would mend.
+                # Such as a server with a wrong clock: a retry within the hour would not help.
                 log.warning("memory_not_gated", agent_id=agent_id, error=error.message)
             if copies:
                 copies = await self._copy_kept(agent_id, until, deadline)
@@ -130,7 +129,7 @@ class GateMemories:
         return copies
 
     async def _copy_kept(self, agent_id: str, until: datetime, deadline: Deadline) -> bool:
-        """Have the snapshot live as long; return whether its server answers. An hour later it is tried again."""
+        """Extend the expiry of the snapshot; return whether its server answers. It is retried after an hour."""
         try:
             await self._snapshots.expire(agent_id, until, deadline=deadline.within_ms(MEMORY_MS))
         except _UNAVAILABLE as error:
@@ -147,6 +146,6 @@ class GateMemories:
             except _UNAVAILABLE:
                 raise
             except ImemError as error:
-                # It keeps the gate's expiry, which only lasts longer.
+                # It keeps the gate's expiry, which is only later.
                 log.warning("memory_not_active", agent_id=memory["agent_id"], error=error.message)
         await execute(conn, "gate_memories_left", {"analysis_id": analysis_id})

@@ -1,8 +1,8 @@
 """
-Gates: the six places in an analysis where a person decides whether it goes on.
+Human gates: the six points of an analysis at which a human decides whether it continues.
 
-A gate is one row. Whoever runs the analysis opens it; a person answers it within its time. A gate that is validated is
-passed; what a rejection, or silence, does to the analysis is the manager's (:mod:`imem.checkpoints.pauses.manager`).
+A gate is one row. The program that runs the analysis opens it; a human answers it before it is due. A validated gate is
+passed; the manager gives a rejection or a timeout its effect (:mod:`imem.checkpoints.pauses.manager`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GATES: Final = range(1, 7)
 """Numbers of the gates of an analysis."""
 
 LISTED: Final = 1000
-"""Open gates that are listed at most."""
+"""Open gates of one listing at most."""
 
 MOST_REASON: Final = 2000
 """Characters of a reason at most."""
@@ -34,20 +34,20 @@ ANSWERS: Final[Mapping[str, Gate]] = {
     "reject": Gate.SOFT_REJECTED,
     "reject_for_good": Gate.HARD_REJECTED,
 }
-"""What a person may answer: go on; stop until somebody resumes it; give it up."""
+"""Possible answers: continue; pause until a human resumes; fail the analysis."""
 
 
 @dataclass(frozen=True, slots=True)
 class HumanGate:
     """
-    A gate as it is on file.
+    A gate, as stored.
 
     Attributes:
-        analysis_id, gate: which; *gate* is 1 to 6.
+        analysis_id, gate: of the gate; *gate* is 1 to 6.
         stock_id: the subject of the analysis.
-        state: where it stands.
-        opened_at, due_at: since when it waits, and until when somebody may answer.
-        decided_at, reason: when it was answered, and why so.
+        state: its state.
+        opened_at, due_at: when it was opened, and until when it can be answered.
+        decided_at, reason: of the answer.
     """
 
     analysis_id: str
@@ -61,7 +61,7 @@ class HumanGate:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Return the gate that a row is."""
+        """Return the gate of a row."""
         return cls(**{name: row[name] for name in cls.__slots__} | {"state": Gate(row["state"])})
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,14 +74,14 @@ async def open_gate(
     database: Database, analysis_id: str, gate: int, *, due_at: datetime | None, by: Actor, deadline: Deadline
 ) -> HumanGate:
     """
-    Open a gate, with the audit row of who did, and return it; one that was opened before stays as it is.
+    Open a gate, with an audit row, and return it; one that was opened before is not changed.
 
     Args:
-        by: who opens it.
-        due_at: until when somebody may answer, aware; 24 hours from now by default.
+        by: the actor.
+        due_at: until when it can be answered, aware; 24 hours from now by default.
 
     Raises:
-        BadInput: no such analysis runs, or *due_at* is not aware.
+        BadInput: the analysis does not exist or has ended, or *due_at* is not aware.
     """
     if due_at is not None and due_at.utcoffset() is None:
         raise BadInput("due_at", "has no time zone.")
@@ -98,15 +98,15 @@ async def answer_gate(
     database: Database, analysis_id: str, gate: int, answer: str, *, reason: str, by: Actor, deadline: Deadline
 ) -> HumanGate:
     """
-    Answer a gate that waits, with the audit row of who did, and return it; the same answer again changes nothing.
+    Answer a waiting gate, with an audit row, and return it. Idempotent for the same answer.
 
     Args:
         answer: one of :data:`ANSWERS`.
-        by: who answers.
+        by: the actor.
 
     Raises:
-        BadInput: there is no such gate, or *answer* or *reason* is none.
-        TransitionRefused: it was answered otherwise, or its time is over.
+        BadInput: there is no such gate, or *answer* or *reason* is invalid.
+        TransitionRefused: it has another answer, or is overdue.
     """
     if answer not in ANSWERS:
         raise BadInput("answer", f"is one of {', '.join(ANSWERS)}.")
@@ -128,7 +128,7 @@ async def answer_gate(
 
 
 async def open_gates(database: Database, *, deadline: Deadline) -> list[HumanGate]:
-    """Return the gates that wait for a person, those due first; at most :data:`LISTED`."""
+    """Return the gates that wait for a human, the earliest due first; at most :data:`LISTED`."""
     rows = await database.named("gates_open", {"limit": LISTED}, deadline=deadline)
     return [HumanGate.of(row) for row in rows]
 

@@ -1,8 +1,8 @@
 """
-The life of a pause: which state may follow which, under which guard, and what a failure does to an analysis.
+State machine of pauses: allowed transitions, their guards, and classes of failures.
 
-Pure: no clock, no store. One table, :data:`TRANSITIONS`, holds every transition that there is; any other is refused.
-``None`` stands for RUNNING, an analysis without an open pause::
+Pure: no clock, no store. :data:`TRANSITIONS` holds every allowed transition; any other is refused. ``None`` stands for
+RUNNING, an analysis without an open pause::
 
     RUNNING ── PAUSING ── PAUSED ── RESUMING ── RESUMED (RUNNING)
                   ↑          │  │        │
@@ -27,7 +27,7 @@ from typing import Final
 from imem.journal.errors import TransitionRefused
 
 AUTO_RESUMES: Final = 3
-"""How often a pause is resumed without a person at most."""
+"""Automatic resumes of one pause at most."""
 
 
 class PauseStatus(StrEnum):
@@ -42,33 +42,33 @@ class PauseStatus(StrEnum):
 
 
 OPEN: Final = frozenset({PauseStatus.PAUSING, PauseStatus.PAUSED, PauseStatus.RESUMING, PauseStatus.STALE})
-"""While a pause is in one of these, no agent of its analysis starts."""
+"""States in which no agent of the analysis starts."""
 
 
 class Trigger(StrEnum):
-    """Why an analysis was paused."""
+    """Cause of a pause."""
 
     AUTO_TIER2 = "AUTO_TIER2"
     """A failure of class 2."""
     MANUAL = "MANUAL"
     GATE_TIMEOUT = "GATE_TIMEOUT"
     GATE_REJECTION = "GATE_REJECTION"
-    """A soft one; a hard one fails the analysis."""
+    """A soft rejection; a hard one fails the analysis."""
     AUTO_BATCH_CORRELATION = "AUTO_BATCH_CORRELATION"
 
 
 class Initiator(StrEnum):
-    """Who wants the transition."""
+    """Initiator of a transition."""
 
     HUMAN = "human"
     AUTOMATIC = "automatic"
-    """A cause outside was reported as resolved."""
+    """An external cause was reported as resolved."""
     SYSTEM = "system"
     """The manager: sagas, timers, failures."""
 
 
 class FailureClass(StrEnum):
-    """What a failure does: 1, 2 and 3 of the specification."""
+    """Effect of a failure: classes 1, 2 and 3 of the specification."""
 
     RETRY = "retry"
     PAUSE = "pause"
@@ -88,22 +88,22 @@ class Gate(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardContext:
     """
-    What guards look at; whoever asks states what it knows, and what is not stated counts against the transition.
+    The facts that guards check; a fact that is not stated counts against the transition.
 
     Attributes:
-        by: who wants it.
-        now: the present moment, wherever time decides.
-        trigger: why the analysis shall be paused.
-        failure: the class of the failure behind it.
-        gate: what the gate decided that shall pause.
-        gate_waiting: whether a gate of the analysis waits for a person.
+        by: the initiator.
+        now: the present moment, for guards that depend on time.
+        trigger: cause of the pause.
+        failure: class of the failure behind it.
+        gate: state of the gate that causes the pause.
+        gate_waiting: whether a gate of the analysis waits for a human.
         stopped: whether no agent runs any more, or those that do are fenced off.
-        verified: whether both snapshots of every begun agent were read back and proven.
-        cause_resolved: whether every failure of the pause came from outside and is over.
-        attempts: how often it was resumed without a person before.
-        recovered: whether the memory of every agent that restarts is proven.
+        verified: whether both snapshots of every begun agent were read back and verified.
+        cause_resolved: whether every failure of the pause is external and resolved.
+        attempts: automatic resumes before.
+        recovered: whether the memory of every agent that restarts is verified.
         scheduled: whether the orchestrator has the tasks.
-        failed: whether something failed since.
+        failed: whether there is a further failure.
         stale_at, expires_at: when the pause becomes stale and expires.
     """
 
@@ -125,7 +125,7 @@ class GuardContext:
 
 
 Guard = Callable[[GuardContext], str | None]
-"""Says why not, in a sentence, or None."""
+"""Returns the reason of a refusal, in a sentence, or None."""
 
 
 def _may_pause(facts: GuardContext) -> str | None:
@@ -204,15 +204,15 @@ TRANSITIONS: Final[Mapping[tuple[PauseStatus | None, PauseStatus], Guard]] = Map
         (PauseStatus.PAUSED, PauseStatus.EXPIRED): _by_person,
     }
 )
-"""From → to: what guards it. What is not here is refused."""
+"""From → to: the guard. Other transitions are refused."""
 
 
 def check(before: PauseStatus | None, after: PauseStatus, facts: GuardContext) -> None:
     """
-    Refuse a transition that is not in the table, or whose guard says no.
+    Refuse a transition that is not in the table, or that its guard refuses.
 
     Args:
-        before: the state that the pause is in; None for an analysis that runs.
+        before: the state of the pause; None for an analysis that runs.
 
     Raises:
         TransitionRefused: with the reason.

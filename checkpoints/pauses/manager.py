@@ -1,7 +1,7 @@
 """
-The manager: what has to be done for paused analyses whether or not anybody asks, by rows alone.
+Pause manager: a reconciliation loop over the rows of paused analyses.
 
-Beat asks for a round every few seconds. Any number of managers may run: each row is done by one, and a round that is
+Beat starts a round every few seconds. Any number of managers may run: each row is locked by one, and a round that is
 killed leaves the rest to the next. Time comes from the database.
 """
 
@@ -39,17 +39,17 @@ from imem.journal.postgres.rows import execute, id_of, rows
 log = structlog.get_logger()
 
 ROWS: Final = 200
-"""Rows of each kind that one round looks at."""
+"""Rows of each kind in one round."""
 
 SAGAS_MS: Final = 30_000
 """
-After that a round begins no further step of a pause or a resume, in milliseconds.
+How long a round begins further steps of sagas, in milliseconds.
 
-Less than a round has: a server that is silent keeps each step for seconds, and what comes after must have its turn.
+Less than a round has: an unreachable server delays each step by seconds, and later work of the round must run too.
 """
 
 GRACE: Final = timedelta(seconds=35)
-"""How long after its start an agent that nobody holds a lease of counts as dead: a lease's length, and a little."""
+"""Age after which a started agent without a lease holder counts as crashed: a lease's lifetime, and a little."""
 
 SEVERITY: Final = {Timer.REMINDER: "MEDIUM", Timer.WARNING: "HIGH"}
 KINDS: Final = {Timer.REMINDER: "PAUSE_REMINDER", Timer.WARNING: "PAUSE_WARNING"}
@@ -58,11 +58,11 @@ KINDS: Final = {Timer.REMINDER: "PAUSE_REMINDER", Timer.WARNING: "PAUSE_WARNING"
 @dataclass(slots=True)
 class RoundReport:
     """
-    What a round did, by what it was.
+    What a round did.
 
     Attributes:
         done: name of the work → how many rows.
-        troubles: name of the work → why it could not be done this time.
+        troubles: name of the work → why it failed this time.
     """
 
     done: dict[str, int] = field(default_factory=dict)
@@ -74,12 +74,12 @@ class PauseManager:
     One manager.
 
     Args:
-        database: where the rows are.
-        saga: carries pauses and resumes out.
+        database: the rows.
+        saga: carries out pauses and resumes.
         incidents: gives failures their effect.
         batches: launches members.
-        gates: keeps the expiry of memories with the gates.
-        cleanup: ends analyses all of whose agents have completed; without, somebody else does.
+        gates: sets the expiry of memories by the gates.
+        cleanup: ends analyses whose agents have all completed; without it, the manager does not end them.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class PauseManager:
         self._gates = gates
         self._cleanup = cleanup
         self._reruns = Reruns(database, incidents)
-        # Where the next round goes on looking for analyses to end. Of this process alone: another begins at the first.
+        # Position of the search for completed analyses. Of this process alone: another begins at the first.
         self._looked_at: str | None = None
 
     async def round(self, *, deadline: Deadline) -> RoundReport:
         """
-        Do everything that is due once. What fails for now is left to the next round, and does not keep the rest back.
+        Do everything that is due once. A failure is logged and left to the next round; the rest is still done.
 
         Raises:
             PostgresUnavailable: nothing can be done without it.
@@ -121,7 +121,7 @@ class PauseManager:
             ("sagas", self._sagas),
             ("started", self._started),
             ("completed", self._completed),
-            # Last, since a working server that is silent keeps them until the round's time is over.
+            # Last: an unreachable working server uses up the rest of the round.
             ("kept", self._kept),
             ("waiting", self._waiting),
         )
@@ -141,28 +141,28 @@ class PauseManager:
     # Sagas
 
     async def _sagas(self, deadline: Deadline) -> int:
-        """Do what is due, those that wait longest first, until the time for it is over; the next round goes on."""
+        """Run due steps, the longest waiting first, until their time is over; the next round continues."""
         found = await self._database.named("sagas_due", {"limit": ROWS}, deadline=deadline)
         names = [row["analysis_id"] for row in found]
         until = deadline.within_ms(SAGAS_MS)
         results = await asyncio.gather(
             *(self._saga.advance(name, until=until) for name in names), return_exceptions=True
         )
-        # One whose step meets what nobody thought of must not keep the rest of the round back, every few seconds anew.
+        # An unexpected error of one step must not stop the round, every few seconds anew.
         for name, result in zip(names, results, strict=True):
             if isinstance(result, Exception):
                 log.error("saga_broken", analysis_id=name, exc_info=result)
         return len(found)
 
     async def _kept(self, deadline: Deadline) -> int:
-        """Let memories live as long as their pause whose server was away when they were paused or extended."""
+        """Extend memories of pauses whose server was unreachable when they were paused or extended."""
         found = await self._database.named("pauses_not_kept", {"limit": ROWS}, deadline=deadline)
         return await _each(found, lambda row: self._saga.keep(row["analysis_id"], deadline=deadline))
 
     # Failures
 
     async def _crashed(self, deadline: Deadline) -> int:
-        """Find agents whose process is dead: their row says that they run, and nobody holds their lease."""
+        """Report agents whose process has crashed: their row says that they run, and nothing holds their lease."""
         found = await self._database.named("tasks_dead", {"grace": GRACE, "limit": ROWS}, deadline=deadline)
         failure = AgentFailure(kind=FailureKind.CRASH, message="Its process ended without a word.", attempt=1)
         return await _each(
@@ -171,7 +171,7 @@ class PauseManager:
                 row["analysis_id"],
                 row["agent_type"],
                 failure,
-                # The same death is found once, however many managers look.
+                # Deterministic: a crash is reported once, by any number of managers.
                 failure_id=id_of("crash", row["analysis_id"], row["agent_type"], row["dispatch"]),
                 deadline=deadline,
             ),
@@ -196,7 +196,7 @@ class PauseManager:
         return await _each(found, lambda row: self._gate(row["analysis_id"], row["gate"], deadline))
 
     async def _gate(self, analysis_id: str, gate: int, deadline: Deadline) -> None:
-        """Give a gate's timeout or decision its effect."""
+        """Give a gate's timeout or answer its effect."""
         async with self._database.transaction(deadline) as conn:
             analysis = await try_lock_analysis(conn, analysis_id)
             found = await rows(conn, "gate_claim", {"analysis_id": analysis_id, "gate": gate}) if analysis else []
@@ -219,7 +219,7 @@ class PauseManager:
                 await transitions.begin(conn, analysis, PauseCause(trigger=trigger, reason=reason, gate=state))
 
     async def _waiting(self, deadline: Deadline) -> int:
-        """Have memories that wait at a gate live as long as paused ones, and no longer when it is answered."""
+        """Extend memories that wait at a gate to a pause's expiry; reset them when it is answered."""
         return await self._gates.run_due(limit=ROWS, deadline=deadline)
 
     # Timers
@@ -268,9 +268,9 @@ class PauseManager:
 
     async def _completed(self, deadline: Deadline) -> int:
         """
-        End analyses all of whose agents have completed; of one that lacks results, start agents again for them.
+        End analyses whose agents have all completed; where results are missing, restart agents.
 
-        A page of them a round, in turn: those that cannot be ended must not keep others from their turn for ever.
+        One page a round, in turn: analyses that cannot be ended must not block others.
         """
         cleanup = self._cleanup
         if cleanup is None:
@@ -283,19 +283,19 @@ class PauseManager:
         return done
 
     async def _end(self, cleanup: Cleanup, analysis_id: str, deadline: Deadline) -> None:
-        # First, so that one that breaks the round off, for want of time say, is not the first of the next as well.
+        # First, so that an analysis that breaks the round off is not the first of the next as well.
         self._looked_at = analysis_id
         cleaned = await cleanup.cleanup_success(analysis_id, deadline=deadline)
         await self._reruns.after(analysis_id, cleaned.missing, deadline=deadline)
 
-    # What is old
+    # Retention
 
     async def retire(self, *, deadline: Deadline) -> dict[str, int]:
         """
-        Put aside what is old: resumed pauses after 30 days, plans, batches after 90, correlations, failures.
+        Archive or remove old rows: resumed pauses after 30 days, plans, batches after 90, correlations, failures.
 
-        Alerts that were closed, what was sent of them, and where the agents of ended analyses stood, go after 90 days.
-        Page by page until *deadline*. Repeating it changes nothing; a crash leaves the rest to the next day.
+        Closed alerts, their messages, and the tasks of ended analyses are removed after 90 days. It runs page by page
+        until *deadline*. Idempotent; a crash leaves the rest to the next day.
         """
         done = {"pauses": await self._resumed(deadline)}
         done["correlations"] = await self._database.execute("retire_correlations", deadline=deadline)
@@ -319,7 +319,7 @@ class PauseManager:
             found = await self._database.named("retire_resumed", {"limit": ROWS}, deadline=deadline)
             gone = sum([await self._retired(row["id"], row["analysis_id"], deadline) for row in found])
             count += gone
-            # Those that somebody holds just now come again the next day.
+            # Locked pauses are retired the next day.
             if gone < ROWS:
                 break
         return count
@@ -349,10 +349,10 @@ async def _pause(conn: Connection, pause_id: UUID) -> Pause | None:
 
 async def _each(found: Sequence[Row], work: Callable[[Row], Awaitable[object]]) -> int:
     """
-    Do *work* for each row and return how many there were; one that refuses does not keep the others back.
+    Do *work* for each row and return how many rows there were; a refusal is logged, and the others are done.
 
     Raises:
-        StoreUnavailable, BudgetExceeded: the others would meet the same; the next round goes on.
+        StoreUnavailable, BudgetExceeded: the other rows would fail alike; the next round continues.
     """
     for row in found:
         try:

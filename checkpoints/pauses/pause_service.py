@@ -1,12 +1,12 @@
 """
-Pausing and resuming an analysis: the orders that people and programs give, and what they get back.
+Pause service: requests to pause and resume analyses, and their results.
 
-An order is one transaction: it is either on file, with its audit row and its alert, or nothing happened. What follows
-is a saga (:mod:`imem.checkpoints.pauses.saga`) whose steps the caller's process does at once, as far as its deadline
-allows; the manager (:mod:`imem.checkpoints.pauses.manager`) does the rest, also when the caller is killed.
+A request is one transaction: it is stored with its audit row and its alert, or nothing has happened. A saga
+(:mod:`imem.checkpoints.pauses.saga`) carries it out: the caller's process runs its steps until the deadline; the
+manager (:mod:`imem.checkpoints.pauses.manager`) does the rest, also when the caller is killed.
 
-Who may give which order is decided by whoever calls (:mod:`imem.services.pauses`); ``by`` is the person who was allowed
-to, and None is the system itself.
+Authorisation is left to the callers (:mod:`imem.services.pauses`); ``by`` is the authorised human, and None is the
+system.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from imem.journal.postgres.rows import rows
 _GATES: Final = {Trigger.GATE_TIMEOUT: Gate.TIMED_OUT, Trigger.GATE_REJECTION: Gate.SOFT_REJECTED}
 
 LISTED: Final = 200
-"""Most pauses of one listing."""
+"""Pauses of one listing at most."""
 
 
 class SagaDriver(Protocol):
-    """Who carries orders out; see :class:`imem.checkpoints.pauses.saga.Saga`."""
+    """Carries out requests; see :class:`imem.checkpoints.pauses.saga.Saga`."""
 
     async def drive(self, analysis_id: str, *, until: Deadline) -> None:
-        """Do the steps that are due of the analysis' pause, until it is where it shall be or *until* has passed."""
+        """Run due steps of the analysis' pause until it is complete or *until* has passed."""
 
     async def keep(self, analysis_id: str, *, deadline: Deadline) -> None:
-        """Let the memories of a paused analysis live for as long as its pause."""
+        """Extend the memories of a paused analysis to the end of its pause."""
 
     async def forget(self, agents: Mapping[str, int], *, deadline: Deadline) -> None:
         """Remove the memories of agents (agent_id → epoch) whose analysis is over."""
@@ -61,7 +61,7 @@ class SagaDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What became of an order about a pause."""
+    """The result of a request about a pause."""
 
     pause: Pause
 
@@ -72,18 +72,18 @@ class _Result:
 
     @property
     def status(self) -> PauseStatus:
-        """Where the pause stands."""
+        """The status of the pause."""
         return self.pause.status
 
 
 @dataclass(frozen=True, slots=True)
 class PauseResult(_Result):
     """
-    What became of an order to pause.
+    The result of a request to pause.
 
     Attributes:
-        pause: as it stands; ``PAUSED`` when everything is stopped and proven, ``PAUSING`` while the manager is at it.
-        new: whether this order began it; one that is just being paused is joined.
+        pause: its current state; ``PAUSED`` when all agents are stopped and verified, ``PAUSING`` while the saga runs.
+        new: whether this request began it; False where it joined one that was being paused.
     """
 
     new: bool
@@ -92,11 +92,11 @@ class PauseResult(_Result):
 @dataclass(frozen=True, slots=True)
 class ResumeResult(_Result):
     """
-    What became of an order to resume.
+    The result of a request to resume.
 
     Attributes:
-        pause: as it stands; ``RESUMED`` when the analysis runs, ``RESUMING`` while the manager is at it.
-        plan: what each agent does.
+        pause: its current state; ``RESUMED`` when the analysis runs, ``RESUMING`` while the saga runs.
+        plan: the action of each agent.
         trouble: why it is paused again, where it is.
     """
 
@@ -107,12 +107,12 @@ class ResumeResult(_Result):
 @dataclass(frozen=True, slots=True)
 class RecordedFailure:
     """
-    A failure that is a reason of a pause.
+    A recorded failure that causes a pause.
 
     Attributes:
-        agent_type, kind, message: whose, and what.
-        pattern, signature: by which it is compared; the signature names its cause when that is over.
-        external: whether the cause lies outside.
+        agent_type, kind, message: of the failure.
+        pattern, signature: for correlation; the signature names the cause when it is resolved.
+        external: whether the cause is external.
         failed_at: when it was reported.
     """
 
@@ -125,19 +125,19 @@ class RecordedFailure:
     failed_at: datetime
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it as JSON types."""
         return {**asdict(self), "failed_at": self.failed_at.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
 class PauseState:
     """
-    Whether an analysis is paused.
+    The pause state of an analysis.
 
     Attributes:
-        analysis_id, stock_id: which.
-        status: of its pause; None while it runs, or ended without one.
-        outcome: how the analysis ended; None while it is under way.
+        analysis_id, stock_id: of the analysis.
+        status: of its pause; None while it runs, or after it ended without one.
+        outcome: how the analysis ended; None before.
         pause: the open pause, or else the newest one; None if it never was paused.
         failures: of that pause, oldest first.
     """
@@ -150,7 +150,7 @@ class PauseState:
     failures: tuple[RecordedFailure, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it as JSON types."""
         return {
             "analysis_id": self.analysis_id,
             "stock_id": self.stock_id,
@@ -162,12 +162,12 @@ class PauseState:
 
 class PauseService:
     """
-    The orders.
+    Requests to pause and resume.
 
     Args:
-        database: where the rows are.
+        database: the rows.
         graph: agent type → the types that it waits for.
-        driver: carries orders out.
+        driver: carries requests out.
     """
 
     def __init__(self, database: Database, graph: Graph, driver: SagaDriver) -> None:
@@ -190,25 +190,25 @@ class PauseService:
         deadline: Deadline,
     ) -> PauseResult:
         """
-        Pause the running analysis of a stock, or the one named.
+        Pause the running analysis of a stock, or the named one.
 
         Args:
             reason: why, in words.
-            checkpoint_id: the checkpoint that it is about; by default the newest.
-            trigger_source: of a person's order, ``MANUAL``; of the system's, what it saw.
-            by: the person who orders it.
-            pause_id: an id of the caller's choice: the same order repeated under it pauses once.
+            checkpoint_id: the checkpoint to show; by default the newest.
+            trigger_source: ``MANUAL`` for a human; the observed cause for the system.
+            by: the requesting human.
+            pause_id: chosen by the caller; makes the request idempotent.
 
         Raises:
-            BadInput: the stock has no running analysis, or several; or a field is wrong. Nothing was changed.
-            TransitionRefused: it is paused already, has ended, or one of its gates waits for a person.
+            BadInput: the stock has no running analysis, or several; or a field is invalid. Nothing was changed.
+            TransitionRefused: it is paused already, has ended, or one of its gates waits for a human.
         """
         trigger = _trigger(trigger_source)
         cause = PauseCause(
             trigger=trigger,
             reason=checked_reason(reason),
             by=by,
-            # What the system says of a failure or a gate that it saw is taken at its word; a person orders by hand.
+            # The system's observation of a failure or gate is not checked again; a human's request is manual.
             failure_class=FailureClass.PAUSE if by is None and trigger is Trigger.AUTO_TIER2 else None,
             gate=_GATES.get(trigger) if by is None else None,
             pause_id=checked_uuid("pause_id", pause_id) if pause_id is not None else None,
@@ -222,20 +222,20 @@ class PauseService:
 
     async def resolve_analysis(self, stock_id: str | None, analysis_id: str | None, *, deadline: Deadline) -> str:
         """
-        Return the analysis that is meant: the one named, or the one of the stock that runs.
+        Return the named analysis, or the running one of the stock.
 
         Raises:
             BadInput: there is none, there are several, or nothing is named.
         """
         field, name = _name(stock_id, analysis_id)
         found = await self._database.named("analyses_matching", {"name": name}, deadline=deadline)
-        # A stock that is called like an analysis is still a stock where a stock was asked for.
+        # A stock with an analysis' name stays a stock where a stock was given.
         found = [row for row in found if row["exact"] == (field == "analysis_id")]
         return single_match(found, name, field, "running analysis" if field == "stock_id" else "analysis of that id")
 
     async def resolve_pause(self, stock_id: str | None, analysis_id: str | None, *, deadline: Deadline) -> str:
         """
-        Return the analysis whose open pause is meant.
+        Return the analysis of the named open pause.
 
         Raises:
             BadInput: there are several, or nothing is named.
@@ -250,10 +250,10 @@ class PauseService:
 
     async def meant(self, name: str, *, paused: bool, deadline: Deadline) -> str:
         """
-        Return the analysis that a person means by its id or by its stock.
+        Return the analysis for a name, which is its id or its stock.
 
         Args:
-            paused: whether a pause is meant, rather than an analysis that runs.
+            paused: whether to find a paused analysis, instead of a running one.
 
         Raises:
             BadInput, TransitionRefused: as :meth:`resolve_analysis` and :meth:`resolve_pause`.
@@ -279,16 +279,16 @@ class PauseService:
         deadline: Deadline,
     ) -> ResumeResult:
         """
-        Resume a paused analysis by a plan: the usual one, or a stated one that the usual one completes.
+        Resume a paused analysis by the default plan, or by a given one that the default one completes.
 
-        Nothing starts before the memory of every agent that restarts is proven.
+        Nothing starts before the memory of every agent that restarts is verified.
 
         Args:
-            notify: whether people are told when it runs.
+            notify: whether to raise an alert when it runs.
 
         Raises:
-            TransitionRefused: it is not paused, or somebody else resumes it just now.
-            BadInput: the plan is wrong; names the field. Nothing was changed.
+            TransitionRefused: it is not paused, or is being resumed already.
+            BadInput: the plan is invalid; names the field. Nothing was changed.
         """
         given = resume_plan if isinstance(resume_plan, Plan) or resume_plan is None else plan_of(resume_plan)
         name = await self.resolve_pause(stock_id, analysis_id, deadline=deadline)
@@ -302,7 +302,7 @@ class PauseService:
         now = await self._now(pause, deadline)
         return ResumeResult(now, pause.plan, now.last_trouble if now.status is not PauseStatus.RESUMED else None)
 
-    # What else people do
+    # Extending, cancelling, failing
 
     async def extend(
         self,
@@ -349,7 +349,7 @@ class PauseService:
         deadline: Deadline,
     ) -> None:
         """
-        Give a paused analysis up: its pause expires now, and the analysis has failed.
+        Cancel a paused analysis: its pause expires now, and the analysis fails.
 
         Raises:
             TransitionRefused: it is not paused.
@@ -379,13 +379,13 @@ class PauseService:
                 conn, await lock_analysis(conn, checked_id("analysis_id", analysis_id)), reason=reason, by=by
             )
 
-    # Looking
+    # Reading
 
     async def get_pause_state(
         self, stock_id: str | None, *, analysis_id: str | None = None, deadline: Deadline
     ) -> PauseState:
         """
-        Return whether an analysis is paused, and since when and why; of a stock, its paused or running one.
+        Return whether an analysis is paused, since when and why; of a stock, its paused or running one.
 
         Raises:
             BadInput: there is none, or several.
@@ -420,28 +420,28 @@ class PauseService:
         return PauseState(analysis_id, stock_id, expired, outcome, ended)
 
     async def known(self, analysis_id: str, *, deadline: Deadline) -> bool:
-        """Return whether there is an analysis of that id, over or not."""
+        """Return whether an analysis of that id exists, ended or not."""
         found = await self._database.named("task_state", {"analysis_id": analysis_id}, deadline=deadline)
         return bool(found)
 
     async def pauses(self, *, everything: bool = False, limit: int = LISTED, deadline: Deadline) -> list[Pause]:
-        """Return the open pauses, or all that are on file, oldest first."""
+        """Return the open pauses, or all stored ones, oldest first."""
         values = {"all": everything, "limit": limit}
         return [pause_of(row) for row in await self._database.named("pauses_listed", values, deadline=deadline)]
 
     async def stop_reason(self, analysis_id: str, *, deadline: Deadline) -> str | None:
         """
-        Return why the agents of the analysis shall stop at their next safe point; None where they may go on.
+        Return why the agents of the analysis must stop at their next safe point; None where they may continue.
 
-        This is what an agent asks between two subtasks.
+        Agents call it between two subtasks.
         """
         found = await self._database.named("pause_stop_reason", {"analysis_id": analysis_id}, deadline=deadline)
         return found[0]["stop"] if found else None
 
-    # Within
+    # Internal
 
     async def _drive(self, analysis_id: str, deadline: Deadline) -> None:
-        """Carry an order out as far as can be; it stands in any case, and the manager goes on."""
+        """Carry out a request until the deadline; the request is stored in any case, and the manager continues."""
         await self._later(self._driver.drive(analysis_id, until=deadline))
 
     @staticmethod
@@ -449,11 +449,11 @@ class PauseService:
         try:
             await work
         except (StoreUnavailable, BudgetExceeded, OutcomeUnknown):
-            # The order stands; the manager goes on with it.
+            # The request is stored; the manager continues.
             return
 
     async def _now(self, pause: Pause, deadline: Deadline) -> Pause:
-        """Return the pause as it stands by now, or as it was where there is no time left to look."""
+        """Return the current state of the pause, or the given one where no time is left or it cannot be read."""
         if deadline.passed:
             return pause
         try:
@@ -464,7 +464,7 @@ class PauseService:
 
 
 def _name(stock_id: str | None, analysis_id: str | None) -> tuple[str, str]:
-    """Return which of the two was named, and the name."""
+    """Return the field that was given, and its value."""
     if analysis_id is not None:
         return "analysis_id", checked_id("analysis_id", analysis_id)
     if stock_id is None:
@@ -481,10 +481,10 @@ def _trigger(found: object) -> Trigger:
 
 async def _open(conn: Connection, analysis_id: str) -> Pause:
     """
-    Return the open pause, its row locked.
+    Return the open pause, with its row locked.
 
     Raises:
-        TransitionRefused: there is none any more.
+        TransitionRefused: there is none.
     """
     pause = await open_pause(conn, analysis_id)
     if pause is None:
@@ -493,6 +493,6 @@ async def _open(conn: Connection, analysis_id: str) -> Pause:
 
 
 async def fenced(conn: Connection, pause: Pause) -> dict[str, int]:
-    """Return the begun agents of a pause, by instance, with the epoch that fences each off."""
+    """Return the begun agents of a pause, by instance, with their fencing epochs."""
     values = {"pause_id": pause.id, "analysis_id": pause.analysis_id}
     return {row["agent_id"]: row["epoch"] for row in await rows(conn, "pause_agents", values)}

@@ -1,7 +1,7 @@
 """
-Pipelines of pauses: the manager's round, and putting aside what is old; and the Celery task that runs one agent.
+Pipelines of pauses: the manager's round, and retention; and the Celery task that runs one agent.
 
-That task is no pipeline: a message names the agent, and the row of the agent says whether the message still counts.
+That task is no pipeline: a message names the agent, and the agent's row says whether the message is current.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUN_AGENT: Final = "checkpoints.run_agent"
 
 
 class PauseRuntime(Runtime, Protocol):
-    """Pauses over this process's stores; None where it knows of no Valkey."""
+    """Pauses over this process's stores; None without Valkey."""
 
     pause_services: PauseServices | None
 
@@ -37,20 +37,20 @@ async def _manage(runtime: PauseRuntime, until: Deadline) -> Report:
 
 
 async def _retire(runtime: PauseRuntime, until: Deadline) -> Report:
-    """Put aside pauses, plans, batches, correlations and failures that are old."""
+    """Archive or remove old pauses, plans, batches, correlations and failures."""
     if runtime.pause_services is None:
         return REPORT_OF_NOTHING
     return await runtime.pause_services.manager.retire(deadline=until)
 
 
-# A crash is made up for in a few rounds.
+# A crash is repaired within a few rounds.
 MANAGE: Final = Pipeline("checkpoints.manage", _manage, Every(3.0), budget_ms=60_000, without_broker=True)
 
 RETIRE: Final = Pipeline("checkpoints.retire", _retire, Daily(2, 23), budget_ms=10 * 60_000, retry_max_s=600)
 
 
 def run_agent(analysis_id: str, agent_type: str, dispatch: int) -> str:
-    """Run an agent to its end, if the message that names it still counts."""
+    """Run an agent to its end, if its message is current."""
     runtime: PauseRuntime = slot.get()
     pause_services = runtime.pause_services
     if pause_services is None:
@@ -59,11 +59,11 @@ def run_agent(analysis_id: str, agent_type: str, dispatch: int) -> str:
     try:
         return runtime.run(lambda: pause_services.runner.run(message))
     except (StoreUnavailable, BudgetExceeded, OutcomeUnknown) as error:
-        # What its row says by now is what the manager goes on from.
+        # The manager continues from its row.
         log.warning("agent_run_broken_off", analysis_id=analysis_id, agent=agent_type, error=error.message)
         return "broken off"
 
 
 def register_run_agent(app: Celery) -> None:
-    """Make :func:`run_agent` a task of *app*."""
+    """Register :func:`run_agent` as a task of *app*."""
     app.task(run_agent, name=RUN_AGENT)

@@ -1,9 +1,9 @@
 """
-What each agent of a paused analysis does when it is resumed, and who may start when.
+Resume plans: the action of each agent of a paused analysis, and the order of starts.
 
-Pure. The graph says who waits for whom. What an agent that failed passed on may be wrong, so its *descendants* begin
-anew; its siblings, which never read from it, keep what they did. An agent starts only when all its parents have
-completed: one that is being resumed has not.
+Pure. The graph holds the dependencies. The output of an agent that failed may be wrong, so that its *descendants*
+restart clean; its siblings, which never read it, keep their work. An agent starts only when all its parents have
+completed; one that is being resumed has not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Graph = Mapping[str, Collection[str]]
 
 
 class Progress(StrEnum):
-    """How far an agent has come."""
+    """Progress of an agent."""
 
     NOT_BEGUN = "not_begun"
     IN_PROGRESS = "in_progress"
@@ -28,12 +28,12 @@ class Progress(StrEnum):
 
 
 class Begin(StrEnum):
-    """How an agent that restarts begins."""
+    """How a restarting agent begins."""
 
     CHECKPOINT = "checkpoint"
-    """At its next pending subtask, with the memory that recovery has proven."""
+    """At its next pending subtask, with the recovered memory."""
     CLEAN = "clean"
-    """At its first subtask, with nothing."""
+    """At its first subtask, with an empty memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class AgentState:
     Attributes:
         agent_type: its type, which is its name in the graph.
         progress: how far it has come.
-        checkpointed: whether it has a checkpoint to go on from.
-        failed: whether its failure is a reason of the pause.
+        checkpointed: whether it has a checkpoint to continue from.
+        failed: whether its failure is a cause of the pause.
     """
 
     agent_type: str
@@ -56,7 +56,7 @@ class AgentState:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """An agent that runs again, and how it begins."""
+    """An agent that restarts, and how it begins."""
 
     agent_type: str
     begin: Begin
@@ -65,12 +65,12 @@ class Restart:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    What each agent does when its analysis is resumed; every agent stands in one of the three, in order of its name.
+    The action of each agent when its analysis is resumed; every agent is in one of the three lists, sorted by name.
 
     Attributes:
-        restart: run again, as soon as their parents have completed.
-        skip: have completed; what they made stands.
-        wait: have not begun; they start when their parents have completed.
+        restart: run again, once their parents have completed.
+        skip: have completed; their results are kept.
+        wait: have not begun; they start once their parents have completed.
     """
 
     restart: tuple[Restart, ...] = ()
@@ -79,11 +79,11 @@ class Plan:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Every agent that the plan names, in order of the three lists."""
+        """Every agent of the plan, in the order of the three lists."""
         return (*(one.agent_type for one in self.restart), *self.skip, *self.wait)
 
     def to_dict(self) -> dict[str, list[str] | dict[str, str]]:
-        """Return ``{restart: {agent: how}, skip: […], wait: […]}``, as rows keep it."""
+        """Return ``{restart: {agent: how}, skip: […], wait: […]}``, the form of rows."""
         return {
             "restart": {one.agent_type: one.begin.value for one in self.restart},
             "skip": list(self.skip),
@@ -96,10 +96,10 @@ LISTS: Final = ("restart", "skip", "wait")
 
 def plan_of(document: object) -> Plan:
     """
-    Return a plan that a person or a row states: ``restart`` (a list, or agent → how), ``skip``, ``wait``.
+    Parse a plan from a human or a row: ``restart`` (a list, or agent → how), ``skip``, ``wait``.
 
     Raises:
-        BadInput: it is of another shape; the field says where.
+        BadInput: it has another form; names the field.
     """
     if not isinstance(document, Mapping):
         raise BadInput("resume_plan", "is an object with the lists restart, skip and wait.")
@@ -146,13 +146,12 @@ def _name(found: object, field: str) -> str:
 
 def restricted(graph: Graph, present: Collection[str]) -> dict[str, frozenset[str]]:
     """
-    Return the graph of those agents alone that take part in an analysis.
+    Return the graph restricted to the agents of an analysis.
 
-    One that does not take part is nobody to wait for, but those that it would have waited for are: order passes
-    through it.
+    The parents of an absent agent become parents of its children: dependencies pass through it.
 
     Raises:
-        BadInput: an agent waits for itself, by way of others.
+        BadInput: there is a cycle.
     """
     names = set(present)
     return {name: frozenset(_nearest(graph, name, names)) for name in sorted(names)}
@@ -178,7 +177,7 @@ def _nearest(graph: Graph, name: str, present: set[str]) -> set[str]:
 
 
 def descendants(graph: Graph, of: Iterable[str]) -> frozenset[str]:
-    """Return who waits for any of *of*, directly or by way of others; never those themselves unless in a row."""
+    """Return the agents that wait for any of *of*, directly or not; one of *of* only where it waits for another."""
     reached: set[str] = set()
     look = set(of)
     while look:
@@ -192,10 +191,10 @@ def descendants(graph: Graph, of: Iterable[str]) -> frozenset[str]:
 
 def plan(states: Collection[AgentState], graph: Graph) -> Plan:
     """
-    Return what each agent does when the analysis is resumed.
+    Return the default plan of a resume.
 
-    An agent that failed restarts from its checkpoint; who waits for it restarts clean if begun. Of the others, those
-    that completed are skipped, those in progress go on from their checkpoint, or from the beginning without one.
+    An agent that failed restarts from its checkpoint; its descendants restart clean if they have begun. Of the others,
+    completed agents are skipped, and agents in progress restart from their checkpoint, or clean without one.
     """
     around = restricted(graph, {state.agent_type for state in states})
     failed = {state.agent_type for state in states if state.failed}
@@ -203,7 +202,7 @@ def plan(states: Collection[AgentState], graph: Graph) -> Plan:
     restart, skip, wait = [], [], []
     for state in sorted(states, key=lambda one: one.agent_type):
         name = state.agent_type
-        # One that failed behind another that failed has worked with what may be wrong, as any descendant.
+        # An agent that failed behind another failed one has read its output, as any descendant.
         if name in behind and state.progress is not Progress.NOT_BEGUN:
             restart.append(Restart(name, Begin.CLEAN))
         elif name in failed or state.progress is Progress.IN_PROGRESS:
@@ -217,11 +216,11 @@ def plan(states: Collection[AgentState], graph: Graph) -> Plan:
 
 def checked(given: Plan, states: Collection[AgentState], graph: Graph) -> Plan:
     """
-    Return a plan that a person stated, completed by the usual one for agents that it does not name.
+    Return a human's plan, completed by the default one for agents that it does not name.
 
     Raises:
-        BadInput: it names an agent that takes no part, names one twice, skips one that has not completed, goes on
-            from a checkpoint that there is not, or keeps what an agent made of what is made anew.
+        BadInput: it names an unknown agent, names one twice, skips one that has not completed, restarts from a missing
+            checkpoint, or keeps results that depend on an agent that runs again.
     """
     by_name = {state.agent_type: state for state in states}
     _known(given, by_name)
@@ -244,7 +243,7 @@ def checked(given: Plan, states: Collection[AgentState], graph: Graph) -> Plan:
     around = restricted(graph, by_name)
     for name in whole.skip:
         behind = sorted(around[name] & _again(whole))
-        # What would be so without the person's plan is not theirs to answer for.
+        # Conflicts of the default plan are not the human's.
         if behind and not (name in usual.skip and _again(usual).issuperset(behind)):
             raise BadInput("resume_plan.skip", f"{name} rests on {behind[0]}, which runs again; restart it clean.")
     return whole
@@ -276,12 +275,12 @@ def _ordered_restarts(found: Iterable[Restart]) -> tuple[Restart, ...]:
 
 def ready(graph: Graph, completed: Collection[str], waiting: Collection[str]) -> tuple[str, ...]:
     """
-    Return which of *waiting* may start: those whose parents have all completed.
+    Return the agents of *waiting* whose parents have all completed.
 
     Args:
-        graph: of the agents that take part (:func:`restricted`).
-        completed: those that have completed; being resumed is not enough.
-        waiting: those that have not started.
+        graph: of the agents of the analysis (:func:`restricted`).
+        completed: agents that have completed; being resumed is not enough.
+        waiting: agents that have not started.
     """
     done = set(completed)
     return tuple(sorted(name for name in waiting if done.issuperset(graph[name])))

@@ -1,8 +1,8 @@
 """
-Pauses as values, and the small steps that every transaction about them is made of.
+Pauses as values, and helpers of the transactions on their rows.
 
-Nothing here decides anything, and nothing opens a transaction: callers pass the connection whose transaction holds the
-lock of the analysis, so that what was read and what is written belong together.
+Nothing here decides, and nothing opens a transaction: callers pass the connection whose transaction holds the lock of
+the analysis, so that reads and writes are consistent.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.rows import execute, id_of, rows
 
 SYSTEM: Final = "SYSTEM"
-"""Who ordered what nobody did."""
+"""Actor of requests by the system."""
 
 DRAIN: Final = timedelta(seconds=60)
-"""How long agents have to come to a safe point before they are fenced off."""
+"""How long agents may take to reach a safe point before they are fenced off."""
 
 LONGEST_REASON: Final = 2_000
 """Characters of a reason."""
 
 
 def missing_results_id(analysis_id: str) -> UUID:
-    """Return the id of an alert that results of an analysis are missing, and of what it is about."""
+    """Return the id of the alert about missing results of an analysis, and of its subject."""
     return id_of("results missing", analysis_id)
 
 
 def json(value: object) -> str:
-    """Return *value* as the text of JSON."""
+    """Return *value* as JSON text."""
     return orjson.dumps(value).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class LockedAnalysis:
     """
-    An analysis, its row locked.
+    An analysis with its row locked.
 
     Attributes:
-        analysis_id, stock_id: which, and of what.
-        outcome: how it ended; None while it is under way, paused included.
+        analysis_id, stock_id: of the analysis.
+        outcome: how it ended; None while it is running or paused.
     """
 
     analysis_id: str
@@ -66,24 +66,24 @@ class LockedAnalysis:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """
-    A pause, as it is on file.
+    A pause, as stored.
 
     Attributes:
         id: its id.
-        analysis_id, stock_id: what is paused.
-        status: where it stands.
-        step: the last step done of the saga that the status names.
-        reason, trigger, created_by: why, and who ordered it.
-        paused_at, resumed_at: since when, until when.
+        analysis_id, stock_id: of the analysis.
+        status: its state.
+        step: the last completed step of the state's saga.
+        reason, trigger, created_by: its cause and its actor.
+        paused_at, resumed_at: begin and end.
         checkpoint_id: the failed agent's checkpoint, or the newest one.
-        failed_agent: whose failure it was; of several the first.
+        failed_agent: the agent of the first failure.
         batch_id: the batch that it belongs to.
         extended_until, extension_reason: its one extension.
-        auto_resume_attempts: how often it was resumed without a person.
-        plan: what each agent does, of the last resume that was ordered.
-        drain_until: until when agents may come to a safe point.
-        automatic, notify: of the resume under way.
-        troubles, last_trouble: how often the next step failed, and why.
+        auto_resume_attempts: number of automatic resumes.
+        plan: of the last requested resume.
+        drain_until: until when agents may reach a safe point.
+        automatic, notify: of the current resume.
+        troubles, last_trouble: failed attempts of the next step, and the last error.
         rests: whether the next attempt is not due yet.
     """
 
@@ -113,7 +113,7 @@ class Pause:
 
     @property
     def open(self) -> bool:
-        """Whether it holds its analysis."""
+        """Whether it is open: no agent of its analysis starts."""
         return self.status in OPEN
 
     @property
@@ -127,7 +127,7 @@ class Pause:
         return timers.expires_at(self.paused_at, self.extended_until)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it; times with their zone."""
+        """Return it as JSON types; times with their zone."""
         return {
             "pause_id": str(self.id),
             "analysis_id": self.analysis_id,
@@ -181,7 +181,7 @@ def pause_of(row: Mapping[str, Any]) -> Pause:
 
 
 def failure_values(failure: AgentFailure, agent_type: str, analysis: LockedAnalysis) -> dict[str, Any]:
-    """Return the columns of a failure that it says itself, its signature among them."""
+    """Return the columns of a failure, its signature among them."""
     signature = signature_of(failure, agent_type)
     return {
         "analysis_id": analysis.analysis_id,
@@ -198,7 +198,7 @@ def failure_values(failure: AgentFailure, agent_type: str, analysis: LockedAnaly
 
 
 def archived_pause_of(row: Mapping[str, Any]) -> Pause:
-    """Return a row of the history as a value: the pause as it was when it ended, its moments read from JSON."""
+    """Return a row of the history as a value: the pause as of its end, with its moments parsed from JSON."""
     body = dict(row["body"])
     for name in ("pause_timestamp", "resume_timestamp", "extended_until", "drain_until"):
         body[name] = datetime.fromisoformat(body[name]) if body[name] is not None else None
@@ -212,7 +212,7 @@ def archived_pause_of(row: Mapping[str, Any]) -> Pause:
 
 async def lock_analysis(conn: Connection, analysis_id: str) -> LockedAnalysis:
     """
-    Lock an analysis until the transaction ends, waiting for whoever has it.
+    Lock an analysis until the transaction ends, waiting for another holder of the lock.
 
     Raises:
         BadInput: there is none of that id.
@@ -225,9 +225,9 @@ async def lock_analysis(conn: Connection, analysis_id: str) -> LockedAnalysis:
 
 async def try_lock_analysis(conn: Connection, analysis_id: str) -> LockedAnalysis | None:
     """
-    Lock an analysis until the transaction ends, unless another manager works on it just now: then None.
+    Lock an analysis until the transaction ends; return None where another manager has locked it.
 
-    A manager that stands still with the lock in its hands loses it, with its session, after half a minute.
+    A manager that hangs while it holds the lock loses it, with its session, after half a minute.
     """
     await rows(conn, "pause_patience")
     found = await rows(conn, "analysis_held", {"analysis_id": analysis_id, "skip": True})
@@ -239,30 +239,30 @@ def _analysis(row: Row) -> LockedAnalysis:
 
 
 async def open_pause(conn: Connection, analysis_id: str) -> Pause | None:
-    """Return the open pause of an analysis, its row locked until the transaction ends."""
+    """Return the open pause of an analysis, with its row locked until the transaction ends."""
     found = await rows(conn, "pause_open", {"analysis_id": analysis_id})
     return pause_of(found[0]) if found else None
 
 
 async def move_pause(conn: Connection, pause: Pause, status: PauseStatus, step: int) -> Pause:
-    """Move a pause, whose row is locked, on."""
+    """Set the status and step of a pause whose row is locked."""
     values = {"id": pause.id, "was": pause.status.value, "status": status.value, "step": step}
     return pause_of((await rows(conn, "pause_set", values))[0])
 
 
 async def archive_pause(conn: Connection, pause: Pause, outcome: str) -> None:
-    """Move a pause into the history: RESUMED, EXPIRED or FAILED."""
+    """Move a pause to the history: RESUMED, EXPIRED or FAILED."""
     await execute(conn, "pause_archive", {"id": pause.id, "outcome": outcome})
 
 
-# What people are told
+# Alerts and audit
 
 
 async def alert(
     conn: Connection, alert_id: UUID, kind: str, severity: str, *, pause: Pause | None, analysis: LockedAnalysis,
     about: UUID | None = None, **payload: Any,
 ) -> None:  # fmt: skip
-    """Raise an alert with the transaction; the last thing that it does, for it holds the journal's cursor."""
+    """Raise an alert in the transaction; the last statement, since it locks the journal's cursor."""
     new = NewAlert(
         alert_id=alert_id,
         kind=kind,
@@ -276,28 +276,28 @@ async def alert(
 
 
 async def audit(conn: Connection, by: Actor | None, action: str, analysis_id: str, reason: str, **context: Any) -> None:
-    """Write the audit row of an order, in the transaction of its effect."""
+    """Write the audit row of a request, in the transaction of its effect."""
     values = {"resource_id": analysis_id, "action": action, "reason": reason[:LONGEST_MESSAGE], "outcome": "done"}
     await rows(conn, "pause_audit", {**values, **audited(by, **context)})
 
 
 def audited(by: Actor | None, **context: Any) -> dict[str, str]:
-    """Return who ordered something and what else its audit row says, for a statement that writes the row."""
+    """Return the actor and context of an audit row, for a statement that writes it."""
     role = by.role.value if by is not None else "service"
     return {"actor": who(by), "role": role, "context": context_of(by, **context)}
 
 
 def who(by: Actor | None) -> str:
-    """Return how rows name whoever ordered something."""
+    """Return the actor's name in rows; :data:`SYSTEM` without one."""
     return by.id if by is not None else SYSTEM
 
 
 def role_of(by: Actor | None) -> Initiator:
-    """Return whether a person ordered something: whoever is named has been allowed to by the gateway."""
+    """Return the initiator: the gateway has checked that a named actor is human."""
     return Initiator.SYSTEM if by is None else Initiator.HUMAN
 
 
-# Checks of what callers state
+# Validation
 
 
 def checked_id(field: str, value: object) -> str:
@@ -305,17 +305,17 @@ def checked_id(field: str, value: object) -> str:
     Return an id of an analysis or a stock.
 
     Raises:
-        BadInput: it is none; names *field*.
+        BadInput: it is invalid; names *field*.
     """
     return checked_text(field, value, LONGEST_ID)
 
 
 def checked_reason(value: object, field: str = "reason") -> str:
     """
-    Return why something is ordered.
+    Return the reason of a request, stripped.
 
     Raises:
-        BadInput: nothing is said, too much, or what cannot be stored.
+        BadInput: it is empty, too long, or cannot be stored.
     """
     text = checked_text(field, value, LONGEST_REASON).strip()
     if not text:
@@ -340,7 +340,7 @@ def checked_uuid(field: str, value: object) -> UUID:
 
 def single_match(found: Sequence[Row], name: str, field: str, what: str) -> str:
     """
-    Return the id of the one analysis that a name means: exactly that one, or the only one of that stock.
+    Return the id of the only analysis that matches a name: the exact one, or the only one of that stock.
 
     Raises:
         BadInput: there is none, or there are several; names *field*.

@@ -1,19 +1,19 @@
 """
-Carrying out a pause and a resume: steps that each leave rows which say what comes next.
+Sagas of pausing and resuming: each step leaves rows from which the next one continues.
 
-A pause: (1) the row, with its alert, which the order wrote; (2) the agents come to a safe point, or their 60 s are
-over; (3) the epochs are raised, which fences off whoever still runs, in Postgres and in working memory; (4) of every
-begun agent a checkpoint with its working memory, in Postgres and on the durable server, both read back and proven; (5)
-the memories live as long as the pause; (6) the orchestrator starts nothing more; (7) PAUSED.
+A pause: (1) the row with its alert, written by the request; (2) the agents reach a safe point, or their 60 s are over;
+(3) the epochs are raised, which fences off running agents, in Postgres and in working memory; (4) of every begun agent
+a checkpoint with its working memory, in Postgres and on the durable server, both read back and verified; (5) the expiry
+of the memories is extended to the end of the pause; (6) the orchestrator starts no more agents; (7) PAUSED.
 
-A resume: (0) the order, with its plan; (1) agents that restart clean have a new beginning on file; (2) the memory of
-every agent that restarts is recovered and proven; (3) the orchestrator has the tasks; RESUMED, and what is ready
-starts.
+A resume: (0) the request, with its plan; (1) agents that restart clean get a new start checkpoint; (2) the memory of
+every agent that restarts is recovered and verified; (3) the orchestrator has the tasks; RESUMED, and agents that are
+ready start.
 
-Whoever does a step holds the lock of the analysis' row, in the transaction that writes that the step is done. A crash
-leaves either the step done or to be done again, and doing it again changes nothing: epochs that nobody was given are
-not raised again, a checkpoint that says the same is not saved again, and the servers of the memories refuse what is
-older than what they have. A manager that stood still loses its transaction, and finds its epochs superseded.
+A step holds the lock of the analysis' row, in the transaction that records its completion. After a crash it is
+completed or repeated, and repeating it changes nothing: epochs without a holder are not raised again, an equal
+checkpoint is not saved again, and the memories' servers refuse what is older than their content. A manager that hung
+loses its transaction, and finds its epochs superseded.
 """
 
 from __future__ import annotations
@@ -74,75 +74,75 @@ from imem.journal.postgres.rows import execute, id_of, new_id, rows
 log = structlog.get_logger()
 
 STEP_BUDGET_MS: Final = 20_000
-"""How long one step may take, in milliseconds: less than a manager may stand still."""
+"""Timeout of one step, in milliseconds: less than a manager may hang."""
 
 MEMORY_MS: Final = 3_000
-"""How long one step waits for the working server at most, in milliseconds: a pause must get over one that is silent."""
+"""Longest wait of one step for the working server, in milliseconds: a pause must not depend on it."""
 
 AT_ONCE: Final = 4
 """
-Steps of one process at a time: each holds a connection, and other calls of the process want some as well.
+Concurrent steps of one process: each holds a connection, and other calls of the process need some as well.
 
-A step reads and writes on the connection that it holds and never asks for another: in a pool that is used up it would
-wait for itself.
+A step reads and writes on the connection that it holds and never takes another: in an exhausted pool it would wait for
+itself.
 """
 
 LOOK_S: Final = 0.05
-"""Between two looks whether agents have stopped, while a caller waits, in seconds."""
+"""Interval of checks whether agents have stopped, while a caller waits, in seconds."""
 
 RECOVERIES: Final = 3
-"""How often a recovery is tried whose servers do not answer, before the analysis is paused again."""
+"""Attempts of a recovery whose servers do not answer, before the analysis is paused again."""
 
 STUCK_AFTER: Final = 6
-"""How often a step fails before people are told that it does: about a minute."""
+"""Failed attempts of a step before an alert is raised: about a minute."""
 
 MANAGER: Final = "manager"
-"""Whose failures those of a resume are."""
+"""Agent type of the failures of a resume."""
 
 TRANSIENT_ERRORS: Final = (StoreUnavailable, BudgetExceeded, OutcomeUnknown, LeaseHeld)
-"""What a step may meet that another attempt can get over."""
+"""Errors of a step that a retry may get over."""
 
 
 class RecoveryService(Protocol):
-    """Brings the working memory of an agent back; see :mod:`imem.checkpoints.recovery`."""
+    """Recovers the working memory of an agent; see :mod:`imem.checkpoints.recovery`."""
 
     async def recover(
         self, lease: AgentLease, *, deadline: Deadline | None = None, conn: Connection | None = None
     ) -> Any:
         """
-        Bring it back under *lease*, proven; the answer's ``tier`` says which store served.
+        Recover and verify it under *lease*; the result's ``tier`` is the store that served.
 
         Raises:
-            Unrecoverable: no tier holds the newest state; nothing is to be started. With *conn* nobody was told yet.
+            Unrecoverable: no tier holds the newest state; nothing must be started. With *conn* no alert was raised yet.
         """
 
     async def raise_alert(self, nothing: Unrecoverable, *, deadline: Deadline, conn: Connection | None = None) -> None:
-        """Tell people of what nothing is left of, with the transaction that ends its analysis."""
+        """Raise the alert about an unrecoverable agent, in the transaction that ends its analysis."""
 
 
 class StepOutcome(Enum):
-    """How an attempt at a step went."""
+    """The outcome of an attempt at a step."""
 
     ON = "on"
-    """A step is done; there may be another."""
+    """The step is completed; there may be another."""
     WAITS = "waits"
-    """For agents to stop, for the next attempt, or for whoever has the analysis just now."""
+    """Agents are still stopping, the next attempt is not due, or the analysis is locked."""
     OVER = "over"
-    """Nothing is to be done."""
+    """There is no step to run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SagaStores:
     """
-    What a saga works on.
+    Stores and services of a saga.
 
     Attributes:
-        database: rows.
-        leases, checkpoints: who runs, and where they stand.
+        database: the rows.
+        leases, checkpoints: of the agents.
         working, snapshots: the memories, and their copies.
-        definitions: agents, and who waits for whom.
+        definitions: of the agents.
         orchestrator: starts agents.
-        recovery: proves memories.
+        recovery: recovers memories.
         clock: for the expiry of memories.
     """
 
@@ -158,7 +158,7 @@ class SagaStores:
 
 
 class Saga:
-    """Carries out pauses and resumes; any number of them, in any number of processes."""
+    """Runs the steps of pauses and resumes; any number of processes may do so."""
 
     def __init__(self, stores: SagaStores) -> None:
         self._s = stores
@@ -180,10 +180,10 @@ class Saga:
 
     async def drive(self, analysis_id: str, *, until: Deadline) -> None:
         """
-        Do the steps that are due, waiting for agents to stop, until the pause is where it shall be, or *until*.
+        Run due steps, waiting for agents to stop, until the saga is complete, or *until*.
 
         Raises:
-            PostgresUnavailable: what was done stands; the manager goes on.
+            PostgresUnavailable: completed steps are stored; the manager continues.
         """
         while not until.passed:
             went = await self.step(analysis_id)
@@ -194,15 +194,15 @@ class Saga:
 
     async def advance(self, analysis_id: str, *, until: Deadline) -> None:
         """
-        Do the steps that are due, without waiting for anybody: the manager's way.
+        Run due steps, without waiting for agents: for the manager.
 
-        After *until* no step begins; one that has begun has its own time, lest it counts as one that failed.
+        After *until* no step begins; a running step keeps its own deadline, so that it does not count as failed.
         """
         while await self.step(analysis_id, until=until) is StepOutcome.ON:
             pass
 
     async def step(self, analysis_id: str, *, until: Deadline | None = None) -> StepOutcome:
-        """Do one step, if there is one, nobody else is at it, and its turn comes before *until*."""
+        """Run one step, if one is due, the analysis is not locked, and a place is free before *until*."""
         async with self._places:
             if until is not None and until.passed:
                 return StepOutcome.WAITS
@@ -230,11 +230,11 @@ class Saga:
         return went
 
     async def start_ready(self, *, deadline: Deadline) -> int:
-        """Start every agent that may; return how many."""
+        """Start every agent that may start; return how many."""
         return await self._s.orchestrator.start_ready(deadline=deadline)
 
     async def keep(self, analysis_id: str, *, deadline: Deadline) -> None:
-        """Let the memories of a paused analysis live for as long as its pause."""
+        """Extend the memories of a paused analysis to the end of its pause."""
         async with self._s.database.transaction(deadline) as conn:
             analysis = await try_lock_analysis(conn, analysis_id)
             pause = await open_pause(conn, analysis_id) if analysis is not None else None
@@ -242,7 +242,7 @@ class Saga:
                 await self._kept(conn, pause, deadline)
 
     async def forget(self, agents: Mapping[str, int], *, deadline: Deadline) -> None:
-        """Remove the memories of agents (agent_id → epoch) whose analysis is over; what is missed expires by itself."""
+        """Remove the memories of agents (agent_id → epoch) whose analysis is over; what cannot be removed expires."""
         for agent_id, epoch in agents.items():
             try:
                 await self._s.working.clear(agent_id, epoch, deadline=deadline)
@@ -272,8 +272,8 @@ class Saga:
             try:
                 await self._s.working.fence(lease.agent_id, lease.epoch, deadline=timeout)
             except (*TRANSIENT_ERRORS, LeaseLost) as error:
-                # A pause is needed most while that server is away. What it holds when it comes back is behind the
-                # epoch of Postgres, and is proven before anybody uses it.
+                # A pause is needed most while that server is unreachable. Its content then has an epoch below that of
+                # Postgres, and is verified before it is used.
                 log.warning("memory_not_fenced", agent_id=lease.agent_id, error=error.message)
         await move_pause(conn, pause, PauseStatus.PAUSING, 3)
         return StepOutcome.ON
@@ -281,7 +281,7 @@ class Saga:
     async def _snapshot(
         self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline
     ) -> StepOutcome:
-        """Save, then prove, one agent a time: what is proven is what is committed, not what is about to be."""
+        """Save, then verify, one agent a time: committed rows are verified."""
         values = {"pause_id": pause.id, "analysis_id": analysis.analysis_id}
         agents = await rows(conn, "pause_agents", values)
         for agent in agents:
@@ -298,7 +298,7 @@ class Saga:
     async def _save(
         self, conn: Connection, analysis: LockedAnalysis, pause: Pause, agent: Row, deadline: Deadline
     ) -> None:
-        """Save the pause's checkpoint of one agent; its version stays, whatever the definitions say by now."""
+        """Save the pause checkpoint of one agent; its version stays that of the latest one."""
         latest = await self._s.checkpoints.load(analysis.analysis_id, agent["agent_type"], deadline=deadline, conn=conn)
         if latest is None:
             raise ConsistencyError(f"{agent['agent_type']} has a lease and no checkpoint in {analysis.analysis_id}.")
@@ -337,10 +337,10 @@ class Saga:
 
     async def _memory(self, agent: Row, latest: Checkpoint, deadline: Deadline) -> tuple[Contents, str, int | None]:
         """
-        Return what the agent knows, where that comes from, and the revision of its working memory if from there.
+        Return the agent's memory, its source, and the revision if that is the working memory.
 
-        The last checkpoint serves where the memory is lost, or where an agent was stopped within a subtask that may not
-        be entered twice; with the answers of the calls that it has paid for since.
+        The last checkpoint is used where the memory is lost, or where the agent was stopped within a subtask that is
+        not reentrant; with the answers of calls that it has paid for since.
         """
         try:
             meta, contents = await self._s.working.read(
@@ -352,10 +352,10 @@ class Saga:
         of_its_own = meta.identity == MemoryIdentity(latest.agent_id, latest.analysis_id, latest.agent_type)
         if of_its_own and meta.checkpoint_seq == latest.seq and (meta.clean or self._reentrant(latest)):
             return contents, "working", meta.rev
-        # An agent that has completed nothing has no memory to compare with; what it wrote belongs to its first subtask.
+        # An agent without a completed subtask has no digest to compare with; its writes belong to its first subtask.
         if of_its_own and latest.clean and meta.checkpoint_seq is None and self._reentrant(latest):
             return contents, "working", meta.rev
-        # What was paid for stays, whatever else goes.
+        # Answers of paid calls are kept in any case.
         paid = calls_in(contents, CallOwner(meta.identity, latest.run)) if of_its_own else {}
         return joined(_of_checkpoint(latest), paid), "checkpoint", None
 
@@ -367,8 +367,8 @@ class Saga:
     async def _prove(
         self, conn: Connection, analysis: LockedAnalysis, pause: Pause, agent: Row, deadline: Deadline
     ) -> None:
-        """Read back from Postgres what was committed, put it on the durable server, and read that back as well."""
-        # The transaction that saved it has ended: what is read here was committed.
+        """Read the committed row from Postgres, put it on the durable server, and read that back as well."""
+        # The transaction that saved it has ended: this reads committed data.
         kept = await self._s.checkpoints.get(agent["checkpoint_id"], deadline=deadline, conn=conn)
         if kept is None or kept.l1_snapshot is None:
             raise ConsistencyError(f"The pause's checkpoint of {agent['agent_type']} is not on file.")
@@ -389,14 +389,14 @@ class Saga:
         await execute(conn, "pause_agent_verified", {"pause_id": pause.id, "agent_type": agent["agent_type"]})
 
     async def _mark(self, agent: Row, kept: Checkpoint, deadline: Deadline) -> None:
-        """Let the working memory know that the pause's checkpoint is what it holds: the first tier of a recovery."""
+        """Mark the pause checkpoint in the working memory, so that it is the first tier of a recovery."""
         try:
             await self._s.working.mark(
                 agent["agent_id"], agent["epoch"], seq=kept.seq, digest=agent["digest"], rev=agent["rev"],
                 deadline=deadline.within_ms(MEMORY_MS),
             )  # fmt: skip
         except (*TRANSIENT_ERRORS, NotOpen, LeaseLost) as error:
-            # It is lost since; the other tiers are proven.
+            # It is lost since; the other tiers are verified.
             log.warning("memory_not_marked", agent_id=agent["agent_id"], error=error.message)
 
     async def _keep(self, conn: Connection, _: LockedAnalysis, pause: Pause, deadline: Deadline) -> StepOutcome:
@@ -405,7 +405,7 @@ class Saga:
         return StepOutcome.ON
 
     async def _kept(self, conn: Connection, pause: Pause, deadline: Deadline) -> None:
-        """Let the memories live as long as the pause; of those that cannot be reached the row says so."""
+        """Extend the memories to the end of the pause; record those whose server is unreachable."""
         mode = ExpiryMode.EXTENDED if pause.extended_until is not None else ExpiryMode.PAUSED
         at = self._lives_until(pause)
         timeout = deadline.within_ms(2 * MEMORY_MS)
@@ -417,7 +417,7 @@ class Saga:
                 await self._s.snapshots.expire(agent["agent_id"], at, deadline=timeout)
                 await self._s.working.expire(agent["agent_id"], mode, at, epoch=agent["epoch"], deadline=timeout)
             except (NotOpen, LeaseLost) as error:
-                # Nothing is there that this pause could keep.
+                # There is no memory that this pause could keep.
                 log.warning("memory_not_there", agent_id=agent["agent_id"], error=error.message)
             except TRANSIENT_ERRORS as error:
                 kept = False
@@ -426,7 +426,7 @@ class Saga:
             await execute(conn, "pause_agent_kept", values)
 
     def _lives_until(self, pause: Pause) -> datetime:
-        """Return until when a paused memory lives: as long as the pause; one paused anew, a day at least."""
+        """Return the expiry of a paused memory: the end of the pause; at least a day from now."""
         return max(pause.stale_at, self._s.clock.now() + ACTIVE_TTL - timedelta(seconds=1))
 
     async def _hold(self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline) -> StepOutcome:
@@ -444,7 +444,7 @@ class Saga:
     async def _begin_anew(
         self, conn: Connection, analysis: LockedAnalysis, pause: Pause, deadline: Deadline
     ) -> StepOutcome:
-        """Write the beginning of every agent that restarts clean: nothing of what it did before counts."""
+        """Write a start checkpoint of every agent that restarts clean."""
         for one, agent in await self._restarting(conn, pause):
             if one.begin is Begin.CLEAN:
                 await self._s.checkpoints.save(
@@ -463,7 +463,7 @@ class Saga:
         return StepOutcome.ON
 
     async def _restarting(self, conn: Connection, pause: Pause) -> list[tuple[Restart, Row]]:
-        """Return the agents that restart and have a memory to restart with."""
+        """Return the agents that restart, with their rows, where they have begun."""
         agents = await rows(conn, "pause_agents", {"pause_id": pause.id, "analysis_id": pause.analysis_id})
         by_type = {agent["agent_type"]: agent for agent in agents}
         return [(one, by_type[one.agent_type]) for one in pause.plan.restart if one.agent_type in by_type]
@@ -482,10 +482,10 @@ class Saga:
         log.info("resumed", analysis_id=analysis.analysis_id, pause_id=str(pause.id), automatic=pause.automatic)
         return StepOutcome.OVER
 
-    # Trouble
+    # Errors
 
     async def _handle_step_error(self, pause: Pause, error: ImemError) -> StepOutcome:
-        """Remember what a step failed with, and decide what comes of it."""
+        """Record the error of a step, and decide its effect."""
         log.warning(
             "step_failed",
             analysis_id=pause.analysis_id,
@@ -504,7 +504,7 @@ class Saga:
             ):
                 return StepOutcome.OVER
             if now.status is PauseStatus.RESUMING and isinstance(error, NotResumable | ConsistencyError):
-                # Of what nothing is left of, people are told by the agent's own alert, and last.
+                # An unrecoverable agent has its own alert, which comes last.
                 nothing = error if isinstance(error, Unrecoverable) else None
                 await transitions.fail(conn, analysis, reason=error.message, announce=nothing is None)
                 if nothing is not None:
@@ -526,7 +526,7 @@ class Saga:
 
 
 async def _failed_by_itself(conn: Connection, analysis: LockedAnalysis, pause: Pause, error: ImemError) -> None:
-    """Put what a resume failed with among the reasons of the pause: no agent's fault, but it has to be over first."""
+    """Record the error of a resume as a failure of the pause: no agent caused it, but it has to be resolved first."""
     failure = failure_of(error)
     values = {
         **failure_values(failure, MANAGER, analysis),
@@ -540,7 +540,7 @@ async def _failed_by_itself(conn: Connection, analysis: LockedAnalysis, pause: P
 
 
 def _lease(analysis: LockedAnalysis, agent: Row) -> AgentLease:
-    """Return the right to an agent of a paused analysis: its epoch was raised, and given to nobody."""
+    """Return a lease without a holder on an agent of a paused analysis, with the raised epoch."""
     return AgentLease(
         analysis_id=analysis.analysis_id,
         agent_type=agent["agent_type"],
@@ -554,10 +554,10 @@ def _lease(analysis: LockedAnalysis, agent: Row) -> AgentLease:
 
 def _of_checkpoint(latest: Checkpoint) -> Contents:
     """
-    Return the working memory of a checkpoint; empty of a beginning.
+    Return the working memory of a checkpoint; empty for a start checkpoint.
 
     Raises:
-        ConsistencyError: it is not what its digest says.
+        ConsistencyError: its digest does not match.
     """
     contents = contents_of(latest.working_memory)
     if latest.working_memory_hash not in {None, digest(contents)}:

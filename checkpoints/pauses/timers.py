@@ -1,7 +1,7 @@
 """
-When a pause is remembered, becomes stale, and expires.
+Timers of a pause: reminders, staleness, expiry.
 
-Pure: days from the moment of the pause. The rows of ``workflow.pause_timer`` are made from :func:`due`.
+Pure: days from the begin of the pause. The rows of ``workflow.pause_timer`` are made from :func:`due`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LONGEST: Final = timedelta(days=30)
 """Latest moment to which a pause can be extended."""
 
 EXPIRES_AFTER_STALE: Final = timedelta(days=16)
-"""So that a pause that was not extended expires on day 30."""
+"""A pause that was not extended expires on day 30."""
 
 
 class Timer(StrEnum):
-    """What becomes due, in this order."""
+    """Timers, in the order in which they are due."""
 
     REMINDER = "reminder"
     """A notice of severity MEDIUM."""
@@ -58,12 +58,12 @@ def due(paused_at: datetime, extended_until: datetime | None = None) -> Mapping[
 
 def check_extension(paused_at: datetime, extended_until: datetime | None, until: datetime, *, now: datetime) -> None:
     """
-    Refuse an extension that the rules do not allow: one each, and no longer than 30 days in all.
+    Refuse an extension that the rules do not allow: one for each pause, and no longer than 30 days in all.
 
     Args:
-        paused_at: when the pause began.
-        extended_until: the extension that it has, if any.
-        until: the wanted one.
+        paused_at: begin of the pause.
+        extended_until: its extension, if any.
+        until: the requested end.
 
     Raises:
         BadInput: naming ``until``.

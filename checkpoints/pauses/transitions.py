@@ -1,9 +1,8 @@
 """
-The transitions of a pause, each within a transaction of its caller that holds the lock of the analysis.
+Transitions of a pause, each within a transaction of its caller that holds the lock of the analysis.
 
-Each looks at its guard (:mod:`imem.checkpoints.pauses.lifecycle`), writes what changes, the audit row, and, last, the
-alert: all of it is committed together or not at all, so that no pause lacks its alert, and no alert speaks of a pause
-that is not.
+Each checks its guard (:mod:`imem.checkpoints.pauses.lifecycle`), writes its changes, the audit row, and, last, the
+alert: all are committed together or not at all, so that pauses and alerts always match.
 """
 
 from __future__ import annotations
@@ -45,22 +44,22 @@ SEVERITY: Final[Mapping[Trigger, str]] = {
     Trigger.GATE_REJECTION: "NORMAL",
     Trigger.MANUAL: "NORMAL",
 }
-"""How urgent it is that people hear of a pause."""
+"""Severity of the alert about a pause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseCause:
     """
-    Why an analysis shall be paused.
+    Cause of a pause.
 
     Attributes:
-        trigger, reason: as the row has them.
-        by: the person who orders it; nobody, for what the manager does by itself.
-        pause_id: under which id; the same order repeated under its id pauses once.
-        checkpoint_id: the checkpoint that it is about, where the caller knows it.
+        trigger, reason: as in the row.
+        by: the requesting human; None for the manager.
+        pause_id: the id of the pause; makes the request idempotent.
+        checkpoint_id: the checkpoint to show, where the caller knows it.
         failure: the row of the failure behind it.
-        failure_class: of a failure that nobody recorded.
-        gate: what the gate behind it decided.
+        failure_class: of a failure that has no row.
+        gate: state of the gate behind it.
         batch_id: the batch that it belongs to.
     """
 
@@ -77,11 +76,11 @@ class PauseCause:
 
 async def begin(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -> tuple[Pause, bool]:
     """
-    Pause an analysis, and return the pause and whether it is new: one that is just being paused takes the cause in.
+    Pause an analysis; return the pause and whether it is new: the cause is added to one that is being paused.
 
     Raises:
-        TransitionRefused: it has ended, is paused already, or a gate waits for a person.
-        BadInput: the checkpoint is not one of its own, or the id is another pause's.
+        TransitionRefused: it has ended, is paused already, or a gate waits for a human.
+        BadInput: the checkpoint is of another analysis, or the id is another pause's.
     """
     refuse_ended(analysis)
     before = await open_pause(conn, analysis.analysis_id)
@@ -114,7 +113,7 @@ async def begin(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -
         "drain": DRAIN,
     }
     pause = pause_of((await rows(conn, "pause_insert", values))[0])
-    # From now on the expiry of its memories is the pause's business.
+    # The expiry of its memories is the pause's from now on.
     await execute(conn, "gate_memories_left", {"analysis_id": analysis.analysis_id})
     if failure is not None:
         await execute(conn, "failure_settled", {"id": failure["id"], "pause_id": pause.id})
@@ -126,7 +125,7 @@ async def begin(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -
 
 
 async def _known(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -> Pause | None:
-    """Return the pause that an order led to before, where it is repeated after that was over."""
+    """Return the earlier pause of a repeated request, which may have ended."""
     found = await rows(conn, "pause_by_id", {"id": cause.pause_id}) if cause.pause_id is not None else []
     if not found:
         return None
@@ -137,12 +136,12 @@ async def _known(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) 
 
 
 async def _append(conn: Connection, pause: Pause, cause: PauseCause) -> None:
-    """Add a further failure to a pause that is open; refuse a further order, unless it is only being carried out."""
+    """Add a failure to an open pause; refuse a request, except a repeated one."""
     if cause.failure is not None:
         if pause.status is PauseStatus.PAUSING:
             check(pause.status, PauseStatus.PAUSING, GuardContext(by=Initiator.SYSTEM, failed=True))
         await execute(conn, "failure_settled", {"id": cause.failure["id"], "pause_id": pause.id})
-        # Announced while a gate waited, it speaks of a pause of its own, which nothing would ever end.
+        # Announced while a gate waited: its alert would otherwise never be closed.
         await execute(conn, "set_alert_about", {"alert_id": id_of("failure", cause.failure["id"]), "about": pause.id})
         return
     if pause.status is not PauseStatus.PAUSING and pause.id != cause.pause_id:
@@ -150,7 +149,7 @@ async def _append(conn: Connection, pause: Pause, cause: PauseCause) -> None:
 
 
 async def _shown_checkpoint(conn: Connection, analysis: LockedAnalysis, cause: PauseCause) -> Row | None:
-    """Return the checkpoint that the pause is about: a stated one, the failed agent's newest, or the newest."""
+    """Return the checkpoint to show: a given one, the failed agent's newest, or the newest."""
     if cause.checkpoint_id is not None:
         found = await rows(
             conn, "pause_checkpoint_stated", {"id": cause.checkpoint_id, "analysis_id": analysis.analysis_id}
@@ -166,7 +165,7 @@ async def _shown_checkpoint(conn: Connection, analysis: LockedAnalysis, cause: P
 async def _announce(
     conn: Connection, analysis: LockedAnalysis, pause: Pause, shown: Row | None, failure: Mapping[str, Any] | None
 ) -> None:
-    """Raise the one alert of a pause; a failure that had to wait for a gate was announced under the same id."""
+    """Raise the one alert of a pause; a failure that waited for a gate was announced under the same id."""
     failed = failure is not None or pause.trigger is Trigger.AUTO_TIER2
     alert_id = id_of("failure", failure["id"]) if failure is not None else id_of("pause", pause.id)
     await alert(
@@ -177,7 +176,7 @@ async def _announce(
 
 
 def checkpoint_details(shown: Row | None) -> dict[str, Any]:
-    """Return what an alert says of how far an agent had come."""
+    """Return an alert's details about an agent's progress."""
     if shown is None:
         return AlertContext().to_payload()
     return AlertContext(
@@ -191,7 +190,7 @@ def checkpoint_details(shown: Row | None) -> dict[str, Any]:
 
 
 def failure_details(failure: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what an alert says of a failure."""
+    """Return an alert's details about a failure."""
     if failure is None:
         return {}
     return {
@@ -204,7 +203,7 @@ def failure_details(failure: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def refuse_ended(analysis: LockedAnalysis) -> None:
     """
-    Refuse to pause or resume what is over.
+    Refuse to pause or resume an analysis that has ended.
 
     Raises:
         TransitionRefused: the analysis has ended.
@@ -215,10 +214,10 @@ def refuse_ended(analysis: LockedAnalysis) -> None:
 
 async def settle(conn: Connection, pause: Pause) -> Pause:
     """
-    Say that everything is stopped and proven: PAUSING → PAUSED, with its timers.
+    Set a pause from PAUSING to PAUSED, and its timers.
 
     Raises:
-        TransitionRefused: an agent runs, or a snapshot is not proven.
+        TransitionRefused: an agent runs, or a snapshot is not verified.
     """
     running = await rows(conn, "pause_running", {"analysis_id": pause.analysis_id})
     unproven = await rows(conn, "pause_unproven", {"id": pause.id})
@@ -233,7 +232,7 @@ async def settle(conn: Connection, pause: Pause) -> Pause:
 
 
 async def set_timers(conn: Connection, pause: Pause, statement: str) -> None:
-    """Set, or put off, the timers of a pause by the named statement."""
+    """Set, or postpone, the timers of a pause by the named statement."""
     due = timers.due(pause.paused_at, pause.extended_until)
     values = {"pause_id": pause.id, "kinds": [timer.value for timer in due], "due": list(due.values())}
     await execute(conn, statement, values)
@@ -259,11 +258,11 @@ async def order_resume(
     notify: bool = True,
 ) -> Pause:
     """
-    Order a resume, with its plan: PAUSED or STALE → RESUMING. Of several who try, one finds it as it was.
+    Request a resume, with its plan: PAUSED or STALE → RESUMING. Of concurrent requests, one succeeds.
 
     Raises:
-        TransitionRefused: it is not paused, or may not be resumed by whoever asks.
-        BadInput: the plan is none; names the field. Nothing was changed.
+        TransitionRefused: it is not paused, or the initiator may not resume it.
+        BadInput: the plan is invalid; names the field. Nothing was changed.
     """
     refuse_ended(analysis)
     over = automatic and bool((await rows(conn, "cause_over", {"pause_id": pause.id}))[0]["over"])
@@ -302,7 +301,7 @@ async def order_resume(
 
 
 async def agent_states(conn: Connection, pause: Pause) -> list[AgentState]:
-    """Return how far each agent of a paused analysis has come, by its task, or where it has none by its checkpoints."""
+    """Return the progress of each agent of a paused analysis, from its task, or without one from its checkpoints."""
     begun = {row["agent_type"]: row for row in await rows(conn, "pause_begun", {"analysis_id": pause.analysis_id})}
     tasks = {row["agent_type"]: row for row in await rows(conn, "tasks_of", {"analysis_id": pause.analysis_id})}
     failed = {row["agent_type"] for row in await rows(conn, "failed_agents", {"pause_id": pause.id})}
@@ -320,14 +319,14 @@ async def agent_states(conn: Connection, pause: Pause) -> list[AgentState]:
 def _progress(task: Row) -> Progress:
     if task["state"] == "COMPLETED":
         return Progress.COMPLETED
-    # One that was to go on from its checkpoint, and did not start before the next pause, had begun all the same.
+    # A task that was to continue from its checkpoint, and did not start before the next pause, had begun.
     waits = task["state"] in {"WAITING", "SENT"} and task["begin_as"] == "clean"
     return Progress.NOT_BEGUN if waits else Progress.IN_PROGRESS
 
 
 async def finish(conn: Connection, analysis: LockedAnalysis, pause: Pause) -> Pause:
     """
-    Say that the analysis runs again: RESUMING → RESUMED. Its recovery is proven, and the orchestrator has its tasks.
+    Set a pause from RESUMING to RESUMED: its recovery is verified, and the orchestrator has its tasks.
 
     Raises:
         TransitionRefused: it is not being resumed.
@@ -350,7 +349,7 @@ async def revert_resume(
     conn: Connection, analysis: LockedAnalysis, pause: Pause, *, trouble: str, agent_type: str | None = None
 ) -> Pause:
     """
-    Take a resume back because something failed: RESUMING → PAUSING. Nothing was started.
+    Revert a resume after a failure: RESUMING → PAUSING. Nothing was started.
 
     Raises:
         TransitionRefused: it is not being resumed.
@@ -371,15 +370,15 @@ async def revert_resume(
     return pause
 
 
-# Time and people
+# Staleness, expiry, failure
 
 
 async def go_stale(conn: Connection, analysis: LockedAnalysis, pause: Pause, now: datetime) -> Pause:
     """
-    PAUSED → STALE: its working memory is gone by now; only a person resumes it, from Postgres.
+    Set a pause from PAUSED to STALE: its working memory has expired; only a human resumes it, from Postgres.
 
     Raises:
-        TransitionRefused: its time is not over.
+        TransitionRefused: it is not due.
     """
     check(pause.status, PauseStatus.STALE, GuardContext(by=Initiator.SYSTEM, now=now, stale_at=pause.stale_at))
     pause = await move_pause(conn, pause, PauseStatus.STALE, 6)
@@ -395,12 +394,12 @@ async def expire(
     conn: Connection, analysis: LockedAnalysis, pause: Pause, *, now: datetime, by: Actor | None = None, reason: str
 ) -> None:
     """
-    End the pause, and its analysis with it: STALE → EXPIRED by time, PAUSED → EXPIRED by a person.
+    End the pause and its analysis: STALE → EXPIRED by time, PAUSED → EXPIRED by a human.
 
-    The row goes; the history and the audit keep it, and its checkpoints stay for as long as those of a failed analysis.
+    The row is moved to the history; the checkpoints are kept for as long as those of a failed analysis.
 
     Raises:
-        TransitionRefused: its time is not over, or nobody may.
+        TransitionRefused: it is not due, or the initiator may not end it.
     """
     check(pause.status, PauseStatus.EXPIRED, GuardContext(by=role_of(by), now=now, expires_at=pause.expires_at))
     pause = await move_pause(conn, pause, PauseStatus.EXPIRED, 6)
@@ -428,10 +427,10 @@ async def fail(
     """
     End an analysis as failed: a failure of class 3, or a hard rejection at a gate. Return the pause that it ends.
 
-    One that has ended already stays as it is.
+    An analysis that has ended already is not changed.
 
     Args:
-        announce: whether people have to be told; not where somebody has told them.
+        announce: whether to raise an alert; False where one was raised already.
     """
     pause = await open_pause(conn, analysis.analysis_id)
     if failure is not None:
@@ -458,7 +457,7 @@ async def fail(
 
 
 async def needs_person(conn: Connection, pause: Pause) -> None:
-    """Tell people, once, that a pause whose cause is over is not resumed without them any more."""
+    """Raise an alert, once, that a resolved pause is not resumed automatically any more."""
     analysis = LockedAnalysis(pause.analysis_id, pause.stock_id, None)
     await alert(
         conn, id_of("needs person", pause.id), "RESUME_NEEDS_PERSON", "CRITICAL", pause=pause, analysis=analysis,

@@ -281,10 +281,10 @@ class SessionCalls:
 
     def stop_reason(self, *, deadline: Deadline | None = None) -> str | None:
         """
-        Return why the agent shall stop, such as that its analysis is being paused; None where it may go on.
+        Return why the agent must stop, such as a pause of its analysis; None where it may continue.
 
-        To be asked between two subtasks. An agent that is told a reason leaves the block of its session; one that does
-        not within 60 s is fenced off.
+        To be called between two subtasks. An agent with a reason to stop leaves the block of its session; after 60 s it
+        is fenced off.
         """
         return self._caller.call(self._inner.stop_reason(deadline=deadline))
 
@@ -299,23 +299,23 @@ class SessionCalls:
         deadline: Deadline | None = None,
     ) -> tuple[Deliverable, ...]:
         """
-        Deliver what *subtask* was run for, before it is completed; a rerun replaces it, and the same again is the same.
+        Deliver the result of *subtask*, before it is completed. Idempotent; a rerun replaces it.
 
-        Each store that the subtask's definition names wants its result, or ``NO_RESULT``
-        (:data:`imem.checkpoints.result_delivery.NO_RESULT`); to others one may be delivered as well. What is not said
-        leaves a store alone, so that several calls add up.
+        Each store in the subtask's definition needs its result, or ``NO_RESULT``
+        (:data:`imem.checkpoints.result_delivery.NO_RESULT`); other stores are optional. A store without an argument is
+        not changed, so that several calls add up.
 
         Args:
-            postgres: the result itself, as JSON; kept in the row.
-            graph: ``CheckpointKind/key`` of a record that the journal knows, such as ``Finding/f-17``.
-            cache: the result itself, as JSON; kept in the shared cache for 30 days, and by the checkpoint that
-                :meth:`complete` saves, under the subtask's name in ``interim_results``.
-            message: the id of an event that the journal holds, such as a receipt's ``event_id``.
+            postgres: the result itself, as JSON; stored in the row.
+            graph: ``Kind/key`` of a record in the journal, such as ``Finding/f-17``.
+            cache: the result itself, as JSON; stored in the shared cache for 30 days, and by the checkpoint of
+                :meth:`complete`, under the subtask's name in ``interim_results``.
+            message: the id of an event in the journal, such as a receipt's ``event_id``.
 
         Raises:
-            BadInput: no store is named, something does not fit, the journal does not know what is named, or the subtask
-                is not the one that :attr:`current` names; names the field.
-            StaleEpoch: somebody else has taken over; nothing was written.
+            BadInput: no store is given, a result is invalid or not in the journal, or the subtask is not
+                :attr:`current`; names the field.
+            StaleEpoch: another process has taken over; nothing was written.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
         """
         return self._caller.call(
@@ -325,7 +325,7 @@ class SessionCalls:
         )
 
     def forget(self, key: str, *, deadline: Deadline | None = None) -> bool:
-        """Forget the answer of a call, so that the next one is made; return whether there was one."""
+        """Remove the answer of a call, so that the next one is made; return whether there was one."""
         return self._caller.call(self._inner.forget(key, deadline=deadline))
 
     def complete(
@@ -337,19 +337,19 @@ class SessionCalls:
         deadline: Deadline | None = None,
     ) -> Checkpoint:
         """
-        Save that *subtask* is completed, with everything in the working memory; return the checkpoint.
+        Save that *subtask* is completed, with the whole working memory; return the checkpoint.
 
-        When it returns, a crash at any later moment does not repeat the subtask. Repeating the call is harmless. Every
-        store that the subtask's definition names must have had its result, or ``NO_RESULT``, by :meth:`deliver`.
+        Once it returns, no crash repeats the subtask. Idempotent. Every store in the subtask's definition must have its
+        result, or ``NO_RESULT``, by :meth:`deliver`.
 
         Args:
-            subtask: the one that :attr:`current` names.
+            subtask: the one in :attr:`current`.
             interim_results: findings that are not in the graph yet; JSON.
 
         Raises:
-            NotDelivered: a store has heard nothing of the subtask in this session; nothing was saved.
-            BadInput: it is not the next subtask, or *interim_results* holds its name, where its cached result is kept.
-            StaleEpoch: somebody else has taken over; nothing was saved.
+            NotDelivered: a store lacks a delivery in this session; nothing was saved.
+            BadInput: it is not the next subtask, or *interim_results* has its name, where its cached result is stored.
+            StaleEpoch: another process has taken over; nothing was saved.
             NotOpen: the server of the working memory has lost writes: leave the session and begin again.
             PostgresUnavailable, BudgetExceeded, ValkeyUnavailable: nothing was saved, so the subtask is not completed;
                 retryable.
@@ -368,7 +368,7 @@ class SessionCalls:
         deadline: Deadline | None = None,
     ) -> Checkpoint:
         """
-        Save why the subtask under way failed, before the agent shuts down; return the checkpoint.
+        Save why the current subtask failed, before the agent stops; return the checkpoint.
 
         Raises: as :meth:`complete`.
         """
@@ -377,7 +377,7 @@ class SessionCalls:
         )
 
     def renew(self, *, deadline: Deadline | None = None) -> None:
-        """Renew the expiry of the memory, and have its snapshot live as long."""
+        """Renew the expiry of the memory, and set its snapshot's to the same."""
         return self._caller.call(self._inner.renew(deadline=deadline))
 
 

@@ -146,7 +146,7 @@ class Leases:
         return bool(row["released"])
 
     async def current(self, analysis_id: str, agent_type: str, *, deadline: Deadline) -> AgentLease | None:
-        """Return the lease of an agent, whoever holds it; None where the agent was never run."""
+        """Return the lease of an agent, held or not; None where the agent was never run."""
         rows = await self._database.named("current_lease", identity_of(analysis_id, agent_type), deadline=deadline)
         return _lease_of(rows[0]) if rows else None
 

@@ -4,8 +4,8 @@ Recovery of an agent's working memory in three tiers: exactly the newest checkpo
 The lease is acquired first, so that an earlier holder can no longer write. Then each tier is tried in turn; the first
 that is verified is used:
 
-1. the live working memory, if it is that of the newest checkpoint, whole, and either equal to its snapshot or the
-   subtask under way may be entered again;
+1. the live working memory, if it is that of the newest checkpoint, whole, and either equal to its snapshot or
+   written by a reentrant subtask;
 2. the snapshot on the durable server, if it is of the newest checkpoint;
 3. the newest checkpoint's own row in Postgres.
 

@@ -7,9 +7,6 @@ that was acknowledged, in whichever process, and a missed message cannot keep an
 
 While the server is unreachable or the applier's heartbeat has expired, validity is unknown: cached results are then
 served as stale only.
-
-Nobody can say so while the server is away, or while nobody who writes the graph says that he tells of it: then no kept
-answer is more than a stale one.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class TieredCache:
     _background: set[asyncio.Task[Any]] = field(default_factory=set)
     _ending: set[asyncio.Task[Any]] = field(default_factory=set)
 
-    # Looking
+    # Look-up
 
     async def lookup(self, queries: Iterable[Query[Any]], *, deadline: Deadline) -> dict[bytes, CacheLookup]:
         """
@@ -261,7 +261,7 @@ class TieredCache:
             return CacheLookup(tag_versions=tag_versions)
         return CacheLookup(entry, state, tier, tag_versions)
 
-    # Answering
+    # Reading
 
     async def get(
         self,

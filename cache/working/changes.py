@@ -181,7 +181,7 @@ def list_trim(key: str, first: int, last: int) -> Change:
 
 
 def list_remove(key: str, item: Text, count: int = 0) -> Change:
-    """Remove *item* where it stands: *count* times from the front, from the end where negative, all with 0."""
+    """Remove *item*: *count* times from the front, from the end where negative, all with 0."""
     return _change("list_remove", key, (_position(key, count), leaf_of(key, item)))
 
 

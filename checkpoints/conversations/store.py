@@ -322,7 +322,7 @@ class Conversations:
         """Make one summary; errors are logged and counted."""
         try:
             return await self._make(thread, deadline.within_ms(SUMMARY_BUDGET_MS))
-        except Exception as error:  # noqa: BLE001 - a summariser may be anybody's, and the message is stored already
+        except Exception as error:  # noqa: BLE001 - a summariser may be the user's, and the message is stored already
             log.warning(
                 "conversation.not_summarised",
                 reason=str(error) if isinstance(error, ImemError) else type(error).__name__,

@@ -65,9 +65,9 @@ class AttemptTracker:
 
     async def failed(self, error: BaseException, seq: int | None) -> AgentFailure:
         """
-        Return what an attempt failed with; where it is to be tried again, that is on file.
+        Return the failure of an attempt; where it is to be retried, it is recorded.
 
-        A Postgres that is away keeps nobody from trying again: this process counts as well.
+        Without Postgres, the attempts of this process are counted.
 
         Args:
             seq: of the checkpoint after which the attempt was made; None where none could be read.

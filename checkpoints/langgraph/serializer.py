@@ -1,9 +1,9 @@
 """
 Serializer of the saver: plain values, and objects of an allow-list of types.
 
-LangGraph's own serializer builds an object of any class that a row names, by importing its module and calling it:
-whoever can write a row could have any code called. Here a row may name types of a list; others are refused before they
-are imported. The same list is checked when a value is stored, so that a missing type is noticed then, and not on
+LangGraph's own serializer builds an object of any class that a row names, by importing its module and calling it.
+A writer of rows could have any code called. Here a row may name types of a list; others are refused before they are
+imported. The same list is checked when a value is stored, so that a missing type is noticed then, and not on
 resuming.
 """
 

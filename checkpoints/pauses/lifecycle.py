@@ -7,8 +7,8 @@ RUNNING, an analysis without an open pause::
     RUNNING ── PAUSING ── PAUSED ── RESUMING ── RESUMED (RUNNING)
                   ↑          │  │        │
                   └──────────┼──┼────────┘  a failure while resuming
-                             │  └── EXPIRED  by a person
-                             └── STALE ── RESUMING  by a person
+                             │  └── EXPIRED  by a human
+                             └── STALE ── RESUMING  by a human
                                      └── EXPIRED  by time
 
 A failure of class 3 is no transition: it ends the analysis, and its pause with it

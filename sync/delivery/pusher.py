@@ -114,15 +114,13 @@ class Pusher:
             holder: the memory of the holder, which removes the items; without it, push results are stored.
             tier: items of a less urgent tier are raised to it.
             lock_epoch: of the lock on the owner's writes, for the holder of that lock.
-            noted. tier: how soon all of it must be visible, at least. lock_epoch: of the lock on the owner's writes,
-            for whoever holds it.
 
         Raises:
             LeaseHeld: the owner's writes are locked while a snapshot is taken; nothing more was written. Retryable.
             StaleEpoch: the lock was lost.
             PostgresUnavailable, BudgetExceeded, OutcomeUnknown: repeating the call is safe.
-            ValkeyUnavailable: the memory could not be read; or what was durable by then could not be noted, and the
-                next call finds out.
+            ValkeyUnavailable: the memory could not be read; or push results could not be stored; the next call
+                does that.
         """
         try:
             found = await self._memories.published(member.agent_id, deadline=deadline)

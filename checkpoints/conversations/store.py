@@ -259,7 +259,7 @@ class Conversations:
 
         Raises:
             BadInput: an id is invalid.
-            PostgresUnavailable, BudgetExceeded: the summary is stored; the count of failures was not reset.
+            PostgresUnavailable, BudgetExceeded: the summary is stored; the delay after failures was not reset.
         """
         thread = checked_thread(workflow_id, thread_id)
         done = await self._attempt(thread, deadline)

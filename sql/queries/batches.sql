@@ -1,5 +1,5 @@
 -- batch_insert --
--- Begins a batch.
+-- Inserts a batch.
 INSERT INTO workflow.batch_pause_operations (
     id, batch_name, operation, pause_reason, stock_ids, total_count, concurrency_limit, automatic, created_by)
 VALUES (
@@ -7,7 +7,7 @@ VALUES (
     %(created_by)s)
 
 -- batch_members_insert --
--- Its analyses, in the order in which they are launched.
+-- Inserts the members of a batch, in the order in which they are launched.
 INSERT INTO workflow.batch_member (batch_id, analysis_id, stock_id, pause_id, position, state)
 SELECT %(batch_id)s, m.analysis_id, m.stock_id, m.pause_id, m.position, m.state
 FROM unnest(%(analyses)s::text[], %(stocks)s::text[], %(pauses)s::uuid[], %(states)s::text[]) WITH ORDINALITY
@@ -24,7 +24,7 @@ WHERE analysis_id = ANY (%(names)s::text[]) AND status IN ('PAUSING', 'PAUSED', 
 ORDER BY pause_timestamp, id
 
 -- batch_join --
--- A late one joins.
+-- Adds a member to a batch.
 WITH joined AS (
     INSERT INTO workflow.batch_member (batch_id, analysis_id, stock_id, pause_id, position, state)
     SELECT %(batch_id)s, %(analysis_id)s, %(stock_id)s, %(pause_id)s,
@@ -37,11 +37,11 @@ UPDATE workflow.batch_pause_operations AS b SET
 FROM joined AS j WHERE b.id = %(batch_id)s
 
 -- batches_under_way --
--- Batches that are not over, oldest first.
+-- Batches in progress, oldest first.
 SELECT id FROM workflow.batch_pause_operations WHERE status = 'IN_PROGRESS' ORDER BY created_at LIMIT %(limit)s
 
 -- batch_claim --
--- A batch that is not over, unless another manager works on it.
+-- A batch in progress, its row locked, unless another manager has locked it.
 SELECT * FROM workflow.batch_pause_operations WHERE id = %(id)s AND status = 'IN_PROGRESS' FOR NO KEY UPDATE SKIP LOCKED
 
 -- batch_by_id --
@@ -53,25 +53,25 @@ SELECT * FROM workflow.batch_pause_operations WHERE id = %(id)s
 SELECT * FROM workflow.batch_pause_operations ORDER BY created_at DESC LIMIT %(limit)s
 
 -- batch_members --
--- The analyses of a batch, in order, and where the pause of each stands.
+-- The members of a batch, in order, with the status of each pause.
 SELECT m.*, p.status AS pause_status FROM workflow.batch_member AS m
 LEFT JOIN workflow.paused_analyses AS p ON p.id = m.pause_id
 WHERE m.batch_id = %(batch_id)s ORDER BY m.position
 
 -- batch_member_set --
--- Moves one analysis of a batch on.
+-- Sets the state of a member.
 UPDATE workflow.batch_member SET
     state = %(state)s, trouble = left(%(trouble)s, 500), pause_id = coalesce(%(pause_id)s, pause_id), changed_at = imem_now()
 WHERE batch_id = %(batch_id)s AND analysis_id = %(analysis_id)s
 
 -- batch_pause_ended --
--- What became of a pause is what became of it in the batches that launched it, in the same transaction.
+-- Copies the result of a pause to the members of the batches that launched it, in the same transaction.
 UPDATE workflow.batch_member AS m SET state = %(state)s, trouble = left(%(trouble)s, 500), changed_at = imem_now()
 FROM workflow.batch_pause_operations AS b
 WHERE b.id = m.batch_id AND b.operation = %(operation)s AND m.pause_id = %(pause_id)s AND m.state = 'RUNNING'
 
 -- batch_count --
--- Counts a batch anew and says where it stands.
+-- Counts the members of a batch and sets its status.
 UPDATE workflow.batch_pause_operations AS b SET
     paused_count = CASE WHEN b.operation = 'pause' THEN c.done ELSE 0 END,
     resumed_count = CASE WHEN b.operation = 'resume' THEN c.done ELSE 0 END,
@@ -84,7 +84,7 @@ FROM (
 WHERE b.id = %(id)s
 
 -- capacity --
--- What the machine room has left: connections of the server, and quotas that are known to be used up.
+-- Free capacity: connections of the server, and quotas that failures report as used up.
 SELECT current_setting('max_connections')::integer - count(*)::integer AS connections,
     EXISTS (
         SELECT FROM workflow.failure_correlations AS c
@@ -98,7 +98,7 @@ SELECT id, analysis_id FROM workflow.paused_analyses
 WHERE status = 'RESUMED' AND resume_timestamp < imem_now() - interval '30 days' ORDER BY resume_timestamp LIMIT %(limit)s
 
 -- retire_plans --
--- Forgets plans: completed ones after 30 days, failed ones after 90.
+-- Removes plans: completed ones after 30 days, failed ones after 90.
 DELETE FROM workflow.resume_plans WHERE id IN (
     SELECT id FROM workflow.resume_plans
     WHERE (execution_status = 'COMPLETED' AND executed_at < imem_now() - interval '30 days')
@@ -106,7 +106,7 @@ DELETE FROM workflow.resume_plans WHERE id IN (
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 
 -- retire_batches --
--- Moves batches that ended 90 days ago into cold storage.
+-- Archives batches that ended 90 days ago.
 WITH old AS (
     SELECT b.*, (SELECT jsonb_agg(to_jsonb(m) ORDER BY m.position) FROM workflow.batch_member AS m WHERE m.batch_id = b.id) AS members
     FROM workflow.batch_pause_operations AS b WHERE b.completed_at < imem_now() - interval '90 days'
@@ -118,7 +118,7 @@ kept AS (
 DELETE FROM workflow.batch_pause_operations AS b USING old WHERE b.id = old.id
 
 -- retire_correlations --
--- Correlations nobody resolved in 14 days, or resolved 90 days ago, are put aside; a year later they are forgotten.
+-- Archives correlations that were not resolved in 14 days, or resolved 90 days ago; removes them a year later.
 WITH aside AS (
     UPDATE workflow.failure_correlations SET archived_at = imem_now()
     WHERE archived_at IS NULL AND (
@@ -128,7 +128,7 @@ WITH aside AS (
 DELETE FROM workflow.failure_correlations WHERE archived_at < imem_now() - interval '1 year'
 
 -- retire_failures --
--- Failures go with what they were part of; those that were part of nothing after a year.
+-- Removes failures without a pause or correlation after a year; the others are removed with it.
 DELETE FROM workflow.agent_failures WHERE id IN (
     SELECT id FROM workflow.agent_failures
     WHERE settled_at < imem_now() - interval '1 year' AND pause_id IS NULL AND correlation_id IS NULL

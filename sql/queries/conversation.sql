@@ -6,16 +6,16 @@ FROM workflow.add_message_v2(
     %(pinned)s, %(most_pinned)s, %(window)s)
 
 -- thread_owner --
--- Whose a thread is; no row where there is none.
+-- The owner of a thread; no row where there is no such thread.
 SELECT owner FROM workflow.conversation_thread WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s
 
 -- delete_thread --
--- Deletes a thread and all that was said in it; see workflow.delete_thread_v1. Columns: status, owner, messages.
+-- Deletes a thread and all its messages; see workflow.delete_thread_v1. Columns: status, owner, messages.
 SELECT status, owner, messages FROM workflow.delete_thread_v1(%(owner)s, %(workflow_id)s, %(thread_id)s)
 
 -- window_messages --
--- What a window is made of: what is pinned, the summary that stands, and the newest messages that stand. Parameters:
--- workflow_id, thread_id, owner (NULL for anybody's), limit (newest messages).
+-- The window of a thread: pinned messages, the current summary, and the newest messages that no summary replaces.
+-- Parameters: workflow_id, thread_id, owner (NULL for any), limit (newest messages).
 WITH standing AS NOT MATERIALIZED (
     SELECT id, seq, depth, role, content, agent_id, tool_call_id, metadata, pinned, superseded_by, created_at
     FROM workflow.conversation_messages
@@ -32,7 +32,7 @@ UNION ALL
 ORDER BY seq
 
 -- active_turns --
--- Everything that stands in a thread and may be summarised, in order and without its text: what decides where to cut.
+-- The messages of a thread that may be summarised, in order and without texts: input of the decision where to cut.
 SELECT id, role, tool_call_id, metadata -> 'tool_calls' AS tool_calls
 FROM workflow.conversation_messages
 WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND superseded_by IS NULL AND NOT pinned
@@ -46,8 +46,8 @@ WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND id = ANY (
 ORDER BY seq, depth
 
 -- messages_after --
--- What was said in a thread, verbatim, superseded or not: a page after a seq. Parameters: workflow_id, thread_id, owner (NULL
--- for anybody's), after, limit.
+-- The messages of a thread, verbatim, superseded or not: a page after a seq. Parameters: workflow_id, thread_id, owner
+-- (NULL for any), after, limit.
 SELECT id, seq, depth, role, content, agent_id, tool_call_id, metadata, pinned, superseded_by, created_at
 FROM workflow.conversation_messages
 WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND depth = 0 AND seq > %(after)s
@@ -57,25 +57,25 @@ WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND depth = 0 
 ORDER BY seq LIMIT %(limit)s
 
 -- claim_summary --
--- Says that a summary is being made, so that others who add do not pay for one as well; no row where somebody else does,
--- or where the last attempts failed a moment ago.
+-- Claims the summary of a thread; no row where another process has the claim, or where the last attempts failed
+-- recently.
 UPDATE workflow.conversation_thread SET summarise_after = imem_now() + make_interval(secs => %(seconds)s)
 WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s AND coalesce(summarise_after, '-infinity') <= imem_now()
 RETURNING last_seq
 
 -- supersede_messages --
--- Puts a summary in the place of the given messages; see workflow.supersede_messages_v1. seq is NULL when one of them does
--- not stand any more.
+-- Replaces the given messages by a summary; see workflow.supersede_messages_v1. seq is NULL when one of them is
+-- replaced already.
 SELECT workflow.supersede_messages_v1(
     %(workflow_id)s, %(thread_id)s, %(ids)s::text[], %(id)s, %(content)s, %(metadata)s::jsonb) AS seq
 
 -- summary_ended --
--- The next may be made at once.
+-- Allows the next summary at once.
 UPDATE workflow.conversation_thread SET summarise_after = NULL
 WHERE workflow_id = %(workflow_id)s AND thread_id = %(thread_id)s
 
 -- summary_failed --
--- The next is made unasked after 10 s, and twice as long after each further failure, up to ten minutes.
+-- Postpones the next summary by 10 s, twice as long after each further failure, up to ten minutes.
 UPDATE workflow.conversation_thread SET
     summarise_after = imem_now() + least(600, 10 * power(2, least(summary_failures, 10))) * interval '1 second',
     summary_failures = summary_failures + 1

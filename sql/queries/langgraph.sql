@@ -1,6 +1,6 @@
 -- langgraph_put --
--- Stores a checkpoint with its new values; commits itself. Columns: outcome, missing. Blobs go as they are (b): as text,
--- as psycopg sends lists unless told, a large value would take longer to write down than to store.
+-- Stores a checkpoint with its new values; commits itself. Columns: outcome, missing. Blobs are sent in binary (b): as
+-- text, psycopg's default for lists, a large value would take longer to encode than to store.
 SELECT p.outcome, p.missing FROM langgraph.put_v1(
     %(thread_id)s::text, %(checkpoint_ns)s::text, %(checkpoint_id)s::text, %(parent_id)s::text,
     %(kind)s::text, %(body)s::bytea, %(metadata_kind)s::text, %(metadata)s::bytea, %(filter)s::jsonb, %(run_id)s::text,
@@ -9,7 +9,7 @@ SELECT p.outcome, p.missing FROM langgraph.put_v1(
     %(epoch)s::bigint, %(analysis_id)s::text, %(agent_type)s::text) AS p
 
 -- langgraph_put_writes --
--- Stores what a task wrote; commits itself. Column: outcome.
+-- Stores the writes of a task; commits itself. Column: outcome.
 SELECT p.outcome FROM langgraph.put_writes_v1(
     %(thread_id)s::text, %(checkpoint_ns)s::text, %(checkpoint_id)s::text, %(task_id)s::text, %(task_path)s::text,
     %(idxs)s::integer[], %(channels)s::text[], %(kinds)s::text[], %(blobs)b::bytea[],
@@ -27,8 +27,8 @@ WHERE w.thread_id = %(thread_id)s AND w.checkpoint_ns = %(checkpoint_ns)s
 ORDER BY w.stamp DESC, w.nth DESC, w.checkpoint_id DESC LIMIT 1
 
 -- langgraph_keys_of_thread --
--- Which checkpoints of a thread fit, newest first, after the given one (no stamp: from the first); NULL leaves a condition
--- out. before: an id, stored or not.
+-- Keys of the matching checkpoints of a thread, newest first, after the given one (no stamp: from the first); NULL
+-- disables a condition. before: an id, stored or not.
 SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.stamp, c.nth FROM langgraph.checkpoint AS c
 LEFT JOIN langgraph.checkpoint AS b
     ON b.thread_id = c.thread_id AND b.checkpoint_ns = c.checkpoint_ns AND b.checkpoint_id = %(before)s::text
@@ -50,8 +50,8 @@ ORDER BY c.stamp DESC, c.nth DESC, c.checkpoint_id DESC, c.checkpoint_ns DESC
 LIMIT %(limit)s::bigint
 
 -- langgraph_keys --
--- Which checkpoints of any thread fit, newest first, after the given one (no stamp: from the first); NULL leaves a
--- condition out. before: an id.
+-- Keys of the matching checkpoints of any thread, newest first, after the given one (no stamp: from the first); NULL
+-- disables a condition. before: an id.
 SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.stamp, c.nth FROM langgraph.checkpoint AS c
 WHERE (%(filter)s::jsonb IS NULL OR c.filter @> %(filter)s::jsonb)
   AND (%(before)s::text IS NULL OR c.checkpoint_id < %(before)s::text)
@@ -72,15 +72,15 @@ JOIN langgraph.whole AS w
 ORDER BY k.n
 
 -- langgraph_delete_threads --
--- Removes threads; with before, those that put nothing since. Column: removed (checkpoints).
+-- Removes threads; with before, those without a later put. Column: removed (checkpoints).
 SELECT langgraph.delete_threads_v1(%(thread_ids)s::text[], %(before)s::timestamptz) AS removed
 
 -- langgraph_prune --
--- Keeps each namespace's newest checkpoint, and with before what is not older. Column: removed (checkpoints).
+-- Keeps each namespace's newest checkpoint, and with before all later ones. Column: removed (checkpoints).
 SELECT langgraph.prune_v1(%(thread_ids)s::text[], %(before)s::timestamptz) AS removed
 
 -- langgraph_delete_runs --
--- Removes what runs put. Column: torn (threads for whose sake nothing was removed).
+-- Removes the checkpoints of runs. Column: torn (threads that still need them; then nothing was removed).
 SELECT langgraph.delete_runs_v1(%(run_ids)s::text[]) AS torn
 
 -- langgraph_copy_thread --
@@ -88,7 +88,7 @@ SELECT langgraph.delete_runs_v1(%(run_ids)s::text[]) AS torn
 SELECT langgraph.copy_thread_v1(%(source)s::text, %(target)s::text) AS copied
 
 -- langgraph_cut_off --
--- The moment that many seconds ago, by SQL's clock; text, so that it comes back as it went.
+-- The moment the given seconds ago, by the server's clock; as text, so that it is returned unchanged.
 SELECT (imem_now() - make_interval(secs => %(age_s)s::double precision))::text AS before
 
 -- langgraph_old_threads --

@@ -1,5 +1,5 @@
 -- snapshots_overtaken --
--- Says that the snapshots of open debates are stale: something happened that is critical for the system.
+-- Marks the snapshots of open debates as stale, because of a system-critical event.
 INSERT INTO workflow.snapshot_stale (snapshot_id, reason)
 SELECT d.snapshot_id, %(reason)s FROM workflow.debate_state AS d WHERE d.state <> 'closed' AND d.snapshot_id IS NOT NULL
 ON CONFLICT (snapshot_id) DO NOTHING
@@ -9,16 +9,16 @@ ON CONFLICT (snapshot_id) DO NOTHING
 SELECT actor, epoch, locked_until, held_by FROM imem_lock_writers_v1(%(actors)s::text[], %(holder)s, %(lasts)s)
 
 -- unlock_writers --
--- Lets go of the writes of actors. Column: released, how many.
+-- Releases the locks of actors. Column: released, how many.
 SELECT imem_unlock_writers_v1(%(actors)s::text[], %(holder)s) AS released
 
 -- locks_held --
--- The locks of a holder that have not run out.
+-- The locks of a holder that have not expired.
 SELECT actor, lock_epoch FROM agent_cursor
 WHERE actor = ANY (%(actors)s::text[]) AND lock_holder = %(holder)s AND locked_until > imem_now()
 
 -- debate_row --
--- A debate, whether it is put off just now, its snapshot, why that is stale, and how many it has had.
+-- A debate, whether it is deferred now, its snapshot, why that is stale, and how many it has had.
 SELECT d.debate_id, d.analysis_id, d.topic, d.challenger, d.challenged, d.state, d.snapshot_id, d.degraded, d.deferrals,
     d.deferred_until, coalesce(d.deferred_until > imem_now(), false) AS deferred, s.sha256, s.participants, s.excluded, t.reason AS stale,
     (SELECT count(*) FROM workflow.memory_snapshot AS m WHERE m.debate_id = d.debate_id) AS snapshots
@@ -28,27 +28,27 @@ LEFT JOIN workflow.snapshot_stale AS t ON t.snapshot_id = d.snapshot_id
 WHERE d.debate_id = %(debate_id)s
 
 -- debate_deferred --
--- Puts the opening of a debate off by five minutes, three times at most. No row: it was put off as often already.
+-- Defers the opening of a debate by five minutes, three times at most. No row after that.
 UPDATE workflow.debate_state SET deferrals = deferrals + 1, deferred_until = imem_now() + %(by)s
 WHERE debate_id = %(debate_id)s AND deferrals < %(most)s AND (deferred_until IS NULL OR deferred_until <= imem_now())
 RETURNING deferrals, deferred_until
 
 -- debate_escalated --
--- Hands a debate to people: one of its sides could not be synchronised.
+-- Escalates a debate to humans: one of its sides could not be synchronised.
 UPDATE workflow.debate_state SET state = 'level3_queued', deferred_until = NULL
 WHERE debate_id = %(debate_id)s AND state IN ('initiated', 'syncing', 'level1', 'level2') RETURNING state
 
 -- repeatable_read --
--- What this transaction reads is of one moment.
+-- Sets the isolation level: all reads of this transaction are of one moment.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ
 
 -- snapshot_moment --
--- The moment that a snapshot is of, and the last position that it can hold.
+-- The moment of a snapshot, and the last position that it can hold.
 SELECT imem_now() AS at, (SELECT coalesce(max(position), 0) FROM event) AS upto
 
 -- snapshot_records --
--- The records of an analysis as they stand: the winning value of each group, where it came from, and whether the graph holds
--- it. The debate itself and what it disputes are among them. Parameters: analysis_id, debate_id, kinds, limit.
+-- The current records of an analysis: the winning value of each group, its source, and whether the graph holds it.
+-- Includes the debate and what it disputes. Parameters: analysis_id, debate_id, kinds, limit.
 WITH named AS (
     SELECT DISTINCT split_part(e.kind, '.', 2) AS kind, e.record_key AS key FROM event AS e
     WHERE e.analysis_id = %(analysis_id)s AND split_part(e.kind, '.', 2) = ANY (%(kinds)s::text[])
@@ -76,7 +76,7 @@ LEFT JOIN LATERAL (
 ORDER BY h.kind COLLATE "C", h.key COLLATE "C", h.grp COLLATE "C" LIMIT %(limit)s
 
 -- snapshot_citations --
--- What the given findings, decisions and debates cite, as it stands.
+-- The current citations of the given findings, decisions and debates.
 SELECT e.payload -> 'props' AS props, e.payload ->> 'from_label' AS from_label, e.payload ->> 'from_key' AS from_key,
     e.payload ->> 'to_label' AS to_label, e.payload ->> 'to_key' AS to_key, h.position
 FROM event AS e JOIN record_head AS h ON h.position = e.position AND h.kind = e.kind
@@ -84,7 +84,7 @@ WHERE e.kind = 'link.CITES' AND (e.payload ->> 'from_key') = ANY (%(keys)s::text
 ORDER BY h.position
 
 -- snapshot_insert --
--- Keeps a snapshot for good.
+-- Inserts a snapshot; it is permanent.
 INSERT INTO workflow.memory_snapshot (
     snapshot_id, debate_id, participants, excluded, seqs, manifest, body, sha256, degraded, created_at, expires_at)
 VALUES (
@@ -92,12 +92,12 @@ VALUES (
     %(sha256)s, %(degraded)s, %(at)s, %(at)s + interval '10 years')
 
 -- debate_snapshotted --
--- Gives a debate its snapshot, unless somebody gave it another meanwhile.
+-- Sets the snapshot of a debate, unless it was changed concurrently.
 UPDATE workflow.debate_state SET snapshot_id = %(snapshot_id)s, degraded = %(degraded)s, deferred_until = NULL
 WHERE debate_id = %(debate_id)s AND snapshot_id IS NOT DISTINCT FROM %(before)s AND state <> 'closed'
 
 -- snapshot_head --
--- What is on file about a snapshot beside its body.
+-- The row of a snapshot without its body.
 SELECT s.snapshot_id, s.debate_id, s.participants, s.excluded, s.seqs, s.sha256, s.degraded, s.created_at, s.expires_at,
     t.reason AS stale_reason, d.topic, d.analysis_id, d.state = 'closed' AS closed
 FROM workflow.memory_snapshot AS s

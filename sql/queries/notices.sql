@@ -9,14 +9,14 @@ SELECT agent_id, owner, analysis_id, agent_type FROM workflow.agent_instance
 WHERE analysis_id = %(analysis_id)s ORDER BY agent_id
 
 -- members_at_work --
--- The agent instances of analyses under way that have begun.
+-- The agent instances of running analyses that have begun.
 SELECT i.agent_id, i.owner, i.analysis_id, i.agent_type FROM workflow.agent_instance AS i
 JOIN workflow.analysis AS a ON a.analysis_id = i.analysis_id AND a.outcome IS NULL
 ORDER BY i.agent_id
 
 -- notices_due --
--- Events whose recipients are to be found, their rows locked; what another process has in hand is left out. Of many the
--- most urgent first. A notice that is no delivery (the graph has no place for it) counts as normal.
+-- Events to be routed, their rows locked; rows locked by another process are skipped. The most urgent first. An event
+-- without delivery (the graph has no place for it) counts as normal.
 SELECT n.position, e.kind, e.actor, e.analysis_id, e.importance, e.payload -> 'core' AS core, coalesce(d.tier, 3) AS tier,
     e.record_key
 FROM workflow.notice_due AS n
@@ -25,12 +25,12 @@ ORDER BY coalesce(d.tier, 3), n.position LIMIT %(limit)s
 FOR UPDATE OF n SKIP LOCKED
 
 -- notices_routed --
--- Events whose recipients were found, in this transaction.
+-- Removes routed events from the queue of routing.
 DELETE FROM workflow.notice_due WHERE position = ANY (%(positions)s::bigint[])
 
 -- notice_candidates --
--- Agents at work, with what their profile says, under whichever of their names it stands, and how much of what the given
--- senders said they were told of, and took.
+-- Active agents, with their profile, under any of their names, and how many updates of the given senders they were
+-- notified of and pulled.
 SELECT i.agent_id, i.owner, i.agent_type, i.analysis_id, a.subject_id, p.domains, p.specialization, u.told, u.pulled
 FROM workflow.agent_instance AS i
 JOIN workflow.analysis AS a ON a.analysis_id = i.analysis_id AND a.outcome IS NULL
@@ -47,14 +47,14 @@ LEFT JOIN LATERAL (
 ORDER BY i.agent_id
 
 -- inbox_numbers --
--- Reserves so many numbers for each agent, in the agents' order; returns the last of them.
+-- Reserves numbers for each agent, in the agents' order; returns the last of them.
 INSERT INTO workflow.inbox AS b (agent_id, told_seq)
 SELECT n.agent_id, n.count FROM unnest(%(agent_ids)s::text[], %(counts)s::bigint[]) AS n (agent_id, count) ORDER BY n.agent_id
 ON CONFLICT (agent_id) DO UPDATE SET told_seq = b.told_seq + excluded.told_seq
 RETURNING b.agent_id, b.told_seq
 
 -- recipients_add --
--- Says who is told of what, and logs the scores of those who are not. Five numbers a row make its parts.
+-- Inserts recipients, and the scores of agents below the threshold. Five numbers a row make its parts.
 INSERT INTO workflow.recipient (position, agent_id, seq, tier, score, parts, why)
 SELECT r.position, r.agent_id, r.seq, r.tier, r.score, r.parts::real[], r.why
 FROM unnest(
@@ -63,7 +63,7 @@ FROM unnest(
 ON CONFLICT (position, agent_id) DO NOTHING
 
 -- usage_notified --
--- Counts what agents are told by each sender.
+-- Counts the notifications of agents by sender.
 INSERT INTO workflow.notice_usage AS u (agent_id, sender, told)
 SELECT n.agent_id, n.sender, n.count
 FROM unnest(%(agent_ids)s::text[], %(senders)s::text[], %(counts)s::bigint[]) AS n (agent_id, sender, count)
@@ -71,7 +71,7 @@ ORDER BY n.agent_id, n.sender
 ON CONFLICT (agent_id, sender) DO UPDATE SET told = u.told + excluded.told
 
 -- notices_unqueued --
--- What has no notice in any queue and was not pulled: of each agent at work the most urgent, the oldest first.
+-- Recipient rows without a notice in a queue, not pulled: of each active agent the most urgent, the oldest first.
 SELECT b.agent_id, r.position, r.tier FROM workflow.inbox AS b
 JOIN workflow.agent_instance AS i ON i.agent_id = b.agent_id
 JOIN workflow.analysis AS a ON a.analysis_id = i.analysis_id AND a.outcome IS NULL
@@ -83,16 +83,16 @@ CROSS JOIN LATERAL (
 ORDER BY b.agent_id, r.tier, r.position
 
 -- notices_queued --
--- Says which notices of an agent stand in its queue now, and which were displaced.
+-- Marks which notices of an agent are in its queue now, and which were displaced.
 UPDATE workflow.recipient SET notified_at = CASE WHEN position = ANY (%(queued)s::bigint[]) THEN imem_now() END
 WHERE agent_id = %(agent_id)s AND position = ANY (%(queued)s::bigint[] || %(displaced)s::bigint[])
 
 -- notices_lost --
--- Says that no queue holds anything any more.
+-- Marks every queue as empty.
 UPDATE workflow.recipient SET notified_at = NULL WHERE pulled_at IS NULL AND seq IS NOT NULL AND notified_at IS NOT NULL
 
 -- notices_deepest --
--- How many notices wait for the agent at work for whom most do.
+-- The number of notices in the longest queue of an active agent.
 SELECT coalesce(max(w.waiting), 0) AS deepest FROM workflow.agent_instance AS i
 JOIN workflow.analysis AS a ON a.analysis_id = i.analysis_id AND a.outcome IS NULL
 CROSS JOIN LATERAL (
@@ -101,18 +101,18 @@ CROSS JOIN LATERAL (
 ) AS w
 
 -- inbox_alerts_open --
--- Agents about whose queues an alert stands, and whether their analysis is over.
+-- Agents with an open alert about their queue, and whether their analysis is over.
 SELECT b.agent_id, b.alert_id, y.outcome IS NOT NULL AS over FROM workflow.inbox AS b
 JOIN workflow.alert AS a ON a.alert_id = b.alert_id AND a.closed_at IS NULL
 JOIN workflow.agent_instance AS i ON i.agent_id = b.agent_id JOIN workflow.analysis AS y ON y.analysis_id = i.analysis_id
 
 -- inbox_alerted --
--- Notes the alert that stands about an agent's queue.
+-- Stores the open alert about an agent's queue.
 UPDATE workflow.inbox SET alert_id = %(alert_id)s WHERE agent_id = %(agent_id)s
 
 -- updates_to_pull --
--- What an agent was told and has not pulled, or from a number on whatever it pulled. Of records that were corrected or grew
--- since, what the event said then. With apart, also what was too irrelevant to be told.
+-- Updates that an agent was notified of and has not pulled, or all from a number on. The content is that of the event,
+-- also where the record was corrected later. With apart, also updates below the threshold.
 SELECT r.seq, r.position, r.tier, r.score, r.why, e.event_id, e.kind, e.record_key, e.actor, e.analysis_id, e.importance,
     e.payload, e.known_at, e.recorded_at, coalesce(d.state, 'applied') = 'applied' AS in_graph
 FROM workflow.recipient AS r JOIN event AS e ON e.position = r.position LEFT JOIN delivery AS d ON d.position = r.position
@@ -131,30 +131,30 @@ WHERE r.agent_id = %(agent_id)s AND r.position = ANY (%(positions)s::bigint[]) A
 RETURNING r.position, e.actor
 
 -- usage_pulled --
--- Counts what an agent took from each sender.
+-- Counts the pulled updates of an agent by sender.
 INSERT INTO workflow.notice_usage AS u (agent_id, sender, pulled)
 SELECT %(agent_id)s, n.sender, n.count FROM unnest(%(senders)s::text[], %(counts)s::bigint[]) AS n (sender, count) ORDER BY n.sender
 ON CONFLICT (agent_id, sender) DO UPDATE SET pulled = u.pulled + excluded.pulled
 
 -- pulled_upto --
--- Up to which number an agent has pulled everything, and how much waits.
+-- The number up to which an agent has pulled everything, and how many updates are pending.
 SELECT coalesce(min(r.seq) - 1, (SELECT told_seq FROM workflow.inbox WHERE agent_id = %(agent_id)s), 0) AS upto, count(*) AS waiting
 FROM workflow.recipient AS r WHERE r.agent_id = %(agent_id)s AND r.pulled_at IS NULL AND r.seq IS NOT NULL
 
 -- recipients_of --
--- Who was told of an event, and why; those below the threshold as well.
+-- The agents that were notified of an event, and why; those below the threshold as well.
 SELECT agent_id, tier, score, parts, why, notified_at, pulled_at FROM workflow.recipient
 WHERE position = %(position)s ORDER BY score DESC, agent_id
 
 -- notices_stale --
--- Which of the given notices of an agent are of something that it has pulled, or was never told.
+-- Which of the given notices of an agent are of updates that it has pulled, or was never notified of.
 SELECT p.position FROM unnest(%(positions)s::bigint[]) AS p (position)
 WHERE NOT EXISTS (
     SELECT FROM workflow.recipient AS r
     WHERE r.agent_id = %(agent_id)s AND r.position = p.position AND r.pulled_at IS NULL AND r.seq IS NOT NULL)
 
 -- retire_recipients --
--- Forgets who was told of what 90 days ago.
+-- Removes recipient rows after 90 days.
 DELETE FROM workflow.recipient WHERE (position, agent_id) IN (
     SELECT position, agent_id FROM workflow.recipient WHERE routed_at < (SELECT imem_now()) - interval '90 days'
     ORDER BY routed_at LIMIT %(limit)s)

@@ -125,7 +125,7 @@ class PullFilter:
         tiers: only these tiers.
         kinds: only these kinds of records.
         analysis_id: only this analysis.
-        apart: also updates of other domains that were below the notification threshold.
+        apart: also updates below the notification threshold.
         limit: most updates.
     """
 

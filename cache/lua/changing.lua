@@ -1,6 +1,6 @@
 -- The closed list of changes: how many bytes each adds, and what it does. Their names begin with the type of the key that
--- they work on, but for those of whole values. A function for each type, not one for each operation: servers make them
--- anew for every call.
+-- they work on, but for those of whole values. One function for each type, not for each operation: servers
+-- create them anew for every call.
 --
 -- All take (operation, key, suffix, kind, first, last, at): kind is what the key holds now, ARGV[first..last] are the
 -- arguments, at is when the key will end. check returns the bytes that the change adds, or nil and why it is refused; effect applies it and returns

@@ -2,12 +2,12 @@
 Dependency tags of writes: which cached results a write invalidates.
 
 ================  ==================================================================================================
-``subject:…``     everything stated about a subject, or about the parts of its analyses
+``subject:…``     everything recorded about a subject, or about the parts of its analyses
 ``series:…``      the same for the questions of a series
-``agent:…``       what an agent is, and how its claims turned out
-``record:…``      one record, for answers that show it without being about its subject
-``patterns``      what patterns are; their status has an epoch of its own, which counts at once
-``lessons``       lessons and what they hang on
+``agent:…``       an agent's profile, and the outcomes of its claims
+``record:…``      one record, for results that show it without being about its subject
+``patterns``      patterns; their status has an epoch of its own, which is checked at each use
+``lessons``       lessons, post-mortems and their links
 ================  ==================================================================================================
 """
 

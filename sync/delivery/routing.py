@@ -142,7 +142,7 @@ class Router:
 
     async def _alert(self, depths: Mapping[str, int], deadline: Deadline) -> None:
         """Raise an alert about each queue that is too long, and close those about queues that no longer are."""
-        assert self._notices is not None  # noqa: S101 - who calls has just offered
+        assert self._notices is not None  # noqa: S101 - the caller has just offered
         standing = {row["agent_id"]: row for row in await self._database.named("inbox_alerts_open", deadline=deadline)}
         for agent_id in sorted(agent_id for agent_id, depth in depths.items() if depth > ALERT_ABOVE):
             if agent_id not in standing:

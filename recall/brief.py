@@ -1,7 +1,7 @@
 """
-The briefing: all sections at once, under one deadline.
+The briefing: all sections in parallel, under one deadline.
 
-One section that fails or comes late never empties the others; each says what it is worth.
+A section that fails or is late does not affect the others; each is labelled with its quality.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from imem.recall.timing.lateness import reports_lateness
 A = TypeVar("A", bound=BriefingSection)
 
 WARMING_MS: Final = 2_000.0
-"""How long one load may take that nobody waits for, in milliseconds."""
+"""Budget of one load when warming, in milliseconds."""
 
 _ALL: Final = (SUBJECT, *BRIEFING_SECTIONS)
 
@@ -47,11 +47,11 @@ _ALL: Final = (SUBJECT, *BRIEFING_SECTIONS)
 @dataclass(frozen=True, slots=True)
 class Recall:
     """
-    Answers questions about subjects.
+    Answers requests about subjects.
 
     Attributes:
-        sources: what is asked.
-        clock: for the moment of an answer when Postgres cannot tell it.
+        sources: what requests of the process share.
+        clock: dates an answer when Postgres does not.
     """
 
     sources: RecallDependencies
@@ -59,12 +59,12 @@ class Recall:
 
     @property
     def gateway(self) -> Gateway:
-        """Through which everything is read."""
+        """Authorizes and audits every read."""
         return self.sources.gateway
 
     @property
     def graph(self) -> Graph:
-        """The graph."""
+        """The Neo4j client."""
         return self.sources.graph
 
     @property
@@ -87,12 +87,12 @@ class Recall:
         Return what was known about *subject*.
 
         Args:
-            subject: a subject id, a ticker, a market id, or an exact name: of a company, or what a question asks.
-            for_agent: who asks; its own track record is shown as well.
+            subject: a subject id, a ticker, a market id, the exact name of a company, or the text of a market.
+            for_agent: the agent that asks; its own track record is included.
             as_of: the moment; none means now.
             clock: ``known`` or ``recorded``.
-            limits: how much of each is wanted.
-            deadline: by when the answer is due; what is not there by then is left out and said.
+            limits: most items of each section.
+            deadline: when the answer is due; a section that is late is labelled unavailable.
 
         Raises:
             UnknownSubject: nothing was known under that name; nearest names are given.
@@ -126,7 +126,7 @@ class Recall:
                 _no_operation,
                 deadline=deadline,
             )
-        # Kept back to put the answer together.
+        # Reserved for assembling the answer.
         reserve_ms = self.sources.assembly.reserve_ms(deadline.left_ms())
         due = deadline.within_ms(max(1.0, deadline.left_ms() - reserve_ms))
         try:
@@ -162,14 +162,14 @@ class Recall:
         deadline: Deadline,
     ) -> RequestContext:
         """
-        Begin a question about what a person calls *subject*, with a look at what is kept of *kinds*.
+        Resolve *subject* and start the cache lookup of *kinds*.
 
-        A name that was found once is remembered, as a kept answer like the others; and kept answers about the subject
-        that is meant first, if there is one, say that there is. Nobody is asked for it then.
+        Postgres is not asked for the name if the cache answers: either the name's own entry is fresh, or a fresh
+        cached result about the likeliest candidate proves that this subject exists.
 
         Raises:
             UnknownSubject, AmbiguousSubject, BadInput: as :meth:`subject`.
-            PostgresUnavailable, BudgetExceeded: nobody can say what it names.
+            PostgresUnavailable, BudgetExceeded: Postgres did not answer in time.
         """
         budget_ms = deadline.left_ms()
 
@@ -203,20 +203,20 @@ class Recall:
 
     async def _named(self, name: Query[str], subject: str, held: CacheEntry | None, context: RequestContext) -> str:
         """
-        Return the subject id of what a person calls *subject*, asked anew; where nobody can say, as it was remembered.
+        Look *subject* up and return its id; if Postgres does not answer, the cached one.
 
         Raises:
             UnknownSubject, AmbiguousSubject, BadInput: as :meth:`subject`.
-            PostgresUnavailable, BudgetExceeded: nobody can say.
+            PostgresUnavailable, BudgetExceeded: Postgres did not answer, and neither cache nor *subject* tells the id.
         """
-        # What is stated from here on ends what is remembered.
+        # Read before the lookup, so that whatever is recorded after it invalidates the entry.
         tag_versions = await context.tag_versions()
         try:
             async with asyncio.timeout(context.l3.left_s()):
                 at = await context.moment()
                 found = await self.subjects.find(subject, at, deadline=context.l3)
         except (PostgresUnavailable, BudgetExceeded, TimeoutError) as error:
-            # What is kept of it, is kept under that id, and for that moment: nothing later shows.
+            # Cached results are keyed by id and as-of, so an old name shows nothing later than that moment.
             if held is not None:
                 return name.decode(held.value)
             if subject.startswith(PREFIXES):
@@ -224,19 +224,19 @@ class Recall:
             if isinstance(error, TimeoutError):
                 raise BudgetExceeded("Postgres did not answer in time.") from error
             raise
-        # What it is called changes without anything being told of the subjects that it could mean.
+        # A change of name invalidates no tag of the candidates, so subjects found by name are not cached.
         if tag_versions is not None and not found.by_name and context.asked in {None, at.at}:
             self._cache_name(name, subject, found.subject_id, tag_versions)
         return found.subject_id
 
     def _cache_name(self, name: Query[str], subject: str, subject_id: str, tag_versions: TagVersions) -> None:
-        """Keep what a name means, as of when *tag_versions* was asked."""
+        """Cache the subject id of a name, valid since *tag_versions*."""
         if self.sources.tiers is not None:
             about = frozenset(tags.subject(one) for one in candidates(subject))
             self.sources.tiers.put_local(name, Loaded(subject_id, self.clock.now(), about), tag_versions.bookmark)
 
     async def _answers(self, context: RequestContext) -> dict[str, Any]:
-        """Return all sections by name; one that fails or is late empties no other."""
+        """Return all sections by name; a failed or late one is labelled unavailable."""
         shown = await context.cached_sections(_ALL)
         asked = [kind for kind in _ALL if kind.name not in shown]
         if asked:
@@ -245,7 +245,7 @@ class Recall:
         return shown
 
     async def _assembled(self, context: RequestContext, shown: dict[str, Any], reserve_ms: float) -> Briefing:
-        """Return the briefing of the sections *shown*, at most *reserve_ms* after they were due."""
+        """Return the briefing of the sections *shown*; waits at most *reserve_ms* past their deadline."""
         about = shown.pop(SUBJECT.name)
         whole = all(section.quality is Quality.EXACT for section in shown.values())
         read_horizon, mode = await self.horizon_and_mode(context, whole=whole, reserve_ms=reserve_ms / 2.0)
@@ -265,26 +265,26 @@ class Recall:
         self, context: RequestContext, *, whole: bool, reserve_ms: float = 0.0
     ) -> tuple[ReadHorizon | None, Mode]:
         """
-        Return how things stood when *context* began, and how well it could be answered.
+        Return the read horizon of *context* (None if not fetched in time) and the mode of its answer.
 
         Args:
-            whole: whether its answer is exact.
-            reserve_ms: how long after its deadline that may still be waited for.
+            whole: whether the answer is exact.
+            reserve_ms: how long past the deadline to wait for the horizon, in milliseconds.
         """
         try:
             async with asyncio.timeout(context.deadline.left_s() + reserve_ms / 1000.0):
                 read_horizon = await context.read_horizon() if context.loaded or context.before is None else None
         except (TimeoutError, ImemError):
             read_horizon = None
-        # Where all is kept, or nobody could say in time, what was last heard of it counts.
+        # With cached results alone, or without an answer of Postgres, the process's last horizon gives the mode.
         return read_horizon, self.mode(read_horizon or context.before, whole=whole)
 
     def mode(self, read_horizon: ReadHorizon | None, *, whole: bool = True) -> Mode:
         """
-        Return how well the institution could answer; that Postgres is away, by evidence alone.
+        Return the mode of an answer; Postgres counts as away only if the failure detector says so.
 
         Args:
-            read_horizon: how things stood, where anybody had to ask.
+            read_horizon: tells how far the applier is behind; None counts as not behind.
             whole: whether the answer is exact.
         """
         away = self.gateway.database.detector.away
@@ -294,7 +294,7 @@ class Recall:
         ).mode
 
     async def mode_now(self, deadline: Deadline) -> Mode:
-        """Return how well the institution can answer now, for an answer that is whole and asked the journal nothing."""
+        """Return the present mode, for an exact answer that read nothing from Postgres."""
         try:
             read_horizon = await fetch_read_horizon(self.gateway.database, On.KNOWN, deadline=deadline)
         except (PostgresUnavailable, BudgetExceeded):
@@ -303,11 +303,11 @@ class Recall:
 
     async def warm(self, subject: str, *, deadline: Deadline, budget_ms: float = WARMING_MS) -> int:
         """
-        Load what briefings of *subject* will ask for, three sections at a time; return how many were loaded.
+        Load the sections of *subject*'s briefing into the cache, three at a time; return how many were loaded.
 
         Raises:
             UnknownSubject: nothing is known under that name.
-            PostgresUnavailable, BudgetExceeded: nobody can say what it names.
+            PostgresUnavailable, BudgetExceeded: Postgres did not answer in time.
         """
         tiers = self.sources.tiers
         if tiers is None:
@@ -320,11 +320,11 @@ class Recall:
 
     async def begin(self, as_of: datetime | None, clock: str, deadline: Deadline) -> tuple[AsOf, ReadHorizon]:
         """
-        Return the moment to use, and how things stand; on the recorded clock nothing later than what is scored.
+        Return the resolved as-of and the read horizon; on the recorded clock it is clamped to the scored horizon too.
 
         Raises:
-            BadInput: *as_of* or *clock* is none.
-            PostgresUnavailable, BudgetExceeded: nobody can say; retryable.
+            BadInput: *as_of* or *clock* is invalid.
+            PostgresUnavailable, BudgetExceeded: Postgres did not answer in time; retryable.
         """
         asked, on = parse_as_of(as_of, clock)
         read_horizon = await fetch_read_horizon(self.gateway.database, on, deadline=deadline)
@@ -332,22 +332,22 @@ class Recall:
 
     @property
     def subjects(self) -> SubjectFinder:
-        """Finds subjects by what people call them."""
+        """Finds subjects by id, ticker or name."""
         return SubjectFinder(self.gateway, self.graph)
 
     async def subject(self, subject: str, at: AsOf = PRESENT, *, deadline: Deadline) -> str:
         """
-        Return the subject id of what a person calls *subject*, as far as it was known at the moment.
+        Return the subject id of an id, ticker or name, as known at *at*.
 
         Raises:
             UnknownSubject: nothing was known under that name.
             AmbiguousSubject: several subjects had that name.
-            BadInput: it is no name at all.
+            BadInput: *subject* cannot be a name.
         """
         return (await self.subjects.find(subject, at, deadline=deadline)).subject_id
 
     def _without_journal(self, subject: str, asked: datetime | None, clock: str, reason: str) -> Briefing:
-        """Return the answer of an institution whose journal is away: nothing, labelled as such."""
+        """Return the briefing without Postgres: every section unavailable."""
         error = PostgresUnavailable(reason)
         return Briefing(
             subject=Subject(subject_id=subject),
@@ -360,15 +360,15 @@ class Recall:
 
 
 async def _no_operation() -> None:
-    """Stand for the operation where only the decision is wanted."""
+    """Do nothing: only the gateway's decision and audit row are wanted."""
 
 
 def _name_query(sources: RecallDependencies, subject: str, asked: datetime | None, on: On) -> Query[str]:
     """
-    Return under what the subject is remembered that a name meant; no actor sees another's names differently.
+    Return the cache query of a name; the same for all roles.
 
-    Each moment has its own: what a name means now says nothing of whether anything was known by then. On the recorded
-    clock the present is what is complete, which grows without anything being told.
+    The key holds the as-of: that a name means a subject now does not prove that it was known then. "Now" on the
+    recorded clock is not cached: it is the safe horizon, which advances without an invalidation.
     """
     key = None
     if _sendable(subject) and (asked is not None or on is On.KNOWN):
@@ -382,7 +382,7 @@ def _sendable(text: str) -> bool:
 
 
 async def _guarded(context: RequestContext, kind: SectionSpec[A]) -> A:
-    """Return the section, or one that says why there is none."""
+    """Return the section; on an error or a missed deadline an unavailable one."""
     try:
         return await context.sources.assembly.in_time(context.section(kind), context.deadline)
     except PermissionDenied:

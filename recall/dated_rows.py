@@ -1,9 +1,9 @@
 """
-Rows of the named queries that answer as of a moment, once the journal has dated what they name.
+Sorting and limiting of named queries' rows by the values of a moment.
 
-The graph chooses and sorts by the newest values, and gives what was corrected after the moment in addition to the limit
-(cypher/queries/subjects.cypher). Here rows are sorted and cut by the values of the moment, so that nothing known later
-adds a row, moves one, or pushes one out. Rows whose record was not known then are left out.
+The graph chooses and sorts by the newest values, and returns records corrected after the moment in addition to the
+limit (cypher/queries/subjects.cypher). Here rows are sorted and cut by the values of the moment, so that nothing known
+later adds, moves or removes a row. Rows whose record was not known then are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from imem.kg.asof import AsOf, Ref, ValuesAsOf, dated
 Row = dict[str, Any]
 
 MOST_PATTERNS: Final = 10_000
-"""Most active patterns that a question looks at: twice as many as the largest institution is meant to have."""
+"""Most active patterns considered: twice as many as the largest institution is meant to have."""
 
 
 async def active_patterns(database: Database, subject_id: str, at: AsOf, *, deadline: Deadline) -> list[str]:
@@ -34,7 +34,7 @@ async def active_patterns(database: Database, subject_id: str, at: AsOf, *, dead
 
 
 def newest(rows: Iterable[Row], answer: ValuesAsOf, column: str, kind: str, field: str) -> list[Row]:
-    """Return the rows whose *column* names a *kind* on file, by its time in *field*, newest first, then by key."""
+    """Return the rows whose *column* names a known *kind*, by its time in *field*, newest first, then by key."""
     kept = [row for row in rows if (kind, row[column]) in answer.records]
     kept.sort(key=lambda row: row[column])
     kept.sort(key=lambda row: str(answer.records[kind, row[column]].core[field]), reverse=True)
@@ -54,7 +54,7 @@ def history(rows: Iterable[Row], answer: ValuesAsOf, limit: int, findings_limit:
 
 
 def _detailed(row: Row, answer: ValuesAsOf, findings_limit: int) -> Row:
-    """Return a row with its findings in order, and the baselines of that moment among those who made them."""
+    """Return a row with its findings in order; ``baselines`` holds the agents that were baselines at the moment."""
     baselines = sorted({agent for agent in row["baselines"] if _is_baseline(agent, answer)})
     findings = weightiest({**row, "baselines": baselines}, answer)[:findings_limit]
     return {**row, "makers": sorted(row["makers"]), "baselines": baselines, "findings": findings}
@@ -62,10 +62,10 @@ def _detailed(row: Row, answer: ValuesAsOf, findings_limit: int) -> Row:
 
 def weightiest(row: Row, answer: ValuesAsOf) -> list[str]:
     """
-    Return the recorded findings of a row of ``company_history``, in the order in which they are worth reading.
+    Return the recorded findings of a row of ``company_history``, by weight.
 
-    Findings of baselines come last and those of agents that ran the analysis or took its decisions first; then by
-    recorded importance, then claims before remarks. The briefing orders the chosen ones further by track record.
+    Findings of agents that ran the analysis or took its decisions come first, those of baselines last; then by recorded
+    importance, then claims before remarks. The briefing sorts the chosen ones further, by track record.
     """
     makers, baselines = set(row["makers"]), set(row["baselines"])
 
@@ -83,7 +83,7 @@ def _is_baseline(agent: str, answer: ValuesAsOf) -> bool:
 
 
 PRIORITIES: Final = ("CRITICAL", "HIGH", "MEDIUM", "LOW")
-"""Priorities of contradictions, the greatest first."""
+"""Priorities of contradictions, highest first."""
 
 
 def contradictions(rows: Iterable[Row], answer: ValuesAsOf, limit: int) -> list[Row]:
@@ -98,7 +98,7 @@ def contradictions(rows: Iterable[Row], answer: ValuesAsOf, limit: int) -> list[
 
 
 def lessons(rows: Sequence[Row], answer: ValuesAsOf, limit: int) -> list[Row]:
-    """Return rows of ``lessons_of_subject`` that bear on the subject by what they said then, with how many did."""
+    """Return rows of ``lessons_of_subject`` that concern the subject by their values of the moment, with the total."""
     if not rows:
         return []
     total = rows[0]["total"]
@@ -114,7 +114,7 @@ def lessons(rows: Sequence[Row], answer: ValuesAsOf, limit: int) -> list[Row]:
 
 
 def _ways(row: Row, answer: ValuesAsOf) -> list[str]:
-    """Return by which ways a lesson bore on the subject."""
+    """Return the ways in which a lesson concerns the subject."""
     lesson = answer.records.get(("Lesson", row["lesson"]))
     if lesson is None:
         return []
@@ -155,7 +155,7 @@ _FINISHERS: Final[Mapping[str, tuple[Callable[[Iterable[Row]], list[Ref]], _Fini
         lambda rows, answer, given: lessons(rows, answer, given["limit"]),
     ),
 }
-"""By query: what is dated, and what is made of the rows then."""
+"""By query: the records to read as of the moment, and the function that finishes the rows with them."""
 
 _AS_THEY_COME: Final = frozenset({"speakers_of_subject"})
 """Queries that neither choose nor sort by what a correction may change."""
@@ -171,8 +171,8 @@ async def finish_rows(
         given: the parameters with which the query was run.
 
     Raises:
-        KeyError: nobody has said yet how rows of that query are dated.
-        PostgresUnavailable, BudgetExceeded: they could not be dated in time; retryable.
+        KeyError: the query is not in :data:`DATED_QUERIES`.
+        PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
     """
     if name in _AS_THEY_COME:
         return list(rows)

@@ -1,8 +1,8 @@
 """
-Answers that several callers share cannot be changed by any of them.
+Immutable lists and dicts for answers that several callers share.
 
-Models are frozen already; here their lists and dicts are as well. They stay what they are to everybody who reads,
-copies, compares or writes them down, and copies are plain ones that may be changed.
+The models themselves are frozen. The lists and dicts remain subclasses of list and dict, so reading, comparing and
+serialising work as before; a copy of one is a plain, mutable one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ M = TypeVar("M", bound=BaseModel)
 
 def _refuse(self: object, *_: object, **__: object) -> NoReturn:
     """
-    Refuse to change what others see as well.
+    Refuse a mutation.
 
     Raises:
         TypeError: always.
@@ -30,7 +30,7 @@ def _refuse(self: object, *_: object, **__: object) -> NoReturn:
 
 
 class SealedList(list[Any]):
-    """A list that stays as it is; a copy of it is a plain one."""
+    """An immutable list; its copies are plain lists."""
 
     append = extend = insert = remove = pop = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
@@ -46,7 +46,7 @@ class SealedList(list[Any]):
 
 
 class SealedDict(dict[str, Any]):
-    """A dict that stays as it is; a copy of it is a plain one."""
+    """An immutable dict; its copies are plain dicts."""
 
     clear = pop = popitem = setdefault = update = _refuse
     __setitem__ = __delitem__ = __ior__ = _refuse
@@ -62,11 +62,11 @@ class SealedDict(dict[str, Any]):
 
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None), datetime})
-"""What holds nothing that could be changed; most of an answer."""
+"""Immutable types that most values of an answer have."""
 
 
 def sealed(model: M) -> M:
-    """Return *model* itself, whose lists and dicts nobody can change from now on."""
+    """Make the lists and dicts of *model* immutable, in place, and return it."""
     values = model.__dict__
     for name in _open(type(model)):
         value = values[name]
@@ -89,18 +89,18 @@ def _sealed(value: Any) -> Any:
 
 @cache
 def _open(make: type[BaseModel]) -> tuple[str, ...]:
-    """Return the fields of a model that may hold something that could be changed: few of most."""
+    """Return the fields of a model that may hold mutable values."""
     return tuple(name for name, field in make.model_fields.items() if not _is_plain(field.annotation))
 
 
 @cache
 def _is_closed(kind: type) -> bool:
-    """Return whether a value of that type is a model that holds nothing which could be changed."""
+    """Return whether *kind* is a model without mutable fields."""
     return issubclass(kind, BaseModel) and not _open(kind)
 
 
 def _is_plain(annotation: Any) -> bool:
-    """Return whether whatever is of that type cannot be changed."""
+    """Return whether every value of that type is immutable."""
     if get_origin(annotation) in {Union, UnionType}:
         return all(map(_is_plain, get_args(annotation)))
     return annotation in _PLAIN or (isinstance(annotation, type) and issubclass(annotation, Enum))

@@ -1,4 +1,4 @@
-"""What questions are counted by, under the specification's names."""
+"""Metrics of requests, under the specification's names."""
 
 from __future__ import annotations
 

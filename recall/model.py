@@ -1,5 +1,5 @@
 """
-What a briefing is made of.
+Models of briefings and other answers.
 
 Times are UTC; probabilities, confidences and shares are fractions 0–1. Texts are verbatim, as they were stored: data,
 never instructions. :mod:`imem.recall.rendering.markdown` quotes them.
@@ -31,41 +31,41 @@ class Quality(StrEnum):
     EXACT = "exact"
     """Everything that was known, as asked."""
     STALE = "stale"
-    """What was known a while ago, as asked then: a store did not answer in time; ``age_s`` says how long ago."""
+    """An earlier answer from the cache, as old as ``age_s``: a store did not answer in time."""
     PARTIAL = "partial"
     """Something may be missing; the reason says what."""
     UNAVAILABLE = "unavailable"
-    """It could not be asked: an empty answer here does not mean that nothing is known."""
+    """No answer: being empty does not mean that nothing is known."""
 
 
 class Completeness(StrEnum):
-    """Of what an answer that is not whole was made."""
+    """What a partial answer is made of."""
 
     TOP_N = "top_n"
-    """Of the first ones alone."""
+    """The first records alone."""
     SAMPLED = "sampled"
-    """Of half of them."""
+    """A sample of half of the records."""
 
 
 EXHAUSTED: str = "QUERY_TIMEOUT_EXHAUSTED"
-"""The error of a section that is empty because the time was over, for the answer and for all that could stand in."""
+"""Error of an unavailable section whose load and fallbacks timed out."""
 
 AWAY: str = "STORE_UNAVAILABLE"
-"""The error of a section that is empty because a store is away, and nothing could stand in."""
+"""Error of an unavailable section whose store refused, and whose fallbacks failed."""
 
 
 class DatedRecord(AnswerModel):
     """
-    A record as it stood.
+    A record as of a moment.
 
     Attributes:
-        kind, key: which.
+        kind, key: its identity.
         core: its facts.
         groups: its property groups that were known.
         known_at: the earliest moment it could be known.
         occurred_at: when it was true in the world.
-        corrected_at: since when a correction stands.
-        more: whether a long text is on file beside it.
+        corrected_at: since when its last correction is valid.
+        more: whether it has a long text as well.
     """
 
     kind: str
@@ -84,8 +84,8 @@ class FindingScore(AnswerModel):
 
     Attributes:
         outcome: key of the outcome that settled it.
-        vintage: which version of the number.
-        actual: what happened.
+        vintage: version of the number, 0 for the first published.
+        actual: the outcome's value.
         right: whether the finding was right; none when it took no side.
         brier: squared error of its probability, where it gave one.
     """
@@ -105,14 +105,14 @@ class SettledFinding(AnswerModel):
 
 
 class ReviewedDecision(AnswerModel):
-    """A decision with the outcomes that reviewed it; its verdict stands in its group ``outcome``."""
+    """A decision with the outcomes that reviewed it; its verdict is in its group ``outcome``."""
 
     decision: DatedRecord
     outcomes: list[DatedRecord] = Field(default_factory=list)
 
 
 class Performer(AnswerModel):
-    """Who ran an analysis, in which role."""
+    """An agent that ran an analysis, and its role."""
 
     agent: str
     role: str | None = None
@@ -123,14 +123,14 @@ class ClaimSummary(AnswerModel):
     How the claims of an analysis turned out.
 
     Attributes:
-        claims: how many of its findings an outcome can settle.
-        settled, right, wrong: of them; those that are neither right nor wrong took no side.
-        right_agents, wrong_agents: whose they were.
-        metric, unit, period_start, target_at: what all of them are about, where that is one number.
-        actual: what it was, where it is known.
-        made_at: since when the first of them was there, on the clock that was asked by.
-        settled_at: since when the last of the settled ones is settled, on that clock.
-        due_at: when the first of the others falls due.
+        claims: number of its findings that an outcome can settle.
+        settled, right, wrong: number of them; settled ones that are neither right nor wrong abstained.
+        right_agents, wrong_agents: agents that made them.
+        metric, unit, period_start, target_at: the question, if all claims are about one.
+        actual: the outcome's value, if known.
+        made_at: when the first claim began to count, on the clock asked for.
+        settled_at: when the last settled claim was settled, on that clock.
+        due_at: ``target_at`` of the first unsettled claim.
     """
 
     claims: int
@@ -151,13 +151,13 @@ class ClaimSummary(AnswerModel):
 
 class HistoryItem(AnswerModel):
     """
-    An analysis with what was found, decided and became of it.
+    An analysis with its findings, decisions and outcomes.
 
     Attributes:
-        subject_id: what it is about: the subject asked about, or another question of its series.
-        performed_by, findings: of the first analyses of a history alone (:attr:`Limits.detailed`).
-        findings_total: how many findings it has; ``findings`` holds the most important ones.
-        claims: how those of its findings turned out that an outcome can settle; none without any.
+        subject_id: the subject asked about, or another market of its series.
+        performed_by, findings: filled for the first :attr:`Limits.detailed` analyses of a history alone.
+        findings_total: number of its findings; ``findings`` holds the most important ones.
+        claims: how its claims turned out; None without any.
     """
 
     subject_id: str
@@ -171,14 +171,14 @@ class HistoryItem(AnswerModel):
 
 class SimilarItem(AnswerModel):
     """
-    An analysis of another subject that is like one of the subject's own.
+    An analysis of another subject that is similar to one of the subject's own.
 
     Attributes:
-        subject_id: what it is about.
-        like: key of the analysis that it is like.
-        score: how alike they are, 0 to 1 (:mod:`imem.kg.similarity.scoring`).
-        decisions: what was decided after it, with the verdict that stood.
-        claims: how its claims turned out; none without any.
+        subject_id: its subject.
+        like: key of the subject's own analysis that it is similar to.
+        score: similarity, 0 to 1 (:mod:`imem.kg.similarity.scoring`).
+        decisions: decisions that followed it, with their verdicts as of the moment.
+        claims: how its claims turned out; None without any.
     """
 
     subject_id: str
@@ -194,8 +194,8 @@ class DebateItem(AnswerModel):
     A debate and how it ended.
 
     Attributes:
-        turns: how many turns are on file.
-        speakers: by how many voices.
+        turns: number of turns recorded.
+        speakers: number of distinct speakers.
     """
 
     debate: DatedRecord
@@ -267,18 +267,18 @@ class Rows(list[dict[str, Any]]):
 
 class TrackRecordItem(AnswerModel):
     """
-    What an agent's word in a domain has been worth.
+    An agent's track record in a domain: share right with its 95 % interval, and skill.
 
     Attributes:
-        n: observations: claims with one ``target_at`` are one.
+        n: observations; claims with the same ``target_at`` count as one.
         rows: claims scored.
-        right, abstained: of them; abstentions are counted, not scored.
+        right, abstained: claims that were right, that abstained; abstentions are counted, not scored.
         mean, lower, upper: decayed posterior share right with its 95 % interval.
         brier, log_score: mean scores of stated probabilities; lower Brier is better.
-        skill: decayed Brier skill against *reference*, on *reference_rows* claims; above zero is better than it.
-        skill_lower, skill_upper: its 95 % interval; None where one observation is all there is.
-        evidence: ``none`` where nothing is scored, ``little`` below fifteen observations, else ``enough``.
-        baseline: a reference for others, not ranked.
+        skill: decayed Brier skill against *reference*, on *reference_rows* claims; above zero is better.
+        skill_lower, skill_upper: its 95 % interval; None with a single observation.
+        evidence: ``none`` without observations, ``little`` below fifteen, else ``enough``.
+        baseline: whether the agent is a baseline: a reference for others, not ranked.
     """
 
     agent: str
@@ -307,7 +307,7 @@ class DatedTrackRecord(TrackRecordItem):
     A track record as of a moment.
 
     Attributes:
-        as_of: the moment: the one asked for, or an earlier one up to which everything is in place.
+        as_of: the moment asked for, or the earlier one to which it was clamped.
     """
 
     as_of: datetime
@@ -315,19 +315,18 @@ class DatedTrackRecord(TrackRecordItem):
 
 class BriefingSection(AnswerModel):
     """
-    One part of a briefing.
+    One section of a briefing.
 
     Attributes:
         quality: how good the answer is.
         reason: why it is not exact.
-        total: how many there are; ``items`` may hold fewer.
-        age_s: of a stale answer, its age in seconds.
-        completeness: of a partial one, what it was made of.
+        total: how many items exist; ``items`` may hold fewer.
+        age_s: age of a stale answer, in seconds.
+        completeness: what a partial answer is made of.
         error: of an unavailable one, ``QUERY_TIMEOUT_EXHAUSTED`` or ``STORE_UNAVAILABLE``.
-        fallback_exhausted: whether all that could stand in was tried in vain: an empty answer then says nothing.
-        mode: how well the institution could answer, where the section was asked for alone; a briefing says it for all.
-        late_ms: by how many milliseconds it missed its deadline, where the section was asked for alone; None if it did
-            not.
+        fallback_exhausted: whether every fallback failed; being empty then does not mean that nothing is known.
+        mode: the institution's mode, if the section was read by itself; a briefing has one for all.
+        late_ms: by how many milliseconds it missed its deadline, if it was read by itself; None if it did not.
     """
 
     quality: Quality = Quality.EXACT
@@ -349,10 +348,10 @@ class HistorySection(BriefingSection):
 
 class SimilarSection(BriefingSection):
     """
-    Analyses of other subjects that are like the newest of this one, most alike first.
+    Analyses of other subjects that are similar to the newest of this one, most similar first.
 
     Attributes:
-        model_version: which vectors and which rules the scores come from; those of two are not to be compared.
+        model_version: version of vectors and rules behind the scores; scores of two versions are not comparable.
     """
 
     items: list[SimilarItem] = Field(default_factory=list)
@@ -372,7 +371,7 @@ class TrackRecordsTable(BriefingSection):
 
 
 class TrackRecordsSection(BriefingSection):
-    """Track records of the agents that spoke about the subject, by domain and name; baselines last."""
+    """Track records of the agents with claims about the subject, by domain and name; baselines last."""
 
     items: list[TrackRecordItem] = Field(default_factory=list)
 
@@ -384,7 +383,7 @@ class RecordsSection(BriefingSection):
 
 
 class SubjectSection(BriefingSection):
-    """The subject's own record; no part of what is shown apart."""
+    """The subject's own record; shown as the briefing's head, not as a section."""
 
     record: DatedRecord | None = None
 
@@ -395,7 +394,7 @@ class Subject(AnswerModel):
 
     Attributes:
         subject_id: ``company:<ticker>`` or ``market:<market_id>``.
-        record: its record as it stood; none when it is known only by what was said about it.
+        record: its record as of the moment; None if only other records mention it.
     """
 
     subject_id: str
@@ -408,16 +407,15 @@ class Briefing(AnswerModel):
     What the institution knew about a subject at a moment.
 
     Attributes:
-        as_of: the T that was used.
-        clock: ``known`` (what could have been known) or ``recorded`` (what was on file here).
-        asked_as_of: the T that was asked for; an earlier ``as_of`` means that not everything up to it was in place yet.
-        complete_until: everything recorded by then is in the answer; none when the journal could not say.
-        mode: how well the institution could answer: ``normal``; ``degraded_read`` where a part is less than exact;
-            ``read_only`` where there is evidence that Postgres is away; ``recovering`` where the graph was far behind.
-        for_agent: for whom.
+        as_of: the resolved as-of.
+        clock: ``known`` (what could have been known) or ``recorded`` (what was recorded here).
+        asked_as_of: the as-of asked for; ``as_of`` is earlier if it was clamped to the safe horizon.
+        complete_until: everything recorded until then is in the answer; None if Postgres did not answer.
+        mode: ``normal``; ``degraded_read`` if a section is less than exact; ``read_only`` if there is evidence that
+            Postgres is away; ``recovering`` if the graph was far behind.
+        for_agent: the agent that asked.
         took_ms: how long it took, in milliseconds; not part of the Markdown.
-        late_ms: by how many milliseconds it missed its deadline, in a process or on a machine with too much to do; None
-            if it did not.
+        late_ms: by how many milliseconds it missed its deadline; None if it did not.
     """
 
     subject: Subject
@@ -456,7 +454,7 @@ class Briefing(AnswerModel):
         """
         Return it as Markdown within a bound, byte for byte the same for the same answer.
 
-        What is worth most is shown; what is left out is told at the end, with the calls that get it.
+        The items of greatest worth are shown; the end lists what is left out, with the calls that fetch it.
 
         Args:
             max_tokens: tokens at most, by the estimate of :func:`imem.recall.rendering.markdown.tokens`; 1,900 where

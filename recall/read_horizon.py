@@ -1,4 +1,4 @@
-"""What every question begins with: the horizon, the present moment, and how often pattern statuses have changed."""
+"""The read horizon of a request: safe horizon, database time, epoch of pattern statuses, scored horizon."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from imem.kg.asof import AsOf, AsOfClock, clamp_to_horizon
 @dataclass(frozen=True, slots=True)
 class ReadHorizon:
     """
-    How things stood when a question began.
+    Up to when a request may read.
 
     Attributes:
-        horizon: everything recorded by then is committed and in the graph.
-        now: the journal's present moment.
-        epoch: of the status of patterns.
-        scored: everything recorded by then is scored; asked for on the recorded clock alone.
+        horizon: the safe horizon: everything recorded until then is committed and in the graph.
+        now: the database's time.
+        epoch: counter of changes of pattern statuses.
+        scored: everything recorded until then is scored; None on the known clock.
     """
 
     horizon: datetime
@@ -28,7 +28,7 @@ class ReadHorizon:
     scored: datetime | None = None
 
     def at(self, asked: datetime | None, on: AsOfClock) -> AsOf:
-        """Return the T to use; on the recorded clock also nothing later than what is scored."""
+        """Return the as-of to use: *asked* clamped to the horizon; on the recorded clock to the scored one as well."""
         found = clamp_to_horizon(asked, on, self.horizon, self.now)
         if self.scored is None or on is not AsOfClock.RECORDED:
             return found
@@ -40,7 +40,7 @@ async def pattern_epoch(database: Database, *, deadline: Deadline) -> int:
     Return the epoch of pattern statuses.
 
     Raises:
-        PostgresUnavailable, BudgetExceeded: nobody can say; retryable.
+        PostgresUnavailable, BudgetExceeded: Postgres did not answer in time; retryable.
     """
     epoch: int = (await database.named("pattern_epoch", deadline=deadline))[0]["epoch"]
     return epoch
@@ -48,10 +48,10 @@ async def pattern_epoch(database: Database, *, deadline: Deadline) -> int:
 
 async def fetch_read_horizon(database: Database, on: AsOfClock, *, deadline: Deadline) -> ReadHorizon:
     """
-    Return how things stand.
+    Fetch the read horizon: one statement, on the recorded clock a second for the scored horizon.
 
     Raises:
-        PostgresUnavailable, BudgetExceeded: nobody can say; retryable.
+        PostgresUnavailable, BudgetExceeded: Postgres did not answer in time; retryable.
     """
     row = (await database.named("read_horizon", deadline=deadline))[0]
     scored = None

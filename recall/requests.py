@@ -1,13 +1,14 @@
 """
-A question about a subject, through the tiers and within its budget.
+Context of one request: cache lookup, load from the stores (L3), fallbacks, each with its share of the deadline.
 
-Of the time that a caller gives, the caches have at most 30 ms and L3 four fifths of the whole (400 of 500 ms); what is
-left is for what may stand in, of which at most two things are tried: a stale copy, which was fetched meanwhile, what
-can be made of fewer records, or of every other one. What stands in says what it is. A section for which nothing does is
-empty and says that as well: it does not mean that nothing is known.
+The cache lookup takes at most 30 ms, the load four fifths of the whole budget (400 of 500 ms), fallbacks the rest: a
+stale copy of the cached result first, else at most two fallback retrievers, which read fewer records or a sample. A
+fallback is labelled ``stale`` or ``partial``. A section without any is ``unavailable``: its being empty does not mean
+that nothing is known.
 
-The gateway is asked for each section, each time, before any kept answer is used: for patterns while the tiers are
-looked at, since that leaves a row. What is kept and holds is taken as it is, without a task or a wait of its own.
+The gateway authorizes each section on every request, before a cached result is used. Reads of patterns are audited:
+their audit row is written while the cache lookup runs. Fresh cached results are used without a task of their own. The
+read horizon is fetched at most once per request, and once more for a load that needs a later one.
 """
 
 from __future__ import annotations
@@ -48,38 +49,38 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 L3_SHARE: Final = 0.8
-"""Share of the whole time that L3 may take."""
+"""Share of the whole budget that a load from L3 may take."""
 
 FIRST_FALLBACK_SHARE: Final = 0.6
-"""Share of what is left then that the first of two things that stand in may take."""
+"""Share of the time left that the first of two fallback retrievers may take."""
 
 HORIZON_REFRESH_S: Final = 2.0
-"""How long ago a process may have asked how things stand, in seconds, before it does so beside what is kept."""
+"""Age of the process's last read horizon, in seconds, from which a request served by the cache fetches a new one."""
 
 REVALIDATE_S: Final = 600.0
-"""How long after its time a copy that still holds is served at once, labelled, while another is loaded, in seconds."""
+"""How long after its expiry an unchanged entry is served as stale while it is revalidated, in seconds."""
 
 
 @dataclass(slots=True)
 class LastReadHorizon:
     """
-    What a process remembers of its last question.
+    The newest read horizon that this process has fetched.
 
     Attributes:
-        read_horizon: how things stood then: what holds now is complete until that horizon at least.
-        noted_s: when it was last asked, by the monotonic clock.
+        read_horizon: the horizon; a cached result that is valid now is complete up to it at least.
+        noted_s: when it was fetched, or its next fetch began, on the monotonic clock.
     """
 
     read_horizon: ReadHorizon | None = None
     noted_s: float = float("-inf")
 
     def note(self, read_horizon: ReadHorizon) -> None:
-        """Remember it, if it is news."""
+        """Keep *read_horizon* if it is newer than the one held."""
         if self.read_horizon is None or read_horizon.now > self.read_horizon.now:
             self.read_horizon, self.noted_s = read_horizon, time.monotonic()
 
     def due(self) -> bool:
-        """Return whether it should be asked again; the first who hears so does."""
+        """Return whether the horizon should be fetched again; true for one caller per interval, who fetches it."""
         now_s = time.monotonic()
         due = now_s - self.noted_s > HORIZON_REFRESH_S
         if due:
@@ -90,17 +91,17 @@ class LastReadHorizon:
 @dataclass(frozen=True, slots=True)
 class RecallDependencies:
     """
-    What questions are asked of.
+    What requests of one process share.
 
     Attributes:
-        gateway: through which everything is read.
-        graph: the graph.
-        tiers: kept answers; none asks L3 each time.
+        gateway: authorizes and audits every read.
+        graph: the Neo4j client.
+        tiers: the tiered cache; None loads from L3 each time.
         halflife_years: age at which an observation weighs half.
-        journal: which journal this is: answers of another are others.
-        last_horizon: what the process remembers.
-        watch: counts what is asked.
-        assembly: how long before an answer its sections are due.
+        journal: the journal's id, part of every cache key.
+        last_horizon: the newest read horizon fetched.
+        watch: counts requests and timeouts.
+        assembly: how long before the deadline sections are due.
     """
 
     gateway: Gateway
@@ -116,16 +117,19 @@ class RecallDependencies:
 @dataclass(slots=True)
 class RequestContext:
     """
-    One question about one subject, under way.
+    One request about one subject, under way.
 
     Attributes:
-        sources: what is asked.
-        subject_id: what about.
-        asked, on: the moment, and the clock.
-        limits: how much is wanted.
-        for_agent: for whom, if that is known.
+        sources: what requests of the process share.
+        subject_id: the subject.
+        asked, on: the as-of asked for (None: now), and its clock.
+        limits: most items of each sort.
+        for_agent: the agent that asks, if known.
         deadline: when the answer is due.
-        budget_ms: the whole time that it had, in milliseconds.
+        budget_ms: the whole budget, in milliseconds.
+        moments: the as-of of each section so far.
+        loaded: whether any section was loaded from L3.
+        before: the process's last read horizon when the request began.
     """
 
     sources: RecallDependencies
@@ -150,25 +154,25 @@ class RequestContext:
     _series: tuple[ReadHorizon, asyncio.Task[frozenset[str]]] | None = None
 
     def __post_init__(self) -> None:
-        """Remember how things stood before anything was looked at."""
+        """Keep the process's read horizon of before the cache lookup."""
         self.before = self.sources.last_horizon.read_horizon
 
     @property
     def l3(self) -> Deadline:
-        """Until when L3 may take."""
+        """Deadline of loads from L3."""
         return l3_of(self.deadline, self.budget_ms)
 
-    # What is kept
+    # Cache lookup
 
     def query(self, kind: SectionSpec[A]) -> Query[A]:
-        """Return what is asked for a section, and under which key its answer is kept."""
+        """Return the cache query of a section: its key and codec."""
         if kind.name not in self._queries:
             self._queries[kind.name] = self._query(kind)
         return self._queries[kind.name]
 
     def _query(self, kind: SectionSpec[A]) -> Query[A]:
         key = None
-        # On the recorded clock "now" is what is complete: its answer grows without anything being told.
+        # On the recorded clock "now" is the safe horizon, which advances without an invalidation.
         of_now = self.asked is None and self.on is AsOfClock.KNOWN
         if self.sources.tiers is not None and (of_now or (self.asked is not None and not kind.current_only)):
             arguments = {
@@ -191,7 +195,7 @@ class RequestContext:
         )
 
     def look(self, kinds: Sequence[SectionSpec[Any]], *more: Query[Any]) -> None:
-        """Begin to look for what is kept of all that will be asked; where it is not everything, at how things stand."""
+        """Start the cache lookup of *kinds* and *more*; on any miss, start fetching the read horizon as well."""
         tiers = self.sources.tiers
         queries = [*(self.query(kind) for kind in kinds), *more]
 
@@ -204,8 +208,8 @@ class RequestContext:
                 if self.sources.last_horizon.due():
                     self._start_read_horizon()
                 return here
-            # Some have to be loaded: what they say must be of no earlier than what is known to have changed. Whether
-            # the others hold is asked once it is known up to when all is complete.
+            # Loads must see at least the changes that the lookup saw, so they need a read horizon from now on. The
+            # entries found are validated again after it is known.
             self._start_read_horizon()
             if tiers is None or not kept:
                 return here
@@ -218,14 +222,14 @@ class RequestContext:
         self._found = asyncio.create_task(found())
 
     def grant(self, kinds: Sequence[SectionSpec[Any]]) -> None:
-        """Begin what patterns need, if any are asked for: the right to them, which leaves a row, and their epoch."""
+        """Start the authorization of patterns (an audit row) or the read of their epoch, if *kinds* show any."""
         if any(kind.resource is ResourceType.PATTERNS for kind in kinds):
             self._start_pattern_grant()
         elif any(kind.shows_patterns for kind in kinds):
             self._begin_epoch()
 
     async def found(self, query: Query[Any]) -> CacheLookup:
-        """Return what is kept for a query that was looked for."""
+        """Return the lookup of *query*, awaiting it."""
         if query.key is None:
             return CacheLookup()
         return (await self._all_found()).get(query.key, CacheLookup())
@@ -234,25 +238,25 @@ class RequestContext:
         return {} if self._found is None else await asyncio.shield(self._found)
 
     async def known(self, kinds: Sequence[SectionSpec[Any]]) -> TagVersions | None:
-        """Return by what it is certain that something is known of the subject: answers of *kinds* that hold say so."""
+        """Return the tag versions of a fresh, non-empty cached result of *kinds*: it proves that the subject exists."""
         for kind in kinds:
             found = await self.found(self.query(kind))
-            # Patterns there are for subjects of which nothing is known as well.
+            # Patterns of no sector apply to unknown subjects too, so they prove nothing.
             says = found.entry is not None and not found.entry.negative and not kind.shows_patterns
             if says and found.state is Freshness.FRESH:
                 return found.tag_versions
         return None
 
     async def tag_versions(self) -> TagVersions | None:
-        """Return what had changed when it was looked; None where nobody could say."""
+        """Return the tag versions that the lookup saw; None if it could not read them."""
         return next((one.tag_versions for one in (await self._all_found()).values()), None)
 
     async def moment(self) -> AsOf:
         """
-        Return the moment by which the subject must have been known; of the present nothing that is there is hidden.
+        Return the as-of at which the subject must exist; for "now" on the known clock, all that is recorded counts.
 
         Raises:
-            PostgresUnavailable, BudgetExceeded: nobody can say in time.
+            PostgresUnavailable, BudgetExceeded: Postgres did not answer in time.
         """
         if self.asked is None and self.on is AsOfClock.KNOWN:
             return PRESENT
@@ -262,13 +266,13 @@ class RequestContext:
 
     async def read_horizon(self, since_s: float = ANY_TIME) -> ReadHorizon:
         """
-        Return how things stand, asked once for the whole question; and once more where that was too early for a load.
+        Return the read horizon, fetched once per request; once more if the first fetch began before *since_s*.
 
         Args:
-            since_s: the moment of the monotonic clock before which it must not have been asked.
+            since_s: earliest start of the fetch, on the monotonic clock.
 
         Raises:
-            PostgresUnavailable, BudgetExceeded: nobody can say in time.
+            PostgresUnavailable, BudgetExceeded: Postgres did not answer in time.
         """
         first = self._start_read_horizon()
         if self._horizon_asked_s >= since_s:
@@ -291,20 +295,20 @@ class RequestContext:
         return _background_task(opened())
 
     async def end(self) -> None:
-        """End what nobody waits for any more; how things stand may still be asked for somebody who shares a load."""
+        """Cancel the cache lookup; fetches of the read horizon go on, since a shared load may wait for them."""
         if self._found is not None:
             self._found.cancel()
             await asyncio.gather(self._found, return_exceptions=True)
 
-    # Asking
+    # Loading
 
     async def section(self, kind: SectionSpec[A]) -> A:
         """
-        Return a section, or what stands in for it.
+        Return a section: cached, loaded, or from a fallback.
 
         Raises:
             PermissionDenied: the actor may not read it.
-            ImemError: it could not be asked, and nothing stands in for it.
+            ImemError: neither the load nor any fallback succeeded.
         """
 
         async def through() -> A:
@@ -320,20 +324,20 @@ class RequestContext:
 
     async def cached_sections(self, kinds: Sequence[SectionSpec[Any]]) -> dict[str, Any]:
         """
-        Return by name those of *kinds* of which a kept answer is the answer, and nothing else is to be asked.
+        Return by name the sections of *kinds* that fresh cached results answer.
 
-        Those that show patterns are among them where all others are: then there is nothing to wait for but the row.
+        Sections that show patterns are included only if all others are: they have to wait for the audit row.
         """
         shown: dict[str, Any] = {}
         gateway, tiers, found = self.sources.gateway, self.sources.tiers, await self._all_found()
         if tiers is None or not self._complete():
             return shown
-        # One decision for all of a sort; who is refused is refused, and recorded, section by section.
+        # One decision per resource type; a refusal is made and audited per section, in section().
         sorts = {kind.resource for kind in kinds} - {ResourceType.PATTERNS}
         if not all(gateway.may(Resource(sort, self.subject_id), Action.READ) for sort in sorts):
             return shown
         plain = [kind for kind in kinds if not kind.shows_patterns]
-        # What was just begun is sent before answers are decoded: Postgres writes the row meanwhile.
+        # Lets the statement just started be sent before entries are decoded: Postgres writes the row meanwhile.
         await asyncio.sleep(0)
         for kind in plain:
             self._take(kind, found, None, shown)
@@ -351,7 +355,7 @@ class RequestContext:
     def _take(
         self, kind: SectionSpec[Any], found: Mapping[bytes, CacheLookup], epoch: int | None, shown: dict[str, Any]
     ) -> None:
-        """Put the kept answer of a section among what is shown, if it is the answer."""
+        """Add the section to *shown* if its cached result is fresh."""
         query, tiers = self.query(kind), self.sources.tiers
         one = found.get(query.key) if query.key is not None else None
         answer = tiers.fresh(query, one, epoch) if tiers is not None and one is not None else None
@@ -405,7 +409,7 @@ class RequestContext:
         return answer.value
 
     def loader(self, kind: SectionSpec[A]) -> Load[A]:
-        """Return what asks L3 for a section."""
+        """Return the function that loads a section from L3."""
 
         async def load(due: Deadline, since_s: float) -> Loaded[A]:
             read_horizon = await self.read_horizon(since_s)
@@ -424,7 +428,7 @@ class RequestContext:
         return load
 
     def retrieval_request(self, at: AsOf, due: Deadline) -> RetrievalRequest:
-        """Return what sections are given."""
+        """Return the arguments of a retriever."""
         sources = self.sources
         return RetrievalRequest(
             self.subject_id,
@@ -438,13 +442,13 @@ class RequestContext:
         )
 
     async def _about(self, kind: SectionSpec[Any], read_horizon: ReadHorizon) -> frozenset[str]:
-        """Return the tags of the subject, as far as a section hangs on them."""
+        """Return the subject's dependency tags: its own record's alone, or all records' about it and its series."""
         if kind.own_record:
             return frozenset({tags.record(*subject_ref(self.subject_id))})
         return frozenset({tags.subject(self.subject_id)}) | await self._of_series(read_horizon)
 
     async def _of_series(self, read_horizon: ReadHorizon) -> frozenset[str]:
-        """Return the tag of the series that a question belonged to then: other questions of it join its answers."""
+        """Return the tag of a market's series: analyses of other markets in it are part of the answer."""
         kind, key = subject_ref(self.subject_id)
         if kind != "Market":
             return frozenset()
@@ -462,7 +466,7 @@ class RequestContext:
         return await asyncio.shield(self._series[1])
 
     async def _epoch(self) -> int | None:
-        """Return the epoch of pattern statuses: by the row that is left, or where there is none, by itself."""
+        """Return the epoch of pattern statuses: from the authorization, else read by itself; None if both fail."""
         for begin in (*((self._start_pattern_grant,) if self._pattern_grant is not None else ()), self._begin_epoch):
             try:
                 return await asyncio.shield(begin())
@@ -471,7 +475,7 @@ class RequestContext:
         return None
 
     def _start_pattern_grant(self) -> asyncio.Task[int]:
-        """Have the read of patterns allowed, once for the whole question."""
+        """Start the authorization of reading patterns, once per request."""
         if self._pattern_grant is None:
             resource = Resource(ResourceType.PATTERNS, self.subject_id)
             self._pattern_grant = _background_task(self.sources.gateway.authorize_patterns(resource, deadline=self.l3))
@@ -483,13 +487,13 @@ class RequestContext:
         return self._pattern_epoch
 
     def _complete(self) -> bool:
-        """Return whether it is known already that everything until the moment asked for is complete."""
+        """Return whether the as-of asked for lies within the read horizon held, or is now."""
         if self.asked is None:
             return True
         return self.before is not None and self.on is AsOfClock.KNOWN and self.asked <= self.before.horizon
 
     async def _clamped(self) -> bool:
-        """Return whether the moment asked for is later than what is complete: then no kept answer is for it."""
+        """Return whether the as-of asked for is clamped to the read horizon: then no cache entry is for it."""
         if self.asked is None or self._complete():
             return False
         try:
@@ -498,13 +502,13 @@ class RequestContext:
             return False
 
     def _still_good(self, found: CacheLookup) -> bool:
-        """Return whether a copy past its time is served while another is loaded: it holds, and is not long past it."""
+        """Return whether an expired entry may be served while it is revalidated: at most REVALIDATE_S past expiry."""
         if found.entry is None or found.tag_versions is None or self.sources.tiers is None:
             return False
         age_s = found.entry.age_s(self.sources.tiers.clock.now())
         return age_s < FRESH_S * (1 + JITTER) + REVALIDATE_S
 
-    # What stands in
+    # Fallbacks
 
     async def _fall_back(
         self, query: Query[A], kind: SectionSpec[A], found: CacheLookup, epoch: int | None, error: ImemError
@@ -536,10 +540,10 @@ class RequestContext:
         log.warning("recall.exhausted", query=kind.name, subject=self.subject_id, error=_code(error), reason=str(error))
         raise error
 
-    # The moment
+    # Resolved as-of
 
     def resolved_as_of(self, read_horizon: ReadHorizon | None) -> AsOf | None:
-        """Return the moment for which the answer holds, once all of it is there."""
+        """Return the as-of of the whole answer, after its sections are complete; None if no section has one."""
         if self.asked is not None and not self.loaded and self.moments:
             return AsOf(max(self.moments), self.on, self.asked, self.before.horizon if self.before else None)
         if read_horizon is None or not self.loaded:
@@ -551,19 +555,19 @@ class RequestContext:
 
 
 def l3_of(deadline: Deadline, budget_ms: float) -> Deadline:
-    """Return until when L3 may take, of a question that has *budget_ms* until *deadline*."""
+    """Return the deadline of loads from L3, of a request that has *budget_ms* until *deadline*."""
     return Deadline(deadline.at_s - budget_ms / 1000.0 * (1 - L3_SHARE))
 
 
 def _background_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Return *work* as a task for which perhaps nobody waits."""
+    """Return *work* as a task whose exception is consumed even if it is never awaited."""
     task = asyncio.create_task(work)
     task.add_done_callback(_consume_exception)
     return task
 
 
 def _consume_exception(task: asyncio.Task[Any]) -> None:
-    """Take note of how a task ended that perhaps nobody waits for."""
+    """Retrieve the exception of a task, so that asyncio does not log it as lost."""
     if not task.cancelled():
         task.exception()
 
@@ -584,10 +588,10 @@ def _code(error: ImemError) -> str:
 
 
 def unavailable(make: type[A], error: ImemError) -> A:
-    """Return the section that says that nothing could be asked, and nothing stands in."""
+    """Return an empty section labelled unavailable, with the error's code and reason."""
     return make(quality=Quality.UNAVAILABLE, reason=sentence(str(error)), error=_code(error), fallback_exhausted=True)
 
 
 def sentence(reason: str) -> str:
-    """Return *reason* as the inner part of a note."""
+    """Return *reason* as part of a sentence: without its full stop, on one line."""
     return reason.rstrip(".").replace("\n", " ")

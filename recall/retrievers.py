@@ -1,9 +1,9 @@
 """
-The sections of a briefing: each finds keys in the graph, and dates them in the journal.
+Retrievers of a briefing's sections: each finds keys in the graph and reads their values as of the moment in Postgres.
 
-Where the graph cannot be asked in time, something else stands in and says so: mostly what the journal's heads tell. The
-records are the same then, only what is known through links alone is missing. :mod:`imem.recall.requests` decides what
-is asked when.
+``*_in_journal`` are the fallbacks without Neo4j: they find the keys in the journal's record heads, so what is known
+through links alone is missing, and the section is labelled partial. ``*_sampled`` read half of the rows.
+:mod:`imem.recall.requests` decides which one runs.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from imem.recall.model import (
 A = TypeVar("A", bound=BriefingSection)
 
 FIRST_PATTERNS: Final = 100
-"""How many active patterns are looked at where there is no time for more."""
+"""Active patterns that the fallback considers."""
 
 GRAPH_SHARE: Final = 0.75
-"""Share of the time left that the graph may take; the rest is for the journal, which dates or stands in."""
+"""Share of the time left for the graph; the rest is for Postgres."""
 
 WITHOUT_GRAPH: Final = (
     "Neo4j could not be asked; this is what Postgres knows, without what is known through links alone"
@@ -61,12 +61,12 @@ WITHOUT_GRAPH: Final = (
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
-    How many of each an answer holds.
+    Most items of each sort in an answer.
 
     Attributes:
         analyses: analyses in a history.
         findings: findings of an analysis.
-        detailed: analyses of a history whose findings are shown, the newest; of the others the conclusion is.
+        detailed: newest analyses of a history that are shown with findings; others with their conclusion alone.
     """
 
     analyses: int = 30
@@ -80,7 +80,7 @@ class Limits:
     detailed: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse what is no whole number, by the name of the limit."""
+        """Check that each limit is a whole number; BadInput names the limit."""
         for limit in fields(self):
             check_int(f"limits.{limit.name}", getattr(self, limit.name))
 
@@ -88,17 +88,17 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class RetrievalRequest:
     """
-    What every section is given.
+    Arguments of a retriever.
 
     Attributes:
-        subject_id: what about.
-        at: the moment.
-        gateway: through which everything is read.
-        graph: the graph.
+        subject_id: the subject.
+        at: the resolved as-of.
+        gateway: authorizes and audits every read.
+        graph: the Neo4j client.
         deadline: when the answer is due.
-        limits: how much is wanted.
+        limits: most items of each sort.
         halflife_years: age at which an observation weighs half.
-        for_agent: for whom, if that is known.
+        for_agent: the agent that asks, if known.
     """
 
     subject_id: str
@@ -112,16 +112,16 @@ class RetrievalRequest:
 
     @property
     def database(self) -> Database:
-        """The journal."""
+        """Postgres."""
         return self.gateway.database
 
     async def dated(self, refs: Iterable[Ref]) -> ValuesAsOf:
-        """Return what the journal says of *refs* at the moment."""
+        """Return the values of *refs* as of the moment, from Postgres."""
         return await dated(self.database, refs, self.at, deadline=self.deadline)
 
 
 async def _found(request: RetrievalRequest, name: str, limit: int, **more: Any) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows of a named query, and how many there are."""
+    """Return the rows of a named graph query, and the total before the limit."""
     parameters = {"subject_id": request.subject_id, "limit": limit, **request.at.limits, **more}
     share = request.deadline.within_ms(request.deadline.left_ms() * GRAPH_SHARE)
     rows = await request.graph.read(name, parameters, deadline=share)
@@ -129,7 +129,7 @@ async def _found(request: RetrievalRequest, name: str, limit: int, **more: Any) 
 
 
 async def _in_journal(request: RetrievalRequest, kind: str, limit: int) -> list[str]:
-    """Return the keys of the newest records of *kind* about the subject, as far as record heads tell."""
+    """Return the keys of the newest records of *kind* about the subject, from record heads."""
     rows = await request.database.named(
         "records_of_subject",
         {"subject_id": request.subject_id, "kinds": [kind], "limit": limit, **request.at.limits},
@@ -139,7 +139,7 @@ async def _in_journal(request: RetrievalRequest, kind: str, limit: int) -> list[
 
 
 def _mark_partial(section: A, completeness: Completeness = Completeness.TOP_N, reason: str = WITHOUT_GRAPH) -> A:
-    """Return *section* as what stands in for the answer."""
+    """Return *section* labelled as a fallback."""
     return section.model_copy(update={"quality": Quality.PARTIAL, "reason": reason, "completeness": completeness})
 
 
@@ -161,7 +161,7 @@ def record(one: RecordAsOf) -> DatedRecord:
 
 
 async def about(request: RetrievalRequest) -> SubjectSection:
-    """Return the subject's own record; it is known by what was said about it alone where there is none."""
+    """Return the subject's own record; none if only other records mention it."""
     ref = subject_ref(request.subject_id)
     found = (await request.dated([ref])).records.get(ref)
     return SubjectSection(record=record(found) if found is not None else None, total=int(found is not None))
@@ -171,14 +171,14 @@ async def about(request: RetrievalRequest) -> SubjectSection:
 
 
 async def history(request: RetrievalRequest) -> HistorySection:
-    """Return the newest analyses of the subject, and of its series, with what was found, decided and became of it."""
+    """Return the newest analyses of the subject and its series, with findings, decisions and outcomes."""
     wanted = {"detailed": request.limits.detailed, "findings_limit": request.limits.findings}
     rows, total = await _found(request, "company_history", request.limits.analyses, **wanted)
     return await _history(request, rows, total)
 
 
 async def history_in_journal(request: RetrievalRequest) -> HistorySection:
-    """Return the same without what is known through links alone, and of the subject alone."""
+    """Return the subject's newest analyses from record heads: without links, without those of its series."""
     keys = await _in_journal(request, "Analysis", request.limits.analyses)
     return _mark_partial(await _history(request, await _history_from_journal(request, keys), len(keys)))
 
@@ -224,7 +224,7 @@ async def claims_settled(request: RetrievalRequest, analyses: Sequence[str]) -> 
 
 
 def _claims(row: dict[str, Any]) -> ClaimSummary:
-    """Return how claims turned out; what they are about only where that is one question, and not one in two units."""
+    """Return how claims turned out; metric, period and actual only if all claims are about one question in one unit."""
     stated, metric = row.pop("units"), row["metric"]
     units = {unit_of(metric, one) for one in stated} if metric is not None else set()
     if len(units) == 1:
@@ -233,7 +233,7 @@ def _claims(row: dict[str, Any]) -> ClaimSummary:
 
 
 async def _history_from_journal(request: RetrievalRequest, analyses: Sequence[str]) -> list[dict[str, Any]]:
-    """Return rows like those of ``company_history`` for *analyses*, as far as record heads tell."""
+    """Return rows like those of ``company_history`` for *analyses*, from record heads."""
     detailed = set(analyses[: request.limits.detailed])
     rows, told = await asyncio.gather(
         request.database.named(
@@ -319,7 +319,7 @@ async def debates(request: RetrievalRequest) -> DebatesSection:
 
 
 async def debates_in_journal(request: RetrievalRequest) -> DebatesSection:
-    """Return the same without what was disputed and how they ended."""
+    """Return the newest debates from record heads: without the disputed finding and the resolutions."""
     keys = await _in_journal(request, "Debate", request.limits.debates)
     return _mark_partial(
         await _debates(request, [{"debate": key, "disputed": None, "resolutions": []} for key in keys], len(keys))
@@ -373,20 +373,20 @@ async def speakers(request: RetrievalRequest) -> TrackRecordsSection:
     """
     Return the track records of the agents that made claims about the subject, in the domains of those claims.
 
-    They belong to what was said (docs/decisions/0012). That of *for_agent*, who may not have spoken, is shown as well:
-    whether it may be seen was decided before.
+    Whoever may read the claims may read these (docs/decisions/0012). That of *for_agent* is added even without claims;
+    the caller has authorized it.
     """
     (row,), _ = await _found(request, "speakers_of_subject", request.limits.speakers)
     return await _speakers(request, row["speakers"])
 
 
 async def speakers_in_journal(request: RetrievalRequest) -> TrackRecordsSection:
-    """Return the same for those who spoke about the subject itself, not about its series."""
+    """Return track records of agents with claims about the subject itself, without its series."""
     return _mark_partial(await _speakers(request, await _speakers_in_journal(request, half=False)))
 
 
 async def speakers_sampled(request: RetrievalRequest) -> TrackRecordsSection:
-    """Return the same for those who made every other statement about the subject."""
+    """Return track records of the agents in a sample of half of the findings about the subject."""
     return _mark_partial(await _speakers(request, await _speakers_in_journal(request, half=True)), Completeness.SAMPLED)
 
 
@@ -441,13 +441,13 @@ def track_record(one: TrackRecord) -> TrackRecordItem:
 
 
 async def contradictions(request: RetrievalRequest) -> RecordsSection:
-    """Return where sources disagreed about the subject's data: open ones first, by priority, then the newest."""
+    """Return contradictions between sources about the subject's data: open ones first, by priority, then the newest."""
     rows, total = await _found(request, "contradictions_of_subject", request.limits.contradictions)
     return await _contradictions(request, rows, total)
 
 
 async def contradictions_in_journal(request: RetrievalRequest) -> RecordsSection:
-    """Return the same as far as record heads tell."""
+    """Return the subject's contradictions from record heads."""
     given = {"subject_id": request.subject_id, "limit": request.limits.contradictions, **request.at.limits}
     rows = await request.database.named("contradictions_in_journal", given, deadline=request.deadline)
     return _mark_partial(await _contradictions(request, rows, rows[0]["total"] if rows else 0))
@@ -466,7 +466,7 @@ async def patterns(request: RetrievalRequest) -> RecordsSection:
 
 
 async def patterns_first(request: RetrievalRequest) -> RecordsSection:
-    """Return those among the first hundred that were active."""
+    """Return the best of the first :data:`FIRST_PATTERNS` active patterns."""
     reason = f"the time was over; these are of the first {FIRST_PATTERNS} active patterns of its sector"
     return _mark_partial(await _patterns(request, FIRST_PATTERNS), reason=reason)
 
@@ -481,7 +481,7 @@ async def _patterns(request: RetrievalRequest, among: int) -> RecordsSection:
 
 
 async def _sector(request: RetrievalRequest) -> str | None:
-    """Return the sector of the subject at the moment, as far as one is known."""
+    """Return the sector of the subject at the moment; None if unknown."""
     ref = subject_ref(request.subject_id)
     subject = (await request.dated([ref])).records.get(ref)
     if subject is None:
@@ -500,12 +500,12 @@ async def lessons(request: RetrievalRequest) -> RecordsSection:
 
 
 async def lessons_in_journal(request: RetrievalRequest) -> RecordsSection:
-    """Return the newest lessons for the domains in which something was stated about the subject."""
+    """Return the newest lessons for the domains of records about the subject, from record heads."""
     return _mark_partial(await _lessons_in_journal(request, half=False))
 
 
 async def lessons_sampled(request: RetrievalRequest) -> RecordsSection:
-    """Return the same of every other lesson."""
+    """Return a sample of half of the lessons."""
     return _mark_partial(await _lessons_in_journal(request, half=True), Completeness.SAMPLED)
 
 
@@ -523,15 +523,15 @@ def _lessons(bearing: list[RecordAsOf], total: int) -> RecordsSection:
     return RecordsSection(items=[record(one) for one in bearing], total=total)
 
 
-# Patterns, of a view
+# Patterns from the materialised view
 
 
 async def patterns_of_view(request: RetrievalRequest) -> RecordsSection:
     """
-    Return the most successful patterns of the subject's sector and of none, of a hundred of each, that are active now.
+    Return the most successful active patterns of the subject's sector and of no sector, from the materialised view.
 
-    The view of them is read by key, whatever they are. As of a day, of which it knows nothing, and before it was ever
-    made, see :func:`patterns_first`.
+    The view holds the best hundred of each, as of now. With an as-of, or before the view was first built, this is
+    :func:`patterns_first`.
     """
     if request.at.asked is not None or request.at.clock is not AsOfClock.KNOWN:
         return await patterns_first(request)

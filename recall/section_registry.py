@@ -1,4 +1,4 @@
-"""The sections by name: how each is asked, what stands in for it, and what a kept answer of it hangs on."""
+"""Declarations of the sections: retriever, fallbacks, limits, rights, and dependency tags of cached results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from imem.recall.retrievers import Limits, RetrievalRequest
 A = TypeVar("A", bound=BriefingSection)
 
 MAX_FALLBACKS: Final = 2
-"""Things that are tried at most where an answer does not come in time."""
+"""Most fallback retrievers tried when the exact one fails or is late."""
 
 
 def _no_tags(_: Any) -> frozenset[str]:
@@ -37,20 +37,20 @@ def _no_tags(_: Any) -> frozenset[str]:
 @dataclass(frozen=True, slots=True)
 class SectionSpec(Generic[A]):
     """
-    One kind of section.
+    Declaration of one section.
 
     Attributes:
-        name: of the section, and the type of its query.
+        name: name of the section and of its query in metrics and cache keys.
         make: its model.
-        exact: the answer.
-        fallbacks: what may stand in for it, in order.
-        limits: those of :class:`~imem.recall.retrievers.Limits` that shape it.
-        resource: what the gateway is asked for.
-        own_record: whether an answer hangs on the subject's own record alone, not on all that is stated about it.
-        tags: beside that: what else an answer hangs on.
+        exact: its retriever.
+        fallbacks: fallback retrievers, in order.
+        limits: fields of :class:`~imem.recall.retrievers.Limits` that are part of its cache key.
+        resource: resource type that the gateway authorizes.
+        own_record: whether its dependency tag is the subject's own record, not all records about the subject.
+        tags: further dependency tags, from the answer.
         shows_patterns: whether it may show patterns.
-        for_agent: whether it shows the record of who asks.
-        current_only: whether only answers as of now are kept: one of a day hangs on more than its tags say.
+        for_agent: whether it includes the track record of the agent that asks.
+        current_only: cached only without an as-of: the tags do not cover all that an answer as of a day depends on.
     """
 
     name: str
@@ -66,7 +66,7 @@ class SectionSpec(Generic[A]):
     current_only: bool = False
 
     def arguments(self, limits: Limits) -> dict[str, int]:
-        """Return what of *limits* it is shaped by."""
+        """Return the limits that are part of its cache key."""
         return {name: getattr(limits, name) for name in self.limits}
 
 
@@ -161,5 +161,5 @@ SECTIONS_BY_NAME: Final[Mapping[str, SectionSpec[Any]]] = {kind.name: kind for k
 
 @cache
 def schema_of(make: type[BriefingSection]) -> str:
-    """Return a name for the form of a model: a program whose models differ keeps its answers apart."""
+    """Return a hash of a model's JSON schema, part of cache keys: programs with different models share no entry."""
     return hashlib.blake2b(orjson.dumps(make.model_json_schema()), digest_size=6).hexdigest()

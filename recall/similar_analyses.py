@@ -1,10 +1,9 @@
 """
-Analyses of other subjects that are like those of this one: what was concluded in a like case, and what was decided.
+Retriever of analyses of other subjects that are similar to this one's.
 
-For the present the stored neighbours answer, a lookup by key. As of a day nothing stored does: what is near changes
-with everything that is recorded later, and a place among the ten nearest that somebody took since would be missed. So
-the vectors that stood then are searched, all of them, and compared by what was known then. Only where those are very
-many does the index help, which looks at part of them; the answer then says so.
+As of now the stored neighbours are read by key. As of an earlier moment they cannot be used: analyses recorded since
+have displaced some of the ten nearest. So all vectors valid at that moment are compared (exact search). Above
+:data:`MOST_EXACT` vectors the index is used, which is approximate; the section is then labelled partial.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from imem.recall.model import Completeness, Quality, ReviewedDecision, SimilarIt
 from imem.recall.retrievers import RetrievalRequest, claims_settled, record
 
 NEWEST: Final = 3
-"""How many of the subject's own analyses others are compared with: what it is like now, not what it was like once."""
+"""How many of the subject's newest analyses others are compared with."""
 
 FEWER: Final = 5
-"""How many are shown where there is no time for all."""
+"""Most items of the fallback."""
 
 FRESH_S: Final = 60.0
-"""How long a new analysis may take until it is found, in seconds."""
+"""Time within which a new analysis should be found, in seconds."""
 
 _MARKET: Final = "market:"
 
 COUNTED: Final = 10_000
-"""Statements that wait to be compared are counted up to here."""
+"""Waiting statements are counted up to this many."""
 
 MOST_EXACT: Final = 40_000
-"""Most vectors of which a search as of a day looks at each; 20 MB of them are read for 10,000."""
+"""Most vectors of an exact search; 10,000 take 20 MB of reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +44,9 @@ class _SimilarAnalysis:
     One neighbour.
 
     Attributes:
-        like: the analysis that it is like.
-        key: which it is.
-        score: how alike they are.
+        like: key of the subject's own analysis.
+        key: key of the neighbour.
+        score: their similarity.
     """
 
     like: str
@@ -61,10 +60,10 @@ class _SearchResult:
     What a search found.
 
     Attributes:
-        own: what others were compared with.
+        own: keys of the subject's own analyses.
         found: the neighbours.
-        model_version: from which vectors and rules.
-        reason: why it is not everything.
+        model_version: version of vectors and rules.
+        reason: why the result is not complete; None if it is.
     """
 
     own: Sequence[str]
@@ -74,17 +73,17 @@ class _SearchResult:
 
 
 async def analyses(request: RetrievalRequest, *, min_score: float = MIN_SCORE) -> SimilarSection:
-    """Return analyses of other subjects that are like the newest ones of the subject, most alike first."""
+    """Return analyses of other subjects similar to the newest ones of the subject, most similar first."""
     return await _like(request, None, NEWEST, min_score)
 
 
 async def analyses_like(request: RetrievalRequest, analysis_id: str, *, min_score: float = MIN_SCORE) -> SimilarSection:
-    """Return analyses of other subjects that are like the given one, most alike first."""
+    """Return analyses of other subjects similar to the given one, most similar first."""
     return await _like(request, [analysis_id], 1, min_score)
 
 
 async def similar_to_newest(request: RetrievalRequest) -> SimilarSection:
-    """Return the first of those that are like the newest analysis of the subject alone."""
+    """Return the first analyses similar to the newest one of the subject alone; a fallback."""
     few = replace(request, limits=replace(request.limits, similar=min(FEWER, request.limits.similar)))
     section = await _like(few, None, 1, MIN_SCORE)
     why = {"quality": Quality.PARTIAL, "reason": "only the newest analysis was compared"}
@@ -92,7 +91,7 @@ async def similar_to_newest(request: RetrievalRequest) -> SimilarSection:
 
 
 async def _like(request: RetrievalRequest, keys: Sequence[str] | None, newest: int, min_score: float) -> SimilarSection:
-    """Return what is like the given analyses, or like so many of the subject's newest."""
+    """Return analyses similar to *keys*, or to the subject's *newest* analyses."""
     of_now = request.at.asked is None and request.at.clock is AsOfClock.KNOWN
     looked = await (
         _stored(request, keys, newest, min_score) if of_now else _searched(request, keys, newest, min_score)
@@ -110,7 +109,7 @@ async def _like(request: RetrievalRequest, keys: Sequence[str] | None, newest: i
     )  # fmt: skip
 
 
-# Who is near
+# Nearest neighbours
 
 
 async def _newest(request: RetrievalRequest, count: int) -> list[str]:

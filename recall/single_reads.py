@@ -1,4 +1,4 @@
-"""The single questions behind a briefing, for callers that want one part alone, or whole."""
+"""Reads of one section, record or named query, each under its own deadline."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from imem.recall.timing.lateness import reports_lateness
 A = TypeVar("A", bound=BriefingSection)
 
 ACTIVE: Final = "active"
-"""The parameter of queries that need to know which patterns were active."""
+"""Parameter of queries that need the keys of active patterns."""
 
 MOST: Final = 200
 """Most rows of one answer."""
@@ -53,16 +53,16 @@ _AREAS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
     "evidence": (ResourceType.PATTERNS, Action.VALIDATE),
     "agents": (ResourceType.CREDIBILITY, Action.READ),
 }
-"""Areas of named queries that show more than the graph's readers may see, with the right that opens them."""
+"""Right needed for named queries of an area; other areas need only reading the graph."""
 
 _QUERIES: Final[Mapping[str, tuple[ResourceType, Action]]] = {
     "active_patterns": (ResourceType.PATTERNS, Action.READ),
     "patterns_pending_revision": (ResourceType.PATTERNS, Action.READ),
 }
-"""Queries that show active patterns and no others, which everybody may see; the audit holds who did."""
+"""Queries that show active patterns alone: open to every reader of patterns, and audited."""
 
 _SHOWN: Final = "pattern"
-"""The column in which they show them."""
+"""The column that holds the pattern in these queries."""
 
 _PATTERN: Final = "Pattern"
 _KINDS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
@@ -73,7 +73,7 @@ _KINDS: Final[Mapping[str, tuple[ResourceType, Action]]] = {
     ),
     "AgentCredibility": (ResourceType.CREDIBILITY, Action.READ),
 }
-"""Kinds of records that are more than a part of the graph, with the right that opens them."""
+"""Right needed for records of a kind; other kinds need only reading the graph."""
 
 _GRAPH: Final = (ResourceType.GRAPH, Action.READ)
 
@@ -95,7 +95,7 @@ async def part(
 
     Raises:
         UnknownSubject, BadInput, PermissionDenied: as a briefing.
-        PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
+        PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
     """
     limits = Limits() if limit is None else Limits(*(bounded(limit),) * 9)
     asked, on = parse_as_of(as_of, clock)
@@ -129,12 +129,12 @@ async def similar_to(
     deadline: Deadline,
 ) -> SimilarSection:
     """
-    Return analyses of other subjects that are like an analysis, or like the newest ones of a subject.
+    Return analyses of other subjects similar to an analysis, or to the newest ones of a subject.
 
     Raises:
         UnknownSubject: neither an analysis nor a subject was known under that name.
         BadInput: *limit* is out of bounds.
-        PostgresUnavailable, BudgetExceeded: it could not be asked in time; retryable.
+        PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
     """
     limits = Limits(similar=NEIGHBOURS if limit is None else bounded(limit))
     at, read_horizon = await recall.begin(as_of, clock, deadline)
@@ -155,7 +155,7 @@ async def similar_to(
 
 def bounded(limit: int) -> int:
     """
-    Return *limit* if it is one.
+    Return *limit* if it is valid.
 
     Raises:
         BadInput: it is below 1 or over :data:`MOST`.
@@ -183,7 +183,7 @@ async def agent_records(
         if not pairs:
             return TrackRecordsSection(mode=recall.mode(read_horizon))
         answer = await track_records(database, pairs, at, halflife_years=recall.halflife_years, deadline=deadline)
-        # The pairs are those of now: what had no record then is left out, unless it was asked for by name.
+        # The pairs are those of now: empty records as of the moment are left out, unless the domain was given.
         items = [retrievers.track_record(one) for one in answer.records if domain or one.n or one.abstained]
         return TrackRecordsSection(items=items, total=len(items), mode=recall.mode(read_horizon))
 
@@ -193,7 +193,7 @@ async def agent_records(
 
 
 MOST_RECORDS: Final = 10_000
-"""Track records of one statement, and of one call that names agents and domains, or several moments."""
+"""Most track records per statement, and per call that names agents and domains, or several moments."""
 
 
 @reports_lateness
@@ -211,11 +211,11 @@ async def many_records(
     Return the track records of many agents in many domains as of many moments, in pages of one statement each.
 
     Args:
-        unscored: also those of agents whose claims nothing had settled.
+        unscored: whether to include agents none of whose claims was settled.
 
     Raises:
-        BadInput: more than :data:`MOST_RECORDS` are asked for, by name or as of several moments. What is known later
-            does not count.
+        BadInput: more than :data:`MOST_RECORDS` records are named, or found as of several moments. Records first known
+            later do not count.
         PermissionDenied: an agent reads its own record alone.
     """
     _, on = parse_as_of(None, clock)
@@ -230,7 +230,7 @@ async def many_records(
             return await dated_pairs(
                 gateway.database, moments, agents=named, domains=domains, unscored=unscored, deadline=deadline
             )
-        # Asked for by name on both sides, an empty record is an answer; else it would say who was there later.
+        # Empty records are returned only if agents and domains were named; else they would reveal later agents.
         areas = list(dict.fromkeys(domains))
         bound(len(named) * len(areas) * len(moments))
         return [(agent, domain, moment) for moment in moments for agent in named for domain in areas]
@@ -269,7 +269,7 @@ async def many_records(
 
 
 def _records_resource(gateway: Gateway, agents: Sequence[str] | None) -> Resource:
-    """Return the track record whose authorization decides for *agents*: the first that may not be read."""
+    """Return the resource to authorize for *agents*: the first record that the actor may not read, else the first."""
     owners: list[str | None] = [None] if agents is None else [*agents] or [gateway.actor.id]
     resources = [Resource(ResourceType.CREDIBILITY, one, owner=one) for one in owners]
     return next((one for one in resources if not gateway.may(one, Action.READ)), resources[0])
@@ -322,9 +322,9 @@ async def text(
     recall: Recall, kind: str, key: str, *, as_of: datetime | None, clock: str, deadline: Deadline
 ) -> LongText | None:
     """
-    Return the long text of a record as it stood, or none when there was none.
+    Return the long text of a record as of the moment; None if it had none.
 
-    A pattern that was not active is as good as none to those who may not validate it.
+    For a pattern that was not active it is None, unless the actor may validate patterns.
 
     Raises:
         BadInput: there is no such kind.
@@ -367,15 +367,15 @@ async def named(
     """
     Run a named query of the graph and return its rows, times as RFC 3339 text.
 
-    Rows of a query that answers as of a moment name keys alone, chosen and sorted by what their records said then.
+    A query that answers as of a moment returns keys alone, chosen and sorted by the values of that moment.
 
     Args:
-        parameters: what the query takes; ``limit`` is 20 by default, and what follows from the moment is made here.
+        parameters: the query's parameters; ``limit`` is 20 by default; those of the as-of are filled in here.
 
     Raises:
         BadInput: there is no such query, a parameter is missing or unknown, or the query does not answer as of a day.
         PermissionDenied: the query shows what the actor's role may not see.
-        GraphUnavailable, BudgetExceeded: it could not be asked in time; retryable.
+        GraphUnavailable, BudgetExceeded: no answer in time; retryable.
     """
     query = named_queries().get(name)
     if query is None:

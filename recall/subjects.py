@@ -1,9 +1,9 @@
 """
-Which subject a name means, as of a moment: an id, a ticker, a market id, or the exact name of a company or question.
+Resolution of a subject as of a moment: by id, ticker, market id, or the exact name of a company or market.
 
-A subject exists as of T when its own record, or a record about it, was known by T. Its own clock hides nothing: one
-that is imported late exists as soon as an analysis of it was known. What was first known later is answered like what
-never existed, suggestions included (docs/decisions/0024).
+A subject exists as of T if its own record, or a record about it, was known by T; so one that is imported late exists
+as soon as an analysis of it was known. A subject first known after T is answered like an unknown one, suggestions
+included (docs/decisions/0024).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from imem.kg.queries import names_search
 from imem.recall import retrievers
 
 PRESENT: Final = AsOf(END_OF_TIME)
-"""The moment by which everything that is on file was known."""
+"""The as-of that hides nothing recorded."""
 
 NAMES: Final = 5
-"""How many nearest names an unknown subject is answered with, and how many of those that share a name are listed."""
+"""Most nearest names listed for an unknown subject, and most ids listed for an ambiguous one."""
 
 LONGEST_NAME: Final = 200
-"""Most characters of a name that is looked for."""
+"""Most characters of a name."""
 
 COMPARED: Final = 2000
-"""How many subjects an unknown name is compared with where the journal is asked; some 20 ms."""
+"""Most subjects compared with an unknown name when Postgres is searched; about 20 ms."""
 
 _KINDS: Final = {"Company": "company:", "Market": "market:"}
 PREFIXES: Final = tuple(_KINDS.values())
-"""What subject ids begin with."""
+"""Prefixes of subject ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class SubjectName:
     A subject that was found.
 
     Attributes:
-        subject_id: which.
-        by_name: whether it was found by what it was called then, which may change, and not by what it is for ever.
+        subject_id: its id.
+        by_name: whether it was found by its name, which may change, not by an id or ticker, which does not.
     """
 
     subject_id: str
@@ -56,11 +56,11 @@ class SubjectName:
 @dataclass(frozen=True, slots=True)
 class SubjectFinder:
     """
-    Finds subjects by what people call them.
+    Finds subjects by id, ticker or name.
 
     Attributes:
-        gateway: through which everything is read.
-        graph: where names that look alike are searched for the present.
+        gateway: authorizes and audits every read.
+        graph: where similar names are searched, as of now.
     """
 
     gateway: Gateway
@@ -68,13 +68,13 @@ class SubjectFinder:
 
     async def find(self, subject: str, at: AsOf, *, deadline: Deadline) -> SubjectName:
         """
-        Return the subject that *subject* meant at the moment, in one statement; ids and tickers come before names.
+        Return the subject that *subject* named at the moment, in one statement; ids and tickers come before names.
 
         Raises:
             UnknownSubject: nothing was known under that name; nearest names are given.
             AmbiguousSubject: several subjects had that name; their ids are given.
-            BadInput: it is no name at all.
-            PostgresUnavailable, BudgetExceeded: nobody can say; retryable.
+            BadInput: *subject* cannot be a name.
+            PostgresUnavailable, BudgetExceeded: Postgres did not answer in time; retryable.
         """
         meant = [one for one in checked_candidates(subject) if one not in PREFIXES]
         refs = [subject_ref(one) for one in meant]
@@ -95,7 +95,7 @@ class SubjectFinder:
         return found[0]
 
     async def _nearest(self, subject: str, at: AsOf, deadline: Deadline) -> tuple[list[str], NameSearch]:
-        """Return ids of subjects that look like *subject*, and whether anybody could look for them."""
+        """Return ids of subjects with names like *subject*, and whether the search succeeded."""
 
         async def ask() -> list[str]:
             share = deadline.within_ms(deadline.left_ms() * retrievers.GRAPH_SHARE)
@@ -107,7 +107,7 @@ class SubjectFinder:
         async def ask_journal() -> list[str]:
             return await self._nearest_in_journal(subject, at, deadline)
 
-        # The graph's index knows the newest names alone, and its order changes with every subject that is added.
+        # The graph's index holds the newest names alone, and its order changes with every subject added: not as of T.
         of_now = at.asked is None and at.clock is AsOfClock.KNOWN
         for operation in (ask, ask_journal) if of_now else (ask_journal,):
             try:
@@ -122,14 +122,14 @@ class SubjectFinder:
         return [], NameSearch.NOTHING
 
     async def _nearest_in_journal(self, subject: str, at: AsOf, deadline: Deadline) -> list[str]:
-        """Return subjects whose key or name at the moment is like *subject*; of those whose own record was known."""
+        """Return subjects whose key or name at the moment is like *subject*, among those whose record was known."""
         kinds = [kind for kind, prefix in _KINDS.items() if subject.startswith(prefix)] or list(_KINDS)
         wanted = subject.removeprefix(_KINDS[kinds[0]]).strip().lower()
         given = {"kinds": kinds, "name": wanted, "limit": COMPARED, **at.limits}
         called: dict[str, list[str]] = {}
         for row in await self.gateway.database.named("subject_names", given, deadline=deadline):
             full = (row["name"] or row["key"]).lower()[:LONGEST_NAME]
-            # Of a company's name each word counts, as in the graph's index; a question's words are those of many.
+            # Each word of a company's name is compared, as in the graph's index; words of markets are too common.
             words = full.split() if row["kind"] == "Company" else []
             for name in {row["key"].lower(), full, *words}:
                 called.setdefault(name, []).append(f"{_KINDS[row['kind']]}{row['key']}")
@@ -139,10 +139,10 @@ class SubjectFinder:
 
 def checked_candidates(subject: str) -> list[str]:
     """
-    Return the subject ids that somebody may mean by *subject*, as :func:`candidates`.
+    Return the subject ids that *subject* may stand for, as :func:`candidates`.
 
     Raises:
-        BadInput: it is no name at all.
+        BadInput: *subject* cannot be a name.
     """
     if not subject.strip() or len(subject) > LONGEST_NAME or "\x00" in subject:
         raise BadInput("subject", f"must be a name of 1 to {LONGEST_NAME} characters.")
@@ -150,7 +150,7 @@ def checked_candidates(subject: str) -> list[str]:
 
 
 def candidates(subject: str) -> list[str]:
-    """Return the subject ids that somebody may mean by *subject*, in the order in which they are tried."""
+    """Return the subject ids that *subject* may stand for, in the order in which they are tried."""
     if subject.startswith(PREFIXES):
         return [subject]
     found = [f"{prefix}{subject}" for prefix in PREFIXES]

@@ -1,4 +1,4 @@
-"""Materialised views, for whoever may see what they hold."""
+"""Authorized reads of materialised views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPENS: Final[Mapping[str, ResourceType]] = MappingProxyType(
         "peer_comparisons": ResourceType.GRAPH,
     }
 )
-"""View → what one must be allowed to read; of credibility an agent reads its own alone."""
+"""View → resource type that the actor must be allowed to read; an agent reads its own credibility alone."""
 
 _OF_SUBJECTS: Final = "company_summaries"
 """The view whose keys are subjects."""
@@ -33,7 +33,7 @@ _OF_SUBJECTS: Final = "company_summaries"
 @reports_lateness
 async def row_of(recall: Recall, name: str, key: str, *, deadline: Deadline) -> View | None:
     """
-    Return a row of a view as :func:`view`; a subject may be named as a person calls it.
+    Return a row of a view as :func:`view`; for a view of subjects *key* may be a ticker or name.
 
     Raises:
         UnknownSubject: nothing is known under that name; nearest names are given.
@@ -45,12 +45,12 @@ async def row_of(recall: Recall, name: str, key: str, *, deadline: Deadline) -> 
 
 async def view(gateway: Gateway, name: str, key: str, *, deadline: Deadline) -> View | None:
     """
-    Return a row of a view as it was last made, with its age; None where it was never made.
+    Return a row of a view as last built, with its age; None if it was never built.
 
     Raises:
         BadInput: there is no such view.
         PermissionDenied: the actor's role does not allow it; a denial row was written.
-        PostgresUnavailable, BudgetExceeded: it could not be read in time; retryable.
+        PostgresUnavailable, BudgetExceeded: no answer in time; retryable.
     """
     if name not in BUILDS:
         raise BadInput("view", f"{name!r} is none of {', '.join(BUILDS)}.")

@@ -1,1 +1,1 @@
-"""Whether answers come in time: assembly, lateness, and the watch over both."""
+"""Time kept back for assembling answers, lateness of answers, and timeout rates with their alert."""

@@ -1,9 +1,8 @@
 """
-Putting an answer together in time: its sections are due a little before it is.
+Reserve for assembling an answer: its sections are due some time before it is.
 
-How much before, the process learns: on an idle machine the rest takes some milliseconds, in a process that is kept
-waiting for a processor a few hundred. Sections that are not there when they are due are left behind, not waited for: a
-driver that is told to stop takes time for that as well, and nobody is interested in it any more.
+The process measures how much: some milliseconds on an idle machine, a few hundred when it competes for a processor.
+A section that misses its deadline is cancelled without awaiting the cancellation, since a driver needs time to cancel.
 """
 
 from __future__ import annotations
@@ -20,42 +19,42 @@ T = TypeVar("T")
 
 LEAST_MS: Final = 40.0
 LEAST_SHARE: Final = 0.08
-"""Kept back from the sections in any case: this share of the budget, and at most so many milliseconds."""
+"""Least reserve: this share of the budget, at most this many milliseconds."""
 
 MOST_SHARE: Final = 0.5
-"""Largest share of the budget that is kept back."""
+"""Largest reserve, as a share of the budget."""
 
 DECAY: Final = 0.7
-"""What is left of a slow assembly's weight after the next one."""
+"""Factor by which the longest time decays with each later assembly."""
 
 
 @dataclass(slots=True)
 class AssemblyTime:
     """
-    How long the answers of a process have lately taken from when their sections were due.
+    Decaying maximum of the time from the sections' deadline to the answer.
 
     Attributes:
-        lately_ms: the longest of late, in milliseconds; each new one makes the older ones count less.
+        lately_ms: that maximum, in milliseconds.
     """
 
     lately_ms: float = 0.0
     _left_behind: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def reserve_ms(self, budget_ms: float) -> float:
-        """Return how long before the answer its sections are due, of a budget, in milliseconds."""
+        """Return how long before the answer its sections are due, in milliseconds."""
         least = min(LEAST_MS, budget_ms * LEAST_SHARE)
         return min(max(least, self.lately_ms), budget_ms * MOST_SHARE)
 
     def note(self, since_s: float) -> None:
-        """Take note of an answer that is ready now, and whose sections were due at *since_s* of the monotonic clock."""
+        """Record an answer that is ready now; its sections were due at *since_s* on the monotonic clock."""
         self.lately_ms = max((time.monotonic() - since_s) * 1000.0, self.lately_ms * DECAY)
 
     async def in_time(self, work: Coroutine[Any, Any, T], deadline: Deadline) -> T:
         """
-        Return the result of *work*; what is not there by *deadline* is cancelled, and nobody waits until it has ended.
+        Return the result of *work*; at *deadline* it is cancelled, without awaiting its end.
 
         Raises:
-            TimeoutError: it was not there in time.
+            TimeoutError: *work* did not finish in time.
         """
         task = asyncio.create_task(work)
         try:

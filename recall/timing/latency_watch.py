@@ -1,9 +1,8 @@
 """
-Whether questions are answered in time, by type: counted, and told to people where too many are not.
+Timeout rates by type of query, over a minute, with an alert when they are too high.
 
-One type of query has one open alert, however many processes there are; when a person has acknowledged it, the next
-minute that is as bad raises another. Counting never waits, and a Postgres that is away costs the telling alone: the
-next bad minute tells again.
+There is one open alert per type of query across all processes; after it is acknowledged, the next bad minute raises
+another. Counting does not block. If Postgres is away the alert is not raised; the next bad minute tries again.
 """
 
 from __future__ import annotations
@@ -30,41 +29,41 @@ KIND: Final = "QUERY_TIMEOUTS"
 """The kind of the alert."""
 
 WINDOW_S: Final = 60.0
-"""Over how long is counted, in seconds."""
+"""Length of the window, in seconds."""
 
 MOST_TIMEOUTS: Final = 10
 MOST_SHARE: Final = 0.05
-"""From so many timeouts in a minute on, or above that share of at least :data:`ENOUGH` questions, people are told."""
+"""Timeouts in the window that raise the alert, or share above which it is raised given :data:`ENOUGH` requests."""
 
 ENOUGH: Final = 20
 
 ALERT_INTERVAL_S: Final = 60.0
-"""Least time between two tellings of one type by one process, in seconds."""
+"""Least time between two alerts about one type from one process, in seconds."""
 
 BUDGET_MS: Final = 2_000
-"""How long telling may take, in milliseconds."""
+"""Budget for raising an alert, in milliseconds."""
 
 
 class AnswerSource(StrEnum):
-    """How a question was answered."""
+    """How a request was answered."""
 
     CACHED = "kept"
-    """By a kept answer."""
+    """From the cache."""
     EXACT = "exact"
-    """By L3."""
+    """Loaded from L3."""
     STALE = "stale"
-    """By an answer of a while ago."""
+    """From an expired cache entry."""
     REDUCED = "less"
-    """By what was made of fewer records."""
+    """By a fallback retriever."""
     NONE = "none"
-    """Not at all."""
+    """Not answered: the load and all fallbacks failed."""
 
 
 _DEPTHS: Final = {AnswerSource.CACHED: 0, AnswerSource.EXACT: 0, AnswerSource.STALE: 1}
 
 
 class _Minute:
-    """The last minute of one type of query, and its metrics, which are dear to look up."""
+    """The window of one type of query, and its metric children, whose look-up is slow."""
 
     def __init__(self, query: str) -> None:
         self.asked: deque[float] = deque()
@@ -83,11 +82,11 @@ class _Minute:
 
 class LatencyWatch:
     """
-    Counts the questions of one process.
+    Counts the requests of one process.
 
     Args:
-        database: where alerts are raised; none raises none.
-        now: seconds of a clock that never goes back.
+        database: where alerts are raised; None raises none.
+        now: a monotonic clock, in seconds.
     """
 
     def __init__(self, database: Database | None = None, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -98,11 +97,11 @@ class LatencyWatch:
 
     def observe(self, query: str, outcome: AnswerSource, *, depth: int | None = None, late: bool = False) -> None:
         """
-        Count one question.
+        Count one request.
 
         Args:
-            depth: how many things that stand in were tried.
-            late: whether L3 did not answer in time.
+            depth: fallback depth; None takes that of *outcome*.
+            late: whether the load from L3 timed out.
         """
         now, minute = self._now(), self._minutes.get(query)
         if minute is None:
@@ -126,11 +125,11 @@ class LatencyWatch:
             task.add_done_callback(self._alerts_under_way.discard)
 
     async def drain(self) -> None:
-        """Wait until what was bad is told."""
+        """Wait for alerts being raised."""
         await asyncio.gather(*self._alerts_under_way)
 
     async def close(self) -> None:
-        """End what is being told."""
+        """Cancel alerts being raised."""
         for task in list(self._alerts_under_way):
             task.cancel()
         await asyncio.gather(*self._alerts_under_way, return_exceptions=True)

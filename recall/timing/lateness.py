@@ -1,4 +1,4 @@
-"""An answer that came after its deadline says so: whatever asks here does it through :func:`reports_lateness`."""
+"""Decorator that sets ``late_ms`` of answers that missed their deadline."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ A = TypeVar("A")
 
 
 def reports_lateness(question: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any, A]]:
-    """Have what *question* returns say in ``late_ms`` how late it is; its ``deadline`` is given by name."""
+    """Set ``late_ms`` of the answer of *question*, which takes its ``deadline`` as a keyword argument."""
 
     @wraps(question)
     async def asked(*given: P.args, **named: P.kwargs) -> A:
         answer = await question(*given, **named)
-        # Nobody may wait any longer from here on: this is as late as it becomes.
+        # Nothing may be awaited after this line, or late_ms would be too small.
         late_ms = cast("Deadline", named["deadline"]).late_ms()
         return answer if late_ms is None else cast("A", _late(answer, late_ms))
 

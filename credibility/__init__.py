@@ -1,1 +1,1 @@
-"""Whom to trust: how outcomes settle findings, and the track records that follow from it."""
+"""Settlement of claims by outcomes, agents' track records, and verdicts on decisions."""

@@ -1,18 +1,20 @@
 """
-From what the journal holds about one question to the scores of its claims, on both clocks. Pure.
+Scores of the claims on one question, on both clocks, from what the journal holds about it. Pure.
 
-A question is what an outcome answers: subject, metric, ``target_at``, and of which period and in which unit
-(:class:`imem.credibility.settlement.QuestionScope`). Those of one subject, metric and ``target_at`` are looked at
-together, since a correction may move a statement from one to another. Everything stated about it is a *statement* with
-the two moments from which it counts. On the known clock the state as of T follows from the statements known by then, on
-the recorded clock from those recorded by then (they were known earlier still). Each function below takes the statements
-of one clock in order and says what stood after each; what stands as of T is what followed from statements up to T, so
-that no later one can change it.
+A question is what an outcome answers: subject, metric, ``target_at``, period and unit
+(:class:`imem.credibility.settlement.QuestionScope`). Those of one subject, metric and ``target_at`` are computed
+together, since a correction may move a statement from one to another.
 
-- An outcome is the earliest statement of its core, or the last correction; statements of agents without the import
-  right count for nothing. Of several outcomes the highest vintage stands, of those of one vintage what was said last.
-- A claim is what its finding said before ``target_at``: corrections made later change nothing. A finding that became
-  known at ``target_at`` or later is no claim.
+A *statement* is one version of a record, valid on the known clock from ``known_at``, on the recorded clock from
+``recorded_at``. The *effective* statement of a record as of T is computed from the statements up to T alone, so that no
+later one can change it. A *timeline* holds a value and the moments at which it changes. Each function below folds the
+statements of one clock, in order, into a timeline.
+
+- The effective statement of an outcome is its last correction, else its earliest statement; statements of agents
+  without the import right do not count. Of several outcomes the highest vintage is in force, of those of one vintage
+  the last.
+- A claim is what its finding said before ``target_at``: later corrections change nothing. A finding that became known
+  at ``target_at`` or later is no claim.
 - The reference is the mean probability of the baseline agents that claimed, each by the mean of its own claims.
 """
 
@@ -37,13 +39,13 @@ S = TypeVar("S")
 
 class DatedStatement(NamedTuple, Generic[V]):
     """
-    One statement in the journal.
+    One version of a record in the journal.
 
     Attributes:
-        known_at, recorded_at: from when it counts, by clock.
+        known_at, recorded_at: from when it is valid, by clock.
         order_key: (known_at, actor, agent_seq) as sortable text.
-        corrects: whether it replaces the core.
-        value: what it says.
+        corrects: whether it is a correction of the core.
+        value: its content.
     """
 
     known_at: datetime
@@ -55,13 +57,13 @@ class DatedStatement(NamedTuple, Generic[V]):
 
 class OutcomeValue(NamedTuple):
     """
-    What an outcome says.
+    The content of an outcome.
 
     Attributes:
         outcome_id: its key.
         vintage: 0 for the first number published.
         actual: the value.
-        scope: of which period and in which unit.
+        scope: its period and unit.
     """
 
     outcome_id: str
@@ -82,7 +84,7 @@ class StatedClaim(NamedTuple):
 
 
 class QuestionKey(NamedTuple):
-    """Which questions: the subject, the metric, and when the answer is true."""
+    """Subject, metric and ``target_at`` that a group of questions shares."""
 
     subject_id: str
     metric: str
@@ -92,10 +94,10 @@ class QuestionKey(NamedTuple):
 @dataclass(slots=True)
 class Question:
     """
-    Everything stated about one question.
+    All statements about the questions of one key.
 
     Attributes:
-        key: which.
+        key: subject, metric and ``target_at``.
         outcomes: outcome id → its statements that may settle.
         findings: finding id → its statements.
         profiles: agent → statements whether it is a baseline; only agents that ever were one.
@@ -108,7 +110,7 @@ class Question:
 
 
 class ScoreContent(NamedTuple):
-    """What a score says, without when it stands."""
+    """The content of a score, without its validity intervals."""
 
     outcome_id: str
     vintage: int
@@ -126,7 +128,7 @@ class ScoreContent(NamedTuple):
 
 
 class ValidityInterval(NamedTuple):
-    """From when until when something stands; an end of None is open."""
+    """From when until when something is valid; an end of None is open."""
 
     start: datetime
     end: datetime | None
@@ -138,8 +140,8 @@ class ScoreVersion(NamedTuple):
 
     Attributes:
         finding_id, revision: with the content's vintage, its identity.
-        content: what it says.
-        known, recorded: when it stands on each clock; None: never.
+        content: the score.
+        known, recorded: when it is valid on each clock; None: never.
     """
 
     finding_id: str
@@ -155,7 +157,7 @@ class Timeline(Generic[V]):
 
     Attributes:
         times: when it changes, ascending.
-        values: what it is from then on; None: nothing stands.
+        values: the value from then on; None: no value.
     """
 
     __slots__ = ("times", "values")
@@ -169,20 +171,20 @@ class Timeline(Generic[V]):
                 self.values.append(value)
 
     def at(self, moment: datetime) -> V | None:
-        """Return what stands at *moment*."""
+        """Return the value at *moment*."""
         index = bisect_right(self.times, moment)
         return self.values[index - 1] if index else None
 
 
 def moment_of(statement: DatedStatement[V], clock: AsOfClock) -> datetime:
-    """Return when *statement* begins to count on *clock*."""
+    """Return from when *statement* is valid on *clock*."""
     return statement.known_at if clock is AsOfClock.KNOWN else statement.recorded_at
 
 
 def fold_statements(
     statements: Iterable[DatedStatement[V]], clock: AsOfClock, state: Callable[[Sequence[DatedStatement[V]]], S | None]
 ) -> Timeline[S]:
-    """Return what *state* makes of the statements that count, after each moment at which one more does."""
+    """Return the timeline of *state* applied to the statements valid by each moment."""
     ordered = sorted(statements, key=lambda one: (moment_of(one, clock), one.order_key))
     changes: list[tuple[datetime, S | None]] = []
     for index, statement in enumerate(ordered):
@@ -193,12 +195,12 @@ def fold_statements(
 
 
 def latest(statements: Sequence[DatedStatement[V]]) -> V | None:
-    """Return the value of the last statement by order key: how a group's values follow one another."""
+    """Return the value of the last statement by order key, which is in force for a property group."""
     return max(statements, key=lambda one: one.order_key).value
 
 
 def effective_statement(statements: Sequence[DatedStatement[V]]) -> DatedStatement[V]:
-    """Return the statement that stands for a core: the last correction, else the earliest statement."""
+    """Return the effective statement of a core: the last correction, else the earliest statement."""
     corrections = [one for one in statements if one.corrects]
     if corrections:
         return max(corrections, key=lambda one: one.order_key)
@@ -206,7 +208,7 @@ def effective_statement(statements: Sequence[DatedStatement[V]]) -> DatedStateme
 
 
 class _EffectiveOutcome(NamedTuple):
-    """The answer in force, what it is ranked by, and since when there was any."""
+    """The effective statement of an outcome, its order key, and since when the outcome was known."""
 
     answer: OutcomeValue
     order_key: str
@@ -219,14 +221,14 @@ def _outcome(statements: Sequence[DatedStatement[OutcomeValue]]) -> _EffectiveOu
 
 
 def scopes(question: Question) -> set[QuestionScope]:
-    """Return the periods and units of all that was ever stated as an outcome."""
+    """Return the scopes of all statements of outcomes."""
     return {one.value.scope for statements in question.outcomes.values() for one in statements}
 
 
 def answers(
     question: Question, clock: AsOfClock, scope: QuestionScope = NO_SCOPE
 ) -> Timeline[tuple[OutcomeValue, datetime]]:
-    """Return the answer of *scope* in force at each moment, with the moment since when there was any answer."""
+    """Return the outcome of *scope* in force at each moment, with the moment since when there was any."""
     steps = [fold_statements(statements, clock, _outcome) for statements in question.outcomes.values()]
 
     def force(moment: datetime) -> tuple[OutcomeValue, datetime] | None:
@@ -240,7 +242,7 @@ def answers(
 
 
 def claims(statements: Iterable[DatedStatement[StatedClaim]], target_at: datetime, clock: AsOfClock) -> Timeline[Claim]:
-    """Return the claim that a finding makes at each moment; none where it was not known before *target_at*."""
+    """Return the claim of a finding at each moment; none if the finding was not known before *target_at*."""
 
     def state(seen: Sequence[DatedStatement[StatedClaim]]) -> Claim | None:
         cores = [one for one in seen if not one.corrects]
@@ -258,7 +260,7 @@ def claims(statements: Iterable[DatedStatement[StatedClaim]], target_at: datetim
 def references(
     question: Question, made: dict[str, Timeline[Claim]], clock: AsOfClock, scope: QuestionScope = NO_SCOPE
 ) -> Timeline[float]:
-    """Return the mean probability that the baselines gave at each moment, of *scope*."""
+    """Return the mean probability of the baselines' claims of *scope* at each moment."""
     kinds = {agent: fold_statements(statements, clock, latest) for agent, statements in question.profiles.items()}
     forecasts = [
         steps for steps in made.values() if any(claim is not None and claim.agent in kinds for claim in steps.values)
@@ -278,7 +280,7 @@ def references(
 
 
 def scores_of(question: Question, metric: Metric) -> list[ScoreVersion]:
-    """Return every score that ever stood for a claim on *question*, by finding, vintage and revision."""
+    """Return every score that was ever valid for a claim on *question*, by finding, vintage and revision."""
     spans = {clock: _spans(question, metric, clock) for clock in AsOfClock}
     scores: list[ScoreVersion] = []
     for finding_id in question.findings:
@@ -288,7 +290,7 @@ def scores_of(question: Question, metric: Metric) -> list[ScoreVersion]:
             for content in {**known, **recorded}
             for on_known, on_recorded in _pair_intervals(known.get(content, []), recorded.get(content, []))
         ]
-        # By vintage, then as they followed one another: on one clock no two begin at one moment.
+        # By vintage, then by start: on one clock no two begin at the same moment.
         rows.sort(key=lambda row: (row[0].vintage, _begin(row[1]), _begin(row[2])))
         revisions: dict[int, int] = defaultdict(int)
         for content, on_known, on_recorded in rows:
@@ -300,7 +302,7 @@ def scores_of(question: Question, metric: Metric) -> list[ScoreVersion]:
 def _spans(
     question: Question, metric: Metric, clock: AsOfClock
 ) -> dict[str, dict[ScoreContent, list[ValidityInterval]]]:
-    """Return, for each finding, when which score stands on *clock*."""
+    """Return the validity intervals of each finding's scores on *clock*."""
     settled = {scope: answers(question, clock, scope) for scope in scopes(question)}
     if not any(one.times for one in settled.values()):
         return {}
@@ -322,7 +324,7 @@ def _spans(
             against = reference.get(said.scope)
             return _content(metric, said, answer, None if own or against is None else against.at(moment))
 
-        # What an agent is matters beside the reference itself: one more baseline of the same mind leaves the mean.
+        # Whether the agent is a baseline changes its score even where the reference's mean stays the same.
         described = [baselines[said.agent].times for said in claim.values if said and said.agent in baselines]
         found[finding] = _intervals_of(_combine([*changing, claim.times, *described], content))
     return found
@@ -342,7 +344,7 @@ def _content(
 
 
 def _combine(times: Iterable[Sequence[datetime]], value: Callable[[datetime], S | None]) -> Timeline[S]:
-    """Return *value* at each of the moments at which something that it hangs on changes."""
+    """Return the timeline of *value*, evaluated at every moment of *times*."""
     return Timeline((moment, value(moment)) for moment in sorted({moment for one in times for moment in one}))
 
 
@@ -357,7 +359,7 @@ def _intervals_of(steps: Timeline[ScoreContent]) -> dict[ScoreContent, list[Vali
 def _pair_intervals(
     known: Sequence[ValidityInterval], recorded: Sequence[ValidityInterval]
 ) -> list[tuple[ValidityInterval | None, ValidityInterval | None]]:
-    """Return the spans of one content side by side: its first time on either clock, its second, and so on."""
+    """Pair the intervals of one content on both clocks: the first with the first, the second with the second."""
     length = max(len(known), len(recorded))
     padded = [[*spans, *[None] * (length - len(spans))] for spans in (known, recorded)]
     return list(zip(*padded, strict=True))

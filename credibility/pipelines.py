@@ -1,4 +1,4 @@
-"""Pipelines of credibility: settling what is due, and the nightly full recomputation."""
+"""Pipelines of credibility: settlement of due rows, and the nightly reconciliation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from imem.journal.gateway import Gateway
 
 
 class CredibilityRuntime(Runtime, Protocol):
-    """The way in for verdicts, and the half-life of agents whose record names none."""
+    """The gateway that appends verdicts, and the half-life of agents whose record names none."""
 
     gateway: Gateway
     halflife_years: float
@@ -26,12 +26,12 @@ async def _settle(runtime: CredibilityRuntime, until: Deadline) -> Report:
 
 
 async def _reconcile(runtime: CredibilityRuntime, _until: Deadline) -> Report:
-    """Recompute everything from the journal, mend what differs, and report it."""
+    """Recompute everything from the journal, correct what differs, and report it."""
     report = await reconcile(runtime.database, runtime.gateway, halflife_years=runtime.halflife_years)
     return {"scores": report.scores, "differing": report.differing}
 
 
-# After the budget a run asks for another, so that no task outlives the broker's visibility timeout.
+# A run that uses up its budget requests another, so that no task runs longer than the broker's visibility timeout.
 SETTLE: Final = Pipeline(
     "credibility.settle",
     _settle,

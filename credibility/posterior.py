@@ -1,10 +1,8 @@
 """
-The sound score of an agent: a Beta posterior over decayed observations (credibility-and-contradictions, section 4).
+Beta posterior of an agent's share right over decayed observations (credibility-and-contradictions, section 4). Pure.
 
-Pure.
-
-For the scope of one whole domain nothing of that domain lies outside, so that the prior is Jeffreys' Beta(0.5, 0.5);
-an agent's other domains say nothing about this one and are left out.
+If the scope is a whole domain, no evidence lies outside it, and the prior is Jeffreys' Beta(0.5, 0.5). An agent's other
+domains are not part of the evidence.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 KAPPA = 10.0
-"""Most observations that what lies outside the scope may count for."""
+"""Largest number of observations that the evidence outside the scope may count for."""
 
 DAYS_IN_YEAR = 365.25
 INTERVAL = (0.025, 0.975)
@@ -66,11 +64,11 @@ def years_between(earlier: datetime, later: datetime) -> float:
 
 
 def posteriors(evidence: Sequence[DecayedEvidence]) -> list[Posterior]:
-    """Return the posterior of each, in order; together, since one call of the quantile costs as much as many."""
+    """Return the posterior of each, in order; vectorised, since one call of the quantile costs as much as many."""
     if not evidence:
         return []
     sums = np.asarray(evidence, dtype=float)
-    # Sums that were decayed and taken apart again may fall short of zero, or of one another, by rounding.
+    # Rounding may make a decayed sum slightly negative, or larger than its weight.
     weight, outside_weight = np.maximum(sums[:, 1], 0.0), np.maximum(sums[:, 3], 0.0)
     successes = np.clip(sums[:, 0], 0.0, weight)
     outside = (0.5 + np.clip(sums[:, 2], 0.0, outside_weight)) / (1.0 + outside_weight)

@@ -1,9 +1,9 @@
 """
-The nightly full recomputation: everything derived is computed from the journal again and compared with what stands.
+The nightly reconciliation: recomputes all scores, track records and verdicts, and compares them with those stored.
 
-What differs is reported, in a row and in the log, and mended: the full value wins. Statements that arrive meanwhile are
-no difference: what is due is left out of the report. Each page is a transaction of its own under the settler's lock, so
-that a killed run leaves mended pages mended and is simply run again.
+Differences are reported, in a row and in the log, and overwritten with the recomputed value. Whatever is due is left
+out of the report, since it is expected to differ. Each page is a transaction under the settlement lock: after a crash
+the pages done stay corrected, and the run is repeated.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ PAGE = 200
 """Questions, track records or decisions in one transaction."""
 
 TOLERATED = 1e-6
-"""Difference of a number in a track record up to which nobody is told."""
+"""Largest difference of a number in a track record that raises no alert."""
 
 MISMATCH = "CREDIBILITY_MISMATCH"
-"""The kind of alert that a larger one raises."""
+"""Kind of the alert."""
 
 NAMED = 100
-"""Ids of each sort that a report names; the count is of all."""
+"""Most ids of each sort in a report; its counts are complete."""
 
 
 @dataclass(slots=True)
 class ReconciliationReport:
     """
-    What a reconciliation looked at and found.
+    Result of a reconciliation.
 
     Attributes:
-        questions, scores, track_records, decisions: how many were recomputed.
-        findings, tracks, verdicts: what differed: findings by id, records as agent and domain, decisions by id.
-        deviation: the largest difference of a number in a track record; infinite where steps were missing.
+        questions, scores, track_records, decisions: numbers recomputed.
+        findings, tracks, verdicts: what differed: finding ids, track records, decision ids.
+        deviation: largest difference of a number in a track record; infinite if steps were missing.
     """
 
     questions: int = 0
@@ -73,7 +73,7 @@ class ReconciliationReport:
 
     @property
     def differing(self) -> int:
-        """How many things differed."""
+        """Number of differing scores, track records and verdicts."""
         return len(self.findings) + len(self.tracks) + len(self.verdicts)
 
     def details(self) -> dict[str, Any]:
@@ -87,12 +87,12 @@ class ReconciliationReport:
 
 async def reconcile(database: Database, gateway: Gateway, *, halflife_years: float) -> ReconciliationReport:
     """
-    Recompute everything, mend what differs, write the report and return it.
+    Recompute everything, correct what differs, write the report and return it.
 
     Raises:
-        PostgresUnavailable: pages done before stay mended; no report is written.
+        PostgresUnavailable: pages done before stay corrected; no report is written.
     """
-    # A worker that was restarted since may know a metric that it did not know before.
+    # Rows set aside for an unknown metric may succeed now, if the worker was restarted with it.
     await database.execute("clear_set_aside", deadline=Deadline.never())
     await settle_due(database, gateway, halflife_years=halflife_years, until=Deadline.never())
     async with alone(database, wait=True) as conn:
@@ -125,10 +125,10 @@ async def reconcile(database: Database, gateway: Gateway, *, halflife_years: flo
 
 
 async def _alert(database: Database, report: ReconciliationReport) -> None:
-    """Have people told that what was kept up to date had gone astray; the full value stands already."""
+    """Raise an alert that stored values differed from their recomputation; they are corrected already."""
     said = []
     if report.findings:
-        # No statement explains it: a rule or the registry of metrics changed, or the table was written to directly.
+        # Not caused by a statement: a rule or the registry of metrics changed, or the table was written to directly.
         names = ", ".join(sorted(report.findings)[:3])
         said.append(f"{len(report.findings)} scores differed from their full recomputation, such as those of {names}.")
     if report.deviation > TOLERATED:
@@ -153,7 +153,7 @@ async def _questions(database: Database, report: ReconciliationReport) -> None:
     async def mend(conn: Connection, page: Sequence[Row]) -> None:
         keys = [QuestionKey(row["subject_id"], row["metric"], row["target_at"]) for row in page]
         difference = await recompute_scores(conn, keys)
-        # Asked after the facts were read: whatever was said while we looked is due by now.
+        # Read after the facts: a question with a statement recorded meanwhile is due by now.
         due = {
             QuestionKey(row["subject_id"], row["metric"], row["target_at"])
             for row in await rows(conn, "due_of_questions", store.columns_of(keys))
@@ -203,7 +203,7 @@ async def _pages(
     after: dict[str, Any],
     mend: Callable[[Connection, Sequence[Row]], Awaitable[None]],
 ) -> None:
-    """Give *mend* page after page of the named statement, each in a transaction under the settler's lock."""
+    """Call *mend* with each page of the named statement, in a transaction under the settlement lock."""
     while True:
         async with alone(database, wait=True) as conn:
             page = await rows(conn, name, {**after, "limit": PAGE})
@@ -220,7 +220,7 @@ async def _pages(
 async def _one_by_one(
     database: Database, page: Sequence[Row], mend: Callable[[Connection, Sequence[Row]], Awaitable[None]]
 ) -> None:
-    """Mend what can be mended of a page that fails as a whole."""
+    """Call *mend* with each row of a failed page by itself; log rows that fail."""
     for row in page:
         try:
             async with alone(database, wait=True) as conn:

@@ -1,4 +1,4 @@
-"""What the graph shows of scores: the links ``SETTLED_BY`` from a finding to each outcome that settled it."""
+"""Projection of scores into the graph: the links ``SETTLED_BY`` from a finding to each outcome that settled it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BUDGET_MS = 10_000
 
 class SettledBy:
     """
-    Makes the rows of the derived links for the applier.
+    Reads the derived links for the applier.
 
-    A link bears the last score that the outcome gave and the moments from which there was any; reading as of a moment
-    takes the score itself from Postgres.
+    A link holds the last score that the outcome gave, and the moments since when there was any. A read as of a moment
+    takes the score from Postgres.
     """
 
     async def rows(self, database: Database, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ class SettledBy:
         Return one row for each finding: its key, and its links as ``outcome_id``, ``props`` and clocks.
 
         Raises:
-            PostgresUnavailable: the work stays due.
+            PostgresUnavailable: the links stay due.
         """
         found = await database.named("settled_links", {"findings": list(keys)}, deadline=Deadline.after_ms(BUDGET_MS))
         links: dict[str, list[dict[str, Any]]] = defaultdict(list)

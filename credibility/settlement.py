@@ -1,9 +1,9 @@
 """
-Whether a claim was right: the rules of settling, pure.
+Rules of settlement: whether a claim was right. Pure.
 
-The kind of the metric says how a claim is read. *Binary*: its probability; right when it lies on the side of what
-happened, 0.5 abstains. *Direction*: its sign against the sign of the outcome; neutral abstains, and against an outcome
-of exactly zero any direction is wrong. *Value*: within the metric's tolerance, relative to the outcome.
+The metric's kind decides. *Binary*: the probability is right when it lies on the side of what happened; 0.5 abstains.
+*Direction*: the sign is compared with that of the outcome; neutral abstains, and against an outcome of exactly zero
+any direction is wrong. *Value*: right within the metric's tolerance, relative to the outcome.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from imem.kg.kinds.metrics import Metric
 
 TOLERANCE = 1e-9
-"""Float noise never decides a boundary (credibility-and-contradictions, section 0)."""
+"""Tolerance of comparisons at a boundary (credibility-and-contradictions, section 0)."""
 
 LOG_BOUNDS = (0.001, 0.999)
-"""The log score reads a probability no nearer to certainty than this."""
+"""Bounds to which a probability is clipped in the log score."""
 
 SIGNS = {"positive": 1.0, "negative": -1.0, "neutral": 0.0}
 """Directions as numbers."""
@@ -26,11 +26,11 @@ SIGNS = {"positive": 1.0, "negative": -1.0, "neutral": 0.0}
 
 class QuestionScope(NamedTuple):
     """
-    What tells questions apart that are answered at one moment.
+    What distinguishes questions with the same subject, metric and ``target_at``.
 
     Attributes:
-        period_start: when the period begins that ends then; None where the metric is of a moment.
-        unit: of the value, as stated or else the metric's own; None where neither says.
+        period_start: start of the period that ends at ``target_at``; None for a metric of a moment.
+        unit: unit of the value as recorded, else the metric's own; None if neither is given.
     """
 
     period_start: datetime | None = None
@@ -45,10 +45,10 @@ class Claim(NamedTuple):
     What an agent claimed about a question.
 
     Attributes:
-        agent, domain: whose it is, and in which track record it counts.
+        agent, domain: the track record in which it counts.
         predicted_at: when the claim was known.
-        probability, direction, value: what it says; the metric's kind tells which one counts.
-        scope: of which period it speaks and in which unit; an outcome of another settles nothing of it.
+        probability, direction, value: its content; the metric's kind tells which one counts.
+        scope: its period and unit; only an outcome of the same scope settles it.
     """
 
     agent: str
@@ -66,10 +66,10 @@ class Judgement(NamedTuple):
 
     Attributes:
         stated: the probability, the sign, or the value claimed.
-        happened: of a binary metric, 1 or 0.
+        happened: 1 or 0 for a binary metric, else None.
         y: 1 right, 0 wrong, None abstained.
-        brier: squared error of the probability, of binary claims that did not abstain.
-        log_score: minus the logarithm of the probability given to what happened; likewise.
+        brier: squared error of the probability, for binary claims that did not abstain.
+        log_score: minus the logarithm of the probability given to what happened, for the same claims.
     """
 
     stated: float
@@ -80,7 +80,7 @@ class Judgement(NamedTuple):
 
 
 def judge(metric: Metric, claim: Claim, actual: float) -> Judgement | None:
-    """Return how *claim* on *metric* turned out, or None when one of the two cannot be read under that metric."""
+    """Return how *claim* turned out, or None if claim or outcome has no value of the metric's kind."""
     match metric.kind:
         case "binary":
             return _binary(claim.probability, actual)
@@ -103,7 +103,7 @@ def log_score(probability: float, happened: int) -> float:
 
 def _binary(probability: float | None, actual: float) -> Judgement | None:
     if probability is None or min(abs(actual), abs(actual - 1.0)) > TOLERANCE:
-        return None  # An outcome that is neither yes nor no settles no question of yes or no.
+        return None  # Only an outcome of 0 or 1 settles a binary question.
     happened = round(actual)
     if abs(probability - 0.5) <= TOLERANCE:
         return Judgement(probability, happened, None, None, None)

@@ -1,14 +1,17 @@
 """
-The settle step: what became due is scored, counted in track records, and turned into verdicts on decisions.
+The settlement step: scores due claims, updates track records, and records verdicts on decisions.
 
-Rows of ``settlement_due``, written by the journal in the transaction of the statement itself, say what is due. A batch
-reads their versions, then the facts, and writes its effects and forgets the rows in one transaction; a row that came
-anew meanwhile has another version and stays. One process settles at a time, by a lock of that transaction: a killed one
-leaves nothing half-done and holds up nobody. Every step computes what it touches from what is stored, so that doing it
-again changes nothing.
+The journal writes rows of ``settlement_due`` in the transaction of the statement that makes something due. A batch
+reads their versions, then the facts, then writes its effects and deletes the rows, in one transaction. A row that
+became due again meanwhile has another version and is not deleted. One process settles at a time, under a lock held for
+the transaction: a crash rolls the batch back and releases the lock. Every step recomputes from what is stored, so it is
+idempotent.
 
-Verdicts are events of the journal and are appended through the gateway in a transaction of their own: a crash after it
-repeats a statement that the journal knows already and takes for identical.
+A row that cannot be settled is *set aside*: it is marked with the reason and skipped until it becomes due again, or
+until the next reconciliation.
+
+Verdicts are events of the journal, appended through the gateway in a transaction of their own. After a crash they are
+appended again, and the journal finds them identical.
 """
 
 from __future__ import annotations
@@ -44,31 +47,31 @@ from imem.kg.model import Decision
 log = structlog.get_logger()
 
 ACTOR = Actor("credibility", Role.LEARNING_ENGINE, may_import=True)
-"""Who states verdicts: a pipeline that says from when each could be known."""
+"""The actor that records verdicts; it may import, to state from when each could be known."""
 
 WRITER = "credibility"
-"""The subsystem whose governed groups these are."""
+"""The subsystem that owns the governed groups written here."""
 
 QUESTIONS = 200
 """Questions settled in one transaction."""
 
 DUE_ROWS = 2_000
-"""DueRow rows looked at for one batch; they often belong to few questions."""
+"""Due rows read for one batch; they often belong to few questions."""
 
 TRACKS = 20
 """Track records recomputed in one transaction."""
 
 DECISIONS = 200
-"""Decisions judged in one go."""
+"""Decisions judged in one transaction."""
 
 BATCH_BUDGET_MS = 60_000
 """How long one transaction may take, in milliseconds."""
 
 UNSETTLEABLE = (StatementRejected, ArithmeticError, LookupError, TypeError, ValueError)
-"""What a batch fails with because of what it holds, however often it is tried."""
+"""Errors caused by a batch's contents: retrying does not help."""
 
 ATTEMPTS = 3
-"""How often a batch is tried that Postgres asked to be repeated."""
+"""Attempts at a batch that fails with PostgresUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +83,10 @@ class SettlementResult:
         due: due rows settled.
         scores: scores written or removed.
         tracks: track records recomputed.
-        verdicts: verdicts stated.
-        stuck: due rows set aside, which cannot be settled as they are.
+        verdicts: verdicts recorded.
+        stuck: due rows set aside because they could not be settled.
         more: whether work was left when the time was over.
-        busy: whether another process was settling.
+        busy: whether another process held the settlement lock.
     """
 
     due: int = 0
@@ -107,7 +110,7 @@ class SettlementResult:
 
 
 class SettlementLocked(ImemError):
-    """Another process is settling; the work is in good hands."""
+    """Another process holds the settlement lock."""
 
     retryable = True
 
@@ -115,10 +118,13 @@ class SettlementLocked(ImemError):
 @asynccontextmanager
 async def alone(database: Database, *, wait: bool = False) -> AsyncIterator[Connection]:
     """
-    Open the transaction of one batch, as the only process that settles.
+    Open the transaction of one batch, under the settlement lock.
+
+    Args:
+        wait: whether to wait for the lock.
 
     Raises:
-        SettlementLocked: another one does, and *wait* is false.
+        SettlementLocked: another process holds the lock, and *wait* is false.
     """
     async with database.transaction(Deadline.after_ms(BATCH_BUDGET_MS)) as conn:
         if wait:
@@ -133,21 +139,21 @@ async def settle_due(
     database: Database, gateway: Gateway, *, halflife_years: float, until: Deadline, questions: int = QUESTIONS
 ) -> SettlementResult:
     """
-    Settle what is due, until nothing is or *until* has passed.
+    Settle due rows until none is left or *until* has passed.
 
     Args:
-        database: the journal.
-        gateway: by which verdicts are stated, as :data:`ACTOR`.
+        database: Postgres.
+        gateway: appends verdicts, as :data:`ACTOR`.
         halflife_years: age at which an observation weighs half, for agents whose record names none.
         until: when to stop and leave the rest due; a batch that has begun is finished.
         questions: most questions of one transaction.
 
     Raises:
-        PostgresUnavailable: what was settled before stays; the rest is still due.
+        PostgresUnavailable: committed batches stay settled; the rest is still due.
     """
     total = SettlementResult()
     stages: tuple[Callable[[], Awaitable[SettlementResult]], ...] = (
-        # Agents before questions: a baseline that is described in the same load is none of their later news.
+        # Agents before questions: else a baseline described in the same load would make the questions due twice.
         lambda: settle_agents(database),
         lambda: settle_questions(database, questions=questions),
         lambda: settle_tracks(database, halflife_years=halflife_years),
@@ -169,7 +175,7 @@ async def settle_due(
 async def _drain(
     stage: Callable[[], Awaitable[SettlementResult]], until: Deadline, total: SettlementResult
 ) -> SettlementResult:
-    """Run *stage* until it finds nothing to do; a batch that Postgres wants repeated is repeated."""
+    """Run *stage* until it finds nothing to do; retry a batch that fails with PostgresUnavailable."""
     attempts = 0
     while not until.passed:
         try:
@@ -193,11 +199,10 @@ async def settle_questions(database: Database, *, questions: int = QUESTIONS) ->
     """
     Score the claims of the oldest questions that are due.
 
-    One that cannot be settled must not hold up the others: a batch that fails is halved until it stands alone, and is
-    then set aside with the reason until something is said about it again, or the next reconciliation.
+    A failing batch is halved until a single question is left, which is set aside.
 
     Raises:
-        SettlementLocked: another process is settling.
+        SettlementLocked: another process holds the settlement lock.
     """
     try:
         return await _settle_questions(database, questions)
@@ -233,7 +238,7 @@ async def _settle_questions(database: Database, questions: int) -> SettlementRes
             due = store.due_rows_of(await rows(conn, "due_orphans", {"rows": DUE_ROWS}))
             await store.forget(conn, due)
             return SettlementResult(due=len(due))
-        # Versions before facts: what is said after this line comes back by itself.
+        # Versions before facts: a statement recorded after this line makes the question due again.
         due = store.due_rows_of(await rows(conn, "due_of_questions", store.columns_of(keys)))
         difference = await recompute_scores(conn, keys)
         await difference.write(conn, min((one.created_at for one in due), default=None))
@@ -244,13 +249,13 @@ async def _settle_questions(database: Database, questions: int) -> SettlementRes
 @dataclass(frozen=True, slots=True)
 class ScoreDifference:
     """
-    What a recomputation of questions found to differ from what is stored.
+    Difference between recomputed and stored scores.
 
     Attributes:
         written: rows that are new or changed.
-        removed: rows that no longer stand.
-        touched: rows as they will be and as they were.
-        claims: scores that the recomputation found in all.
+        removed: rows that are no longer valid.
+        touched: changed and removed rows, both their new and old versions.
+        claims: number of recomputed scores.
     """
 
     written: Sequence[ScoreRow]
@@ -259,7 +264,7 @@ class ScoreDifference:
     claims: int
 
     async def write(self, conn: Connection, since: datetime | None) -> None:
-        """Store it, and make due what hangs on it; *since*: the oldest statement that it follows from, or now."""
+        """Write the difference, and make dependent track records and decisions due; *since*: oldest cause, or now."""
         if not self.touched:
             return
         await store.write_scores(conn, self.written, self.removed)
@@ -281,7 +286,7 @@ class ScoreDifference:
         )
 
     def changed_from(self) -> dict[TrackRecordKey, dict[AsOfClock, datetime]]:
-        """Return, for each track record that it touches, the first moment on each clock at which anything differs."""
+        """Return, for each affected track record, the first moment on each clock at which anything differs."""
         found: dict[TrackRecordKey, dict[AsOfClock, datetime]] = {}
         versions: dict[ScoreId, list[ScoreRow]] = {}
         for row in self.touched:
@@ -296,17 +301,17 @@ class ScoreDifference:
 
 def _first_changes(rows: Sequence[ScoreRow]) -> dict[AsOfClock, datetime]:
     """
-    Return the first moment on each clock at which a score differs between what it was and what it will be.
+    Return the first moment on each clock at which two versions of a score differ.
 
     Args:
-        rows: the two of them, or the only one; a clock on which nothing differs has the end of time.
+        rows: both versions, or the only one; a clock without a difference gets the end of time.
     """
     found = {}
     for clock, (start, end) in _SPANS.items():
         starts = [row[start] for row in rows if row[start] is not None]
         ends = [row[end] for row in rows]
         if len(rows) == 2 and len(set(starts)) == 1 and len(starts) == 2 and _content(rows[0]) == _content(rows[1]):
-            # It stands as it stood, but for when it ends.
+            # Only the end of its validity differs.
             moments = [at for at in ends if at is not None] if ends[0] != ends[1] else []
         else:
             moments = starts
@@ -333,20 +338,20 @@ _SPANS = {
     AsOfClock.KNOWN: (store.SCORE_COLUMNS.index("known_at"), store.SCORE_COLUMNS.index("superseded_known_at")),
     AsOfClock.RECORDED: (store.SCORE_COLUMNS.index("recorded_at"), store.SCORE_COLUMNS.index("superseded_recorded_at")),
 }
-"""Where a score's row says from when until when it stands."""
+"""Columns of a score's validity interval, by clock."""
 
 _CONTENT = store.SCORE_COLUMNS.index("known_at")
 
 
 def _content(row: ScoreRow) -> ScoreRow:
-    """Return what a score says, without when it stands."""
+    """Return a score's row without its validity intervals."""
     return row[:_CONTENT]
 
 
 def _rows(question: Question) -> list[ScoreRow]:
     metric = metric_of(question.key.metric)
     if metric is None:
-        # Registered in the process that loaded it, not in this one. What is scored already stays.
+        # It was registered in the process that loaded it, not in this one. Existing scores stay.
         raise LookupError(
             f"The metric {question.key.metric!r} is not known to the worker: set there what it was loaded with, "
             "IMEM_METRICS_FILE or IMEM_METRICS."
@@ -359,10 +364,10 @@ def _rows(question: Question) -> list[ScoreRow]:
 
 async def settle_agents(database: Database) -> SettlementResult:
     """
-    Make the questions due that a baseline, or one that was, has answered: it is what others are measured against.
+    Make the questions due on which a present or former baseline has claims: their reference may have changed.
 
     Raises:
-        SettlementLocked: another process is settling.
+        SettlementLocked: another process holds the settlement lock.
     """
     async with alone(database) as conn:
         found = await rows(conn, "due_of_kind", {"kind": "Agent", "rows": DUE_ROWS})
@@ -382,10 +387,10 @@ async def settle_agents(database: Database) -> SettlementResult:
 
 async def settle_tracks(database: Database, *, halflife_years: float, limit: int = TRACKS) -> SettlementResult:
     """
-    Bring track records up to date that are due: from the first change on, or whole where that is no shorter.
+    Update due track records: from the first change on, or whole if the sweep cannot resume there.
 
     Raises:
-        SettlementLocked: another process is settling.
+        SettlementLocked: another process holds the settlement lock.
     """
     async with alone(database) as conn:
         due = await rows(conn, "claim_tracks", {"limit": limit})
@@ -410,11 +415,11 @@ async def recompute_track_record(
     conn: Connection, pair: TrackRecordKey, halflife_years: float, *, since: Mapping[AsOfClock, datetime] | None = None
 ) -> StepDifference:
     """
-    Make one track record what it should be and return how its stored steps differed.
+    Recompute one track record, write it, and return how its stored steps differed.
 
     Args:
-        since: by clock, the first moment at which anything changed: the steps before it are taken as they are stored.
-            None recomputes everything.
+        since: by clock, the first moment at which anything changed; steps before it are not recomputed. None
+            recomputes everything.
     """
     halflife = await store.halflife_of(conn, pair, halflife_years)
     differing = StepDifference()
@@ -440,10 +445,10 @@ async def recompute_track_record(
 
 async def settle_decisions(database: Database, gateway: Gateway, *, limit: int = DECISIONS) -> SettlementResult:
     """
-    State the verdicts that are missing on decisions that are due.
+    Record the missing verdicts on due decisions.
 
     Raises:
-        SettlementLocked: another process is settling.
+        SettlementLocked: another process holds the settlement lock.
     """
     try:
         return await _settle_decisions(database, gateway, limit)
@@ -467,10 +472,10 @@ async def judge_decisions(
     conn: Connection, gateway: Gateway, decisions: Sequence[str]
 ) -> dict[str, list[DecisionVerdict]]:
     """
-    State what is missing of the verdicts on *decisions* and return it, by decision.
+    Record the missing verdicts on *decisions* and return them, by decision.
 
-    The lock of *conn*'s transaction keeps other settlers away; the statements are committed by the gateway on a
-    connection of its own, and stand even if this transaction does not.
+    *conn*'s transaction holds the settlement lock. The gateway commits the verdicts on a connection of its own, so they
+    stay even if *conn*'s transaction is rolled back.
     """
     cited = await store.citations(conn, decisions)
     findings = {one.value.finding_id for links in cited.values() for link in links.values() for one in link}

@@ -2,13 +2,13 @@
 The skill of stated probabilities against a reference, with an interval (docs/explanation/track-records.md). Pure.
 
 Skill is ``1 - A/B``, with A and B the decayed Brier sums of the agent and of the reference on the same claims. Claims
-that are true at the same moment move together, so that the spread is that of observations, never of claims: it follows
-from the ratio by linearisation (Cochran, *Sampling Techniques*, 3rd ed., section 6.4; for the Brier skill score
-Bradley, Schwartz and Hashino 2008), on the scale of its logarithm, since a ratio of errors is skewed, and with
-Student's t, since observations are few.
+with the same ``target_at`` are correlated, so the variance is taken over observations, not claims. It is that of a
+ratio, by linearisation (Cochran, *Sampling Techniques*, 3rd ed., section 6.4; for the Brier skill score Bradley,
+Schwartz and Hashino 2008). The interval is on the scale of the ratio's logarithm, since a ratio of errors is skewed,
+and uses Student's t, since observations are few.
 
-One observation of average size without any skill is added before. It does to the interval what Jeffreys' prior does to
-that of the share right: two weeks of good luck are no proof, and the same error twice is no certainty.
+One observation of average size without skill is added first. It has the effect on the interval that Jeffreys' prior has
+on that of the share right: it keeps the interval of few observations wide.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from imem.credibility.posterior import INTERVAL
 from imem.credibility.settlement import TOLERANCE
 
 LEAST_OBSERVATIONS = 1.5
-"""Effective observations below which there is no spread to estimate: one, or one that outweighs all others."""
+"""Least effective number of observations for an interval; below, one observation outweighs all others."""
 
 
 class BrierComparison(NamedTuple):
@@ -42,7 +42,7 @@ class BrierComparison(NamedTuple):
 
 
 class Skill(NamedTuple):
-    """Skill and its 95 % interval, at most 1; above zero is better than the reference. None: not to be estimated."""
+    """Skill and its 95 % interval, at most 1; above zero is better than the reference. None: not estimable."""
 
     value: float
     lower: float | None
@@ -55,7 +55,7 @@ def skill(compared: BrierComparison) -> Skill | None:
     if other <= TOLERANCE or compared.other_squares <= 0.0:
         return None
     value = 1.0 - own / other
-    # By their part in the reference's error: n equal ones are n.
+    # Effective number of observations, weighted by their share of the reference's error.
     effective = other * other / compared.other_squares
     if effective < LEAST_OBSERVATIONS:
         return Skill(value, None, None)
@@ -70,5 +70,5 @@ def skill(compared: BrierComparison) -> Skill | None:
     )  # fmt: skip
     variance = max(residuals, 0.0) / (other + average) ** 2 * observations / (observations - 1.0)
     spread = float(stdtrit(observations - 1.0, INTERVAL[1])) * math.sqrt(variance) / ratio
-    # The observation that was added draws the interval towards zero, never past the skill itself.
+    # The added observation pulls the interval towards zero; it is clamped to contain the skill.
     return Skill(value, min(value, 1.0 - ratio * math.exp(spread)), max(value, 1.0 - ratio * math.exp(-spread)))

@@ -1,8 +1,8 @@
 """
-Between rows and values: the named statements that settling reads and writes with.
+Reads and writes of settlement: named statements, and conversion between rows and values.
 
-Nothing here decides anything, and nothing opens a transaction: callers pass the connection whose transaction holds the
-lock, so that what was read and what is written belong together.
+No function here opens a transaction: callers pass the connection whose transaction holds the settlement lock, so that
+reads and writes are consistent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from imem.kg.kinds.metrics import metric_of
 
 
 class TrackRecordKey(NamedTuple):
-    """An agent in a domain: whose track record it is."""
+    """Identity of a track record: an agent in a domain."""
 
     agent: str
     domain: str
@@ -45,12 +45,12 @@ class TrackRecordKey(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class DueRow:
     """
-    A row that says that something has to be settled.
+    A row of ``settlement_due``.
 
     Attributes:
-        kind, key: of the record.
-        version: as it was read; the row is forgotten only if it still has it.
-        created_at: the oldest statement that waits.
+        kind, key: the record.
+        version: the version read; the row is deleted only if it is unchanged.
+        created_at: when the oldest waiting statement made it due.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class DueRow:
     created_at: datetime
 
 
-# What is due
+# Due rows
 
 
 def due_rows_of(found: Iterable[Row]) -> list[DueRow]:
@@ -68,19 +68,19 @@ def due_rows_of(found: Iterable[Row]) -> list[DueRow]:
 
 
 async def forget(conn: Connection, due: Collection[DueRow]) -> None:
-    """Delete due rows that were settled, but for those that came anew."""
+    """Delete settled due rows whose version is unchanged."""
     if due:
         await execute(conn, "delete_due", _columns(due))
 
 
 async def set_aside(conn: Connection, due: Collection[DueRow], reason: str) -> None:
-    """Mark due rows that cannot be settled, but for those that came anew."""
+    """Set due rows aside with a reason, if their version is unchanged."""
     if due:
         await execute(conn, "set_aside", {**_columns(due), "reason": reason})
 
 
 def _columns(due: Collection[DueRow]) -> dict[str, Any]:
-    # In one order, so that two transactions cannot wait for one another.
+    # Sorted, so that two transactions cannot deadlock.
     ordered = sorted(due, key=lambda one: (one.kind, one.key))
     return {
         "kinds": [one.kind for one in ordered],
@@ -102,7 +102,7 @@ def columns_of(keys: Sequence[QuestionKey]) -> dict[str, Any]:
 
 
 async def questions(conn: Connection, keys: Sequence[QuestionKey]) -> list[Question]:
-    """Return what the journal holds about those of the given questions that have an outcome."""
+    """Return the statements about those of the given questions that have an outcome."""
     found: dict[int, Question] = {}
     agents: dict[int, set[str]] = defaultdict(set)
     for row in await rows(conn, "question_facts", columns_of(keys)):
@@ -168,7 +168,7 @@ def row_of(score: ScoreVersion, key: QuestionKey) -> ScoreRow:
 
 
 async def stored_scores(conn: Connection, keys: Sequence[QuestionKey]) -> dict[ScoreId, ScoreRow]:
-    """Return the scores that are stored for the given questions."""
+    """Return the stored scores of the given questions."""
     found = await rows(conn, "scores_of_questions", columns_of(keys))
     return {
         (row["finding_id"], row["vintage"], row["revision"]): tuple(row[name] for name in SCORE_COLUMNS)
@@ -215,16 +215,17 @@ def _scored(row: Row) -> ScoredClaim:
 
 
 MOST_RESUMED = 500
-"""Scores behind the first change up to which a sweep goes on from there; for more it is as cheap to begin anew."""
+"""Most scores after the first change for which a sweep resumes there; with more, a full sweep is as cheap."""
 
 
 async def resumable(
     conn: Connection, pair: TrackRecordKey, clock: AsOfClock, since: datetime, halflife_years: float
 ) -> tuple[SweepStart, list[ScoredClaim]] | None:
     """
-    Return where a sweep goes on whose first change is at *since*, and the scores that change from then on.
+    Return where a sweep resumes whose first change is at *since*, and the scores that change from then on.
 
-    None where it cannot: there is no step before it, or one of another half-life, or too much changed.
+    None if it cannot resume: there is no step before *since*, its half-life differs, or more than
+    :data:`MOST_RESUMED` scores changed.
     """
     where = {**pair._asdict(), "clock": clock.value, "since": since}
     found = await rows(conn, "step_before", where)
@@ -269,7 +270,7 @@ def step_of(row: Row) -> TrackRecordStep:
 async def stored_steps(
     conn: Connection, pair: TrackRecordKey, clock: AsOfClock, since: datetime | None = None
 ) -> list[tuple[TrackRecordStep, float]]:
-    """Return the stored steps, those from *since* on, with the half-life they were made with."""
+    """Return the stored steps from *since* on, each with the half-life it was computed with."""
     where = {**pair._asdict(), "clock": clock.value, "since": since}
     return [(step_of(row), row["halflife_years"]) for row in await rows(conn, "steps_of_track", where)]
 
@@ -277,11 +278,11 @@ async def stored_steps(
 @dataclass(frozen=True, slots=True)
 class StepDifference:
     """
-    How stored steps differed from what they should be.
+    Difference between stored and recomputed steps.
 
     Attributes:
-        steps: how many did.
-        deviation: the largest difference of a number; infinite where a step was missing or too many.
+        steps: number of differing steps.
+        deviation: largest difference of a number; infinite if a step was missing or superfluous.
     """
 
     steps: int = 0
@@ -300,7 +301,7 @@ async def write_steps(
     *,
     since: datetime | None = None,
 ) -> StepDifference:
-    """Make the stored steps, from *since* on, equal *steps*, touching only those from the first difference on."""
+    """Replace the stored steps from *since* on by *steps*; only those from the first difference on are written."""
     stored = await stored_steps(conn, pair, clock, since)
     same = 0
     for (old, halflife), new in zip(stored, steps, strict=False):
@@ -345,7 +346,7 @@ async def citations(
 async def marks(
     conn: Connection, findings: Collection[str]
 ) -> tuple[dict[str, list[tuple[ValidityInterval, int | None]]], dict[str, datetime]]:
-    """Return, for each scored finding, when which movement stands on the known clock, and of which moment it speaks."""
+    """Return the movements of each scored finding with their intervals on the known clock, and its ``target_at``."""
     found: dict[str, list[tuple[ValidityInterval, int | None]]] = defaultdict(list)
     targets: dict[str, datetime] = {}
     for row in await rows(conn, "scores_of_findings", {"findings": sorted(findings)}) if findings else []:
@@ -367,7 +368,7 @@ async def stances(conn: Connection, decisions: Sequence[str]) -> dict[str, list[
 
 
 async def stated_verdicts(conn: Connection, decisions: Sequence[str]) -> dict[str, list[DatedStatement[str]]]:
-    """Return what the journal already says about the outcome of each decision."""
+    """Return the recorded statements of each decision's verdict."""
     found: dict[str, list[DatedStatement[str]]] = defaultdict(list)
     for row in await rows(conn, "verdicts_of", {"decisions": list(decisions)}):
         found[row["decision"]].append(

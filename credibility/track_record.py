@@ -1,13 +1,13 @@
 """
-What an agent's word in a domain has been worth, as of a moment.
+Track records: an agent's share right in a domain with its 95 % interval, and its skill, as of a moment.
 
-A share right is not enough where one answer is nearly always right: beside it stands the skill of stated probabilities
-against the baseline agents on the same questions, or against the agent's own earlier base rate where no baseline
-answered. Baselines are the reference: they carry no skill of their own and stand last. The order is that of the names,
-never a ranking, since two agents are compared on common questions only.
+The share right misleads where one answer is nearly always right. So the record also holds the skill of stated
+probabilities: against the baseline agents on the same questions, or, where no baseline answered, against the agent's
+own earlier base rate. Baselines have no skill and come last. Records are sorted by name, not ranked, since two agents
+are comparable on common questions only.
 
-Records come from ``track_step``; where a half-life is wanted that the steps were not made with, they are computed from
-the scores themselves, which is slower and gives the same.
+Records are read from ``track_step``. For another half-life than that of the stored steps they are computed from the
+scores, which is slower and gives the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BASELINE = "baseline"
 Reference = Literal["baselines", "own base rate"]
 
 EvidenceLevel = Literal["none", "little", "enough"]
-"""How much a record rests on: nothing scored, fewer than :data:`ENOUGH` observations, or as many."""
+"""No observation, fewer than :data:`ENOUGH`, or as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,22 +45,22 @@ class TrackRecord:
     The record of one agent in one domain.
 
     Attributes:
-        agent, domain: whose.
-        kind: what the agent was: model, human, ensemble, baseline; None when it was not described.
-        n: observations: claims with the same ``target_at`` are one, their mean.
+        agent, domain: its identity.
+        kind: kind of the agent: model, human, ensemble, baseline; None if it was not described.
+        n: observations; claims with the same ``target_at`` are one, their mean.
         rows: claims scored.
         right: claims that were right.
-        abstained: claims that took no side; counted, not scored.
-        weight: observations decayed by age, what the interval rests on.
-        effective_n: how many observations of equal weight they are worth; never more than *n*.
+        abstained: claims that abstained; counted, not scored.
+        weight: decayed number of observations, from which the interval is computed.
+        effective_n: effective number of observations; at most *n*.
         mean, lower, upper: posterior share right and its 95 % interval, fractions.
         halflife_years: age at which an observation weighs half.
         brier, log_score: mean over the scored claims that gave a probability; None without any. Lower is better.
         skill: ``1 - Brier/Brier of the reference`` on the claims that both answered, decayed with age like *mean*;
-            above zero is better than the reference. None where there is none to compare with.
-        skill_lower, skill_upper: its 95 % interval; None where one observation is all there is.
+            above zero is better than the reference. None without a reference.
+        skill_lower, skill_upper: its 95 % interval; None with a single observation.
         reference: what *skill* is measured against.
-        reference_rows: on how many claims.
+        reference_rows: number of claims compared.
     """
 
     agent: str
@@ -86,12 +86,12 @@ class TrackRecord:
 
     @property
     def baseline(self) -> bool:
-        """Whether the agent is a reference for others, and is not ranked."""
+        """Whether the agent is a baseline: a reference for others, not ranked."""
         return self.kind == BASELINE
 
     @property
     def evidence(self) -> EvidenceLevel:
-        """How much the record rests on."""
+        """Level of evidence, by the number of observations."""
         if self.n == 0:
             return "none"
         return "little" if self.n < ENOUGH else "enough"
@@ -104,9 +104,9 @@ class TrackRecords:
 
     Attributes:
         records: by domain and agent, baselines last within a domain.
-        as_of: the moment they hold for: the one asked for, or on the recorded clock an earlier one up to which
-            everything was scored, so that the same question has the same answer later.
-        waiting_since: the oldest statement that is not scored yet, or None when nothing waits.
+        as_of: the moment of the records: the one asked for; on the recorded clock clamped to the scored horizon, so
+            that the same request has the same answer later.
+        waiting_since: when the oldest statement that is not scored yet was recorded; None if none waits.
     """
 
     records: tuple[TrackRecord, ...]
@@ -125,7 +125,7 @@ async def track_records(
         pairs: (agent, domain).
         as_of: the moment, and on which clock.
         halflife_years: for agents whose credibility record names none.
-        deadline: when the answer is worth nothing any more; the server keeps it.
+        deadline: when the answer is due; also the server's statement timeout.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
@@ -202,8 +202,8 @@ async def dated_pairs(
 
     Args:
         moments: all on one clock.
-        agents, domains: whose, and in which; None for all.
-        unscored: also of those who had made claims that nothing had settled.
+        agents, domains: which to include; None for all.
+        unscored: whether to include agents none of whose claims was settled.
 
     Raises:
         PostgresUnavailable, BudgetExceeded: nothing could be read in time; retryable.
@@ -230,7 +230,7 @@ async def scores_as_of(
     database: Database, findings: Sequence[str], as_of: AsOf, *, deadline: Deadline
 ) -> dict[str, Mapping[str, Any]]:
     """
-    Return, for those of the given findings that are scored as of the moment, the score that stands.
+    Return the scores of the given findings as of the moment; findings without one are left out.
 
     Columns: vintage, outcome_id, stated, actual, y (1 right, 0 wrong, None abstained), abstained, brier, log_score,
     reference, known_at, recorded_at.
@@ -264,7 +264,7 @@ async def _scores_until(conn: Connection, as_of: AsOf) -> datetime:
 
 
 def _moments(as_of: AsOf, waiting: datetime | None) -> tuple[datetime, datetime]:
-    """Return the moments to read at; on the recorded clock before the oldest statement that waits for its scores."""
+    """Return the moments to read at; on the recorded clock clamped to before the oldest unscored statement."""
     known_until, recorded_until = as_of.known_until, as_of.recorded_until
     if as_of.clock is AsOfClock.RECORDED and waiting is not None:
         settled = waiting - timedelta(microseconds=1)
@@ -275,7 +275,7 @@ def _moments(as_of: AsOf, waiting: datetime | None) -> tuple[datetime, datetime]
 async def _read(
     conn: Connection, row: Row, clock: AsOfClock, until: datetime, halflife_years: float
 ) -> tuple[TrackRecordStep | None, float]:
-    """Return the step that stands, made with the half-life that is wanted."""
+    """Return the step valid at *until*, computed with the wanted half-life, and that half-life."""
     halflife = row["wanted_halflife_years"] or halflife_years
     if row["at"] is None:
         return None, halflife
@@ -326,7 +326,7 @@ def _record(row: Row, step: TrackRecordStep | None, halflife_years: float, body:
 
 
 def _evidence_weight(body: Posterior) -> float:
-    """Return the decayed weight that a posterior with nothing outside its scope rests on."""
+    """Return the decayed weight behind a posterior whose evidence is all inside its scope."""
     return body.alpha + body.beta - 1.0
 
 

@@ -1,19 +1,19 @@
 """
-From the scores of one agent in one domain to its track record after each change. Pure.
+Steps of a track record: the sums of one agent in one domain after each change of its scores. Pure.
 
-Claims with the same ``target_at`` move together: they are one observation, their mean. The record is swept in the order
-of one clock; a step holds the sums that stand from its moment on, decayed to it, so that a read as of T takes the
-newest step at or before T and ages it by the rest. A step follows from what began or ended up to its moment alone.
+Claims with the same ``target_at`` are correlated: they count as one observation, their mean. A sweep processes the
+scores in the order of one clock. A step holds the sums valid from its moment on, decayed to it, so that a read as of T
+takes the newest step at or before T and decays it by the rest. A step depends only on scores that became valid or
+invalid up to its moment.
 
-Beside the observations stand the proper scores of claims that gave a probability: their Brier and log sums, and two
-comparisons of Brier scores, by observation and decayed like it: with the baselines on the common claims, and with the
-agent's own earlier base rate, (0.5 + times it happened) / (1 + answers) over its claims whose answer was known before
-the claim was made, as they stood when the claim was first scored.
+A step also holds the proper scores of claims that gave a probability: their Brier and log sums, and two comparisons of
+Brier scores, by observation and with the same decay. One is with the baselines on the common claims. The other is with
+the agent's own earlier base rate, (0.5 + times it happened) / (1 + answers), over its claims whose answer was known
+before the claim was made, as they were when the claim was first scored.
 
-A step follows from the one before it and from what changes at its moment. So a sweep need not begin at the beginning:
-from a stored step, with the observations that stand there and the base rates of the claims that still change, it goes
-on to the same sums, bit for bit (:func:`steps_after`). A score that comes in order costs one step, whatever came
-before; one that comes late costs those behind it.
+A step is computed from the one before it and from what changes at its moment. So a sweep may resume at a stored step,
+with the observations valid there and the base rates of claims that still change, and gets the same sums, bit for bit
+(:func:`steps_after`). A score that comes in order costs one step; a late one costs the steps after it as well.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class ScoredClaim(NamedTuple):
     One score, as a track record counts it.
 
     Attributes:
-        finding_id: whose score it is; claims are told apart by it.
+        finding_id: the finding, which identifies the claim.
         target_at, predicted_at, first_known_at: when true, when claimed, when it could first be scored.
         stated, happened, y, brier, log_score, reference: see ``agent_outcome``.
-        known, recorded: when it stands on each clock.
+        known, recorded: when it is valid on each clock.
     """
 
     finding_id: str
@@ -69,13 +69,13 @@ class TrackRecordStep(NamedTuple):
         weight, successes: decayed observations, and decayed sum of their means.
         probabilities: scored claims that gave one; ``brier_sum`` and ``log_sum`` are over them, whatever their age.
         common: those that baselines answered too.
-        common_sum, reference_sum: over them, the decayed Brier sums of the agent and of the baselines.
-        common_squares, common_cross, reference_squares: over observations, the products of those two sums of each,
-            with its weight squared: what the spread of their ratio follows from.
+        common_sum, reference_sum: decayed Brier sums of the agent and of the baselines over the common claims.
+        common_squares, common_cross, reference_squares: over observations, the products of each one's two sums, times
+            its squared weight; the variance of their ratio is computed from them.
         own_sum, base_sum, own_squares, own_cross, base_squares: the same over all probabilities, of the agent and of
             its own earlier base rate.
-        squares: sum over observations of their squared weights: ``weight² / squares`` is how many of equal weight they
-            are worth.
+        squares: sum of the observations' squared weights; ``weight² / squares`` is the effective number of
+            observations.
     """
 
     at: datetime
@@ -108,9 +108,9 @@ class ObservationClaim(NamedTuple):
 
     Attributes:
         y: 1 right, 0 wrong.
-        happened: whether it happened, of a claim that gave a probability; else None, as what follows.
-        brier: of its own probability.
-        reference: the mean probability of the baselines, where there were any.
+        happened: 1 or 0 for a claim that gave a probability; else None, as are the following.
+        brier: Brier score of its probability.
+        reference: mean probability of the baselines; None without any.
     """
 
     y: int
@@ -121,13 +121,13 @@ class ObservationClaim(NamedTuple):
 
 class SweepStart(NamedTuple):
     """
-    Where a sweep goes on.
+    State from which a sweep resumes.
 
     Attributes:
-        step: the last one before the first change.
-        observations: by ``target_at``, the claims by finding of those that change later; none was scored before it was
-            true.
-        base_rates: of every claim that gave a probability and begins or ends later, or is in *observations*.
+        step: the last step before the first change.
+        observations: ``target_at`` → claims by finding, of observations that change later; none was scored before its
+            ``target_at``.
+        base_rates: finding → base rate, of claims with a probability that change later or are in *observations*.
     """
 
     step: TrackRecordStep
@@ -146,10 +146,10 @@ def steps_after(
     start: SweepStart, scores: Iterable[ScoredClaim], clock: AsOfClock, halflife_years: float
 ) -> list[TrackRecordStep]:
     """
-    Return the steps behind ``start.step``, the same that :func:`steps_of` would return there.
+    Return the steps after ``start.step``, equal to those of :func:`steps_of`.
 
     Args:
-        scores: those that begin or end behind it; what stood before and still stands need not be given.
+        scores: those that become valid or invalid after it.
     """
     changes = [change for change in _changes(scores, clock) if change[0] > start.step.at]
     return _run_sweep(_Sweep.resumed(halflife_years, start), changes)
@@ -166,13 +166,13 @@ def _changes(scores: Iterable[ScoredClaim], clock: AsOfClock) -> list[_Change]:
             changes.append((span.start, True, score.finding_id, score))
             if span.end is not None:
                 changes.append((span.end, False, score.finding_id, score))
-    # Endings first, so that a claim never counts twice; then by finding, so that sums round the same every time.
+    # Ends first, so that a claim never counts twice; then by finding, so that sums always round the same.
     changes.sort(key=lambda change: change[:3])
     return changes
 
 
 def span_of(score: ScoredClaim, clock: AsOfClock) -> ValidityInterval | None:
-    """Return when *score* stands on *clock*."""
+    """Return when *score* is valid on *clock*."""
     return score.known if clock is AsOfClock.KNOWN else score.recorded
 
 
@@ -184,7 +184,7 @@ def _run_sweep(sweep: _Sweep, changes: Sequence[_Change]) -> list[TrackRecordSte
 
 
 class _Briers(NamedTuple):
-    """Brier sums of one observation: the agent's, and those of what it is compared with."""
+    """Brier sums of one observation: the agent's and the reference's."""
 
     own: float = 0.0
     other: float = 0.0
@@ -196,13 +196,13 @@ _NONE = _Briers()
 @dataclass(slots=True)
 class _Observation:
     """
-    What agents call a day: claims that are true at one moment.
+    An observation: the scored claims with one ``target_at``.
 
     Attributes:
-        anchor: from when it ages: ``target_at``, or when it was first scored if that came earlier.
+        anchor: from when it decays: ``target_at``, or when it was first scored if that came earlier.
         members: its claims by finding.
-        stands: whether the sums count it.
-        mean, common, base: the share right and the Brier sums with which they do.
+        stands: whether it is part of the sums.
+        mean, common, base: the share right and Brier sums with which it is.
     """
 
     anchor: datetime
@@ -215,7 +215,7 @@ class _Observation:
 
 @dataclass(slots=True)
 class _RunningComparison:
-    """Decayed Brier sums of the agent and of another over observations, and the sums of their products."""
+    """Decayed Brier sums of the agent and of a reference over observations, and the sums of their products."""
 
     own: float = 0.0
     other: float = 0.0
@@ -241,7 +241,7 @@ class _RunningComparison:
 
 
 class _OutcomeCounts:
-    """How often it happened, over answers known before a moment; a Fenwick tree over the moments that occur."""
+    """Base rate over the answers known before a moment: a Fenwick tree over the moments that occur."""
 
     def __init__(self, moments: Sequence[datetime]) -> None:
         self._moments = moments
@@ -266,7 +266,7 @@ class _OutcomeCounts:
 
 @dataclass(slots=True)
 class _Sums:
-    """What a step holds, while it moves; see :class:`TrackRecordStep`."""
+    """Mutable sums of a step; see :class:`TrackRecordStep`."""
 
     observations: int = 0
     scored: int = 0
@@ -284,11 +284,11 @@ class _Sums:
 
     @classmethod
     def of(cls, step: TrackRecordStep) -> _Sums:
-        """Return the sums of a step, to go on from."""
+        """Return the sums of a step."""
         return cls(*step[1:11], _RunningComparison(*step[11:16]), _RunningComparison(*step[16:21]), step.squares)
 
     def step(self, at: datetime) -> TrackRecordStep:
-        """Return what stands from *at* on."""
+        """Return the sums as the step at *at*."""
         return TrackRecordStep._make((
             at, self.observations, self.scored, self.correct, self.abstained, self.weight, self.successes,
             self.probabilities, self.brier_sum, self.log_sum, self.common, *_COMPARED(self.baselines),
@@ -296,7 +296,7 @@ class _Sums:
         ))  # fmt: skip
 
     def age(self, fade: float) -> None:
-        """Let everything that decays lose weight."""
+        """Multiply all decaying sums by *fade*."""
         self.weight *= fade
         self.successes *= fade
         self.squares *= fade * fade
@@ -304,7 +304,7 @@ class _Sums:
         self.base_rate.age(fade)
 
     def tidy(self) -> None:
-        """Leave nothing of what rounding left where no claim stands any more."""
+        """Reset sums over no claims to exactly zero, so that rounding errors do not accumulate."""
         if self.observations == 0:
             self.weight = self.successes = self.squares = self.brier_sum = self.log_sum = 0.0
         if self.common == 0:
@@ -317,7 +317,7 @@ _COMPARED = attrgetter("own", "other", "own_squares", "cross", "other_squares")
 
 
 class _Sweep:
-    """The running sums, and what they are made of."""
+    """The running sums, with the observations and base rates they are computed from."""
 
     def __init__(self, halflife_years: float, answers: _OutcomeCounts | None) -> None:
         self.halflife_years = halflife_years
@@ -329,7 +329,7 @@ class _Sweep:
 
     @classmethod
     def resumed(cls, halflife_years: float, start: SweepStart) -> _Sweep:
-        """Return the sweep as it stood after ``start.step``."""
+        """Return the sweep in its state after ``start.step``."""
         sweep = cls(halflife_years, None)
         sweep.now = start.step.at
         sweep.sums = _Sums.of(start.step)
@@ -340,7 +340,7 @@ class _Sweep:
         return sweep
 
     def step(self, at: datetime, changes: Sequence[tuple[bool, ScoredClaim]]) -> TrackRecordStep:
-        """Take in what begins and ends at a moment, and return what stands from it on."""
+        """Apply the scores that become valid or invalid at *at*, and return the step."""
         if self.now is not None:
             self.sums.age(decay(years_between(self.now, at), self.halflife_years))
         self.now = at
@@ -350,14 +350,14 @@ class _Sweep:
                 self.answers.add(score.first_known_at, sign, sign * score.happened)
         for begins, score in changes:
             self._count(at, score, begins=begins)
-        # By moment, and each observation once for all that changed in it: the sums round the same every time.
+        # By moment, and each observation once for all its changes, so that sums always round the same.
         for target_at in sorted({score.target_at for _, score in changes if score.y is not None}):
             self._observe(at, target_at)
         self.sums.tidy()
         return self.sums.step(at)
 
     def _count(self, at: datetime, score: ScoredClaim, *, begins: bool) -> None:
-        """Count a claim, and put it into its observation or take it out."""
+        """Add a claim to the counts and its observation, or remove it."""
         sums, sign = self.sums, 1 if begins else -1
         if score.y is None:
             sums.abstained += sign
@@ -384,7 +384,7 @@ class _Sweep:
         """
         Return the share right of an observation, and its Brier sums beside the baselines' and the base rate's.
 
-        Exact sums, rounded once: no matter in which order claims came and went.
+        Sums are exact and rounded once, so the order of the changes does not matter.
         """
         if not one.members:
             return 0.0, _NONE, _NONE
@@ -401,7 +401,7 @@ class _Sweep:
         )
 
     def _observe(self, at: datetime, target_at: datetime) -> None:
-        """Change the decayed sums by as much as one observation changed."""
+        """Add the change of one observation to the decayed sums."""
         one, sums = self.observations[target_at], self.sums
         weight = decay(years_between(one.anchor, at), self.halflife_years)
         mean, common, base = self.counted(one)
@@ -418,7 +418,7 @@ class _Sweep:
             del self.observations[target_at]
 
     def _note_base_rate(self, score: ScoredClaim) -> None:
-        """Keep the base rate before a claim, the same for as long as the claim lives."""
+        """Store the base rate before a claim, once per claim."""
         if score.finding_id in self.base_rates:
             return
         if self.answers is None:

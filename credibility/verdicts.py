@@ -1,21 +1,17 @@
 """
-The verdict on a decision: its stance beside what came of the finding that it cites first. Pure.
+The verdict on a decision: its stance compared with the outcome of the finding that it cites first. Pure.
 
-The finding says of which question the decision speaks; the stance says which answer bears it out. *Long* is right when
-it went up, *short* when it went down, *avoid* when it did not go up, *hold* when it did not go down. It goes up where
-the outcome of a *direction* metric is above zero, and where the event of a *binary* one happened. A *value* metric says
-how much and not whether it rose, so that it bears no decision out. Without a stance, or with *none*, there is no
-verdict; neither is there where the finding abstained.
+The finding gives the question, the stance the answer that counts as a success. *Long* succeeds if the metric went up,
+*short* if it went down, *avoid* if it did not go up, *hold* if it did not go down. A *direction* metric went up if its
+outcome is above zero, a *binary* one if its event happened. A *value* metric says how much, not whether it rose, so it
+gives no verdict. Neither does a decision without a stance, or with *none*, nor a finding that abstained.
 
-A stance counts that was known before the moment of which the finding speaks, as the citation does: a correction that
-comes later changes nothing.
+Citations and stances count only if they were known before the finding's ``target_at``: a later one, or a later
+correction, could be made with hindsight. The time ``at`` that a citation's author gives it does not matter.
 
-A citation counts that was known before the moment of which the finding speaks. One that is added later, when it shows
-who was right, says nothing about what the decision rested on; neither does the time ``at`` that its author gives it.
-
-Verdicts are facts of the journal, known from when both the score and the citation were; each value stands until a later
-one replaces it. Where a later look finds that there should be none (the claim turns out to have abstained), the value
-*pending* takes the place of what was said.
+Verdicts are facts of the journal, known from when both the score and the citation were. Each value is valid until a
+later one replaces it. If a recomputation finds that there should be no verdict (the claim turns out to have abstained),
+the value *pending* replaces the recorded one.
 """
 
 from __future__ import annotations
@@ -45,17 +41,17 @@ CLAIM_RIGHT: Final[Mapping[str, frozenset[int]]] = {
     "avoid": frozenset({-1, 0}),
     "hold": frozenset({0, 1}),
 }
-"""Stance → the movements that bear it out: 1 up, 0 as it was, -1 down; a stance that is not here expects nothing."""
+"""Stance → movements that count as a success: 1 up, 0 unchanged, -1 down; other stances get no verdict."""
 
 
 class FindingCitation(NamedTuple):
     """
-    What one statement of a link says.
+    The content of one statement of a link ``CITES``.
 
     Attributes:
-        finding_id: what is cited.
+        finding_id: the cited finding.
         at: when it was cited.
-        rank: 1 is what the decision rests on first.
+        rank: 1 is the finding on which the decision mainly rests.
     """
 
     finding_id: str
@@ -64,7 +60,7 @@ class FindingCitation(NamedTuple):
 
 
 class DecisionVerdict(NamedTuple):
-    """A value of the group ``outcome`` of a decision, from a moment on."""
+    """A value of a decision's group ``outcome``, valid from a moment on."""
 
     known_at: datetime
     outcome: str
@@ -77,13 +73,13 @@ def verdicts(
     stances: Sequence[DatedStatement[str | None]],
 ) -> Timeline[str]:
     """
-    Return how a decision stands at each moment on the known clock.
+    Return the verdict on a decision at each moment of the known clock.
 
     Args:
         citations: identity of a link → its statements.
-        scores: finding id → when which movement stands; see :func:`movement`.
-        targets: finding id → the moment of which it speaks.
-        stances: what was stated of the decision's own, in any order.
+        scores: finding id → movements with their validity intervals; see :func:`movement`.
+        targets: finding id → its ``target_at``.
+        stances: statements of the decision's stance, in any order.
     """
     counted = {key: _in_time(statements, targets) for key, statements in citations.items()}
     links = {
@@ -122,7 +118,7 @@ def verdicts(
 
 
 def movement(metric: Metric | None, actual: float, *, abstained: bool) -> int | None:
-    """Return whether what *metric* measures went up (1), down (-1) or neither (0); None where it does not say."""
+    """Return whether the metric went up (1), down (-1) or neither (0); None for a value metric or an abstention."""
     if metric is None or abstained:
         return None
     match metric.kind:
@@ -142,10 +138,10 @@ def _in_time(
 
 def missing(wanted: Timeline[str], stated: Sequence[DatedStatement[str]]) -> list[DecisionVerdict]:
     """
-    Return what has to be stated so that at every moment the value *wanted* stands, given what was *stated* before.
+    Return the verdicts to record so that *wanted* is valid at every moment, given those *stated* before.
 
-    Nothing when it stands already: a repeat is harmless. Where the same value was stated for the same moment before and
-    then overtaken, the journal would take a repeat for the old statement; it is dated a microsecond later.
+    It is empty if *stated* suffices, so the step is idempotent. If the same value was recorded for the same moment and
+    replaced since, the journal would treat a repeat as identical to the old one; so it is dated a microsecond later.
     """
     said = {(one.known_at, one.value) for one in stated}
     remaining = deque(sorted((one.known_at, one.order_key, one.value) for one in stated))

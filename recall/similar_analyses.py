@@ -170,7 +170,7 @@ async def _searched(
 
 
 async def _behind(request: RetrievalRequest, own: Sequence[str]) -> str | None:
-    """Return why something may be missing that was known: it is not compared yet."""
+    """Return why known analyses may be missing from the result: their vectors are not compared yet; else None."""
     given = {"keys": list(own), "limit": COUNTED + 1}
     row = (await request.database.named("similarity_waiting", given, deadline=request.deadline))[0]
     if not row["waiting"] or row["since"] > request.at.recorded_until:
@@ -181,17 +181,17 @@ async def _behind(request: RetrievalRequest, own: Sequence[str]) -> str | None:
     return f"{many} statements about analyses are not compared yet" if row["age_s"] > FRESH_S else None
 
 
-# What they say
+# Contents of neighbours
 
 
 async def _items(request: RetrievalRequest, found: Sequence[_SimilarAnalysis]) -> tuple[list[SimilarItem], int]:
-    """Return the neighbours to be shown that were known, with what came of them, and how many there are in all."""
+    """Return the known neighbours, up to the limit, with decisions and claims, and how many there are in all."""
     if not found:
         return [], 0
     known = (await request.dated(("Analysis", one.key) for one in found)).records
     alike = [(one, known["Analysis", one.key]) for one in found if ("Analysis", one.key) in known]
     alike = await _of_other_questions(request, alike)
-    # Scores are told to two digits: those of one telling are equals, and the newest of them says most.
+    # Scores are shown with two digits; of those that round to the same, the newest come first.
     alike.sort(key=lambda pair: pair[0].key)
     alike.sort(key=lambda pair: str(pair[1].core["date"]), reverse=True)
     alike.sort(key=lambda pair: round(pair[0].score, 2), reverse=True)
@@ -216,10 +216,10 @@ async def _of_other_questions(
     request: RetrievalRequest, alike: list[tuple[_SimilarAnalysis, RecordAsOf]]
 ) -> list[tuple[_SimilarAnalysis, RecordAsOf]]:
     """
-    Return those whose question is another one than the subject's, by what it says now or said then.
+    Return the neighbours that ask another question than the subject does, as of the moment.
 
-    The index knows what questions said when it last looked (imem.kg.similarity.scoring.comparable); one may have been
-    corrected.
+    The index excludes the same question by its text when it was indexed (imem.kg.similarity.scoring.comparable); the
+    text may have been corrected since.
     """
     subjects = {str(analysis.core["subject_id"]) for _, analysis in alike} | {request.subject_id}
     refs = {subject_id: subject_ref(subject_id) for subject_id in subjects if subject_id.startswith(_MARKET)}
@@ -235,14 +235,14 @@ async def _of_other_questions(
 
 
 def _asks(market: RecordAsOf | None) -> frozenset[str]:
-    """Return by what a question is known again."""
+    """Return the keys that identify a market's question; see :func:`asks`."""
     if market is None:
         return frozenset()
     return asks(market.core["question"], market.get("series_id"))
 
 
 async def _decided(request: RetrievalRequest, analyses: Sequence[str]) -> dict[str, list[ReviewedDecision]]:
-    """Return what was decided after each of the given analyses."""
+    """Return the decisions that followed each of the given analyses."""
     if not analyses:
         return {}
     given = {"analyses": list(analyses), **request.at.limits}
@@ -257,6 +257,6 @@ async def _decided(request: RetrievalRequest, analyses: Sequence[str]) -> dict[s
 
 
 async def subject_of(request: RetrievalRequest, what: str) -> str | None:
-    """Return the subject of the analysis that is called *what*; None when no analysis was known under that name."""
+    """Return the subject of the analysis with the key *what*; None if no such analysis was known."""
     found = (await request.dated([("Analysis", what)])).records.get(("Analysis", what))
     return None if found is None else str(found.core["subject_id"])

@@ -1,1 +1,1 @@
-"""A briefing as Markdown: bounds, quotation, and where a text begins to say something."""
+"""Rendering of briefings as Markdown: token bound, quotation, lead of long texts."""

@@ -1,10 +1,10 @@
 """
-Where a text begins to say something: the first sentences of a report, without what stands before them.
+The lead of a report: its first sentences with content.
 
 Reports of language models begin with a heading, a table or a rule, and speeches with words to the audience ("Look, let
-me be direct with you"). A quotation of two lines that spends them on these tells nothing. So structure is left out, and
-so are first sentences without a figure that open a speech or address somebody. What a speaker thinks, wants or expects
-is no opening, whoever says it. Nothing is reworded, and what was skipped is marked.
+me be direct with you"). A quotation of two lines has no room for these. So structure is left out, and so are first
+sentences without a figure that open a speech or address the audience. A sentence about what the speaker thinks, wants
+or expects is content. Nothing is reworded, and what was skipped is marked.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import re
 from typing import Final
 
 LOOKED_AT: Final = 8000
-"""Characters of a text that are looked at; what begins later is no beginning."""
+"""Characters of a text in which the lead is searched."""
 
 MOST_SKIPPED: Final = 8
-"""Sentences at most that are taken for an address to the audience."""
+"""Most sentences skipped as an address to the audience."""
 
 _STRUCTURE = re.compile(r"\s*(?:\||#|```|~~~|<[a-z/!]|(?:[-*_=]\s*){3,}$)")
 """A line of a table, a heading, a fence, a tag, or a rule."""
@@ -24,10 +24,10 @@ _STRUCTURE = re.compile(r"\s*(?:\||#|```|~~~|<[a-z/!]|(?:[-*_=]\s*){3,}$)")
 _MARKER = re.compile(r"^\s*(?:>\s*|[-*+•]\s+|\d+[.)]\s+)+")
 _EMPHASIS = re.compile(r"\*{1,3}|_{2,3}|`+")
 _END = re.compile(r"(?<=[.!?\u2026])[\"'\u201d\u2019)\]]*\s+|(?<=[\u3002\uff01\uff1f])\s*")
-"""After a sentence, in Latin script and in Chinese and Japanese."""
+"""The end of a sentence, in Latin script and in Chinese and Japanese."""
 
 _LABEL = re.compile(r"[A-Z][\w /-]{0,30}: ")
-"""What stands before a verdict's reasons, such as "Overweight: "."""
+"""A prefix before a verdict's reasons, such as "Overweight: "."""
 
 _INTERJECTION = r"(?:[Aa]ll ?right|[Ll]ook|[Oo]kay|OK|[Ww]ell|[Ll]isten|[Nn]ow|[Ss]o|[Aa]nd|[Bb]ut|[Ff]irst)"
 
@@ -52,7 +52,7 @@ _OPENING = re.compile(
     re.VERBOSE,
 )
 """
-How a speech opens, and how it addresses somebody. Case counts: "US" is a country, and "Phase I" speaks of nobody.
+Openings of a speech and addresses to the audience. Case counts: "US" is a country, "Phase I" is not the speaker.
 """
 
 _FIGURE = re.compile(r"\d")
@@ -77,7 +77,7 @@ def _rows(text: str) -> list[str]:
 
 
 def telling(text: str) -> str:
-    """Return *text* without structure from its first telling sentence on; whole where no sentence is telling."""
+    """Return *text* without structure, from its first sentence with content on; whole if there is none."""
     plain = without_structure(text)
     label = _LABEL.match(plain)
     start = label.end() if label else 0
@@ -99,12 +99,12 @@ def sentences_of(text: str) -> list[str]:
 
 
 def _idle(sentence: str) -> bool:
-    """Tell whether a sentence opens a speech or addresses somebody, without a figure."""
+    """Return whether a sentence without a figure opens a speech or addresses the audience."""
     return not _FIGURE.search(sentence) and _OPENING.match(sentence) is not None
 
 
 def lead(text: str, limit: int) -> str:
-    """Return the first telling sentences of *text*, at most *limit* characters; ends with a sentence where one ends."""
+    """Return the first sentences of *text* with content, at most *limit* characters, cut at a sentence if possible."""
     found = telling(text)
     if len(found) <= limit:
         return found

@@ -1,10 +1,10 @@
 """
-Stored text, quoted as data.
+Quotation of stored text, so that a prompt treats it as data.
 
-Whatever an agent or a source once wrote goes into other agents' prompts. It is shown inline, bounded, in quotation
-marks and with everything escaped by which it could end them, begin a line, a heading, a code block or a tag of its
-own: a finding that says "ignore your instructions" is data and stays so. Names and keys are no exception: one without
-a blank in it can be an instruction too.
+What agents and sources wrote goes into other agents' prompts. It is shown inline, bounded and in quotation marks.
+Characters that could end the quotation or begin a line, a heading, a code block or a tag are escaped: a finding that
+says "ignore your instructions" remains data. Names and keys are quoted as well: one without a blank can be an
+instruction too.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ TEXT_CHARS = 280
 NAME_CHARS = 90
 
 _VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-"""Variation selectors: marks that do not show, in which a text of any length can be hidden."""
+"""Variation selectors: invisible marks in which a text of any length can be hidden."""
 _BLANK = re.compile(r"\s+")
 _ACTIVE = re.compile(r'([\\`*\[\]<>|"])')
 _BLANK_LOOKING = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-"""Characters of letters and symbols that show nothing."""
+"""Invisible characters in the categories of letters and symbols."""
 
 _HIDDEN = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
-"""Categories of characters that do not show, or that turn the direction of what follows."""
+"""Categories of invisible characters, and of those that change the text direction."""
 
 
 def _plain(text: str) -> str:
-    """Return *text* on one line, without characters that do not show."""
+    """Return *text* on one line, without invisible characters."""
     shown = "".join(
         " " if char in _BLANK_LOOKING or unicodedata.category(char) in {"Cc", "Zl", "Zp"} else char
         for char in text
@@ -40,7 +40,7 @@ def _plain(text: str) -> str:
 
 
 def _cut(text: str, limit: int) -> tuple[str, int]:
-    """Return at most *limit* characters, ending with a word where one ends near, and how many were cut."""
+    """Return at most *limit* characters, cut at a word if one ends near, and how many were cut."""
     if len(text) <= limit:
         return text, 0
     kept = text[:limit]
@@ -50,14 +50,14 @@ def _cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def quoted(text: str, limit: int = TEXT_CHARS) -> str:
-    """Return *text* as one quotation of at most *limit* characters of it, saying how many were left out."""
+    """Return *text* as one quotation of at most *limit* characters, with the number of those left out."""
     kept, left_out = _cut(_plain(text), limit)
     more = f" … ({left_out:,} more characters)" if left_out else ""
     return f'"{_ACTIVE.sub(_escape, kept)}"{more}'
 
 
 def name(text: str, limit: int = NAME_CHARS) -> str:
-    """Return a name or key as a quotation of at most *limit* characters of it."""
+    """Return a name or key as a quotation of at most *limit* characters."""
     kept, left_out = _cut(_plain(str(text)), limit)
     return f'"{_ACTIVE.sub(_escape, kept)}{"…" if left_out else ""}"'
 

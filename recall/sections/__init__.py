@@ -1,1 +1,1 @@
-"""The sections of a briefing, one module each; :mod:`imem.recall.rendering.markdown` fits them into the room."""
+"""Renderers of the sections, one module each; :mod:`imem.recall.rendering.markdown` chooses what fits the bound."""

@@ -1,4 +1,4 @@
-"""What a section of a rendered briefing is, and how its values read."""
+"""Types of a rendered section, and formatting of its values."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ SHORT_NAME: Final = 48
 """Longest name inside a line, in characters."""
 
 EVIDENCE: Final = ("enough", "little", "none")
-"""How much evidence a track record rests on, the most first."""
+"""Levels of evidence of a track record, highest first."""
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,89}")
-"""Subjects that need no escape, neither in Python nor in a shell."""
+"""Subject ids that need no escaping in Python or a shell."""
 
 
 class Block(NamedTuple):
-    """One item of a section, and what it is worth: the item that is worth most is shown first."""
+    """One item of a section, and its worth: items are shown by descending worth."""
 
     text: str
     worth: float
 
 
 class FollowUpCall(NamedTuple):
-    """What gets the rest of a section, in Python and as a command, without the moment and the clock."""
+    """The call that fetches the rest of a section, in Python and as a command, without moment and clock."""
 
     method: str
     python: str
@@ -54,14 +54,14 @@ class RenderedSection:
     A section, rendered.
 
     Attributes:
-        title: its heading; none where there is nothing to show.
-        blocks: its items, most worth first.
-        total: how many items there are in all, shown or not.
-        nouns: what to call one and several of those that are left out; none counts nothing.
-        quality, reason: what its part of the answer is worth, and why that is not whole.
-        head: lines that stand before the blocks, if any stand.
-        nothing: what it is called in the line of what nothing is known of.
-        call: what gets the rest.
+        title: its heading; empty if there is nothing to show.
+        blocks: its items, by descending worth.
+        total: number of items in all, shown or not.
+        nouns: singular and plural for the items left out; empty if they are not counted.
+        quality, reason: quality of the answer, and why it is not exact.
+        head: lines before the blocks; shown only with at least one block.
+        nothing: its name in the line that lists sections without items.
+        call: the call that fetches the rest.
     """
 
     title: str
@@ -75,7 +75,7 @@ class RenderedSection:
     call: FollowUpCall | None = None
 
     def left(self, kept: int) -> int:
-        """Return how many items are left out where *kept* blocks are shown."""
+        """Return how many items are left out if *kept* blocks are shown."""
         return max(self.total - kept, 0) if self.nouns[1] else 0
 
 
@@ -89,7 +89,7 @@ def section(
     call: FollowUpCall,
     head: str = "",
 ) -> RenderedSection:
-    """Return the section of one part of the answer."""
+    """Return the rendered section of *answer*."""
     return RenderedSection(
         title=title,
         blocks=tuple(blocks),
@@ -105,7 +105,7 @@ def section(
 
 def calls(subject_id: str, method: str, command: str, limit: int) -> FollowUpCall:
     """Return the call of *method* and the command about the subject."""
-    # An id that could end a literal or a word of a shell is not written into either.
+    # An id that could end a Python literal or a shell word is replaced by a placeholder.
     subject = f'"{subject_id}"' if _PLAIN_ID.fullmatch(subject_id) else "subject"
     most = max(1, min(limit, MOST))
     return FollowUpCall(
@@ -120,12 +120,12 @@ MOST: Final = 200
 @dataclass(frozen=True, slots=True)
 class RenderContext:
     """
-    What every section is made from.
+    What sections are rendered from.
 
     Attributes:
         briefing: the answer.
         newest, before: the newest analysis, and the one before it.
-        records: the track records of those who spoke, by agent and domain.
+        records: the track records of agents with claims, by agent and domain.
     """
 
     briefing: Briefing
@@ -140,12 +140,12 @@ class RenderContext:
 
 
 def render_context_of(briefing: Briefing) -> RenderContext:
-    """Return what the sections of *briefing* are made from."""
+    """Return the render context of *briefing*."""
     items = briefing.history.items
     newest = items[0] if items else None
     before = None
     if newest is not None:
-        # Of a market the others of its series follow; some of them may be later than its own.
+        # A market's own analyses come before those of its series, which may be later.
         day = str(newest.analysis.core["date"])
         before = next((one for one in items[1:] if str(one.analysis.core["date"]) <= day), None)
     return RenderContext(
@@ -153,11 +153,11 @@ def render_context_of(briefing: Briefing) -> RenderContext:
     )
 
 
-# How values read
+# Formatting of values
 
 
 def moment(at: datetime) -> str:
-    """Return a time as people read it, to the minute, in UTC; seconds only where there are any."""
+    """Return a time in UTC, to the minute; with seconds unless they are zero."""
     at = at.astimezone(UTC)
     shape = "%Y-%m-%d %H:%M" if at.second == at.microsecond == 0 else "%Y-%m-%d %H:%M:%S"
     return f"{at.strftime(shape)} UTC"
@@ -186,13 +186,13 @@ def label(text: Any) -> str:
 
 
 def said(text: str, limit: int) -> str:
-    """Return the first telling sentences of a text as a quotation."""
-    # What the lead cut is marked inside; escapes do not count against the limit of either.
+    """Return the lead of a text as a quotation."""
+    # The lead marks what it cut inside the text; escapes do not count against either limit.
     return quoted(lead(text, limit), limit + 4)
 
 
 def marked(who: str, *marks: str) -> str:
-    """Return a name with remarks of the renderer's own in brackets, if there are any."""
+    """Return a name with the renderer's remarks in brackets, if any."""
     told = ", ".join(mark for mark in marks if mark)
     return f"{label(who)} ({told})" if told else label(who)
 
@@ -204,13 +204,13 @@ def with_noun(count: int, nouns: tuple[str, str]) -> str:
 
 class Topic(NamedTuple):
     """
-    What a claim or an outcome is about, beside its subject: two numbers are of one kind where it is the same.
+    What a claim or an outcome is about, beside its subject; numbers are comparable only if it is equal.
 
     Attributes:
-        metric: which metric.
-        unit: in which unit: the one stated, else the metric's own.
-        period_start: when the period begins that ends at *target_at*; None where the metric is of a moment.
-        target_at: when it is true; None where that is not told.
+        metric: the metric.
+        unit: the recorded unit, else the metric's own.
+        period_start: start of the period that ends at *target_at*; None for a metric of a moment.
+        target_at: when the value is true; None if it is not shown.
     """
 
     metric: str
@@ -220,13 +220,13 @@ class Topic(NamedTuple):
 
     @property
     def named(self) -> str:
-        """The metric, with its unit where that tells one number from another."""
+        """The metric, with its unit unless that is implied."""
         known = metric_of(self.metric)
         implied = known is not None and known.kind != "value" and self.unit == known.unit
         return label(self.metric) if self.unit is None or implied else f"{label(self.metric)} ({label(self.unit)})"
 
     def at(self, what: str) -> str:
-        """Return *what* with the period or the moment."""
+        """Return *what* followed by the period or moment."""
         if self.target_at is None:
             return what
         if self.period_start is not None:
@@ -235,12 +235,12 @@ class Topic(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All of it in a few words."""
+        """Metric, unit and period or moment as text."""
         return self.at(self.named)
 
 
 def topic_of(record: DatedRecord) -> Topic | None:
-    """Return what a finding or an outcome is about; None where it claims nothing."""
+    """Return what a finding or an outcome is about; None if it has no metric."""
     core = record.core
     metric = core.get("metric")
     if not metric:
@@ -250,21 +250,21 @@ def topic_of(record: DatedRecord) -> Topic | None:
 
 
 def settled_number(claims: ClaimSummary) -> str:
-    """Return what the number was that all claims of an analysis are about; nothing where that is not known."""
+    """Return the outcome that all claims of an analysis are about; empty if unknown."""
     if claims.metric is None or claims.actual is None:
         return ""
-    # The moment follows from the line's day; a period does not.
+    # The line's day implies the moment, but not a period.
     target_at = claims.target_at if claims.period_start is not None else None
     return was(Topic(claims.metric, claims.unit, claims.period_start, target_at), claims.actual)
 
 
 def was(topic: Topic, actual: float) -> str:
-    """Return what a number was."""
+    """Return the outcome of a topic as text."""
     return f"{topic.text}{',' if topic.period_start is not None else ''} was {number(actual)}"
 
 
 def conclusion(record: DatedRecord) -> str:
-    """Return what an analysis concluded, in a few words."""
+    """Return an analysis's recommendation, probability and confidence as text."""
     core = record.core
     found = []
     if core.get("recommendation"):
@@ -277,24 +277,23 @@ def conclusion(record: DatedRecord) -> str:
 
 
 def verdict_of(taken: ReviewedDecision) -> str | None:
-    """Return how a decision turned out, where that is known."""
+    """Return a decision's verdict; None if there is none."""
     verdict = taken.decision.groups.get("outcome", {}).get("outcome")
     return str(verdict) if verdict is not None else None
 
 
 def decided(taken: ReviewedDecision) -> str:
-    """Return a decision in a few words: its action, or else its type."""
+    """Return a decision's action, else its type, as text."""
     return f"decided {label(taken.decision.core.get('action') or taken.decision.core['type'])}"
 
 
 def claims_result(claims: ClaimSummary | None, at: datetime | None, probability: float | None = None) -> str:
     """
-    Return what came of the claims of an analysis, or until when they are open; nothing where it made none.
+    Return how the claims of an analysis turned out, or when they are due; empty if it made none.
 
     Args:
-        at: the moment of the answer, where it is known: what fell due before has no outcome yet.
-        probability: that the analysis itself gave, judged only where all its claims speak of one thing that did or did
-            not happen.
+        at: the answer's moment, if known; a claim due before it has no outcome yet.
+        probability: the analysis's own probability; judged only if all claims are about one binary question.
     """
     if claims is None:
         return ""
@@ -317,12 +316,12 @@ def claims_result(claims: ClaimSummary | None, at: datetime | None, probability:
 
 
 EVEN: Final = 0.5
-"""The probability that takes no side."""
+"""The probability that counts as an abstention."""
 
 
 def result_text(
     taken: Sequence[ReviewedDecision], claims: ClaimSummary | None, at: datetime | None, probability: float | None
 ) -> str:
-    """Return what became of an analysis by *at*: verdicts of its decisions, then of its claims."""
+    """Return the verdicts of an analysis's decisions, then the results of its claims, as of *at*."""
     verdicts = [verdict for one in taken if (verdict := verdict_of(one))]
     return "; ".join([*verdicts, *([came] if (came := claims_result(claims, at, probability)) else [])])

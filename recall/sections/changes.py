@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 WORTH: Final = 1.3
 SHIFT: Final = 0.1
-"""Change of an agent's probability, and the share of a value, above which it is told."""
+"""Least change that is shown: of a probability, and of a value as a share."""
 
 MOST: Final = 5
-"""Agents and endings told at most."""
+"""Most agents and endings shown."""
 
 SUMMARY_CHARS: Final = 70
-"""Longest quotation of a summary where an analysis concluded nothing, in characters."""
+"""Longest quotation of a summary, for an analysis without a conclusion, in characters."""
 
 MONTH_DAYS: Final = 30.44
 SHORTEST_MONTH_DAYS: Final = 28
 
 NAMED: Final = 5
-"""Agents named at most as right, and as wrong."""
+"""Most agents named as right, and as wrong."""
 
 
 def changes(context: RenderContext) -> RenderedSection:
-    """Return what changed; nothing where there is no analysis."""
+    """Return what changed; empty without an analysis."""
     if context.newest is None:
         return RenderedSection("")
     newest, before = context.newest, context.before
@@ -188,14 +188,14 @@ def _settled(context: RenderContext) -> str:
 
 
 def _since(newest: HistoryItem, clock: str) -> datetime | None:
-    """Return since when the newest analysis was there on the clock of the answer; None where nothing says it."""
+    """Return when the newest analysis began to count on the answer's clock; None if unknown."""
     if newest.claims is not None and newest.claims.made_at is not None:
         return newest.claims.made_at
     return newest.analysis.known_at if clock == "known" else None
 
 
 def _right(context: RenderContext) -> str:
-    """Return who was right and who was wrong the last time that it was settled, who was right most often first."""
+    """Return which agents were right and wrong when the subject was last settled, best track records first."""
     for item in context.briefing.history.items:
         claims = item.claims
         if claims is None or not claims.settled:
@@ -213,7 +213,7 @@ def _right(context: RenderContext) -> str:
 
 
 def _standing(agent: str, context: RenderContext) -> tuple[float, str]:
-    """Order agents by the best of their track records."""
+    """Return the sort key of an agent: by the best of its track records."""
     return -max((one.lower for (who, _), one in context.records.items() if who == agent and one.n), default=0.0), agent
 
 

@@ -1,4 +1,4 @@
-"""Where sources disagree, what matters most first."""
+"""Contradictions between sources, the most important first."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TRIVIAL: Final = 0.01
 
 TRIVIAL_WORTH: Final = 0.1
 RESOLVED: Final = 0.7
-"""What is resolved is worth so much of what is not."""
+"""Worth of a resolved contradiction, as a share of an open one's."""
 
 
 def contradictions(context: RenderContext) -> RenderedSection:
-    """Return the contradictions by priority, what is open before what is resolved, trivial ones last."""
+    """Return the contradictions by priority, open before resolved, trivial ones last."""
     answer = context.briefing.contradictions
     newest = sorted(answer.items, key=lambda one: one.key)
     newest.sort(key=lambda one: str(one.core["timestamp"]), reverse=True)

@@ -1,4 +1,4 @@
-"""Debates on the subject: who disagreed about what, and how it ended."""
+"""Debates on the subject: topic, sides, and how they ended."""
 
 from __future__ import annotations
 

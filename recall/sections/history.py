@@ -1,4 +1,4 @@
-"""The history of a subject, one line for each analysis: what was concluded, decided, and what came of it."""
+"""The history of a subject, one line per analysis: conclusion, decisions, and their results."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 WORTH: Final = 1.0
 FADING: Final = 0.97
-"""A line is worth so much of the line before it: an analysis of last week tells nearly as much as yesterday's."""
+"""Worth of a line, as a share of the line before it: last week's analysis is worth nearly as much as yesterday's."""
 
 SUMMARY_CHARS: Final = 70
-"""Longest quotation of a summary where an analysis concluded nothing, in characters."""
+"""Longest quotation of a summary, for an analysis without a conclusion, in characters."""
 
 
 def history(context: RenderContext) -> RenderedSection:

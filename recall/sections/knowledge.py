@@ -1,4 +1,4 @@
-"""What was learned beyond the subject: active patterns, and lessons."""
+"""Active patterns, and lessons."""
 
 from __future__ import annotations
 

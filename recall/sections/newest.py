@@ -1,4 +1,4 @@
-"""The newest analysis in full: how far those who spoke agree, what was decided, and who said what."""
+"""The newest analysis in full: consensus, decisions, summary and findings."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ DECISION_WORTH: Final = 1.2
 SUMMARY_WORTH: Final = 1.0
 FINDING_WORTH: Final = 0.99
 FADING: Final = 0.91
-"""A finding is worth so much of the one before it."""
+"""Worth of a finding, as a share of the one before it."""
 
 BASELINE_WORTH: Final = 0.2
-"""Of a baseline's finding: a reference for others, no opinion."""
+"""Worth of a baseline's finding: it is a reference, not an opinion."""
 
 FIRST: Final = 4
 """Findings that are quoted at length."""
@@ -51,11 +51,11 @@ LONG_CHARS, SHORT_CHARS = 170, 80
 
 SUMMARY_CHARS: Final = 240
 OUTCOMES: Final = 3
-"""Outcomes told of a decision at most."""
+"""Most outcomes shown for a decision."""
 
 
 def newest(context: RenderContext) -> RenderedSection:
-    """Return the newest analysis; nothing where none is known."""
+    """Return the newest analysis; empty if none is known."""
     item = context.newest
     if item is None:
         return RenderedSection("")
@@ -88,12 +88,12 @@ def _title(item: HistoryItem, own: str) -> str:
 
 def in_full(item: HistoryItem, records: Records, for_agent: str | None) -> tuple[list[Block], list[Block]]:
     """
-    Return an analysis: how far those who spoke agree, what was decided and summed up; and what each found.
+    Return an analysis in two parts: consensus, decisions and summary; and its findings.
 
     Args:
         item: the analysis.
-        records: the track records of those who spoke, as far as they are at hand.
-        for_agent: who asks, if that is known.
+        records: track records of its agents, as far as available.
+        for_agent: the agent that asks, if known.
     """
     findings = ordered(item, records)
     question = _question(findings)
@@ -115,15 +115,15 @@ def in_full(item: HistoryItem, records: Records, for_agent: str | None) -> tuple
     return heads, told
 
 
-# Who comes first
+# Order of findings
 
 
 def ordered(item: HistoryItem, records: Records) -> list[SettledFinding]:
     """
-    Return the findings in the order in which they are worth reading.
+    Return the findings by weight.
 
-    Whoever took the decision comes first, as the decision names them, then who ran the analysis; the others by the
-    importance that was stated, then by what their word has been worth. Baselines are last.
+    Those of agents that took the decision come first, in its order, then those of agents that ran the analysis. The
+    others follow by recorded importance, then by track record. Baselines are last.
     """
     named = [agent for taken in item.decisions for agent in taken.decision.core.get("agents_involved") or ()]
     makers = {
@@ -155,11 +155,11 @@ def _baseline(finding: DatedRecord, records: Records) -> bool:
     return record is not None and record.baseline
 
 
-# How far they agree
+# Consensus
 
 
 def _consensus(findings: Sequence[SettledFinding], total: int, records: Records, question: Topic | None) -> list[str]:
-    """Return one line on each thing that was claimed, with the directions in the first; *question* was named before."""
+    """Return a line on the directions, then one per topic and field; *question* was named before."""
     voices = [one.finding for one in findings if not _baseline(one.finding, records)]
     left = len(findings) - len(voices)
     of = f" (the weightiest of {total:,})" if total > len(findings) else ""
@@ -180,9 +180,9 @@ def _consensus(findings: Sequence[SettledFinding], total: int, records: Records,
 
 def _grouped(voices: Sequence[DatedRecord], field: str) -> dict[Topic | str | None, list[float]]:
     """
-    Return the numbers in *field* by what they are about, in the order in which that is first spoken of.
+    Return the numbers in *field* by topic, topics in the order in which they first occur.
 
-    What claims nothing has its unit in place of that, if it has one.
+    Findings without a metric are grouped by unit instead, if they have one.
     """
     found: dict[Topic | str | None, list[float]] = {}
     for one in voices:
@@ -193,7 +193,7 @@ def _grouped(voices: Sequence[DatedRecord], field: str) -> dict[Topic | str | No
 
 
 def _about(topic: Topic | str | None, question: Topic | None) -> str:
-    """Return what a line of consensus is about: nothing more where it is about *question*."""
+    """Return the topic of a line of consensus; empty if it is *question*."""
     if isinstance(topic, Topic):
         return f" of {topic.text}" if topic != question else ""
     unit = f" in {label(topic)}" if topic is not None else ""
@@ -207,17 +207,17 @@ def _spread(values: Sequence[float], shown: Callable[[float], str]) -> str:
     return f"median {shown(median(values))}, from {low} to {high}, equal-weight mean {shown(fmean(values))}"
 
 
-# What they say
+# Texts
 
 
 def _question(findings: Sequence[SettledFinding]) -> Topic | None:
-    """Return what most claims are about, which the first line says; others say what they are about."""
+    """Return the topic of most claims: the first line names it, and findings name theirs only if it differs."""
     asked = Counter(topic for one in findings if (topic := topic_of(one.finding)) is not None)
     return min(asked, key=lambda topic: (-asked[topic], topic.metric, topic.text)) if asked else None
 
 
 def _asked(question: Topic) -> str:
-    """Return what most claims are about, and what that metric means."""
+    """Return the line that names the topic of most claims, with the metric's meaning."""
     known = metric_of(question.metric)
     meaning = f": {known.meaning}" if known is not None and known.meaning is not None else ""
     return f"Most claims are about {question.text}{meaning}."
@@ -238,13 +238,13 @@ def _finding(one: SettledFinding, marks: tuple[str, ...], question: Topic | None
         says.append(f"confidence {share(core['confidence'])}")
     about = ""
     if topic is not None and topic != question:
-        # Beside the value its unit stands already.
+        # The unit is shown with the value already.
         about = f" on {topic.text if core.get('value') is None else topic.at(label(topic.metric))}"
     corrected = " (corrected)" if one.finding.corrected_at is not None else ""
     head = f"{who}: {', '.join(says)}{about}".rstrip(": ")
     text = f"{head}{corrected}{_verdict(one) if settled else ''}"
     if not first and (core.get("probability") is not None or core.get("value") is not None):
-        # Beside a number its statement mostly says the number again.
+        # The statement mostly repeats the number.
         return text
     return f"{text}; {said(core['statement'], LONG_CHARS if first else SHORT_CHARS)}"
 

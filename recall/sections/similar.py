@@ -1,4 +1,4 @@
-"""Analyses of other subjects that are like the newest of this one, and what came of them."""
+"""Analyses of other subjects similar to the newest of this one, and their results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SUMMARY_CHARS: Final = 90
 
 
 def similar(context: RenderContext) -> RenderedSection:
-    """Return them, most alike first."""
+    """Return the similar analyses, most similar first."""
     answer = context.briefing.similar_analyses
     return section(
         "Similar analyses of other subjects",
@@ -47,7 +47,7 @@ def similar(context: RenderContext) -> RenderedSection:
 
 
 def similar_text(item: SimilarItem, at: datetime | None = None) -> str:
-    """Return a similar analysis as a list item, as it stood *at* a moment."""
+    """Return a similar analysis as a list item, as of *at*."""
     core = item.analysis.core
     concluded = conclusion(item.analysis) or label(core["kind"])
     told = ", ".join([concluded, *map(decided, item.decisions)])

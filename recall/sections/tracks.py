@@ -1,4 +1,4 @@
-"""Track records of those who spoke: whom to listen to."""
+"""Track records of the agents with claims about the subject."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 WORTH: Final = 0.97
 FADING: Final = 0.92
 BASELINE_WORTH: Final = 0.55
-"""Of the best baseline, in front of which the others must be seen."""
+"""Worth of the best baseline, with which the others are compared."""
 
 NOTHING_WORTH: Final = 0.15
-"""Of a record with nothing in it."""
+"""Worth of an empty record."""
 
 NOT_ENOUGH: Final = "not enough evidence"
 NO_OUTCOMES: Final = "no outcomes yet"
 
 _KINDS: Final = frozenset({"baseline", "ensemble", "human"})
-"""Kinds of agents that are told; the others are models."""
+"""Kinds of agents that are shown; the others are models."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
     """
-    What the table says in each row.
+    Columns and remarks of the table's rows.
 
     Attributes:
-        domain: whether the domain, which a table of one names above it.
-        reference: against what every skill is, where that stands in the head.
-        skill: whether there is any.
-        little: whether little evidence is said row by row; where it holds of all, the head says it.
-        nothing: what is said of a record without an outcome.
+        domain: whether rows name the domain; a table of one domain names it above.
+        reference: the reference of every skill, if the head names it.
+        skill: whether there is a column for skill.
+        little: whether rows are marked as little evidence; the head says it if it holds of all.
+        nothing: the text of a record without an outcome.
     """
 
     domain: bool
@@ -66,7 +66,7 @@ ALL_LITTLE: Final = " All are little evidence (n below 15)."
 
 
 def tracks(context: RenderContext) -> RenderedSection:
-    """Return the records, the best first, baselines last."""
+    """Return the track records, best first, baselines last."""
     answer = context.briefing.track_records
     items = sorted(answer.items, key=_rank)
     form = _layout_of(items)
@@ -97,14 +97,14 @@ def tracks(context: RenderContext) -> RenderedSection:
 
 
 def track_table(items: Sequence[TrackRecordItem]) -> str:
-    """Return track records as a table by domain, each with the best first, or nothing when there are none."""
+    """Return track records as a table by domain, best first in each; empty if there are none."""
     form = replace(_layout_of(items), domain=True, reference=None, nothing=NO_OUTCOMES)
     ranked = sorted(items, key=lambda item: (item.domain, _rank(item)))
     return "\n".join([_head(form), *(_row(item, None, form) for item in ranked)]) if items else ""
 
 
 def _rank(item: TrackRecordItem) -> tuple[bool, int, float, int, str, str]:
-    """Order by evidence, then by the lower end of the interval: a high share of few observations says little."""
+    """Return the sort key: by evidence, then by the lower end of the interval."""
     return item.baseline, EVIDENCE.index(item.evidence), -item.lower, -item.n, item.agent, item.domain
 
 

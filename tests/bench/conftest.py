@@ -79,7 +79,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             data, paths = f"{analyses:,}", [Path(folder) / f"history-{analyses}.jsonl"]
             write(analyses, paths[0])
         with make_world(data, paths, bare, settings, patterns=patterns) as made:
-            # As docs/explanation/kept-answers.md tells whoever asks from a long-lived process.
+            # As docs/explanation/cached-results.md recommends for a long-lived process.
             gc.collect()
             gc.freeze()
             yield made

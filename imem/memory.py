@@ -56,17 +56,17 @@ if TYPE_CHECKING:
     from imem.services.working import AgentServices, AuthorizedMemory
 
 WARM_MS: Final = 2_000
-"""How long loading in advance may take, in milliseconds, where the call does not say."""
+"""Default budget of :meth:`Memory.warm`, in milliseconds."""
 
 SESSION_BUDGET_MS: Final = 40_000
-"""How long an agent may take to come back, in milliseconds, where the call does not say: the slowest store has 30 s."""
+"""Default budget of an agent's recovery, in milliseconds: the slowest store has 30 s."""
 
 
 LENDING_MS: Final = 2_000
-"""How long a look at whose name is lent may take, in milliseconds."""
+"""Budget of looking up an agent for :meth:`Memory.acting_as`, in milliseconds."""
 
 LONGEST_ACTOR: Final = 200
-"""Characters of an agent's name at most."""
+"""Most characters of an agent's name."""
 
 
 class _ReadOptions(TypedDict):
@@ -82,44 +82,44 @@ class Memory(RecordWriter, PauseApi, SyncApi):
 
     **What every writing method takes** beside its content:
 
-    * ``known_at``: earliest moment at which it could have been known, aware; the present by default. RecordWriter it
-      takes the import right.
+    * ``known_at``: earliest moment at which it could have been known, aware; the present by default. Stating it takes
+      the import right.
     * ``occurred_at``: when it was true in the world, aware; by default what the record itself says, or when it was
       known.
     * ``wait_visible``: make it urgent (tier 1) and wait, at most ``visible_wait_ms`` of the settings, until the graph
       holds it; the receipt says whether it does.
-    * ``deadline_ms``: how long it may take until it is durable, in milliseconds, at least 1; 2,000 by default.
+    * ``deadline_ms``: budget until it is durable, in milliseconds, at least 1; 2,000 by default.
 
     **What every writing method promises.** It returns when the journal has committed, with a receipt that names the
     event. The same content again is ``identical`` and writes nothing, so that a call whose answer was lost may be
     repeated. They raise:
 
     * :class:`~imem.journal.errors.BadInput`: something is wrong with the content; names the field; nothing was written.
-    * :class:`~imem.journal.errors.CoreConflict`: the record is on file with another core; :meth:`correct` replaces it.
+    * :class:`~imem.journal.errors.CoreConflict`: the record exists with another core; :meth:`correct` replaces it.
     * :class:`~imem.journal.errors.PermissionDenied`: the actor's role does not allow it; a denial row was written.
     * :class:`~imem.journal.errors.PostgresUnavailable`, :class:`~imem.journal.errors.BudgetExceeded`: nothing was
       written; retry.
     * :class:`~imem.journal.errors.OutcomeUnknown`: the connection broke while committing; repeating the call is safe.
 
-    **What every asking method takes** beside its question:
+    **What every reading method takes** beside its own arguments:
 
-    * ``as_of``: the moment for which the answer holds, aware; the present by default. An earlier one is clamped to the
-      moment up to which everything is in place, and the answer says which was used.
-    * ``clock``: ``known`` (what could have been known by then, the default) or ``recorded`` (what was on file here).
+    * ``as_of``: the moment for which the answer holds, aware; the present by default. It is clamped to the safe
+      horizon, and the answer states the moment used.
+    * ``clock``: ``known`` (what could have been known by then, the default) or ``recorded`` (what was recorded here).
     * ``deadline_ms``: when the answer is due, 10 to 30,000 ms; ``deadline_ms`` of the settings by default.
 
-    **What every asking method promises.** It ends by its deadline; an answer that comes later all the same, from a
-    machine with too much to do, says by how much in ``late_ms``. They raise:
+    **What every reading method promises.** It ends by its deadline; an answer that is late all the same, because the
+    machine is overloaded, states by how much in ``late_ms``. They raise:
 
-    * :class:`~imem.journal.errors.BadInput`: something is wrong with the question; names the argument.
+    * :class:`~imem.journal.errors.BadInput`: an argument is wrong; names it.
     * :class:`~imem.journal.errors.PermissionDenied`: the actor's role does not allow it; a denial row was written.
-    * :class:`~imem.journal.errors.StoreUnavailable`, :class:`~imem.journal.errors.BudgetExceeded`: it could not be
-      asked in time (a briefing says so in its sections instead); retry.
+    * :class:`~imem.journal.errors.StoreUnavailable`, :class:`~imem.journal.errors.BudgetExceeded`: no answer in time
+      (a briefing labels its sections instead); retry.
 
     A crash of the caller leaves either the whole write or nothing. A graph that is away delays visibility alone.
 
-    Who writes is said by the settings (``actor``, ``role``, ``may_import``), never by a writing call; a process that
-    runs several agents lends each its own memory with :meth:`acting_as`.
+    The settings name the actor (``actor``, ``role``, ``may_import``), never a writing call; a process that runs several
+    agents opens one memory per agent with :meth:`acting_as`.
     """
 
     def __init__(self, stores: Stores) -> None:
@@ -134,7 +134,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         """
         Open the memory that *settings* name, the environment's by default; connections are made when first used.
 
-        Where the program has not configured structlog, its events go to standard error, from ``log_level`` on.
+        If the program has not configured structlog, events are logged to standard error, from ``log_level`` on.
 
         Raises:
             SettingsError: a setting is wrong.
@@ -146,7 +146,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
     @asynccontextmanager
     async def acting_as(self, agent: str) -> AsyncIterator[Self]:
         """
-        Lend the memory to one of several agents of this process, over the same connections.
+        Open a memory for one of several agents of this process, over the same connections.
 
         ::
 
@@ -160,11 +160,11 @@ class Memory(RecordWriter, PauseApi, SyncApi):
             agent: its name, 1 to 200 characters; names with a colon are those of imports and services.
 
         Raises:
-            BadInput: it is no name of an agent.
+            BadInput: *agent* is not a valid name.
             PermissionDenied: it is the name of a baseline, an ensemble or a human, and the process' role may append its
                 own facts alone; one denial row was written.
-            PostgresUnavailable, BudgetExceeded: what the agent is could not be looked up within 2 s; retryable. Roles
-                that may append everything look up nothing.
+            PostgresUnavailable, BudgetExceeded: the agent's kind could not be looked up within 2 s; retryable. For
+                roles that may append everything it is not looked up.
         """
         if not 0 < len(agent) <= LONGEST_ACTOR or ":" in agent or not agent.isprintable():
             raise BadInput("agent", "is no name of an agent: 1 to 200 printable characters without a colon.")
@@ -175,7 +175,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
     @classmethod
     @asynccontextmanager
     async def _over(cls, stores: Stores) -> AsyncIterator[Self]:
-        """Lend a memory over *stores*, which stay open, and close at the end what it opened itself."""
+        """Open a memory over *stores*, which stay open; close at the end what it opened itself."""
         memory = cls(stores)
         try:
             yield memory
@@ -196,7 +196,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
 
     @property
     def work(self) -> AgentServices:
-        """What agents under way need: sessions, working memories, checkpoints; made on first use."""
+        """Sessions, working memories and checkpoints of agents; made on first use."""
         if self._work is None:
             from imem.services.working import AgentServices  # noqa: PLC0415 - who only asks needs none of it
 
@@ -207,7 +207,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         """
         Return the working memory of an agent instance: like a dict, of texts, lists, hashes, sets and sorted sets.
 
-        An agent has its own alone; a person may look and not write. It is there while a :meth:`session` of the agent
+        An agent may use its own alone; a person may read, not write. It exists while a :meth:`session` of the agent
         runs, or is paused.
         """
         return self.work.memory(agent_id)
@@ -224,7 +224,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         deadline_ms: int = SESSION_BUDGET_MS,
     ) -> AbstractAsyncContextManager[Session]:
         """
-        Begin or go on with the work of an agent instance: at its next subtask, with exactly what it knew.
+        Begin or resume an agent instance: at its next subtask, with the working memory of its last checkpoint.
 
         ::
 
@@ -237,12 +237,12 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         Args:
             agent_id: the instance: letters, digits, ``_`` and ``-``, at most 64.
             agent_type: one that is defined; ``IMEM_AGENTS`` names a file with more.
-            wait_ms: how long to wait for another process that runs the agent, in milliseconds. One that was killed
-                keeps the agent for 30 s after its last sign of life.
+            wait_ms: how long to wait for the lease of another process that runs the agent, in milliseconds. The lease
+                of a killed process expires 30 s after its last renewal.
             deadline_ms: how long the recovery may take after that, in milliseconds.
 
         Raises:
-            NotResumable: nothing that is stored is what it was; an alert was raised, and nothing was started.
+            NotResumable: no stored snapshot passed verification; an alert was raised, and nothing was started.
             LeaseHeld: another process runs the agent; retryable.
             LeaseLost: another process has taken over; the block ends at its next call.
             PermissionDenied: the instance is another agent's.
@@ -263,7 +263,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
 
     def conversation(self, workflow_id: str, thread_id: str) -> Conversation:
         """
-        Return a thread of messages that stays short without being forgotten; it begins with its first message.
+        Return a thread of messages whose older part is summarised; it begins with its first message.
 
         ::
 
@@ -271,10 +271,10 @@ class Memory(RecordWriter, PauseApi, SyncApi):
             await talk.add(Message(role="user", content="What drives the margin?"))
             messages = [message.to_chat() for message in await talk.window()]
 
-        It belongs to the actor that begins it: nobody else adds to it, people may read and delete it.
+        It belongs to the actor that begins it: only that actor adds to it, people may read and delete it.
 
         Args:
-            workflow_id: whose thread it is, such as an analysis; at most 200 characters.
+            workflow_id: the workflow that it belongs to, such as an analysis; at most 200 characters.
             thread_id: its name there; at most 255 characters.
 
         Raises:
@@ -290,7 +290,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
             self._conversations = Conversations(self._stores.database, summariser_of(self._stores.settings))
         return Conversation(self._stores.gateway, self._conversations, workflow_id, thread_id)
 
-    # Asking
+    # Reading
 
     async def brief(
         self,
@@ -305,11 +305,11 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         """
         Return what the institution knew about *subject*: a subject id, a ticker, or an exact name.
 
-        Each section of the answer says how good it is; one that fails or comes late leaves the others whole.
+        Each section is labelled with its quality; one that fails or is late does not affect the others.
 
         Args:
-            for_agent: who asks; its own track record is shown as well. An agent asks for itself alone.
-            limits: how much of each is wanted.
+            for_agent: the agent that asks; its own track record is included. An agent may name itself alone.
+            limits: most items of each section.
 
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
@@ -348,14 +348,14 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         deadline_ms: float | None = None,
     ) -> SimilarSection:
         """
-        Return analyses of other subjects that are like *what*, most alike first, with what was decided after them.
+        Return analyses of other subjects similar to *what*, most similar first, with the decisions that followed them.
 
         A new analysis is found within a minute, from either side; until then the answer says what it lacks.
 
         Args:
             what: an analysis, by its id, or a subject, whose newest analyses count.
-            limit: how many, 10 by default; of the present ten are kept for each analysis.
-            min_score: how alike they must be, 0 to 1.
+            limit: most results, 10 by default; as of now ten are stored per analysis.
+            min_score: least similarity, 0 to 1.
 
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
@@ -392,7 +392,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         clock: str = "known",
         deadline_ms: float | None = None,
     ) -> RecordsSection:
-        """Return where sources disagreed about the data of *subject*: open ones first, by priority, then the newest."""
+        """Return contradictions between sources about *subject*: open ones first, by priority, then the newest."""
         asked = self._read_options(as_of, clock, deadline_ms)
         return await single_reads.part(self._recall, RecordsSection, "contradictions", subject, limit=limit, **asked)
 
@@ -424,7 +424,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         clock: str = "known",
         deadline_ms: float | None = None,
     ) -> RecordsSection:
-        """Return the lessons that bear on *subject*."""
+        """Return the lessons that concern *subject*."""
         return await single_reads.part(
             self._recall,
             RecordsSection,
@@ -444,10 +444,12 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         deadline_ms: float | None = None,
     ) -> TrackRecordsSection:
         """
-        Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored.
+        Return the track record of *agent* in *domain*, or in every domain in which it was scored.
+
+        It holds the share right with its 95 % interval, and the skill.
 
         Raises:
-            PermissionDenied: an agent reads its own record alone; others' stand in briefings, beside what they said.
+            PermissionDenied: an agent reads its own record alone; briefings show those of agents with claims.
         """
         return await single_reads.agent_records(
             self._recall, agent, domain, **self._read_options(as_of, clock, deadline_ms)
@@ -467,10 +469,10 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         Return the track records of many agents in many domains as of many moments.
 
         Args:
-            agents: whose; None for all.
-            domains: in which; None for each in which one of them was scored.
-            as_of: as of when, each; None for now.
-            unscored: also of agents whose claims nothing had settled; ``evidence`` says "none" of those.
+            agents: None for all.
+            domains: None for every domain in which one of the agents was scored.
+            as_of: the moments; None for now.
+            unscored: whether to include agents none of whose claims was settled; their ``evidence`` is "none".
 
         Raises:
             BadInput: more than 10,000 records are asked for, by agents and domains or as of several moments; what is
@@ -513,24 +515,24 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         deadline_ms: float | None = None,
     ) -> LongText | None:
         """
-        Return the long text of a record, or None when there was none.
+        Return the long text of a record; None if it had none.
 
-        Of patterns an agent reads those alone that were active; another is as good as none.
+        For a pattern that was not active it is None, unless the actor may validate patterns.
         """
         return await single_reads.text(self._recall, kind, key, **self._read_options(as_of, clock, deadline_ms))
 
     async def view(self, name: str, key: str, *, deadline_ms: float | None = None) -> View | None:
         """
-        Return a row of a materialised view: as of its last making, some minutes ago, which the row names.
+        Return a row of a materialised view as of its last build, some minutes ago, which the row names.
 
         Args:
             name: ``top_patterns`` of a sector, or ``*`` for those of none: active ones, the most successful first;
                 ``agent_credibility``: the sums of an agent's track records; ``company_summaries`` of a subject;
                 ``peer_comparisons``: the companies of a sector side by side.
-            key: the sector, agent or subject; where the view has no row of it, its value is None.
+            key: the sector, agent or subject; if the view has no row of it, the value is None.
 
         Returns:
-            None where the view was never made.
+            None if the view was never built.
 
         Raises:
             UnknownSubject: nothing is known under the name of a subject; nearest names are given.
@@ -539,7 +541,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
 
     async def warm(self, subject: str, *, deadline_ms: float | None = None) -> int:
         """
-        Load what briefings of *subject* will ask for, so that the next ones find it; return how many parts were loaded.
+        Load the sections of *subject*'s briefing into the cache; return how many were loaded.
 
         A session does so for its subject when it begins, in the background.
 
@@ -561,7 +563,7 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         """
         Run a named query of the graph (the reference lists them) and return its rows.
 
-        What is looked for in a full-text index is plain text; each of its words counts, and nothing in it is syntax.
+        The search text of a full-text index is plain text: each of its words counts, and nothing in it is syntax.
 
         Raises:
             BadInput: there is no such query, or a parameter is missing, unknown or of another type.
@@ -573,6 +575,6 @@ class Memory(RecordWriter, PauseApi, SyncApi):
         return {"as_of": as_of, "clock": clock, "deadline": self._due(deadline_ms)}
 
     def _due(self, deadline_ms: float | None) -> Deadline:
-        """Return until when a question is to be answered; the settings say so where the caller does not."""
+        """Return the deadline of a read; the settings have the default budget."""
         default = self._stores.settings.deadline_ms
         return Deadline.after_ms(budget_ms(deadline_ms, default=default, least=LEAST_BUDGET_MS, most=MOST_BUDGET_MS))

@@ -1,4 +1,4 @@
-"""What callers hand to :class:`imem.memory.Memory` beside records, checked before any store sees it."""
+"""Validation of arguments of :class:`imem.memory.Memory`, before any store is used."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from imem.kg.queries import SEARCHES, named_queries
 
 LEAST_BUDGET_MS: Final = 10
 MOST_BUDGET_MS: Final = 30_000
-"""Bounds of the budget of a question, in milliseconds: half a second by default, longer for those who can wait."""
+"""Bounds of the budget of a read, in milliseconds."""
 
 MOST_WRITE_BUDGET_MS: Final = 2**31 - 1
-"""Longest budget of a write, in milliseconds: the longest that Postgres keeps."""
+"""Longest budget of a write, in milliseconds: Postgres's longest timeout."""
 
 _EXPRESSION: Final = "full-text expression"
-"""How a query's header marks a parameter that a full-text index reads."""
+"""Marks a full-text parameter in a query's header."""
 
 _MOST_TEXTS: Final = 1000
 
 
 def budget_ms(given: object, *, default: int, least: int, most: int, name: str = "deadline_ms") -> float:
     """
-    Return the budget that a call names, or *default* where it names none, in milliseconds.
+    Return the given budget, or *default* for None, in milliseconds.
 
     Raises:
         BadInput: it is no number, or out of bounds.
@@ -41,10 +41,10 @@ def budget_ms(given: object, *, default: int, least: int, most: int, name: str =
 
 def share(name: str, value: object) -> None:
     """
-    Let pass a number from 0 to 1.
+    Check that *value* is a number from 0 to 1.
 
     Raises:
-        BadInput: it is something else; names the argument.
+        BadInput: it is not; names the argument.
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0.0 <= value <= 1.0:
         raise BadInput(name, "must be a number from 0 to 1.")
@@ -52,10 +52,10 @@ def share(name: str, value: object) -> None:
 
 def parameters(query: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the parameters of a named query, each of the type that the query states; a time may be RFC 3339 text.
+    Return the parameters of a named query, converted to the types that it declares; a time may be RFC 3339 text.
 
-    What is looked for in a full-text index is text as people write it, and no expression of the index's own language:
-    any text is a valid search.
+    Search text for a full-text index is escaped: it is plain text, not an expression of the index's language, so any
+    text is valid.
 
     Raises:
         BadInput: one has another type; names the parameter.

@@ -1,10 +1,9 @@
 """
-Conversations, as the gateway lets an actor at them.
+Authorized access to conversations.
 
-A thread belongs to the actor that began it, which the row of the thread says. The store below knows no actors; the way
-to it that takes one is here. What an actor may do is decided by whose the thread is when it is asked for, and the store
-does it only while the thread is still that actor's: one that was deleted and begun anew by somebody else in between
-stays closed.
+A thread belongs to the actor that began it; its row holds the owner. The store below does not check actors. The gateway
+decides by the owner read first, and the store executes only if the thread still has that owner: one that was deleted
+and begun by another actor in between is not touched.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
 T = TypeVar("T")
 
 READ_MS: Final = 2_000
-"""How long a look, or a deletion, may take where the call does not say, in milliseconds."""
+"""Default budget of a read or a deletion, in milliseconds."""
 
 SAY_MS: Final = 30_000
-"""The same for what may have a summary made, by a model that takes its time."""
+"""Default budget of calls that may have a model make a summary, in milliseconds."""
 
 Messages = tuple[StoredMessage, ...]
 
@@ -41,17 +40,17 @@ Messages = tuple[StoredMessage, ...]
 @checks_arguments
 class Conversation:
     """
-    A thread of messages that stays short without being forgotten; made by :meth:`imem.memory.Memory.conversation`.
+    A thread of messages whose older part is summarised; made by :meth:`imem.memory.Memory.conversation`.
 
-    It begins with its first message, and belongs to the actor that adds it: nobody else adds to it, people may read and
-    delete it, and for everybody else it is closed.
+    It begins with its first message, and belongs to the actor that adds it. Only that actor adds to it; people may read
+    and delete it; other actors have no access.
 
     **What every method may raise.**
 
-    * :class:`~imem.journal.errors.PermissionDenied`: the thread is somebody else's; a denial row was written.
+    * :class:`~imem.journal.errors.PermissionDenied`: another actor owns the thread; a denial row was written.
     * :class:`~imem.journal.errors.PostgresUnavailable`, :class:`~imem.journal.errors.BudgetExceeded`: nothing was
       written; retry.
-    * :class:`~imem.journal.errors.BadInput`: something is wrong with an argument; names it.
+    * :class:`~imem.journal.errors.BadInput`: an argument is wrong; names it.
 
     Those that write, in addition:
 
@@ -59,7 +58,7 @@ class Conversation:
       harmless.
 
     Attributes:
-        workflow_id, thread_id: its name; two workflows may use one thread id and see nothing of one another.
+        workflow_id, thread_id: its name; threads of two workflows with the same thread id are separate.
     """
 
     def __init__(self, gateway: Gateway, conversations: Conversations, workflow_id: str, thread_id: str) -> None:
@@ -71,14 +70,14 @@ class Conversation:
 
     async def add(self, message: Message, *, summarise: bool = True, deadline_ms: int | None = None) -> AddedMessage:
         """
-        Store *message* at the end, and see to a summary where one is due; return what became of it.
+        Append *message*, make a summary if one is due, and return both results.
 
-        Adding a message of the same id and content again changes nothing. It is durable before a summary is begun, and
-        a summary that fails is no error.
+        Adding a message of the same id and content again changes nothing. The message is durable before a summary is
+        begun, and a summary that fails is no error.
 
         Args:
-            summarise: whether to wait for a summary that is due; otherwise it is left to a later call.
-            deadline_ms: how long it may take with the summary, in milliseconds; 30,000 by default.
+            summarise: whether to make a summary that is due; otherwise it is left to a later call.
+            deadline_ms: budget including the summary, in milliseconds; 30,000 by default.
         """
 
         async def work(owner: str | None) -> AddedMessage | ForeignThread:
@@ -91,9 +90,9 @@ class Conversation:
 
     async def window(self, *, deadline_ms: int | None = None) -> Messages:
         """
-        Return what a model has to see, in order; nothing where nothing was said yet.
+        Return the messages for a model, in order; empty if there are none yet.
 
-        That is what is pinned and at most 20 others: the summary of the older part, if there is one, and the newest.
+        These are the pinned ones and at most 20 others: the summary of the older part, if there is one, and the newest.
 
         Args:
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
@@ -107,10 +106,10 @@ class Conversation:
 
     async def history(self, *, after: int = 0, limit: int = 100, deadline_ms: int | None = None) -> Messages:
         """
-        Return what was said, verbatim, a page after the *seq* that was read last; summaries are not shown.
+        Return a page of messages, verbatim; summaries are not included.
 
         Args:
-            after: the seq of the last message that is known already; 0 for the beginning.
+            after: the seq of the last message already read; 0 for the beginning.
             limit: most messages, 1 to 500.
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
         """
@@ -125,7 +124,7 @@ class Conversation:
 
     async def summarise(self, *, deadline_ms: int | None = None) -> SummaryOutcome:
         """
-        Summarise the oldest messages now, if more stand there than a window holds; earlier failures do not count.
+        Summarise the oldest messages now, if there are more than a window holds; earlier failures are not considered.
 
         Args:
             deadline_ms: how long it may take, in milliseconds; 30,000 by default.
@@ -139,9 +138,9 @@ class Conversation:
 
     async def delete(self, *, deadline_ms: int | None = None) -> int:
         """
-        Delete the thread with everything that was said in it; return how many messages that were.
+        Delete the thread with its messages; return how many there were.
 
-        The audit keeps who did it. Whoever adds to it afterwards begins it anew.
+        The deletion is audited. The next message begins the thread anew, with its actor as the owner.
 
         Args:
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
@@ -156,8 +155,8 @@ class Conversation:
     async def _allowed(
         self, action: Action, work: Callable[[str | None], Awaitable[T | ForeignThread]], deadline: Deadline
     ) -> T:
-        """Do *work* on behalf of whose the thread is, if the actor may; what nobody has begun is as good as its own."""
-        # Patience is for models: a server that is away is told at once.
+        """Execute *work* with the thread's owner, if the actor may; a thread not begun counts as the actor's own."""
+        # The longer budget is for models: a server that is away is reported at once.
         looking = deadline.within_ms(READ_MS)
         found = await self._conversations.owner(self.workflow_id, self.thread_id, deadline=looking)
         owner = found.owner if found is not None else self._gateway.actor.id
@@ -166,7 +165,7 @@ class Conversation:
             done = await self._gateway.authorize_and_execute(resource, action, partial(work, owner), deadline=deadline)
             if not isinstance(done, ForeignThread):
                 return done
-            # Somebody else began it since, or began it anew: the gateway decides of that one.
+            # Another actor has begun it since: the gateway decides again, for that owner.
             owner = done.owner
 
 

@@ -1,4 +1,4 @@
-"""Whose names a process may lend to the agents that run in it."""
+"""Act-as delegation: under which agents' names a process may act."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from imem.kg.load_format.ownership import REFERENCE_KINDS
 
 async def delegated_actor(gateway: Gateway, agent: str, *, deadline: Deadline) -> Actor:
     """
-    Return the actor that acts under the name *agent* with an agent's rights; it says who lent the name.
+    Return an actor with the name *agent* and an agent's rights; it carries the delegating actor's id.
 
-    A name that others are measured against is lent by whoever may append for it under its own name as well. What the
-    agent is, by the word that counts, is looked up now: what it becomes while the name is lent changes nothing.
+    The name of a baseline, an ensemble or a human may be used only by an actor that may append for it. The agent's
+    governed kind is looked up once, here: a later change does not end the delegation.
 
     Raises:
         PermissionDenied: the agent is a baseline, an ensemble or a human; one denial row was written.
-        PostgresUnavailable, BudgetExceeded: it could not be looked up; retryable.
+        PostgresUnavailable, BudgetExceeded: the agent's kind could not be looked up; retryable.
     """
     lender = gateway.actor
     its = Resource(ResourceType.JOURNAL, f"as {agent}", agent)

@@ -1,8 +1,8 @@
 """
-Making the graph anew, for each of the three places where it may live.
+Rebuild of the graph from the journal, in three ways.
 
-:func:`beside` fills a second local Neo4j and lets it take over; :func:`into` fills a server given by URL and leaves
-taking over to whoever runs it; :func:`in_place` empties and refills the one there is.
+:func:`beside` fills a second local Neo4j and exchanges it for the one in use (blue/green); :func:`into` fills a server
+given by URL, which the operator then puts in use; :func:`in_place` empties and refills the one in use.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from imem.local.startup import StartProgress
 from imem.services.stores import Stores
 
 REDERIVED: Final = ("rederive_counters", "rederive_settled", "rederive_similar")
-"""Statements that have derived values computed again, which are in no event."""
+"""Statements that make derived values due again, which are in no event."""
 
 _ATTEMPTS: Final = 3
 _POLL_S: Final = 0.1
 _ANSWER_MS: Final = 2000
 _PATIENT_MS: Final = 60_000
 _TAKE_OVER_S: Final = 120.0
-"""How long the stack may take to start the new graph, in seconds."""
+"""Timeout of starting the new graph, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildResult:
     """
-    What came of it.
+    Result of a rebuild.
 
     Attributes:
-        rebuilt: both hashes, and what was left out.
-        taken_over: whether the new graph is the one in use now.
+        rebuilt: both hashes, and the events that were refused.
+        taken_over: whether the new graph is in use now.
     """
 
     rebuilt: RebuildReport
@@ -70,7 +70,7 @@ async def in_place(stores: Stores, report: ReportProgress) -> RebuildResult:
     Empty the graph in use and replay the journal into it.
 
     Raises:
-        LeaseLost, StoreUnavailable: the applier finishes the replay.
+        LeaseLost, StoreUnavailable: the replay is unfinished; the applier finishes it.
     """
     rebuilt = await rebuild_in_place(stores.database, stores.graph, report=report)
     await rederive(stores.database, REDERIVED)
@@ -82,8 +82,8 @@ async def into(stores: Stores, target: Graph, report: ReportProgress) -> Rebuild
     Fill the graph of another server and compare it with the one in use.
 
     Raises:
-        BadInput: it holds something else.
-        StoreUnavailable: the next run goes on where this one stopped.
+        BadInput: the server holds the graph of another journal.
+        StoreUnavailable: the next run continues where this one stopped.
     """
     replacement = Replacement(stores.database, stores.graph, target, report=report)
     refused = await replacement.fill()
@@ -94,13 +94,13 @@ async def into(stores: Stores, target: Graph, report: ReportProgress) -> Rebuild
 
 async def beside(stores: Stores, report: ReportProgress) -> RebuildResult:
     """
-    Fill a second local Neo4j and, if it says the same as the one in use, let it take over.
+    Fill a second local Neo4j and, if its hash equals that of the one in use, exchange them.
 
-    Killed at any moment the graph in use stays, or the new one has taken over; the next run goes on with what is there.
+    After a crash at any point either graph is in use; the next run continues.
 
     Raises:
         StackError: no local stack runs, its Neo4j is elsewhere, or the second one does not start.
-        StoreUnavailable: the next run goes on where this one stopped.
+        StoreUnavailable: the next run continues where this one stopped.
     """
     folders = Folders(stores.settings.home)
     with _rebuild_lock(folders):
@@ -108,7 +108,7 @@ async def beside(stores: Stores, report: ReportProgress) -> RebuildResult:
         try:
             result = await _beside(stores, folders, report)
         except BadInput:
-            # What is in the second folder belongs to another journal. It is ours, and nobody uses it.
+            # The second folder holds the graph of another journal. No server uses it, so it may be deleted.
             takeover.discard(folders, takeover.NEW)
             result = await _beside(stores, folders, report)
         if result.taken_over:
@@ -145,7 +145,7 @@ async def _identity(graph: Graph, budget_ms: float) -> str:
 
 @contextmanager
 def _rebuild_lock(folders: Folders) -> Iterator[None]:
-    """Hold the one place in which a home's graph is made anew."""
+    """Hold the lock under which a home's graph is rebuilt; a crash releases it."""
     with translate_os_errors(folders.home):
         handle = os.open(folders.home / "rebuild.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
@@ -243,16 +243,16 @@ async def _answers(server: NewNeo4j, child: Child, begin: int) -> None:
 
 async def _take_over(stores: Stores, folders: Folders, lease: LeaderLease, identity: str) -> None:
     """
-    End the Neo4j in use, have the supervisor start the new one in its place, and wait until it answers.
+    Kill the Neo4j in use, have the supervisor start the new one in its place, and wait until it answers.
 
     Raises:
-        LeaseLost: somebody applies events to the old one again, so that it stays.
-        StackError: the stack did not start it in time; the old one stays.
+        LeaseLost: another applier writes to the old graph again, which stays in use.
+        StackError: the stack did not start the new one in time; the old one stays in use.
     """
     live = _live(folders)
     await lease.take()
     takeover.ask(folders)
-    # Its data is about to be replaced by what is the same: nothing is lost by not asking politely.
+    # SIGKILL is safe: its data is about to be replaced by an identical graph.
     os.kill(live.pid, signal.SIGKILL)
     timeout = Deadline.after_ms(_TAKE_OVER_S * 1000)
     waiting = True

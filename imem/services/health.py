@@ -1,4 +1,4 @@
-"""Asks every store whether it answers, all at once and briefly: what ``imem status`` says of the mode."""
+"""Health check of all stores, in parallel: the mode that ``imem status`` shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from imem.journal.valkey_memory import MemoryUse
 from imem.services.stores import Stores, secret
 
 TIMEOUT_MS: Final = 1000.0
-"""How long a store may take to answer, in milliseconds; one that is slower serves nobody in time."""
+"""Timeout of a store's answer, in milliseconds."""
 
 
 async def check_health(stores: Stores) -> Health:
@@ -29,7 +29,7 @@ async def check_health(stores: Stores) -> Health:
         _memory(secret(stores.settings, "valkey_cache_url")),
     )
     return Health(
-        # A probe that this process or the server was too busy for is no evidence.
+        # A probe that timed out on a busy machine is no evidence that Postgres is away; the detector decides.
         postgres=behind is not None or not await stores.database.detector.settled(),
         graph=graph,
         working=working is not None,
@@ -59,7 +59,7 @@ async def _answers(asking: Awaitable[object]) -> bool:
 
 
 async def _memory(url: str) -> MemoryUse | None:
-    """Return how full a Valkey is; None where it does not answer."""
+    """Return the memory use of a Valkey; None if it does not answer."""
     try:
         async with asyncio.timeout(TIMEOUT_MS / 1000.0):
             return await memory_of(url, timeout_s=TIMEOUT_MS / 1000.0)

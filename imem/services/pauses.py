@@ -1,4 +1,4 @@
-"""Pauses for people and programs: who may order what, and the parts over this process's stores."""
+"""Authorized pauses, gates and batches, over this process's stores."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from imem.workers.celery_app import AGENTS_QUEUE, make_app
 T = TypeVar("T")
 
 SEND_S: Final = 1.5
-"""How long the broker may keep whoever starts an agent, in seconds."""
+"""Timeout of sending the message that starts an agent, in seconds."""
 
 
 def sender(app: Celery) -> Send:
     """
-    Return what puts the message that starts an agent into Celery's queue of agents.
+    Return the function that sends the message that starts an agent to Celery's queue of agents.
 
-    It raises ValkeyUnavailable after ``SEND_S``; a message that leaves later is as good as one that left in time.
+    It raises ValkeyUnavailable after ``SEND_S``; the message may still be sent later, which is harmless.
     """
 
     def send(message: DispatchMessage) -> None:
@@ -51,7 +51,7 @@ def sender(app: Celery) -> Send:
             queue=AGENTS_QUEUE,
             ignore_result=True,
             retry=False,
-            # Sent again by then, if nobody has started it.
+            # By then it is sent again, unless the agent was started.
             expires=LOST_AFTER.total_seconds(),
         )
 
@@ -70,7 +70,7 @@ def sender(app: Celery) -> Send:
 def pause_service_over(
     stores: Stores, working: Client, durable: Client, definitions: Definitions
 ) -> AuthorizedPauseService:
-    """Return what orders pauses over these stores, of agents as *definitions* have them."""
+    """Return the pause service over these stores and *definitions*."""
     parts = assemble(stores.database, working, durable, definitions, sender(make_app(stores.settings)))
     return AuthorizedPauseService(stores.gateway, parts)
 
@@ -78,7 +78,7 @@ def pause_service_over(
 @asynccontextmanager
 async def open_pause_service(stores: Stores) -> AsyncIterator[AuthorizedPauseService]:
     """
-    Lend what orders pauses over *stores*; its clients of the Valkeys are closed at the end.
+    Open the pause service over *stores*; its Valkey clients are closed at the end.
 
     Raises:
         SettingsError: an address is not set, or the file of agents is wrong.
@@ -95,16 +95,15 @@ async def open_pause_service(stores: Stores) -> AsyncIterator[AuthorizedPauseSer
 @checks_arguments
 class AuthorizedPauseService:
     """
-    The orders and questions of pauses that an actor may give and ask; every one passes the gateway first.
+    Starting, pausing and resuming analyses; every call passes the gateway first.
 
-    Looking is for whoever may read workflows, ordering for people. *what* names an analysis, or a stock by its
-    subject, such as ``company:MU``. All raise :class:`~imem.journal.errors.PermissionDenied` where the actor may not,
-    with one denial row written, and :class:`~imem.journal.errors.BadInput` where nothing, or more than one thing, is
-    meant.
+    Reading takes the right to read workflows; changes require a human role. *what* names an analysis, or a stock by its
+    subject, such as ``company:MU``. All raise :class:`~imem.journal.errors.PermissionDenied` if the actor may not, with
+    one denial row written, and :class:`~imem.journal.errors.BadInput` if *what* matches none or several.
 
     Args:
-        gateway: knows who asks.
-        parts: what pauses are made of, over the same process's stores.
+        gateway: of the calling actor.
+        parts: the services of pauses, over the same process's stores.
     """
 
     def __init__(self, gateway: Gateway, parts: PauseServices) -> None:
@@ -115,10 +114,10 @@ class AuthorizedPauseService:
         self, analysis_id: str, stock_id: str, agents: Mapping[str, str], *, deadline: Deadline
     ) -> WorkflowState:
         """
-        Take an analysis in and have the workers start the agents that wait for nobody; repeated, it changes nothing.
+        Register an analysis and have the workers start the agents without unmet dependencies; idempotent.
 
         Args:
-            agents: agent type → instance, whose working memory it will be.
+            agents: agent type → instance.
         """
         return await self._allowed(
             Action.RESUME,
@@ -130,7 +129,7 @@ class AuthorizedPauseService:
         )
 
     async def workflow(self, analysis_id: str, *, deadline: Deadline) -> WorkflowState:
-        """Return where an analysis and each of its agents stand."""
+        """Return the state of an analysis and of each of its agents."""
         return await self._allowed(
             Action.READ,
             analysis_id,
@@ -174,9 +173,9 @@ class AuthorizedPauseService:
 
     async def pause(self, what: str, reason: str, *, deadline: Deadline) -> PauseResult:
         """
-        Pause an analysis: its agents stop at a safe point, and what they know is kept and proven.
+        Pause an analysis: its agents stop at a safe point, and their snapshots are verified by digest.
 
-        Carried out here until the deadline; the manager goes on with what is not done then, or after a crash.
+        It is carried out here until the deadline; the pause manager finishes the rest, also after a crash.
         """
 
         async def order() -> PauseResult:
@@ -193,10 +192,10 @@ class AuthorizedPauseService:
         Resume a paused analysis, each agent as *plan* says, or as the failure and the dependencies ask for.
 
         Args:
-            notify: tell people when it runs.
+            notify: whether to raise an alert when it runs.
 
         Raises:
-            TransitionRefused: it is not paused, or somebody else resumes it already.
+            TransitionRefused: it is not paused, or is being resumed already.
         """
 
         async def order() -> ResumeResult:
@@ -225,7 +224,7 @@ class AuthorizedPauseService:
         return await self._allowed(Action.EXTEND, what, order, deadline)
 
     async def cancel(self, what: str, reason: str, *, deadline: Deadline) -> str:
-        """Give a paused analysis up: it has failed, its memories go at once; return its id."""
+        """Cancel a paused analysis: it fails, and its working memories are deleted at once; return its id."""
 
         async def order() -> str:
             name = await self._parts.pauses.meant(what, paused=True, deadline=deadline)
@@ -236,7 +235,7 @@ class AuthorizedPauseService:
         return await self._allowed(Action.CANCEL, what, order, deadline)
 
     async def resolve(self, cause: str, *, deadline: Deadline) -> str:
-        """Say that a cause outside, named by its signature, is over; return the pattern of what waited for it."""
+        """Mark an external cause, named by its signature, as resolved; return the pattern of its failures."""
         by = self._gateway.actor
         return await self._allowed(
             Action.RESUME,
@@ -251,9 +250,9 @@ class AuthorizedPauseService:
         self, what: Sequence[str], reason: str, *, limit: int = CONCURRENCY, within_ms: float, deadline: Deadline
     ) -> BatchState:
         """
-        Order that analyses be paused, *limit* at a time, and return how that stands after *within_ms*.
+        Order a batch of pauses, *limit* at a time, and return its state after *within_ms*.
 
-        Nothing is changed where one of them cannot be. :meth:`carry_out` goes on with it; so does the manager.
+        If one analysis cannot be paused, nothing is changed. :meth:`carry_out` and the pause manager continue it.
         """
 
         async def order() -> BatchState:
@@ -267,7 +266,7 @@ class AuthorizedPauseService:
     async def resume_batch(
         self, what: Sequence[str], *, limit: int = CONCURRENCY, within_ms: float, deadline: Deadline
     ) -> BatchState:
-        """Order that paused analyses be resumed, *limit* at a time; see :meth:`pause_batch`."""
+        """Order a batch of resumptions, *limit* at a time; see :meth:`pause_batch`."""
 
         async def order() -> BatchState:
             due = deadline.within_ms(within_ms)
@@ -278,14 +277,14 @@ class AuthorizedPauseService:
         return await self._allowed(Action.RESUME, "batch", order, deadline)
 
     async def carry_out(self, state: BatchState, *, within_ms: float, deadline: Deadline) -> BatchState:
-        """Go on with a batch that was ordered, for *within_ms*, and return how it stands then."""
+        """Continue a batch for *within_ms*, and return its state."""
         await self._parts.batches.carry_out(state.batch_id, deadline.within_ms(within_ms))
         return await self._parts.batches.get_batch_status(state.batch_id, deadline=deadline)
 
-    # Looking
+    # Reading
 
     async def listed(self, *, everything: bool = False, deadline: Deadline) -> list[Pause]:
-        """Return what is paused; *everything*: and what was resumed of late."""
+        """Return the paused analyses; with *everything*, also those resumed recently."""
         return await self._allowed(
             Action.READ, "pauses", lambda: self._parts.pauses.pauses(everything=everything, deadline=deadline), deadline
         )
@@ -303,7 +302,7 @@ class AuthorizedPauseService:
         return await self._allowed(Action.READ, what, ask, deadline)
 
     async def batch(self, batch_id: UUID | str, *, deadline: Deadline) -> BatchState:
-        """Return how a batch stands, with its analyses."""
+        """Return the state of a batch, with its analyses."""
         return await self._allowed(
             Action.READ,
             "batches",

@@ -1,4 +1,4 @@
-"""What a process holds open: the journal, the graph, and the streams that say there is something to do."""
+"""The stores of a process: Postgres, Neo4j, the tiered cache, and wake-up and visibility notifications."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Stores:
 
     Attributes:
         settings: with the address of every server.
-        database: the journal.
-        gateway: the way in, for the actor that the settings name.
+        database: Postgres.
+        gateway: authorizes the actor that the settings name.
         wakeup_publisher: wakes the applier.
-        listener: hears when the applier has done what somebody waits for; none where nobody does.
+        listener: subscriber to the applier's visibility notifications; None if no caller waits for visibility.
     """
 
     settings: Settings
@@ -60,7 +60,7 @@ class Stores:
     @property
     def graph(self) -> Graph:
         """
-        The projection, made on first use: its driver takes longer to import than a small load takes to run.
+        The Neo4j client, made on first use: its driver takes longer to import than a small load takes to run.
 
         Raises:
             SettingsError: its address is not set.
@@ -81,7 +81,7 @@ class Stores:
 
     @property
     def tiers(self) -> TieredCache | None:
-        """Kept answers, made on first use; None where a Valkey that they need is not named."""
+        """The tiered cache, made on first use; None if the durable or the cache Valkey is not set."""
         settings = self.settings
         if self._tiers is None and settings.valkey_durable_url is not None and settings.valkey_cache_url is not None:
             from imem.cache.client import Client  # noqa: PLC0415 - as above
@@ -104,13 +104,13 @@ class Stores:
 
     @property
     def journal(self) -> str:
-        """Which journal this is: where its server listens, and its name there."""
+        """The journal's id: host, port and name of its database."""
         url = urlsplit(secret(self.settings, "postgres_url"))
         return f"{url.hostname}:{url.port or 5432}{url.path}?{url.query}"
 
     def acting_as(self, actor: Actor) -> Stores:
-        """Return the same stores for another actor; whoever opened the first closes them."""
-        _ = self.graph, self.tiers  # Made now, or each would make its own.
+        """Return the same stores for another actor; only the first ones are to be closed."""
+        _ = self.graph, self.tiers  # Made now, so that both share them.
         return replace(self, gateway=self.gateway.acting_as(actor))
 
     async def close(self) -> None:
@@ -166,7 +166,7 @@ class Stores:
 
 def register_metrics(settings: Settings) -> None:
     """
-    Take metrics of one's own from the file and the module that are set: every process that loads or settles has to.
+    Register the metrics of the file and the module that are set; every process that loads or settles needs them.
 
     Raises:
         SettingsError: the file is wrong, or the module cannot be imported.

@@ -1,4 +1,4 @@
-"""What keeps memories of agents together, as the gateway lets an actor at it."""
+"""Authorized synchronisation of agents, and snapshots of debates."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ T = TypeVar("T")
 @checks_arguments
 class SynchronizationService:
     """
-    The synchronisations and snapshots that an actor may order and read; every one passes the gateway first.
+    Synchronisations and snapshots; every call passes the gateway first.
 
-    An agent pushes, pulls and synchronises itself alone; who facilitates debates, and people, synchronise others. All
-    raise :class:`~imem.journal.errors.PermissionDenied` where the actor may not, with one denial row written.
+    An agent pushes, pulls and synchronises itself alone; facilitators of debates, and people, synchronise others. All
+    raise :class:`~imem.journal.errors.PermissionDenied` if the actor may not, with one denial row written.
 
     Args:
-        stores: the journal, and who calls.
+        stores: Postgres, and the gateway of the calling actor.
         memories: the working memories.
-        durable: the durable server.
+        durable: the durable Valkey.
         sessions: the sessions that are open in this process.
     """
 
@@ -75,10 +75,10 @@ class SynchronizationService:
         deadline: Deadline,
     ) -> list[PushedItem]:
         """
-        Publish *items*, if any, and make everything durable that the agent has published.
+        Publish *items*, if any, and make durable all that the agent has published.
 
         Raises:
-            NotOpen: items are given, and no session of this process works with the agent's memory.
+            NotOpen: items are given, and no session of this process holds the agent's memory.
         """
         urgency = checked_tier(tier)
         member = await self._member(agent_id, deadline)
@@ -101,21 +101,21 @@ class SynchronizationService:
     async def pull(
         self, agent_id: str, since: int | None = None, wanted: PullFilter | None = None, *, deadline: Deadline
     ) -> PullResult:
-        """Bring an agent what it is told; see :meth:`imem.sync.delivery.puller.Puller.pull`."""
+        """Pull the updates routed to an agent; see :meth:`imem.sync.delivery.puller.Puller.pull`."""
         member = await self._member(agent_id, deadline)
         return await self._of(
             member, Action.WRITE, lambda: self._sync.pull(member, since, wanted, deadline=deadline), deadline
         )
 
     async def notices(self, agent_id: str, *, deadline: Deadline) -> list[Notice]:
-        """Return the notices that wait for an agent, the most urgent first."""
+        """Return the notices that wait for an agent, most urgent first."""
         member = await self._member(agent_id, deadline)
         return await self._of(member, Action.READ, lambda: self._sync.notices(member, deadline=deadline), deadline)
 
     # Several
 
     async def route(self, event: int, *, deadline: Deadline) -> list[RoutingDecision]:
-        """Return which agents are told of the event at a position, and why."""
+        """Return to which agents the event at a position is routed, and why."""
         return await self._allowed(
             Action.READ, f"event {event}", lambda: self._sync.route(event, deadline=deadline), deadline
         )
@@ -156,12 +156,12 @@ class SynchronizationService:
         )
 
     async def gate_report(self, gate: str, *, deadline: Deadline) -> GateReport | None:
-        """Return the newest report of a gate, as it is on file; None where there is none."""
+        """Return the newest stored report of a gate; None if there is none."""
         return await self._allowed(
             Action.READ, f"gate {gate}", lambda: self._gates.report(gate, deadline=deadline), deadline
         )
 
-    # Who may
+    # Authorization
 
     async def _member(self, agent_id: str, deadline: Deadline) -> SyncMember:
         return (await members(self._database, [agent_id], field="agent_id", deadline=deadline))[0]
@@ -178,13 +178,13 @@ class SynchronizationService:
 
 
 async def _no_operation() -> None:
-    """Stand for the operation where only the decision is wanted."""
+    """Do nothing: only the gateway's decision and audit row are wanted."""
 
 
 @asynccontextmanager
 async def open_synchronization(stores: Stores) -> AsyncIterator[SynchronizationService]:
     """
-    Lend what synchronises over *stores*, without sessions; its clients of the Valkeys are closed at the end.
+    Open the synchronisation service over *stores*, without sessions; its Valkey clients are closed at the end.
 
     Raises:
         SettingsError: an address is not set.

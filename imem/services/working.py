@@ -1,8 +1,8 @@
 """
-Working memory, sessions and checkpoints, as the gateway lets an actor at them.
+Authorized access to working memories, sessions and checkpoints.
 
-Whose a working memory is, the journal knows: the actor that first opened the instance. The stores below know no actors;
-the ways to them that take one are here.
+The owner of a working memory is the actor that first opened the instance; Postgres holds it. The stores below do not
+check actors; the services here do.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ASK_MS: Final = 2_000
-"""How long a look at checkpoints or memories may take, in milliseconds: eight megabytes travel a while."""
+"""Default budget of a read of checkpoints or memories, in milliseconds; up to eight megabytes are transferred."""
 
 
 @checks_arguments
 class AuthorizedMemory(WorkingMemory):
     """
-    A :class:`~imem.cache.working.memory.WorkingMemory` every call of which passes the gateway.
+    A :class:`~imem.cache.working.memory.WorkingMemory` whose every call passes the gateway.
 
-    Only who holds the agent's lease may write: the session that is open in this process, under whose epoch everything
-    goes. A memory that nobody works with, or that is paused, takes no writes: the next session would go back to the
-    checkpoint, and what was acknowledged would be gone.
+    Only the holder of the agent's lease may write: the session that is open in this process, under its epoch. A memory
+    without a session, or one that is paused, takes no writes: the next session would restore the checkpoint and lose
+    them.
 
-    Others look: at what stands there when they first do, and from then on at that epoch. When the agent changes hands
-    they are told so, like the holder of old.
+    Readers without a session are pinned to the epoch of their first read. After another session has taken the lease,
+    their reads raise the same error as those of the former holder.
     """
 
     def __init__(self, work: AgentServices, agent_id: str) -> None:
@@ -61,10 +61,10 @@ class AuthorizedMemory(WorkingMemory):
 
     async def write(self, *batch: Change, deadline: Deadline | None = None) -> WriteResult:
         """
-        Make all changes, or none, if the actor may write here.
+        Apply all changes, or none, if the actor may write.
 
         Raises:
-            NotOpen: no session of this process is at work on it.
+            NotOpen: no session of this process holds the memory.
         """
         due = deadline or Deadline.after_ms(ASK_MS)
 
@@ -82,7 +82,7 @@ class AuthorizedMemory(WorkingMemory):
     async def look(
         self, key: str, part: str, *arguments: Argument, kind: str = "", deadline: Deadline | None = None
     ) -> KeyContent:
-        """Read a part of *key*, if the actor may read here."""
+        """Read a part of *key*, if the actor may read."""
         due = deadline or Deadline.after_ms(ASK_MS)
 
         async def found() -> KeyContent:
@@ -91,7 +91,7 @@ class AuthorizedMemory(WorkingMemory):
         return await self._allowed(Action.READ, due, found)
 
     async def items(self, *, raw: bool = False, deadline: Deadline | None = None) -> dict[str, Any]:
-        """Return everything as it stood at one moment, if the actor may read here."""
+        """Return all items as of one moment, if the actor may read."""
         due = deadline or Deadline.after_ms(ASK_MS)
 
         async def everything() -> dict[str, Any]:
@@ -100,11 +100,11 @@ class AuthorizedMemory(WorkingMemory):
         return await self._allowed(Action.READ, due, everything)
 
     async def len(self, *, deadline: Deadline | None = None) -> int:
-        """Return how many keys there are, if the actor may read here."""
+        """Return how many keys there are, if the actor may read."""
         return len(await self.keys(deadline=deadline))
 
     async def keys(self, *, deadline: Deadline | None = None) -> Names:
-        """Return all keys, sorted, if the actor may read here."""
+        """Return all keys, sorted, if the actor may read."""
         due = deadline or Deadline.after_ms(ASK_MS)
 
         async def names() -> Names:
@@ -113,7 +113,7 @@ class AuthorizedMemory(WorkingMemory):
         return await self._allowed(Action.READ, due, names)
 
     async def published(self, *, deadline: Deadline | None = None) -> Items:
-        """Return what is published and not pushed, if the actor may read here."""
+        """Return the items that are published and not pushed, if the actor may read."""
         due = deadline or Deadline.after_ms(ASK_MS)
 
         async def items() -> Items:
@@ -122,7 +122,7 @@ class AuthorizedMemory(WorkingMemory):
         return await self._allowed(Action.READ, due, items)
 
     async def knowledge(self, *, deadline: Deadline | None = None) -> Updates:
-        """Return what was pulled from others, if the actor may read here."""
+        """Return the updates that were pulled, if the actor may read."""
         due = deadline or Deadline.after_ms(ASK_MS)
 
         async def updates() -> Updates:
@@ -131,7 +131,7 @@ class AuthorizedMemory(WorkingMemory):
         return await self._allowed(Action.READ, due, updates)
 
     async def _memory(self, deadline: Deadline) -> WorkingMemory:
-        """Return the memory of the session here, which knows what was acknowledged to it; or what else stands there."""
+        """Return the memory of this process's session; without one, the memory at the epoch of the first read."""
         session = self._work.sessions.get(self._agent_id)
         if session is None and self._attached is None:
             meta = await self._work.memories.meta(self._agent_id, deadline=deadline)
@@ -152,10 +152,10 @@ class AuthorizedMemory(WorkingMemory):
 @checks_arguments
 class AgentServices:
     """
-    What agents under way need of the stores, for one process and one event loop; connects when first used.
+    Authorized services of running agents, for one process and one event loop; connects when first used.
 
     Args:
-        stores: Postgres, and who calls.
+        stores: Postgres, and the gateway of the calling actor.
 
     Attributes:
         sessions: agent id → the session that is open in this process.
@@ -184,20 +184,20 @@ class AgentServices:
 
     @cached_property
     def orders(self) -> AuthorizedPauseService:
-        """What orders pauses; made on first use."""
+        """The pause service; made on first use."""
         from imem.services.pauses import pause_service_over  # noqa: PLC0415 - who pauses nothing needs no broker
 
         return pause_service_over(self._stores, *self._clients, self._definitions)
 
     @cached_property
     def synchronization(self) -> SynchronizationService:
-        """What keeps memories of agents together; made on first use."""
+        """The synchronisation service; made on first use."""
         from imem.services.synchronization import SynchronizationService  # noqa: PLC0415 - who synchronises nothing needs none of it
 
         return SynchronizationService(self._stores, self.memories, self._clients[1], self.sessions)
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close the clients of the Valkeys; the stores stay open."""
         for client in (*self._clients, self._cache):
             await client.close()
 
@@ -214,13 +214,13 @@ class AgentServices:
         deadline: Deadline,
     ) -> AsyncIterator[Session]:
         """
-        Begin or go on with the work of an agent instance, if the actor may: its own alone.
+        Begin or resume an agent instance, if the actor owns it or is its first.
 
         Args:
-            wait: until when to wait for a lease that another process has; by default, not at all.
+            wait: until when to wait for a lease that another process holds; by default, not at all.
 
         Raises:
-            PermissionDenied: the instance is somebody else's, or the role runs no agents; a denial row was written.
+            PermissionDenied: another actor owns the instance, or the role runs no agents; a denial row was written.
         """
         actor = self.gateway.actor
         owner = await self.owner(agent_id, deadline=deadline) or actor.id
@@ -242,19 +242,19 @@ class AgentServices:
             try:
                 yield session
             finally:
-                # One that lost its lease may end after the next one here has begun.
+                # A session that lost its lease may end after the next one in this process has begun.
                 if self.sessions.get(agent_id) is session:
                     del self.sessions[agent_id]
 
     def memory(self, agent_id: str) -> AuthorizedMemory:
-        """Return the working memory of an instance, as it is open when it is first used."""
+        """Return the authorized working memory of an instance; it is attached on first use."""
         return AuthorizedMemory(self, agent_id)
 
     async def look(self, agent_id: str, *, deadline: Deadline) -> tuple[Meta, Contents, bool] | None:
         """
-        Return how a working memory stands, what is in it, and whether the actor may see values; None if there is none.
+        Return a working memory's metadata, contents, and whether the actor may see values; None if there is none.
 
-        Who may look at the agent, but not read its memory, may be shown names, types and sizes of what is in it.
+        To an actor that may read the workflow but not the memory, the caller may show names, types and sizes alone.
         """
         owner = await self.owner(agent_id, deadline=deadline)
         readable = self.gateway.may(Resource(ResourceType.WORKING_MEMORY, agent_id, owner), Action.READ)
@@ -273,7 +273,7 @@ class AgentServices:
     async def history(
         self, analysis_id: str, agent_type: str | None = None, *, deadline: Deadline
     ) -> list[CheckpointSummary]:
-        """Return the newest checkpoints of an analysis, oldest first, as far as the actor may see them."""
+        """Return the newest checkpoints of an analysis that the actor may see, oldest first."""
         found = await self.checkpoints.history(analysis_id, agent_type, deadline=deadline)
         owners = await self.leases.owners({one.agent_id for one in found}, deadline=deadline)
         shown: list[tuple[CheckpointSummary, Resource]] = []
@@ -282,17 +282,17 @@ class AgentServices:
             resource = Resource(ResourceType.WORKFLOW, one.agent_id, owners.get(one.agent_id))
             (shown if self.gateway.may(resource, Action.READ) else denied).append((one, resource))
         if denied and not shown:
-            # Nothing of it may be seen: that is a denial, which leaves its row, and no empty list.
+            # If the actor may see none, that is a denial with its row, not an empty list.
             await self.gateway.authorize_and_execute(denied[0][1], Action.READ, _no_operation, deadline=deadline)
         return [one for one, _ in shown]
 
     async def checkpoint(self, checkpoint_id: UUID, *, deadline: Deadline) -> Checkpoint:
         """
-        Return one checkpoint with everything that the agent then knew.
+        Return one checkpoint with the working memory of that moment.
 
         Raises:
             BadInput: there is none with that id.
-            PermissionDenied: what an agent knew is seen by whom may read its working memory.
+            PermissionDenied: the actor may not read the agent's working memory.
         """
         found = await self.checkpoints.get(checkpoint_id, deadline=deadline)
         if found is None:
@@ -304,10 +304,10 @@ class AgentServices:
         return found
 
     async def owner(self, agent_id: str, *, deadline: Deadline) -> str | None:
-        """Return the actor whose instance it is; None where it was never opened."""
+        """Return the owner of an instance; None if it was never opened."""
         instance = await self.leases.instance(agent_id, deadline=deadline)
         return instance.owner if instance is not None else None
 
 
 async def _no_operation() -> None:
-    """Stand for the operation where only the decision is wanted."""
+    """Do nothing: only the gateway's decision and audit row are wanted."""

@@ -1,12 +1,12 @@
 """
-A new data folder of Neo4j that takes the place of the one in use.
+Exchange of Neo4j's data folder for a new one (blue/green).
 
-Only the supervisor starts Neo4j, and only while Neo4j stands still may its folder be exchanged. So whoever made the new
-folder leaves a mark in it and ends the server; the supervisor starts it again and, before that, exchanges the folders.
-The mark is good for a few seconds, less than the applier's lease that its writer holds: a mark whose writer was killed
-must not bring in, hours later, a graph that has missed what was written meanwhile.
+Only the supervisor starts Neo4j, and the folders may be exchanged only while Neo4j does not run. So the rebuild writes
+a request file into the new folder and kills the server; the supervisor exchanges the folders before it starts the
+server again. The request expires after a few seconds, less than the applier's lease that its writer holds: a request
+whose writer was killed must not put in use, hours later, a graph that lacks the events since.
 
-A crash leaves the old folder in its place, or the new one; between the two renames, the next start finishes it.
+A crash leaves either folder in its place; after a crash between the two renames, the next start finishes the exchange.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ OLD: Final = "neo4j-old"
 CURRENT: Final = "neo4j"
 
 REQUEST_TTL_S: Final = 4.0
-"""How long a mark is good after it was written, in seconds; less than the applier's lease lasts unrenewed."""
+"""Time until a request expires, in seconds; less than the applier's lease."""
 
 _MARK: Final = "take-over.json"
 
 
 def ask(folders: Folders) -> bool:
-    """Leave or renew the mark; return False when the new folder has already taken over."""
+    """Write or renew the request; return False if the folders were exchanged already."""
     new = folders.home / NEW
     if not new.is_dir():
         return False
@@ -41,7 +41,7 @@ def ask(folders: Folders) -> bool:
 
 
 def asked(folders: Folders) -> bool:
-    """Whether a good mark asks for the exchange now; a damaged one asks for nothing."""
+    """Whether there is a request that has not expired; a damaged one does not count."""
     with suppress(StackError):
         mark = read_json(folders.home / NEW / _MARK)
         return mark is not None and time.time() < float(mark.get("until", 0.0))
@@ -49,7 +49,7 @@ def asked(folders: Folders) -> bool:
 
 
 def withdraw(folders: Folders) -> bool:
-    """Take the mark away; return False when the new folder has already taken over."""
+    """Delete the request; return False if the folders were exchanged already."""
     with translate_os_errors(folders.home):
         (folders.home / NEW / _MARK).unlink(missing_ok=True)
     return (folders.home / NEW).is_dir()
@@ -57,7 +57,7 @@ def withdraw(folders: Folders) -> bool:
 
 def carry_out(folders: Folders) -> bool:
     """
-    Exchange the folders if a good mark asks for it, or if a crash left the exchange half done; return whether it did.
+    Exchange the folders if a valid request exists, or a crash left the exchange half done; return whether it did.
 
     Neo4j must not run.
 
@@ -83,7 +83,7 @@ def carry_out(folders: Folders) -> bool:
 
 
 def discard(folders: Folders, name: str) -> None:
-    """Delete the folder that was replaced (:data:`OLD`), or a new one that cannot be used (:data:`NEW`)."""
+    """Delete the replaced folder (:data:`OLD`), or an unusable new one (:data:`NEW`)."""
     with translate_os_errors(folders.home):
         if (folders.home / name).exists():
             shutil.rmtree(folders.home / name)

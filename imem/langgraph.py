@@ -160,8 +160,8 @@ class SaverDatabase:
     Where a saver's tables are.
 
     Attributes:
-        url: who reads and writes.
-        admin_url: who may make tables, if somebody else may.
+        url: with the user that reads and writes.
+        admin_url: with the user that may make tables, if that is another one.
         size: most connections of each half.
     """
 

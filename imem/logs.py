@@ -57,10 +57,10 @@ def _with_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog
 
 def by_default(level: str) -> None:
     """
-    Where a program has not configured structlog, keep events out of its output.
+    Configure default logging in a program that has not configured structlog.
 
-    Warnings and errors go to standard error, from *level* on; who wants to hear more configures structlog. A command of
-    ours lets its own words speak: what is no error goes nowhere.
+    Warnings and errors go to standard error, none below *level*. In the ``imem`` command only errors do, since its
+    output is its results.
     """
     if not structlog.is_configured():
         least = logging.ERROR if imem.commands.is_command else logging.WARNING

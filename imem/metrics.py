@@ -55,7 +55,7 @@ def count_in_files(home: Path) -> None:
 
 
 def _registry(home: Path) -> CollectorRegistry:
-    """Return what collects from the files of all processes; of nobody where there is no folder yet."""
+    """Return the registry that collects from the files of all processes; empty if there is no folder yet."""
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - after count_in_files
     from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415 - as above
 

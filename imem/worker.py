@@ -25,7 +25,7 @@ ROLES = ("applier", "celery", "beat", "agents")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one role until it is told to stop; return the exit code: 0 stopped, 1 could not run, 2 wrong arguments."""
+    """Run one role until a stop signal; return the exit code: 0 stopped, 1 could not run, 2 wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m imem.worker", description="Run one of the product's processes.")
     parser.add_argument("role", choices=ROLES)
     role = parser.parse_args(argv).role
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = with_local_endpoints(settings)
         send_the_rest = send_traces(settings, role)
         worker = import_module(f"imem.workers.{role}")
-        # What is there stays for good: every full look for garbage would go through it again, for 50 ms and more.
+        # Exempt what is loaded now from garbage collection: a full collection would scan it, for 50 ms and more.
         gc.collect()
         gc.freeze()
         try:

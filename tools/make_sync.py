@@ -1,9 +1,10 @@
 """
-Makes the methods without ``await`` from those with it.
+Generates the blocking API from the asynchronous one.
 
-Each public coroutine method of a class becomes one that hands its call to the loop's thread; signatures and docstrings
-are taken over, so that the twin is typed and documented and never edited. What ``Memory`` lends (a session, a working
-memory) is lent by its twin as well, as a twin of its own. Run it after every change of a source; a test compares.
+Each public coroutine method of a class becomes a method that runs the call in the loop's thread. Signatures and
+docstrings are copied, so the generated classes are typed and documented; they are never edited. A method that returns a
+session, working memory or conversation returns its blocking counterpart. Run it after every change of a source; a test
+compares.
 
 Usage: python tools/make_sync.py
 """
@@ -25,7 +26,7 @@ TOP: Final = Path(__file__).resolve().parent.parent
 
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 Imports = dict[str, set[str]]
-"""Module → the names that are wanted of it."""
+"""Module → names imported from it."""
 
 
 def _module(path: str) -> str:
@@ -38,9 +39,9 @@ class Source:
     A class with coroutine methods.
 
     Attributes:
-        path: of its module.
-        name: of the class.
-        but: methods that the twin has in another form, written by hand.
+        path: path of its module.
+        name: name of the class.
+        but: methods that are not generated, since the blocking class has them by hand.
     """
 
     path: str
@@ -49,16 +50,16 @@ class Source:
 
     @property
     def module(self) -> str:
-        """Its name, as it is imported."""
+        """The module's import name."""
         return _module(self.path)
 
     @property
     def text(self) -> str:
-        """What its file holds."""
+        """The text of its file."""
         return (TOP / self.path).read_text(encoding="utf-8")
 
     def methods(self) -> list[Method]:
-        """Return the methods of the class that a caller may use and that no decorator changes, in their order."""
+        """Return the public methods without decorators, in their order."""
         tree = ast.parse(self.text)
         [body] = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == self.name]
         return [
@@ -81,10 +82,10 @@ PARTS: Final = {
     "imem/blocking/pause_api.py": ("BlockingPauseApi", Source("imem/services/pause_api.py", "PauseApi")),
     "imem/blocking/sync_api.py": ("BlockingSyncApi", Source("imem/services/sync_api.py", "SyncApi")),
 }
-"""The classes of which the memory is made: generated file → twin, original."""
+"""Base classes of the memory: generated file → blocking class, original."""
 
 MEMORY: Final = Source("imem/memory.py", "Memory")
-"""The class that is opened, without what it inherits."""
+"""The memory's own class, without what it inherits."""
 
 PART_HEAD: Final = '''"""
 The methods of :class:`{module}.{source}` without ``await``.
@@ -151,16 +152,16 @@ MEMORY_IMPORTS: Final = {
     "imem.blocking.portal": {"Portal"},
     "imem.journal.settings": {"Settings"},
 }
-"""What the generated module needs besides what the signatures name."""
+"""Imports of the generated module beside those of the signatures."""
 
 WRAPPED_RESULTS: Final = {
     "AuthorizedMemory": ("SyncWorkingMemory", "SyncWorkingMemory"),
     "Conversation": ("SyncConversation", "SyncConversation"),
     "AbstractAsyncContextManager[Session]": ("SyncSession", "AbstractContextManager[SyncSession]"),
 }
-"""What a method that is no coroutine lends → the class of its twin, and how the twin's method is annotated."""
+"""Return type of a method that is no coroutine → its blocking class, and the annotation of the generated method."""
 
-# What it lends
+# Returned objects
 
 CALLS: Final = {
     "MemoryCalls": Source(
@@ -253,7 +254,7 @@ def sync_calls() -> str:
             parts.append(CALLS_INIT.format(source=source.name))
         parts += [f"\n{_method(source, method, '_caller', '_inner')}" for method in methods]
         used.append((source, _names(methods) | {source.name}))
-    # Of annotations alone: whoever uses one of them shall not wait for what the others stand on.
+    # For annotations alone: using one class must not import the dependencies of the others.
     imports = indent(_imported(used, CALLS_IMPORTS), "    ")
     return CALLS_HEAD.format(imports=imports) + "".join(parts)
 
@@ -267,7 +268,7 @@ TARGETS: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def generated(target: str) -> str:
-    """Return what the file *target* shall hold, in the house style."""
+    """Return the formatted text of the generated file *target*."""
     ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(TOP / target), "-"]
     done = subprocess.run(ruff, input=TARGETS[target](), capture_output=True, text=True, check=True)  # noqa: S603 - our own tool
     return done.stdout
@@ -297,7 +298,7 @@ def _memory_method(source: Source, method: Method) -> str:
 
 
 def _wrapped_result(method: Method) -> str | None:
-    """Return what a method that is no coroutine lends, as its annotation has it."""
+    """Return the return annotation of a method that is no coroutine."""
     if isinstance(method, ast.AsyncFunctionDef) or method.returns is None:
         return None
     annotation = ast.unparse(method.returns)
@@ -305,13 +306,13 @@ def _wrapped_result(method: Method) -> str | None:
 
 
 def _method(source: Source, method: Method, caller: str, inner: str) -> str:
-    """Return the definition of one method, its signature and docstring those of the original."""
+    """Return the generated definition of one method, with the original's signature and docstring."""
     call = f"self.{inner}.{method.name}({_arguments(method.args)})"
     return "\n".join([*_signature_lines(source, method), f"        return self.{caller}.call({call})", ""])
 
 
 def _signature_lines(source: Source, method: Method) -> list[str]:
-    """Return the lines of a method up to the end of its docstring, with nothing in them that waits."""
+    """Return the lines of a method up to the end of its docstring, without ``async`` and ``await``."""
     lines, docstring = source.text.splitlines(), method.body[0]
     opening = lines[method.lineno - 1 : docstring.end_lineno]
     return [re.sub(r"\basync (?=def|with|for)|\bawait ", "", line) for line in opening]
@@ -339,7 +340,7 @@ def _names(methods: Iterable[Method]) -> set[str]:
 
 
 def _imported(sources: Sequence[tuple[Source, set[str]]], own: Mapping[str, set[str]]) -> str:
-    """Return the imports of the names that are used, from where each source has them."""
+    """Return the imports of the used names, as the sources import them."""
     wanted: Imports = {module: set(names) for module, names in own.items()}
     for source, used in sources:
         tree = ast.parse(source.text)
@@ -360,7 +361,7 @@ def _imported(sources: Sequence[tuple[Source, set[str]]], own: Mapping[str, set[
 
 
 def _for_annotations(source: Source) -> set[str]:
-    """Return the names that the source itself imports for its annotations alone."""
+    """Return the names that the source imports for annotations alone."""
     tree = ast.parse(source.text)
     blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     inside = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
@@ -368,7 +369,7 @@ def _for_annotations(source: Source) -> set[str]:
 
 
 def _defined(node: ast.stmt) -> set[str]:
-    """Return the names that a statement of a module defines: of a class, an alias, a constant."""
+    """Return the names that a module-level statement defines: a class, an alias, a constant."""
     match node:
         case ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
             return {name}

@@ -392,22 +392,22 @@ class ConversationCalls:
 
     def add(self, message: Message, *, summarise: bool = True, deadline_ms: int | None = None) -> AddedMessage:
         """
-        Store *message* at the end, and see to a summary where one is due; return what became of it.
+        Append *message*, make a summary if one is due, and return both results.
 
-        Adding a message of the same id and content again changes nothing. It is durable before a summary is begun, and
-        a summary that fails is no error.
+        Adding a message of the same id and content again changes nothing. The message is durable before a summary is
+        begun, and a summary that fails is no error.
 
         Args:
-            summarise: whether to wait for a summary that is due; otherwise it is left to a later call.
-            deadline_ms: how long it may take with the summary, in milliseconds; 30,000 by default.
+            summarise: whether to make a summary that is due; otherwise it is left to a later call.
+            deadline_ms: budget including the summary, in milliseconds; 30,000 by default.
         """
         return self._caller.call(self._inner.add(message, summarise=summarise, deadline_ms=deadline_ms))
 
     def window(self, *, deadline_ms: int | None = None) -> Messages:
         """
-        Return what a model has to see, in order; nothing where nothing was said yet.
+        Return the messages for a model, in order; empty if there are none yet.
 
-        That is what is pinned and at most 20 others: the summary of the older part, if there is one, and the newest.
+        These are the pinned ones and at most 20 others: the summary of the older part, if there is one, and the newest.
 
         Args:
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
@@ -416,10 +416,10 @@ class ConversationCalls:
 
     def history(self, *, after: int = 0, limit: int = 100, deadline_ms: int | None = None) -> Messages:
         """
-        Return what was said, verbatim, a page after the *seq* that was read last; summaries are not shown.
+        Return a page of messages, verbatim; summaries are not included.
 
         Args:
-            after: the seq of the last message that is known already; 0 for the beginning.
+            after: the seq of the last message already read; 0 for the beginning.
             limit: most messages, 1 to 500.
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.
         """
@@ -427,7 +427,7 @@ class ConversationCalls:
 
     def summarise(self, *, deadline_ms: int | None = None) -> SummaryOutcome:
         """
-        Summarise the oldest messages now, if more stand there than a window holds; earlier failures do not count.
+        Summarise the oldest messages now, if there are more than a window holds; earlier failures are not considered.
 
         Args:
             deadline_ms: how long it may take, in milliseconds; 30,000 by default.
@@ -436,9 +436,9 @@ class ConversationCalls:
 
     def delete(self, *, deadline_ms: int | None = None) -> int:
         """
-        Delete the thread with everything that was said in it; return how many messages that were.
+        Delete the thread with its messages; return how many there were.
 
-        The audit keeps who did it. Whoever adds to it afterwards begins it anew.
+        The deletion is audited. The next message begins the thread anew, with its actor as the owner.
 
         Args:
             deadline_ms: how long it may take, in milliseconds; 2,000 by default.

@@ -62,7 +62,7 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         """
         Return the working memory of an agent instance: like a dict, of texts, lists, hashes, sets and sorted sets.
 
-        An agent has its own alone; a person may look and not write. It is there while a :meth:`session` of the agent
+        An agent may use its own alone; a person may read, not write. It exists while a :meth:`session` of the agent
         runs, or is paused.
         """
         from imem.blocking.working import SyncWorkingMemory  # noqa: PLC0415 - who only asks needs none of it
@@ -81,7 +81,7 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         deadline_ms: int = SESSION_BUDGET_MS,
     ) -> AbstractContextManager[SyncSession]:
         """
-        Begin or go on with the work of an agent instance: at its next subtask, with exactly what it knew.
+        Begin or resume an agent instance: at its next subtask, with the working memory of its last checkpoint.
 
         ::
 
@@ -94,12 +94,12 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         Args:
             agent_id: the instance: letters, digits, ``_`` and ``-``, at most 64.
             agent_type: one that is defined; ``IMEM_AGENTS`` names a file with more.
-            wait_ms: how long to wait for another process that runs the agent, in milliseconds. One that was killed
-                keeps the agent for 30 s after its last sign of life.
+            wait_ms: how long to wait for the lease of another process that runs the agent, in milliseconds. The lease
+                of a killed process expires 30 s after its last renewal.
             deadline_ms: how long the recovery may take after that, in milliseconds.
 
         Raises:
-            NotResumable: nothing that is stored is what it was; an alert was raised, and nothing was started.
+            NotResumable: no stored snapshot passed verification; an alert was raised, and nothing was started.
             LeaseHeld: another process runs the agent; retryable.
             LeaseLost: another process has taken over; the block ends at its next call.
             PermissionDenied: the instance is another agent's.
@@ -121,7 +121,7 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
 
     def conversation(self, workflow_id: str, thread_id: str) -> SyncConversation:
         """
-        Return a thread of messages that stays short without being forgotten; it begins with its first message.
+        Return a thread of messages whose older part is summarised; it begins with its first message.
 
         ::
 
@@ -129,10 +129,10 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
             talk.add(Message(role="user", content="What drives the margin?"))
             messages = [message.to_chat() for message in talk.window()]
 
-        It belongs to the actor that begins it: nobody else adds to it, people may read and delete it.
+        It belongs to the actor that begins it: only that actor adds to it, people may read and delete it.
 
         Args:
-            workflow_id: whose thread it is, such as an analysis; at most 200 characters.
+            workflow_id: the workflow that it belongs to, such as an analysis; at most 200 characters.
             thread_id: its name there; at most 255 characters.
 
         Raises:
@@ -156,11 +156,11 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         """
         Return what the institution knew about *subject*: a subject id, a ticker, or an exact name.
 
-        Each section of the answer says how good it is; one that fails or comes late leaves the others whole.
+        Each section is labelled with its quality; one that fails or is late does not affect the others.
 
         Args:
-            for_agent: who asks; its own track record is shown as well. An agent asks for itself alone.
-            limits: how much of each is wanted.
+            for_agent: the agent that asks; its own track record is included. An agent may name itself alone.
+            limits: most items of each section.
 
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
@@ -196,14 +196,14 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         deadline_ms: float | None = None,
     ) -> SimilarSection:
         """
-        Return analyses of other subjects that are like *what*, most alike first, with what was decided after them.
+        Return analyses of other subjects similar to *what*, most similar first, with the decisions that followed them.
 
         A new analysis is found within a minute, from either side; until then the answer says what it lacks.
 
         Args:
             what: an analysis, by its id, or a subject, whose newest analyses count.
-            limit: how many, 10 by default; of the present ten are kept for each analysis.
-            min_score: how alike they must be, 0 to 1.
+            limit: most results, 10 by default; as of now ten are stored per analysis.
+            min_score: least similarity, 0 to 1.
 
         Raises:
             UnknownSubject: nothing is known under that name; nearest names are given.
@@ -237,7 +237,7 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         clock: str = "known",
         deadline_ms: float | None = None,
     ) -> RecordsSection:
-        """Return where sources disagreed about the data of *subject*: open ones first, by priority, then the newest."""
+        """Return contradictions between sources about *subject*: open ones first, by priority, then the newest."""
         return self._portal.call(
             self._memory.contradictions(subject, limit=limit, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
         )
@@ -265,7 +265,7 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         clock: str = "known",
         deadline_ms: float | None = None,
     ) -> RecordsSection:
-        """Return the lessons that bear on *subject*."""
+        """Return the lessons that concern *subject*."""
         return self._portal.call(
             self._memory.lessons(subject, limit=limit, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
         )
@@ -280,10 +280,12 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         deadline_ms: float | None = None,
     ) -> TrackRecordsSection:
         """
-        Return what the word of *agent* has been worth, in *domain* or in every domain in which it was scored.
+        Return the track record of *agent* in *domain*, or in every domain in which it was scored.
+
+        It holds the share right with its 95 % interval, and the skill.
 
         Raises:
-            PermissionDenied: an agent reads its own record alone; others' stand in briefings, beside what they said.
+            PermissionDenied: an agent reads its own record alone; briefings show those of agents with claims.
         """
         return self._portal.call(
             self._memory.track_record(agent, domain, as_of=as_of, clock=clock, deadline_ms=deadline_ms)
@@ -303,10 +305,10 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         Return the track records of many agents in many domains as of many moments.
 
         Args:
-            agents: whose; None for all.
-            domains: in which; None for each in which one of them was scored.
-            as_of: as of when, each; None for now.
-            unscored: also of agents whose claims nothing had settled; ``evidence`` says "none" of those.
+            agents: None for all.
+            domains: None for every domain in which one of the agents was scored.
+            as_of: the moments; None for now.
+            unscored: whether to include agents none of whose claims was settled; their ``evidence`` is "none".
 
         Raises:
             BadInput: more than 10,000 records are asked for, by agents and domains or as of several moments; what is
@@ -345,24 +347,24 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         deadline_ms: float | None = None,
     ) -> LongText | None:
         """
-        Return the long text of a record, or None when there was none.
+        Return the long text of a record; None if it had none.
 
-        Of patterns an agent reads those alone that were active; another is as good as none.
+        For a pattern that was not active it is None, unless the actor may validate patterns.
         """
         return self._portal.call(self._memory.text(kind, key, as_of=as_of, clock=clock, deadline_ms=deadline_ms))
 
     def view(self, name: str, key: str, *, deadline_ms: float | None = None) -> View | None:
         """
-        Return a row of a materialised view: as of its last making, some minutes ago, which the row names.
+        Return a row of a materialised view as of its last build, some minutes ago, which the row names.
 
         Args:
             name: ``top_patterns`` of a sector, or ``*`` for those of none: active ones, the most successful first;
                 ``agent_credibility``: the sums of an agent's track records; ``company_summaries`` of a subject;
                 ``peer_comparisons``: the companies of a sector side by side.
-            key: the sector, agent or subject; where the view has no row of it, its value is None.
+            key: the sector, agent or subject; if the view has no row of it, the value is None.
 
         Returns:
-            None where the view was never made.
+            None if the view was never built.
 
         Raises:
             UnknownSubject: nothing is known under the name of a subject; nearest names are given.
@@ -371,7 +373,7 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
 
     def warm(self, subject: str, *, deadline_ms: float | None = None) -> int:
         """
-        Load what briefings of *subject* will ask for, so that the next ones find it; return how many parts were loaded.
+        Load the sections of *subject*'s briefing into the cache; return how many were loaded.
 
         A session does so for its subject when it begins, in the background.
 
@@ -392,7 +394,7 @@ class SyncMemory(BlockingRecordWriter, BlockingPauseApi, BlockingSyncApi):
         """
         Run a named query of the graph (the reference lists them) and return its rows.
 
-        What is looked for in a full-text index is plain text; each of its words counts, and nothing in it is syntax.
+        The search text of a full-text index is plain text: each of its words counts, and nothing in it is syntax.
 
         Raises:
             BadInput: there is no such query, or a parameter is missing, unknown or of another type.

@@ -33,34 +33,34 @@ class BlockingPauseApi:
         self, analysis_id: str, subject_id: str, agents: Mapping[str, str], *, deadline_ms: float = ORDER_BUDGET_MS
     ) -> WorkflowState:
         """
-        Take an analysis in; the workers start each agent once all that it waits for have completed.
+        Register an analysis; the workers start each agent once its dependencies have completed.
 
-        The same call again changes nothing. Requires a human role.
+        Idempotent. Requires a human role.
 
         Args:
             agents: agent type → instance, such as ``{"valuation": "mu-valuation"}``.
 
         Raises:
-            BadInput: no agent is given, one is not defined, an instance works elsewhere, or the analysis is of another
-                subject.
+            BadInput: no agent is given, one is not defined, an instance belongs to another analysis, or the analysis
+                is of another subject.
         """
         return self._portal.call(self._memory.start_analysis(analysis_id, subject_id, agents, deadline_ms=deadline_ms))
 
     def analysis_state(self, analysis_id: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> WorkflowState:
-        """Return where an analysis and each of its agents stand."""
+        """Return the state of an analysis and of each of its agents."""
         return self._portal.call(self._memory.analysis_state(analysis_id, deadline_ms=deadline_ms))
 
     def open_gate(
         self, analysis_id: str, gate: int, *, due_at: datetime | None = None, deadline_ms: float = ORDER_BUDGET_MS
     ) -> HumanGate:
         """
-        Open a gate (1 to 6), at which an analysis waits for a person; one that was opened before stays as it is.
+        Open a gate (1 to 6), at which an analysis waits for a person; a gate opened before is unchanged.
 
         While it waits, the working memories of its agents live as long as those of a paused analysis. Requires a human
         role.
 
         Args:
-            due_at: until when somebody may answer, aware; 24 hours from now by default.
+            due_at: until when it may be answered, aware; 24 hours from now by default.
 
         Raises:
             BadInput: no such analysis runs.
@@ -73,7 +73,7 @@ class BlockingPauseApi:
         """
         Answer a gate: ``validate``, ``reject`` (the analysis is paused) or ``reject_for_good`` (it has failed).
 
-        The same answer again changes nothing. Requires a human role.
+        Repeating the same answer changes nothing. Requires a human role.
 
         Raises:
             BadInput: there is no such gate, or no such answer.
@@ -89,10 +89,10 @@ class BlockingPauseApi:
 
     def pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseResult:
         """
-        Pause an analysis, named by its id or by its stock: its agents stop at a safe point, what they know is proven.
+        Pause an analysis, by its id or its stock: its agents stop at a safe point, their snapshots are verified.
 
-        What is not done by the deadline, or after a crash, the workers go on with; :meth:`pause_state` says how it
-        stands. Orders are for people.
+        The workers finish what is not done by the deadline, also after a crash; :meth:`pause_state` returns the state.
+        Requires a human role.
 
         Raises:
             BadInput: nothing runs under that name, or several analyses do.
@@ -108,15 +108,15 @@ class BlockingPauseApi:
         deadline_ms: float = ORDER_BUDGET_MS,
     ) -> ResumeResult:
         """
-        Resume a paused analysis, each agent as *plan* says, once its memory is proven.
+        Resume a paused analysis, each agent as *plan* says, once its memory is verified.
 
         Args:
-            plan: ``{"restart": {agent: "checkpoint" or "clean"}, "skip": […], "wait": […]}``; agents that it does not
-                name do what failure and dependencies ask for.
-            notify: tell people when it runs.
+            plan: ``{"restart": {agent: "checkpoint" or "clean"}, "skip": […], "wait": […]}``; for agents that it does
+                not name, the failure and the dependencies decide.
+            notify: whether to raise an alert when it runs.
 
         Raises:
-            TransitionRefused: it is not paused, or somebody else resumes it already.
+            TransitionRefused: it is not paused, or is being resumed already.
         """
         return self._portal.call(self._memory.resume(what, plan, notify=notify, deadline_ms=deadline_ms))
 
@@ -131,11 +131,11 @@ class BlockingPauseApi:
         return self._portal.call(self._memory.extend_pause(what, until, reason, deadline_ms=deadline_ms))
 
     def cancel_pause(self, what: str, reason: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> str:
-        """Give a paused analysis up: it has failed, its memories go at once; return its id."""
+        """Cancel a paused analysis: it fails, and its working memories are deleted at once; return its id."""
         return self._portal.call(self._memory.cancel_pause(what, reason, deadline_ms=deadline_ms))
 
     def paused(self, *, everything: bool = False, deadline_ms: float = ORDER_BUDGET_MS) -> list[Pause]:
-        """Return what is paused; *everything*: and what was resumed of late."""
+        """Return the paused analyses; with *everything*, also those resumed recently."""
         return self._portal.call(self._memory.paused(everything=everything, deadline_ms=deadline_ms))
 
     def pause_state(self, what: str, *, deadline_ms: float = ORDER_BUDGET_MS) -> PauseState:

@@ -1,4 +1,4 @@
-"""One event loop in a thread of its own, for callers that have none."""
+"""A portal to an event loop in a thread of its own, for callers without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 
 class CoroutineRunner(Protocol):
-    """Who runs coroutines for threads that have no loop."""
+    """Runs coroutines for threads without an event loop."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run *coroutine* in the loop and return its result, or raise its error here."""
@@ -59,7 +59,7 @@ class Portal:
             raise
 
     def run(self, function: Callable[[], T]) -> T:
-        """Call *function* in the loop's thread and return what it returns: one thread alone makes what others share."""
+        """Call *function* in the loop's thread and return its result, so that shared objects are made in one thread."""
 
         async def ran() -> T:
             return function()
@@ -69,11 +69,11 @@ class Portal:
     @contextmanager
     def hold_context(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[HeldContext[T]]:
         """
-        Be inside the context that *make* gives while the block runs.
+        Enter the context that *make* returns, and leave it at the end of the block.
 
-        A task of the loop enters it and leaves it, so that it may rest on tasks and cancellation. However the block
-        ends, the context is left as if it had ended well. What ends the context before its time is raised by
-        the next :meth:`HeldContext.call`, and in any case at the end of the block.
+        One task of the loop enters and leaves it, so that it may use task groups and cancellation. The context does not
+        see an exception of the block. If the context ends early with an error, the next :meth:`HeldContext.call`
+        raises it, and so does the end of the block.
         """
         held = HeldContext(self, make)
         try:
@@ -93,10 +93,10 @@ class Portal:
 
 class HeldContext(Generic[T]):
     """
-    A context that a task of the loop is in, for threads that have no loop; made by :meth:`Portal.hold_context`.
+    A context held open by a task of the loop, for threads without one; made by :meth:`Portal.hold_context`.
 
     Attributes:
-        value: what entering it gave.
+        value: the result of entering it.
     """
 
     value: T
@@ -112,7 +112,7 @@ class HeldContext(Generic[T]):
         """
         Run *coroutine* in the loop and return its result, or raise its error here.
 
-        Where the context has ended before its time, *coroutine* is not begun and what ended it is raised.
+        If the context has ended early, *coroutine* is not started and the context's error is raised.
         """
         return self._portal.call(self._inside(coroutine))
 
@@ -124,7 +124,7 @@ class HeldContext(Generic[T]):
         return await coroutine
 
     async def enter(self) -> None:
-        """Have a task enter the context, and wait until it has; raise what it raises."""
+        """Enter the context in a task of its own, and wait for it; raises the context's error."""
         value: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._hold(value))
         first: set[asyncio.Future[Any]] = {self._task, value}
@@ -135,12 +135,12 @@ class HeldContext(Generic[T]):
         self._entered = True
 
     async def leave(self) -> None:
-        """Have the task leave the context, and wait until it has; raise what ended it before."""
+        """Leave the context, and wait for its task; raises the error that ended it early."""
         if self._task is None:
             return
         self._over.set()
         if not self._entered:
-            # Whoever waited for it was interrupted, or has been told already why it could not be entered.
+            # enter() was interrupted, or has raised the error already.
             self._task.cancel()
         await asyncio.wait({self._task})
         if self._entered:

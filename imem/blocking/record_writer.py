@@ -67,7 +67,7 @@ class BlockingRecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record a question about the world, or how it was answered."""
+        """Record a prediction market's question, or its resolution."""
         return self._portal.call(
             self._memory.record_market(
                 market, known_at=known_at, occurred_at=occurred_at, wait_visible=wait_visible, deadline_ms=deadline_ms
@@ -148,7 +148,7 @@ class BlockingRecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record a decision, taken or passed; what it rests on is linked by ``CITES`` (:meth:`link`)."""
+        """Record a decision, taken or passed; link the findings that it rests on with ``CITES`` (:meth:`link`)."""
         return self._portal.call(
             self._memory.record_decision(
                 decision,
@@ -169,7 +169,7 @@ class BlockingRecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record what a metric turned out to be; it settles claims only under the import right or from a person."""
+        """Record the outcome of a metric; it settles claims only under the import right or from a person."""
         return self._portal.call(
             self._memory.record_outcome(
                 outcome, known_at=known_at, occurred_at=occurred_at, wait_visible=wait_visible, deadline_ms=deadline_ms
@@ -187,7 +187,7 @@ class BlockingRecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record a debate with its *turns*, all of them: those stated last count."""
+        """Record a debate with all its *turns*; they replace those recorded before."""
         return self._portal.call(
             self._memory.record_debate(
                 debate,
@@ -209,7 +209,7 @@ class BlockingRecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record that two sources state different values of one thing."""
+        """Record that two sources give different values for the same thing."""
         return self._portal.call(
             self._memory.record_contradiction(
                 contradiction,
@@ -235,7 +235,7 @@ class BlockingRecordWriter:
         Record a model of any kind that may be written from outside, with the groups that it holds.
 
         Args:
-            body: long text, kept beside the graph; at most 64 kB of UTF-8.
+            body: long text, stored in Postgres; at most 64 kB of UTF-8.
             turns: of a debate.
         """
         return self._portal.call(
@@ -261,7 +261,7 @@ class BlockingRecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record property groups, by name, of the record *key*, which may itself be stated later."""
+        """Record property groups, by name, of the record *key*, which may itself be recorded later."""
         return self._portal.call(
             self._memory.record_groups(
                 kind,
@@ -287,7 +287,7 @@ class BlockingRecordWriter:
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
         """
-        Link two nodes, given as models or as label and key; an end that is not on file yet is filled in later.
+        Link two nodes, given as models or as label and key; an end may be recorded later.
 
         Args:
             type_: the relationship's type, such as ``PERFORMED``.
@@ -319,7 +319,7 @@ class BlockingRecordWriter:
         """
         Replace the core of the record with the model's key, for *reason*; the old one stays in history.
 
-        It takes the import right or a person. Fields that links or scores hang on cannot be corrected.
+        It takes the import right or a person. Fields that links or scores depend on cannot be corrected.
         """
         return self._portal.call(
             self._memory.correct(

@@ -42,14 +42,14 @@ class BlockingSyncApi:
         deadline_ms: float = EXCHANGE_MS,
     ) -> list[PushedItem]:
         """
-        Make everything durable that an agent has published, and *items*; return what became of each.
+        Make durable all that an agent has published, and *items*; return the result of each.
 
-        It returns when the journal has committed; what was pushed before is not written again. An item that cannot be
-        written is ``rejected``, with its field and the reason, and holds nothing up.
+        It returns when the journal has committed; items pushed before are not written again. An item that cannot be
+        written is ``rejected``, with its field and the reason, and does not affect the others.
 
         Args:
             items: records and links to be published first; that takes a session of this process.
-            tier: how soon all of it must be visible, at least: 0 to 3, or its name.
+            tier: least urgency of the items: 0 to 3, or its name.
             deadline_ms: at least 10.
 
         Raises:
@@ -70,12 +70,12 @@ class BlockingSyncApi:
         deadline_ms: float = EXCHANGE_MS,
     ) -> PullResult:
         """
-        Return what others said that an agent is told of and has not pulled, and put it beside its working memory.
+        Return the updates routed to an agent that it has not pulled, and store them beside its working memory.
 
         Args:
-            since: instead, everything with a later number, pulled or not.
-            tiers, kinds, analysis_id: of these alone; what is left out still waits.
-            apart: also what was too irrelevant to be told, of other fields than the agent's.
+            since: instead, all updates with a larger number, pulled or not.
+            tiers, kinds, analysis_id: of these alone; the others still wait.
+            apart: whether to include records below the relevance threshold, of other domains than the agent's.
             limit: most updates, at most 100.
             deadline_ms: 10 to 2,000.
         """
@@ -93,19 +93,19 @@ class BlockingSyncApi:
         )
 
     def notices(self, agent_id: str, *, deadline_ms: float = EXCHANGE_MS) -> list[Notice]:
-        """Return the notices that wait for an agent, the most urgent first: something to :meth:`pull`, no content."""
+        """Return the notices that wait for an agent, most urgent first; they have no content, :meth:`pull` does."""
         return self._portal.call(self._memory.notices(agent_id, deadline_ms=deadline_ms))
 
     def route(self, event: int, *, deadline_ms: float = EXCHANGE_MS) -> list[RoutingDecision]:
-        """Return which agents are told of an event, by its position, and why; the best score first."""
+        """Return to which agents the event at a position is routed, and why; the best score first."""
         return self._portal.call(self._memory.route(event, deadline_ms=deadline_ms))
 
     def force_sync(self, agents: Collection[str], *, deadline_ms: float = EXCHANGE_MS) -> dict[str, SyncResult]:
         """
-        Flush what agents have published, wait until the graph holds it, and bring each what is urgent.
+        Flush what agents have published, wait until the graph holds it, and pull urgent updates for each.
 
-        Agents run at the same time; each ends ``synchronized``, ``durable_not_visible`` or ``failed``, with the reason,
-        and takes nothing from the others.
+        Agents are synchronised in parallel; each ends ``synchronized``, ``durable_not_visible`` or ``failed``, with the
+        reason, and does not affect the others.
 
         Args:
             deadline_ms: 10 to 2,000; it ends by then.
@@ -121,12 +121,12 @@ class BlockingSyncApi:
         deadline_ms: float = EXCHANGE_MS,
     ) -> SnapshotResult:
         """
-        Take the snapshot that a debate argues from: everything its analysis has published, at one moment.
+        Take the snapshot of a debate: everything its analysis has published, at one moment.
 
-        What challenger, challenged and *participants* have published is flushed first, while nobody else writes in
-        their names. A debate has one snapshot; asked again, that is the answer. Where one of the two sides cannot be
-        reached the debate is ``deferred`` for five minutes, after three times it is for people (``level3``); another
-        participant is left out, and named.
+        What challenger, challenged and *participants* have published is flushed first, under a lock on their writes. A
+        debate has one snapshot; a repeated call returns it. If one of the two sides cannot be reached, the debate is
+        ``deferred`` for five minutes, after three times it is left to people (``level3``); another participant is left
+        out, and named.
 
         Args:
             deadline_ms: how long waiting for other snapshots may take, and flushing, each 10 to 2,000.
@@ -134,22 +134,22 @@ class BlockingSyncApi:
         Raises:
             TransitionRefused: the debate is closed.
             LeaseHeld: another snapshot holds a participant; retryable.
-            LeaseLost: the locks ran out first; nothing was kept; retryable.
+            LeaseLost: the locks expired first; nothing was stored; retryable.
         """
         return self._portal.call(self._memory.snapshot(debate_id, participants, topic, deadline_ms=deadline_ms))
 
     def read_snapshot(self, snapshot_id: UUID | str, *, deadline_ms: float = EXCHANGE_MS) -> MemorySnapshot:
         """
-        Return a snapshot, compared with its hash: the same for everybody, for as long as anybody may ask.
+        Return a snapshot, compared with its hash; its content never changes.
 
         Raises:
-            ConsistencyError: what is kept is not what its hash says: it must not be used.
+            ConsistencyError: the stored content does not match its hash and must not be used.
         """
         return self._portal.call(self._memory.read_snapshot(snapshot_id, deadline_ms=deadline_ms))
 
     def sync_gate(self, gate: str, *, deadline_ms: float = EXCHANGE_MS) -> GateReport:
         """
-        Synchronise all agents of a gate's analysis; return how far each one's word is behind.
+        Synchronise all agents of a gate's analysis; return what each has not pushed, applied or pulled yet.
 
         Half an hour before a gate opens, and when it opens, the workers do this by themselves.
 
@@ -159,5 +159,5 @@ class BlockingSyncApi:
         return self._portal.call(self._memory.sync_gate(gate, deadline_ms=deadline_ms))
 
     def gate_report(self, gate: str, *, deadline_ms: float = EXCHANGE_MS) -> GateReport | None:
-        """Return the newest report of a gate, as it is on file; None where there is none."""
+        """Return the newest stored report of a gate; None if there is none."""
         return self._portal.call(self._memory.gate_report(gate, deadline_ms=deadline_ms))

@@ -10,8 +10,8 @@ Working memory, sessions and conversations for programs without an event loop: d
             session.deliver(subtask, postgres={"rate": 0.09}, graph=NOTHING)
             session.complete(subtask)
 
-The calls that differ in nothing but who waits are made from the originals (:mod:`imem.blocking.calls`); here stands
-what Python's own dicts, lists and sets have besides, each of it one such call.
+Plain blocking methods are generated from the asynchronous ones (:mod:`imem.blocking.calls`); this module adds the
+operators of Python's dicts, lists and sets, each of which is one such call.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NOTHING: Final = object()
-"""Stands for what no key can hold."""
+"""A sentinel that no key can hold."""
 
 Items = list[Any]
 
@@ -56,29 +56,29 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
     """
     The working memory of one agent instance, as a dict.
 
-    What its methods may raise stands at :class:`~imem.cache.working.memory.WorkingMemory`. Keys are texts of 1 to 200
-    characters. What it shows of all keys (:meth:`keys`, :meth:`values`, :meth:`items`) is how they stood at one moment;
-    ``dict(memory)`` asks for each key by itself, and ``dict(memory.items())`` once.
+    For errors see :class:`~imem.cache.working.memory.WorkingMemory`. Keys are texts of 1 to 200 characters.
+    :meth:`keys`, :meth:`values` and :meth:`items` each read all keys as of one moment; ``dict(memory)`` reads each key
+    by itself, ``dict(memory.items())`` all at once.
     """
 
     @classmethod
     def of(cls, portal: Portal, make: Callable[[], WorkingMemory]) -> Self:
-        """Return the twin of what *make* gives."""
+        """Return the blocking counterpart of the memory that *make* returns."""
         return cls(portal, portal.run(make))
 
     @property
     def identity(self) -> MemoryIdentity:
-        """Whose it is; known from the first call on where it was not opened here."""
+        """The instance it belongs to; of a memory not opened here, known from the first call on."""
         return self._inner.identity
 
     @property
     def epoch(self) -> int:
-        """The epoch of its holder; known from the first call on where it was not opened here."""
+        """The epoch of its holder; of a memory not opened here, known from the first call on."""
         return self._inner.epoch
 
     @property
     def rev(self) -> int:
-        """The last revision that was acknowledged; known from the first call on where it was not opened here."""
+        """The last acknowledged revision; of a memory not opened here, known from the first call on."""
         return self._inner.rev
 
     # Like a dict
@@ -107,15 +107,15 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
         return dict.fromkeys(self._caller.call(self._inner.keys(deadline=deadline))).keys()
 
     def values(self, *, raw: bool = False, deadline: Deadline | None = None) -> ValuesView[Any]:
-        """Return what the keys hold, in the keys' order, as it stood at one moment; raises as :meth:`items`."""
+        """Return the values of all keys, in their order, as of one moment; raises as :meth:`items`."""
         return self._all(raw=raw, deadline=deadline).values()
 
     def items(self, *, raw: bool = False, deadline: Deadline | None = None) -> ItemsView[str, Any]:
         """
-        Return keys and what they hold, sorted by key, as everything stood at one moment.
+        Return all keys and values, sorted by key, as of one moment.
 
         Raises:
-            ConsistencyError: a key is gone that ought to be there, or something else than this product wrote there.
+            ConsistencyError: a key is missing, or another program wrote one.
         """
         return self._all(raw=raw, deadline=deadline).items()
 
@@ -126,7 +126,7 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
         """
         Set every key of *other*, a mapping or pairs, or none of them.
 
-        Unlike a dict's, it takes no keys as keywords: a misspelt ``deadline`` would become one.
+        Unlike a dict's, it takes no keys as keywords: a misspelt ``deadline`` would become a key.
         """
         try:
             values = dict(other)
@@ -136,18 +136,18 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
 
     def pop(self, key: str, default: Any = _NOTHING, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
         """
-        Remove *key* and return what it held, or *default* where it held nothing.
+        Remove *key* and return its value, or *default* if it has none.
 
-        What is not UTF-8 throughout comes as bytes, asked for or not: it is nowhere else any more.
+        A value that is not UTF-8 is returned as bytes also without *raw*, since it is removed.
 
         Raises:
-            KeyError: it held nothing, and there is no *default*.
+            KeyError: it has no value, and there is no *default*.
         """
         return _found(key, self._caller.call(self._inner.pop(key, default, raw=raw, deadline=deadline)))
 
     def popitem(self) -> tuple[str, Any]:
         """
-        Remove some key and return it with what it held.
+        Remove an arbitrary key and return it with its value.
 
         Raises:
             KeyError: there is none.
@@ -159,7 +159,7 @@ class SyncWorkingMemory(MemoryCalls, MutableMapping[str, Any]):
         raise KeyError("The working memory is empty.")
 
     def setdefault(self, key: str, default: Any = None, *, raw: bool = False, deadline: Deadline | None = None) -> Any:
-        """Set *key* to *default* where it holds nothing; return what it holds then."""
+        """Set *key* to *default* if it has no value; return its value."""
         return self._caller.call(self._inner.setdefault(key, default, raw=raw, deadline=deadline))
 
     # Parts of keys
@@ -262,12 +262,12 @@ class SyncSorted(SortedCalls):
 
 class SyncSession(SessionCalls):
     """
-    An agent at work; made by :meth:`imem.blocking.memory.SyncMemory.session`.
+    The session of an agent; made by :meth:`imem.blocking.memory.SyncMemory.session`.
 
-    What its methods promise stands at :class:`~imem.checkpoints.session.Session`. While the block runs, a task of the
-    loop renews the lease and the memory's expiry. When another process has taken over, the next call of the session or
-    its memory raises :class:`~imem.journal.errors.LeaseLost`, and so does the end of the block; a thread that calls
-    nothing is not interrupted.
+    For its methods see :class:`~imem.checkpoints.session.Session`. While the block runs, a task of the loop renews the
+    lease and the memory's expiry. After another process has taken over, the next call of the session or its memory
+    raises :class:`~imem.journal.errors.LeaseLost`, and so does the end of the block; a thread that makes no call is not
+    interrupted.
 
     Attributes:
         memory: its working memory.
@@ -280,13 +280,13 @@ class SyncSession(SessionCalls):
     @classmethod
     @contextmanager
     def of(cls, portal: Portal, make: Callable[[], AbstractAsyncContextManager[Session]]) -> Iterator[Self]:
-        """Be in the session that *make* gives while the block runs."""
+        """Hold the session that *make* returns while the block runs."""
         with portal.hold_context(make) as held:
             yield cls(held, held.value)
 
     def memoize(self, key: str, call: Callable[[], T], *, durable: bool = False, deadline: Deadline | None = None) -> T:
         """
-        Return the answer of a paid call, which is made once, in a thread of its own.
+        Return the result of a paid call, which is made once, in a thread of its own.
 
         See :meth:`imem.checkpoints.session.Session.memoize`.
         """
@@ -297,58 +297,58 @@ class SyncSession(SessionCalls):
         """
         Go back to the newest checkpoint; see :meth:`imem.checkpoints.session.Session.rollback_to_checkpoint`.
 
-        :attr:`memory` is another one then.
+        :attr:`memory` is a new object afterwards.
         """
         self._caller.call(self._inner.rollback_to_checkpoint(deadline=deadline))
         self.memory = SyncWorkingMemory(self._caller, self._inner.memory)
 
     @property
     def lease(self) -> AgentLease:
-        """Its right to work; everything it writes bears the lease's epoch."""
+        """Its lease, whose epoch every write carries."""
         return self._inner.lease
 
     @property
     def recovered(self) -> RecoveryResult:
-        """How it came back."""
+        """Result of its recovery."""
         return self._inner.recovered
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The latest, from which it would go on."""
+        """The newest checkpoint, from which a recovery would resume."""
         return self._inner.checkpoint
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The subtasks that are left, in their order; those whose results were lost come first."""
+        """The subtasks left, in order; those whose results were lost come first."""
         return self._inner.pending
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """The subtasks among them that were completed before, and whose results are lost."""
+        """The pending subtasks that were completed before, and whose results are lost."""
         return self._inner.lost
 
     @property
     def current(self) -> str | None:
-        """What comes next; None when everything is done."""
+        """The next subtask; None if all are completed."""
         return self._inner.current
 
 
 class SyncConversation(ConversationCalls):
-    """A thread of messages; what its methods promise stands at :class:`~imem.services.conversations.Conversation`."""
+    """A thread of messages; for its methods see :class:`~imem.services.conversations.Conversation`."""
 
     @classmethod
     def of(cls, portal: Portal, make: Callable[[], Conversation]) -> Self:
-        """Return the twin of what *make* gives."""
+        """Return the blocking counterpart of the conversation that *make* returns."""
         return cls(portal, portal.run(make))
 
     @property
     def workflow_id(self) -> str:
-        """Whose thread it is."""
+        """The workflow that the thread belongs to."""
         return self._inner.workflow_id
 
     @property
     def thread_id(self) -> str:
-        """Its name there."""
+        """The thread's name in the workflow."""
         return self._inner.thread_id
 
 

@@ -1,4 +1,4 @@
-"""``imem alerts``: what people have to look at, and saying that somebody has."""
+"""``imem alerts``: list alerts, and acknowledge them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``imem start`` and ``imem gates``: beginning an analysis, and where a person decides whether it goes on."""
+"""``imem start`` and ``imem gates``: start an analysis; open, list and answer gates."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def open_gate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Open a gate of an analysis that runs; one that was open_pause_service before stays as it is."""
+    """Open a gate of an analysis that runs; one that was opened before is unchanged."""
     due_at = _moment(until) if until is not None else None
 
     async def order(service: AuthorizedPauseService, deadline: Deadline) -> HumanGate:
@@ -99,7 +99,7 @@ def answer_gate(
     reason: Annotated[str, typer.Option("--reason", help="Why.")],
     as_json: Json = False,
 ) -> None:
-    """Answer a gate; the same answer again changes nothing. Exit code 1: it waits for nobody any more."""
+    """Answer a gate; the same answer again changes nothing. Exit code 1: it cannot be answered any more."""
 
     async def order(service: AuthorizedPauseService, deadline: Deadline) -> HumanGate:
         analysis_id, number = _gate(gate)
@@ -109,7 +109,7 @@ def answer_gate(
 
 
 def _run(work: Callable[[AuthorizedPauseService, Deadline], Awaitable[T]]) -> T:
-    """Run *work* with what service analyses; what is wrong with the question ends with exit code 2."""
+    """Run *work* with the pause service; a wrong argument ends with exit code 2."""
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.services.pauses import open_pause_service  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.services.stores import Stores  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""``imem brief`` and the single questions behind it."""
+"""``imem brief``, and reads of single sections, records and queries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from imem.recall.model import TrackRecordsSection, TrackRecordsTable
 
 ALL_AGENTS_MS = 30_000
-"""How long the track records of all agents may take, in milliseconds."""
+"""Budget of reading the track records of all agents, in milliseconds."""
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ def _parse_options(as_of: str | None, clock: str, deadline_ms: int | None) -> _O
 
 
 def run_question(question: Callable[[Memory], Awaitable[T]]) -> T:
-    """Return the answer; a wrong question ends with exit code 2, one about what was not known with 1."""
+    """Return the answer; a wrong argument ends with exit code 2, an unknown subject or debate with 1."""
     from imem.memory import Memory  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
 
     async def ask() -> T:
@@ -236,7 +236,7 @@ def agents(
     as_json: Json = False,
 ) -> None:
     """
-    Show what the word of an agent has been worth, by domain; without a name, that of each, baselines last.
+    Show the track record of an agent, by domain; without a name, that of each, baselines last.
 
     Agents whose claims nothing has settled yet are listed with "no outcomes yet".
     """

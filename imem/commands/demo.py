@@ -1,8 +1,8 @@
 """
 ``imem demo``: from nothing to a briefing on real data.
 
-Starts what is missing, loads the examples, waits until their outcomes are scored, asks, and stops what it started. A
-second run finds everything on file and only asks.
+It starts missing servers, loads the examples, waits until their outcomes are scored, prints briefings, and stops what
+it started. A second run finds everything loaded and only prints.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXAMPLES: Final = ("trading_desk", "flusight")
 DEGRADED: Final = 3
 
 STALLED_S: Final = 120.0
-"""How long the pipelines may make no progress with the examples, in seconds: on a busy machine they take minutes."""
+"""Time without progress of the pipelines after which the demo fails, in seconds; a busy machine takes minutes."""
 
 POLL_S: Final = 0.25
 
@@ -168,14 +168,14 @@ async def _show(settings: Settings, console: Console, *, as_json: bool) -> int:
 
 async def _only_examples(stores: Stores) -> None:
     """
-    See to it that the demo's data do not mix with anybody's own.
+    Check that the journal holds no data but the examples.
 
     Raises:
         StackError: the journal holds more than the examples.
     """
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
 
-    # What the product itself writes is nobody's data: scores, and notices of workflows, which no briefing shows.
+    # What the product itself writes does not count: scores, and events of workflows, which no briefing shows.
     ours = [*(f"import:{name}" for name in EXAMPLES), "credibility", "service:workflow"]
     rows = await stores.database.named("other_actors", {"actors": ours}, deadline=Deadline.after_ms(10_000))
     if rows:
@@ -204,7 +204,7 @@ async def _load(settings: Settings) -> None:
 
 async def _scored(stores: Stores, console: Console) -> None:
     """
-    Wait until the pipelines have scored what was loaded, and found what is alike in it.
+    Wait until the pipelines have scored what was loaded, and computed similarity.
 
     Raises:
         StackError: nothing moved for :data:`STALLED_S`.

@@ -1,4 +1,4 @@
-"""``imem graph hash`` and ``imem rebuild graph``: proving the graph, and making it anew."""
+"""``imem graph hash`` and ``imem rebuild graph``: hash the graph, and rebuild it from the journal."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def _run(settings: Settings, url: str | None, *, in_place: bool, quiet: bo
 
 @asynccontextmanager
 async def _target(settings: Settings, url: str) -> AsyncIterator[Graph]:
-    """Lend the graph of another server, with the newest schema."""
+    """Open the graph of another server, with the newest schema."""
     from imem.kg import migrations  # noqa: PLC0415 - as above
     from imem.kg.engine import Graph  # noqa: PLC0415 - as above
 

@@ -28,7 +28,7 @@ def dry_run(settings: Settings, sources: list[LoadSource], *, report: Path | Non
     """
     Read everything without a server, show the first lines as they would be stored and every refusal; return the code.
 
-    What the journal alone knows (a core that differs from the one on file) only a load with --strict finds.
+    Refusals that depend on the journal (another core recorded before) are found only by a load with --strict.
 
     Raises:
         SettingsError: the metrics that *settings* name cannot be read.

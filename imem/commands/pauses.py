@@ -1,4 +1,4 @@
-"""``imem pause``, ``resume``, ``extend`` and ``pauses``: stopping analyses, and letting them go on."""
+"""``imem pause``, ``resume``, ``extend`` and ``pauses``: pause and resume analyses."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ FAILURE = 1
 UNFINISHED = 3
 
 ASK_MS = 5_000
-"""How long looking may take, in milliseconds."""
+"""Budget of a read, in milliseconds."""
 
 WAIT_S = 90
-"""How long an order is carried out here before the workers are left alone with it, in seconds."""
+"""How long the command carries out a batch before it leaves the rest to the workers, in seconds."""
 
 ROUND_MS = 1_000
-"""Between two lines of progress, in milliseconds."""
+"""Interval of lines of progress, in milliseconds."""
 
 HELD_BACK_S = 0.5
-"""Between two looks at a batch of which nothing is under way, in seconds."""
+"""Interval of polling a batch of which nothing is under way, in seconds."""
 
 PLAN_CHARS = 100_000
 """Longest plan, in characters: a file may be a device without an end."""
@@ -154,7 +154,7 @@ def pauses(
     everything: Annotated[bool, typer.Option("--all", help="Those that were resumed of late as well.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List what is paused: since when and why, what happens when nobody does anything, and what keeps it back."""
+    """List paused analyses: since when, why, when they become stale or expire, and what prevents resuming."""
     if context.invoked_subcommand is not None:
         return
 
@@ -215,7 +215,7 @@ def batches(
 
 
 def _run(work: Callable[[AuthorizedPauseService, Deadline], Awaitable[T]], budget_ms: float) -> T:
-    """Run *work* on open_pause_service stores; what is wrong with what was asked ends with exit code 2."""
+    """Run *work* with the pause service; a wrong argument ends with exit code 2."""
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.services.pauses import open_pause_service  # noqa: PLC0415 - a command imports what it needs: `imem --version` shall answer at once
     from imem.services.stores import Stores  # noqa: PLC0415 - as above
@@ -245,7 +245,7 @@ def _batch(
     *,
     as_json: bool,
 ) -> None:
-    """Order a batch, show how it goes, and end with the exit code that says how it went."""
+    """Order a batch, show its progress, and exit with a code for its result."""
     from imem.journal.deadline import Deadline  # noqa: PLC0415 - as above
     from imem.terminal.progress import events_bar  # noqa: PLC0415 - as above
 
@@ -255,7 +255,7 @@ def _batch(
             report(state.done, state.total)
             while state.completed_at is None and not deadline.passed:
                 if not state.running:
-                    # Held back, or in another's hands: asked again when that may have changed.
+                    # Blocked, or claimed by another process: polled until that may have changed.
                     await asyncio.sleep(min(HELD_BACK_S, deadline.left_s()))
                 state = await service.carry_out(state, within_ms=ROUND_MS, deadline=Deadline.after_ms(ASK_MS))
                 report(state.done, state.total)

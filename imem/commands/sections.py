@@ -1,4 +1,4 @@
-"""The parts of a briefing, each whole: what a briefing's last lines name."""
+"""Commands that print single sections: those that a briefing's last lines name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = typer.Typer()
 
 
 def _part(question: Callable[[Memory], Awaitable[A]], shown: Callable[[A], Sequence[str]], *, as_json: bool) -> None:
-    """Print one part; exit code 3 where it is not whole."""
+    """Print one section; exit code 3 if it is not exact."""
     answer = run_question(question)
     nothing = "Nothing is known." if answer.reason is None else "Nothing could be asked."
     value: Any = answer.model_dump(mode="json", exclude_none=True)
@@ -33,7 +33,7 @@ def _part(question: Callable[[Memory], Awaitable[A]], shown: Callable[[A], Seque
 def history(
     subject: Subject, *, as_of: AsOf = None, clock: OnClock = "known", limit: Limit = None, as_json: Json = False
 ) -> None:
-    """List the analyses of a subject, newest first, with findings, decisions and what became of them."""
+    """List the analyses of a subject, newest first, with findings, decisions and outcomes."""
     options = checked_options(as_of, clock)
 
     def text(answer: HistorySection) -> list[str]:

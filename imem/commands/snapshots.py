@@ -1,4 +1,4 @@
-"""``imem snapshot`` and ``imem sync gate``: what debates argue from, and how new what a gate decides from is."""
+"""``imem snapshot`` and ``imem sync gate``: snapshots of debates, and synchronisation before gates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _snapshot() -> None:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run *work*; what is wrong with what was asked ends with exit code 2."""
+    """Run *work*; a wrong argument ends with exit code 2."""
     try:
         return asyncio.run(work)
     except BadInput as error:
@@ -104,9 +104,9 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """
-    Synchronise the agents of a gate's analysis, and show how far each one's word is behind.
+    Synchronise the agents of a gate's analysis, and show what each has not pushed, applied or pulled.
 
-    Exit code 3: somebody's is.
+    Exit code 3: an agent is behind.
     """
     report = _run(_gate(gate, last=last))
     if report is None:

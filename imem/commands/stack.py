@@ -70,7 +70,7 @@ def up(
 
 
 def not_ready(now: state.StackState) -> str:
-    """Return the sentence for a stack whose start is over while something does not do its work."""
+    """Return the sentence for a stack that has started without all of its workers."""
     names = ", ".join(now.unready)
     return (
         f"Not ready yet: {names}. The rest runs; `imem status` shows when all is, `imem logs {now.unready[0]}` why not."
@@ -80,7 +80,7 @@ def not_ready(now: state.StackState) -> str:
 def _announcing(
     report: Callable[[state.StackState], None], console: Console, *, as_json: bool
 ) -> Callable[[state.StackState], None]:
-    """Return *report* with a word, once, when the start is over."""
+    """Return *report*, extended by one line when the start is over."""
     told = False
 
     def announce(now: state.StackState) -> None:
@@ -270,7 +270,7 @@ def logs(
                 typer.echo(added, nl=False)
                 continue
             reading = _renewed(reading, folders.log(name))
-            time.sleep(POLL_S)  # A file tells nobody that it has grown.
+            time.sleep(POLL_S)  # Polling: a file gives no notification of growth.
 
 
 def _renewed(reading: TextIO, path: Path) -> TextIO:

@@ -1,4 +1,4 @@
-"""``imem sync``: how far the graph is behind, what it refused for good, and having that tried again."""
+"""``imem sync``: how far the graph is behind; list and retry dead letters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUDGET_MS = 10_000
 DEGRADED = 3
 
 POLL_S = 0.5
-"""Between two looks while somebody waits, in seconds."""
+"""Poll interval of ``--wait``, in seconds."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -53,7 +53,7 @@ def status(
     """
     Show what waits for the graph, by tier, and for how long.
 
-    Exit code 3: events wait, and nobody applies any; or the graph is no projection of this journal.
+    Exit code 3: events wait and no applier is running; or the graph is no projection of this journal.
     """
     end = time.monotonic() + wait
     found, mode, priority = _run(_status())
@@ -108,7 +108,7 @@ def replay(
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run *work*; what is wrong with what was asked ends with exit code 2."""
+    """Run *work*; a wrong argument ends with exit code 2."""
     try:
         return asyncio.run(work)
     except BadInput as error:

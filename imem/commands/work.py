@@ -1,4 +1,4 @@
-"""``imem checkpoints`` and ``imem working``: where agents stand, and what they know."""
+"""``imem checkpoints`` and ``imem working``: checkpoints and working memories of agents."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _work() -> AsyncIterator[AgentServices]:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run *work*; what is wrong with what was asked ends with exit code 2."""
+    """Run *work*; a wrong argument ends with exit code 2."""
     try:
         return asyncio.run(work)
     except BadInput as error:
@@ -164,7 +164,7 @@ def _leaf(leaf: bytes | float) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return what somebody stored as a terminal may show it: one short line, and nothing that steers it."""
+    """Return a stored value for a terminal: one short line without control characters."""
     plain = shown(text)
     return plain if len(plain) <= SHOWN_CHARS else f"{plain[: SHOWN_CHARS - 1]}…"
 

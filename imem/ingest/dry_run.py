@@ -1,8 +1,8 @@
 """
-What a load would refuse that no line shows by itself, found without a server: for ``imem load --dry-run``.
+Checks across lines for ``imem load --dry-run``, without a server.
 
-Two lines that state different cores for one key, and a time that has not come. What only the journal knows (a core on
-file, a correction of nothing) is found by a load with ``--strict``.
+It finds two lines with different cores for one key, and a ``known_at`` in the future. What needs the journal (another
+core recorded before, a correction of a missing record) is found by a load with ``--strict``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from imem.kg.kinds.fields import shown
 from imem.kg.load_format.lines import RecordLine
 
 CORES: Final = 200_000
-"""How many records' cores are remembered, some 300 bytes each: 60 MB. Those of later records are not compared."""
+"""Most records whose cores are remembered, about 300 bytes each: 60 MB. Cores of further records are not compared."""
 
 
 class DryCheck:
@@ -28,11 +28,11 @@ class DryCheck:
     Judges the lines of a load, batch by batch.
 
     Args:
-        clock: what tells the present.
-        cores: how many records' cores are remembered.
+        clock: gives the present.
+        cores: most records whose cores are remembered.
 
     Attributes:
-        is_whole: whether every core was compared; False once there were more records than are remembered.
+        is_whole: whether every core was compared; False if there were more records than *cores*.
     """
 
     def __init__(self, clock: Clock | None = None, *, cores: int = CORES) -> None:

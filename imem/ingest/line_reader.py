@@ -1,7 +1,7 @@
 """
-Reading lines: files, folders and standard input, in batches, with flat memory whatever their size.
+Reads lines from files, folders and standard input, in batches, with constant memory.
 
-Nothing here knows the journal; a batch that comes out is parsed, and says which of its lines were refused.
+It does not use the journal: a batch holds parsed lines, and those that the parser refused.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ TABLE_SUFFIXES: Final = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 BATCH_LINES: Final = 500
 BATCH_BYTES: Final = 4 << 20
-"""A batch ends at either, so that long lines do not add up."""
+"""A batch ends at either bound."""
 
 BLANK_BYTES: Final = 1 << 20
-"""Most bytes of blank lines in a row: what has more is no file of lines, however small it is compressed."""
+"""Most bytes of consecutive blank lines; a file with more is refused, however small it is compressed."""
 
 ENDLESS_BYTES: Final = 64 << 20
-"""Most bytes of a line that is too long: what goes on beyond has no lines at all."""
+"""Most bytes skipped of a line that is too long; beyond, the file is refused."""
 
 COPY_BYTES: Final = 1 << 30
-"""Most bytes of a pipe that are copied to be read twice, compressed if they come so; what is more has to be a file."""
+"""Most bytes of a pipe that are copied to be read twice, as they come; larger input has to be a file."""
 
 STRANGE_LINES: Final = 10_000
-"""Most lines that begin no object of JSON in what is copied to be read twice: one of them is enough to load nothing."""
+"""Most lines without a JSON object in a copied pipe; then copying stops, since a strict load would refuse it anyway."""
 
 SOURCE_CHARS: Final = 150
 _SKIP_BYTES: Final = 1 << 16
@@ -51,19 +51,19 @@ _PARQUET: Final = b"PAR1"
 
 
 class UnreadableFile(ImemError):
-    """A file cannot be read, or is damaged; what came before it in the same load stands."""
+    """A file cannot be read, or is damaged; batches committed before stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSource:
     """
-    One file on its way in.
+    One file to load.
 
     Attributes:
-        path: where it is; None for standard input.
-        name: of the source: the ordering actor is ``import:<name>``.
-        shown: how messages call it, where that is not its path.
-        mapping: what makes lines of its rows, where it is a table.
+        path: its path; None for standard input.
+        name: name of the source; the ordering actor is ``import:<name>``.
+        shown: its name in messages, if not the path.
+        mapping: the map from rows to lines, for a table.
     """
 
     path: Path | None
@@ -73,12 +73,12 @@ class LoadSource:
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return self.shown or (str(self.path) if self.path is not None else "standard input")
 
     @property
     def size_bytes(self) -> int | None:
-        """Its size, where that is known."""
+        """Its size in bytes; None if unknown."""
         return self.path.stat().st_size if self.path is not None and self.path.is_file() else None
 
 
@@ -88,11 +88,11 @@ class RefusedLine:
     A line that was refused.
 
     Attributes:
-        file: where it stands.
+        file: its file.
         line: its number, from 1.
         field: dotted path of the offending field, ``line`` for the whole.
-        reason: what is wrong with it, and the mend if there is one.
-        column: of a table, from which the field is made.
+        reason: what is wrong, and how to mend it.
+        column: the table's column from which the field is made.
     """
 
     file: str
@@ -103,7 +103,7 @@ class RefusedLine:
 
     @classmethod
     def by(cls, error: BadInput, file: str, line: int, column: str = "") -> RefusedLine:
-        """Return the refusal that *error* speaks of."""
+        """Return the refusal for *error*."""
         return cls(file, line, error.field, f"{error.reason} {error.mend}".strip(), column)
 
 
@@ -117,7 +117,7 @@ class Batch:
         numbers: their line numbers.
         refused: those that cannot.
         upto_line: number of the last line read.
-        upto_byte: how far into the file that is, compressed if the file is; 0 where nobody can say.
+        upto_byte: offset in the file after it, compressed if the file is; 0 if unknown.
     """
 
     lines: list[PreparedLine] = field(default_factory=list)
@@ -168,18 +168,18 @@ _NO_FILE: Final = "is a device or a socket: only files, folders, pipes and - for
 
 
 def _is_readable(mode: int) -> bool:
-    """Return whether what has *mode* ends some time: a regular file, or a pipe, which its writer ends."""
+    """Return whether *mode* is that of a regular file or a pipe, which have an end."""
     return stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
 
 
 def _check_standard_input() -> None:
-    """Refuse what may never end, as for a path; a socket is to a process that was given it what a pipe is."""
+    """Refuse standard input that may never end, such as a device; a socket is accepted like a pipe."""
     if sys.stdin is None:
         raise BadInput(STDIN, "cannot be read: standard input is closed.")
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):
-        return  # Of this very process, as where a program calls main() with a stream of its own.
+        return  # A stream without a file descriptor, as when a program calls main() with its own.
     if not _is_readable(mode) and not stat.S_ISSOCK(mode):
         raise BadInput(STDIN, "is a terminal or another device: standard input is read from a file or a pipe alone.")
 
@@ -194,7 +194,7 @@ def _stem(file: Path) -> str:
 
 
 def _check_name(name: str) -> None:
-    # The name becomes part of the order of writes, in which | separates.
+    # The name is part of the order key, whose separator is |.
     if not name.isprintable() or not 0 < len(name) <= SOURCE_CHARS or "|" in name:
         raise BadInput(
             "--source",
@@ -224,19 +224,19 @@ class LineReader:
 
     @property
     def position(self) -> int:
-        """How far into the file it has read, compressed if the file is; 0 where nobody can say."""
+        """Offset in the file, compressed if the file is; 0 if unknown."""
         return self._raw.tell() if self._seekable else 0
 
     def read_line(self) -> bytes | None:
         """
-        Return the next line, None at the end; of one that is too long, no more than shows that it is.
+        Return the next line, None at the end; a line that is too long is cut at LINE_BYTES + 1.
 
         Raises:
             UnreadableFile: the file is damaged or holds no lines for too long, or a disk or network drive fails.
         """
         try:
             raw: bytes = self._text.readline(LINE_BYTES + 1)
-            # The parser allows a line of LINE_BYTES with its end; what is cut here is longer.
+            # The parser accepts up to LINE_BYTES including the line end, so it refuses what is cut here.
             if len(raw) > LINE_BYTES and not raw.endswith(b"\n"):
                 self._pass_over_rest(len(raw))
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -270,7 +270,7 @@ class LineReader:
 
 
 class BatchReader(Protocol):
-    """What an open source gives."""
+    """Source of batches."""
 
     def next_batch(self) -> Batch | None:
         """
@@ -348,7 +348,7 @@ def _open(source: LoadSource) -> Iterator[io.BufferedReader]:
     except OSError as error:
         raise UnreadableFile(f"{source.label} cannot be opened: {error.strerror}.") from error
     with raw:
-        # Looked at again, and what was opened this time: a link may lead elsewhere by now.
+        # Checked again on the open file: a link may have changed since the first check.
         if not _is_readable(os.fstat(raw.fileno()).st_mode):
             raise UnreadableFile(f"{source.label} {_NO_FILE}")
         yield _buffered(raw)
@@ -365,10 +365,10 @@ def _batches_of(reader: LineReader) -> BatchReader:
 @contextmanager
 def rereadable_sources(sources: Sequence[LoadSource]) -> Iterator[list[LoadSource]]:
     """
-    Copy what is no regular file to a temporary one, so that it can be read twice; files stay as they are.
+    Copy pipes to temporary files, so that they can be read twice; regular files are used as they are.
 
-    A pipe gives what it has once: the second reading would find nothing and call that a success. What is no file of
-    lines ends the copying where it shows, and anything else after :data:`COPY_BYTES`: a disk is no end.
+    A pipe can be read once: a second pass would find nothing and succeed. Copying stops as soon as the input proves not
+    to be lines, and in any case after :data:`COPY_BYTES`.
 
     Raises:
         UnreadableFile: one cannot be read, or its copy not be written.
@@ -394,7 +394,7 @@ def _uncopied(source: LoadSource, error: OSError) -> UnreadableFile:
 
 
 class _TeeReader(io.RawIOBase):
-    """What *once* gives, which *file* has too as soon as it was read here."""
+    """Reads from *once* and writes each chunk to *file* as well (tee)."""
 
     def __init__(self, source: LoadSource, once: io.BufferedReader, file: IO[bytes]) -> None:
         self._source = source
@@ -422,7 +422,7 @@ class _TeeReader(io.RawIOBase):
 
 
 def _read_through(source: LoadSource, raw: io.BufferedReader) -> None:
-    """Read *raw* to its end, within the bounds of lines where it holds lines."""
+    """Read *raw* to its end; lines are checked against the bounds."""
     reader = LineReader(source, raw)
     strange = 0
     while not reader.is_parquet and (line := reader.read_line()) is not None:

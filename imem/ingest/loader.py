@@ -1,12 +1,11 @@
 """
 ``imem load``: histories from files into the journal.
 
-Lines are parsed in a thread of their own while the batch before is committed; memory holds two batches, whatever the
-size of the file. Batches of one source are committed one after another, never two at once: their order is the order
-of the source, by which later statements win.
+A thread parses the next batch while the one before is committed; memory holds two batches, whatever the size of the
+file. Batches of one source are committed in order, one at a time, since later statements replace earlier ones.
 
-A crash at any moment leaves whole batches. Running the same command again passes over them as identical, since a line
-of an import is known by its content, its ``known_at`` and its source.
+A crash leaves whole batches. Running the same command again finds them identical, since an imported line is identified
+by its content, its ``known_at`` and its source.
 """
 
 from __future__ import annotations
@@ -34,39 +33,39 @@ from imem.journal.statements import sql
 from imem.kg.kinds.catalog import REFERENCES
 
 BATCH_BUDGET_MS: Final = 30_000
-"""How long one batch may take in Postgres, in milliseconds."""
+"""Budget of one batch in Postgres, in milliseconds."""
 
 FIRST_BUDGET_MS: Final = 5000
-"""How long the journal may take to answer at the beginning, in milliseconds."""
+"""Budget of the authorization before the load, in milliseconds."""
 
 REFERENCES_BUDGET_MS: Final = 300_000
-"""How long looking for what lines refer to in vain may take after a load, in milliseconds."""
+"""Budget of the search for missing references after a load, in milliseconds."""
 
 REFERENCES_PAGE: Final = 20_000
-"""How many positions of the journal one statement of that looks at: none comes near what a statement may take."""
+"""Positions of the journal per statement of that search, which keeps each far below the statement timeout."""
 
 RETRY_TIMEOUT_S: Final = 10.0
-"""How long a load waits for Postgres to come back before it stops, in seconds."""
+"""How long a load retries while Postgres is away, in seconds."""
 
 STALL_S: Final = 60.0
-"""How long the graph may make no progress before the wait for it ends, in seconds."""
+"""Time without progress of the graph after which the wait ends, in seconds."""
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 _POLL_S: Final = 0.2
-"""Between two looks at what is still on its way into the graph, in seconds; more where looking itself takes long."""
+"""Least interval of polling the undelivered events, in seconds."""
 
 _POLL_SHARE: Final = 20.0
-"""How many times as long as a look took the next one is waited for."""
+"""Least interval as a multiple of the last poll's duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingReferences:
     """
-    Records that lines refer to and nobody has recorded.
+    Records that lines refer to and that are not recorded.
 
     Attributes:
-        kind: theirs.
+        kind: their kind.
         count: how many there are.
         examples: the first keys, at most three.
     """
@@ -79,18 +78,18 @@ class MissingReferences:
 @dataclass(slots=True)
 class LoadCounts:
     """
-    What became of the lines.
+    Results of a load.
 
     Attributes:
-        verdicts: of the journal.
-        refused: lines that were refused, by us or by the journal.
-        seconds: since the load began.
-        stopped_at: file and line after which nothing was loaded, when a load could not go on.
-        first, upto: least and greatest position in the journal that a line stands at.
-        missing: what the lines refer to in vain; None where nobody looked, or not to the end.
-        unchecked_reason: why nobody looked to the end; empty where that was not wanted or went well.
+        verdicts: lines by the journal's verdict.
+        refused: lines refused, by the parser or the journal.
+        seconds: duration so far.
+        stopped_at: file and line after which nothing was loaded; None if the load ran to its end.
+        first, upto: least and greatest position of the lines' events.
+        missing: missing references; None if they were not searched, or not completely.
+        unchecked_reason: why the search was not completed; empty if it was, or was not wanted.
         actors: the ordering actors.
-        waiting, dead: how many events the graph does not hold yet, and how many it refused for good.
+        waiting, dead: events that the graph does not hold yet, and dead letters.
     """
 
     verdicts: Counter[AppendStatus] = field(default_factory=Counter)
@@ -107,34 +106,34 @@ class LoadCounts:
 
     @property
     def stored(self) -> int:
-        """Events that were written."""
+        """Number of events written."""
         return self.verdicts[AppendStatus.NEW] + self.verdicts[AppendStatus.CHANGED]
 
     @property
     def lines(self) -> int:
-        """Lines that were looked at, blank ones aside."""
+        """Number of lines processed, without blank ones."""
         return self.stored + self.verdicts[AppendStatus.IDENTICAL] + self.refused
 
     @property
     def events_per_s(self) -> float:
-        """Events written in a second."""
+        """Events written per second."""
         return self.stored / self.seconds if self.seconds else 0.0
 
 
 class LoadListener(Protocol):
-    """Who is told how it goes; called in the loop's thread, and must not wait."""
+    """Receives progress of a load; called in the loop's thread, and must not block."""
 
     def refused(self, line: RefusedLine) -> None:
-        """Take note of a refused line."""
+        """Receive a refused line."""
 
     def checked(self, source: LoadSource, batch: Batch) -> None:
-        """Take note of a batch that a strict load has looked at."""
+        """Receive a batch that a strict load has checked."""
 
     def loaded(self, source: LoadSource, batch: Batch, counts: LoadCounts) -> None:
-        """Take note of a batch that is in the journal."""
+        """Receive a batch that was committed."""
 
     def waiting(self, counts: LoadCounts) -> None:
-        """Take note of how many events the graph does not hold yet."""
+        """Receive the number of events that the graph does not hold yet."""
 
 
 class Loader:
@@ -142,9 +141,9 @@ class Loader:
     One load.
 
     Args:
-        gateway: the way into the journal; its actor needs the import right.
-        told: who is told how it goes.
-        retry_timeout_s: how long to wait for Postgres to come back.
+        gateway: appends the lines; its actor needs the import right.
+        told: receives the progress.
+        retry_timeout_s: how long to retry while Postgres is away, in seconds.
     """
 
     def __init__(self, gateway: Gateway, told: LoadListener, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
@@ -156,11 +155,11 @@ class Loader:
 
     async def authorize(self) -> None:
         """
-        Ask once, before anything is read, whether the actor may import and the journal is there.
+        Check that the actor may import and Postgres answers, before anything is read.
 
         Raises:
-            PermissionDenied: it may not; one denial row was written.
-            PostgresUnavailable: the journal cannot be reached.
+            PermissionDenied: the actor may not; one denial row was written.
+            PostgresUnavailable: Postgres cannot be reached.
         """
         deadline = Deadline.after_ms(FIRST_BUDGET_MS)
 
@@ -175,14 +174,14 @@ class Loader:
         """
         Read everything and write nothing; return how many lines would be refused.
 
-        It finds what is wrong with a line by itself, with what the journal holds, and with earlier lines of the same
-        load. What others write before the lines are loaded can still make some of them refused then.
+        Each line is checked by itself, against the journal, and against earlier lines of the same load. Writes by other
+        actors before the load can still cause refusals then.
 
         Raises:
             PostgresUnavailable, UnreadableFile: it could not be finished.
         """
         found = 0
-        # No transaction: one that has written holds everybody's safe horizon for as long as the files last.
+        # No transaction: one that has written would hold back the safe horizon until all files are read.
         async with self._gateway.database.connection(Deadline.never()) as conn:
             await conn.execute(sql("create_seen"))
             await conn.execute(sql("clear_seen"))
@@ -199,12 +198,12 @@ class Loader:
 
     async def load(self, sources: Sequence[LoadSource]) -> None:
         """
-        Load *sources* in order; :attr:`counts` says what became of the lines, also when it fails.
+        Load *sources* in order; :attr:`counts` has the results, also after an error.
 
         Raises:
             PermissionDenied: nothing of the source was written.
-            PostgresUnavailable: Postgres stayed away; what was acknowledged stands, running again continues.
-            UnreadableFile: a file is damaged; what came before stands.
+            PostgresUnavailable: Postgres stayed away; committed batches stay, and running again continues.
+            UnreadableFile: a file is damaged; committed batches stay.
         """
         for source in sources:
             actor = self._gateway.actor.importing(source.name)
@@ -219,7 +218,7 @@ class Loader:
         self.counts.stopped_at = None
 
     async def _append(self, batch: Batch, actor: Actor) -> list[Receipt]:
-        """Commit a batch; Postgres may be away for a moment, and a lost answer is settled by asking again."""
+        """Commit a batch, with retries; after OutcomeUnknown the batch is appended again, which is idempotent."""
         pause_s, end = _FIRST_PAUSE_S, time.monotonic() + self._retry_timeout_s
         while True:
             try:
@@ -252,10 +251,10 @@ class Loader:
 
     async def look_for_references(self) -> None:
         """
-        Find what the lines refer to and is not recorded, neither in this load nor elsewhere.
+        Find the records that the lines refer to and that are not recorded, in this load or before.
 
-        :attr:`LoadCounts.missing` has it. It is no error: it may be recorded later, and its node waits for it. Where
-        the journal cannot say in time, :attr:`LoadCounts.unchecked_reason` has the reason.
+        :attr:`LoadCounts.missing` has them. They are no error: they may be recorded later, and the graph has a node for
+        each. If Postgres does not answer in time, :attr:`LoadCounts.unchecked_reason` has the reason.
         """
         counts = self.counts
         parameters = {
@@ -265,7 +264,7 @@ class Loader:
             "labels": [label for _, _, label in REFERENCES],
         }
         try:
-            # In pages, on a connection that remembers: memory stays flat here, and each statement short there.
+            # In pages, collected in a temporary table: flat memory here, short statements there.
             async with self._gateway.database.connection(Deadline.after_ms(REFERENCES_BUDGET_MS)) as conn:
                 await conn.execute(sql("create_missing"))
                 await conn.execute(sql("clear_missing"))
@@ -280,10 +279,10 @@ class Loader:
 
     async def wait_visible(self, *, stall_s: float = STALL_S) -> bool:
         """
-        Wait until the graph holds what was loaded, and return whether it does; end when it makes no progress.
+        Wait until the graph holds what was loaded, and return whether it does; stop when it makes no progress.
 
         Raises:
-            PostgresUnavailable: nobody can say.
+            PostgresUnavailable: the number of waiting events could not be read.
         """
         least, moved = None, time.monotonic()
         while True:
@@ -299,7 +298,7 @@ class Loader:
                 least, moved = self.counts.waiting, time.monotonic()
             elif time.monotonic() - moved > stall_s:
                 return False
-            # Counting a long queue shall not slow it down.
+            # Polling a long queue must not slow it down.
             await asyncio.sleep(min(max(_POLL_S, took_s * _POLL_SHARE), _LONGEST_PAUSE_S))
 
 
@@ -313,7 +312,7 @@ async def _undelivered(database: Database, counts: LoadCounts) -> tuple[int, int
 
 
 async def _batches(source: LoadSource) -> AsyncGenerator[Batch]:
-    """Read and parse the next batch in a thread while the caller works on this one."""
+    """Yield batches; a thread reads and parses the next one while the caller works on this one."""
     with opened(source) as lines:
         due = asyncio.create_task(asyncio.to_thread(lines.next_batch))
         try:
@@ -322,17 +321,17 @@ async def _batches(source: LoadSource) -> AsyncGenerator[Batch]:
                 due = asyncio.create_task(asyncio.to_thread(lines.next_batch))
                 yield batch
         finally:
-            # The thread reads the file, which may only be closed when it has done so.
+            # The file may be closed only after the thread has finished reading.
             await asyncio.wait({due})
-            due.exception()  # One that nobody waits for any more is no news.
+            due.exception()  # Consumed, so that asyncio does not log it.
 
 
 async def _judge(conn: Connection, source: LoadSource, batch: Batch, before: int) -> list[RefusedLine]:
-    """Return the lines of a batch that the journal would refuse, and remember their cores on the server."""
+    """Return the lines of a batch that the journal would refuse; their cores go to a temporary table."""
     if not batch.lines:
         return []
     entries = [prepared.entry for prepared in batch.lines]
-    # Their place in the whole load: a row of a table may make several lines.
+    # Numbers within the whole load, since a row of a table may make several lines.
     numbers = list(range(before + 1, before + len(batch.lines) + 1))
     parameters = {
         "kind": [entry.head_kind for entry in entries],

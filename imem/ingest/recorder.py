@@ -1,8 +1,8 @@
 """
-The one path on which lines from outside reach the journal.
+Appends lines from callers and files to the journal, with their authorization.
 
-:class:`imem.memory.Memory` and ``imem load`` both write through :func:`record`, so that neither can forget whose facts
-an agent may state, nor who may correct.
+:class:`imem.memory.Memory` and ``imem load`` both write through :func:`record`, so that both check ownership of facts
+and the right to correct.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from imem.kg.load_format.ownership import (
 
 class Recorder:
     """
-    Appends what agents published, in the names of their owners.
+    Appends items that agents published, each with the agent's owner as the actor.
 
-    The gateway's own actor has its own role; anybody else's items are stated under the role of an agent.
+    If the owner is the gateway's actor, its own role applies; else the role of an agent.
 
     Args:
-        gateway: the way in.
+        gateway: appends the items.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -60,18 +60,18 @@ class Recorder:
         return await record(self._gateway, lines, actor=actor, lock_epoch=lock_epoch, deadline=deadline)
 
     def refusal(self, receipt: Receipt, line: Line) -> BadInput | None:
-        """Return why the journal refused *line*, if it did."""
+        """Return why the journal refused *line*; None if it did not."""
         return refusal_of(receipt.verdict, line)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedLine:
     """
-    A line that is ready for the journal.
+    A line with its journal entry.
 
     Attributes:
-        line: what is stated.
-        entry: the same as the journal takes it.
+        line: the parsed line.
+        entry: the entry made from it.
     """
 
     line: Line
@@ -79,7 +79,7 @@ class PreparedLine:
 
 
 def prepare(line: Line, *, tier: Tier | None = None) -> PreparedLine:
-    """Return *line* with its entry; *tier* says how soon it must be visible, a finding's importance by default."""
+    """Return *line* with its entry; *tier* is its urgency, by default that of its kind or a finding's importance."""
     return PreparedLine(line, entry_of(line, tier=tier))
 
 
@@ -93,17 +93,17 @@ async def record(
     wait_visible: Deadline | None = None,
 ) -> list[Receipt]:
     """
-    Commit *lines* in order and return one receipt for each; those of refused lines say so.
+    Commit *lines* in order and return one receipt for each; refused lines have a receipt that says so.
 
     Args:
-        actor: in whose order they stand, the gateway's by default.
-        lock_epoch: of the lock on the actor's writes, for whoever holds it.
-        wait_visible: wait at most so long for the graph to hold them.
+        actor: the ordering actor, the gateway's by default.
+        lock_epoch: epoch of the lock on the actor's writes, if the caller holds it.
+        wait_visible: how long to wait for the graph to hold them.
 
     Raises:
-        PermissionDenied: nothing was written but the denial. An agent states its own facts alone; a correction, and
-            what others are measured against, take the import right or a person.
-        PostgresUnavailable: retryable; batches before the one that failed stand.
+        PermissionDenied: nothing was written but the denial. An agent records its own facts alone; corrections,
+            outcomes that settle, and agents' kinds that serve as a reference take the import right or a person.
+        PostgresUnavailable: retryable; batches before the failed one stay.
         OutcomeUnknown: the connection broke while committing; repeating the same call is harmless.
         LeaseHeld: the actor's writes are locked while a snapshot is taken; retryable.
     """
@@ -136,14 +136,14 @@ _MEASURE: Final = (
 
 
 def _action(actor: Actor, lines: Sequence[Line]) -> Action:
-    """Return what appending *lines* is: who may not append facts may append debates, if its role says so."""
+    """Return the action to authorize: roles that may not append facts may be allowed to append debates."""
     if (actor.role, ResourceType.JOURNAL, Action.APPEND) in AUTHORIZATION:
         return Action.APPEND
     return Action.APPEND_DEBATES if all(map(is_of_debates, lines)) else Action.APPEND
 
 
 async def _owner(database: Database, actor: Actor, lines: Sequence[Line], deadline: Deadline) -> str | None:
-    """Return the first owner of *lines* that is not *actor*, where the role may state only what is its own."""
+    """Return the first owner of *lines* other than *actor*; None if there is none, or the role may append for all."""
     if AUTHORIZATION.get((actor.role, ResourceType.JOURNAL, Action.APPEND)) is not Scope.OWN:
         return None
     on_file = await _recorded_owners(database, actor, lines, deadline)
@@ -152,7 +152,7 @@ async def _owner(database: Database, actor: Actor, lines: Sequence[Line], deadli
         if owner != actor.id:
             return owner
         if isinstance(line, RecordLine) and line.core is not None:
-            # What a call states, its later lines may refer to; what was on file before stands.
+            # Later lines of the call may refer to this record; an owner recorded before takes precedence.
             on_file.setdefault((line.kind, line.key), owner)
     return None
 
@@ -202,7 +202,7 @@ _REFUSALS: Final[Mapping[AppendStatus, tuple[type[BadInput], str, str, str]]] = 
 
 
 def refusal_of(verdict: AppendStatus, line: Line) -> BadInput | None:
-    """Return why the journal refused *line*, in words and by its field; None when it did not."""
+    """Return why the journal refused *line*, with the field; None if it did not."""
     if not verdict.refused:
         return None
     kind, field, reason, mend = _REFUSALS[verdict]

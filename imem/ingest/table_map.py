@@ -1,12 +1,13 @@
 r"""
-How the rows of a table become lines: a declaration in TOML, without code.
+Mapping of a table's rows to lines, declared in TOML.
 
 Each ``[[record]]`` and ``[[link]]`` makes at most one line of a row. A value is a constant, or a template of text and
-``{columns}``, or a table ``{ value = …, map = …, … }`` that says how the text is read; the property of the graph says
-what it must become. What a template finds empty is not stated. Only names are put in: a template cannot compute.
+``{columns}``, or a table ``{ value = …, map = …, … }`` that says how the text is converted; the property's type in the
+graph decides the result. A template with an empty column yields no value. Templates only insert columns; they do not
+compute.
 
-Times follow the rule of honest histories: what the source leaves open is read as late as it allows. A day alone is
-known at 12:00 UTC of the next, a local time without a zone is read in UTC-12, unless the map names the zone.
+Ambiguous times are read as late as possible, so that nothing counts before it could be known. A day alone is known at
+12:00 UTC of the next, a local time without a zone is read in UTC-12, unless the map names the zone.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from imem.kg.kinds.links import LINK_KINDS
 from imem.kg.load_format.refusals import suggestion
 
 MAP_BYTES: Final = 1 << 20
-"""Longest map that is read."""
+"""Largest size of a map."""
 
 Row = Mapping[str, str | tuple[str, ...]]
-"""The cells of a row by column: a text, or the items of a list, which only Parquet has."""
+"""Cells of a row by column: a text, or the items of a list (Parquet only)."""
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _WHOLE = re.compile(r"([+-]?\d{1,20})(?:\.0*)?", re.ASCII)
-"""A whole number, also as a column of floats holds it, which is how integers with gaps are often kept."""
+"""A whole number, also as a float such as ``3.0``: columns of integers with gaps are often stored as floats."""
 
 _TRUTHS: Final = {"true": True, "yes": True, "y": True, "1": True, "false": False, "no": False, "n": False, "0": False}
 
@@ -133,10 +134,10 @@ class Template:
     @classmethod
     def of(cls, text: str, where: str) -> Template:
         """
-        Return the template that *text* writes; a brace is written twice.
+        Parse *text* as a template; a literal brace is written twice.
 
         Raises:
-            BadInput: a brace stands alone.
+            BadInput: a brace is unpaired.
         """
         pieces: list[tuple[str, str | None]] = []
         plain, end = "", 0
@@ -159,14 +160,14 @@ class Template:
 
     @property
     def alone(self) -> str | None:
-        """The column that the whole text is, None where there is more to it."""
+        """The column, if the template is nothing but one column; else None."""
         match self.pieces:
             case (("", column), ("", None)):
                 return column
         return None
 
     def fill(self, row: Row, separator: str = ";") -> str:
-        """Return the text for *row*; empty where a column is. *separator* joins the items of a list."""
+        """Return the text for *row*; empty if one of its columns is. *separator* joins the items of a list."""
         cells = [row[column] for column in self.columns]
         values = [(cell if isinstance(cell, str) else separator.join(cell)).strip() for cell in cells]
         if not all(values):
@@ -180,12 +181,12 @@ class Cell:
     One value of a line.
 
     Attributes:
-        path: where it stands in the line, such as ``("core", "probability")``.
-        type: the name of its property's type; empty where it is text.
-        constant: what it is, where it has no template.
-        template: what it is made of.
-        reading: how that is read.
-        zone: of local times, None where nobody says.
+        path: its path in the line, such as ``("core", "probability")``.
+        type: the name of its property's type; empty for text.
+        constant: its value, if it has no template.
+        template: the template of its text.
+        reading: how the text is converted.
+        zone: zone of local times; None if the map names none.
     """
 
     path: tuple[str, ...]
@@ -197,10 +198,10 @@ class Cell:
 
     def of(self, row: Row) -> Any:
         """
-        Return the value for *row*, None where it is not stated.
+        Return the value for *row*; None if it has none.
 
         Raises:
-            BadInput: the map does not say what the text means.
+            BadInput: the text is not in the value's ``map``.
         """
         if self.template is None:
             return self.constant
@@ -218,7 +219,7 @@ class Cell:
         return self._convert(text) if isinstance(text, str) else text
 
     def _convert(self, text: str) -> Any:
-        """Return what *text* says as a value of the type; what says nothing of it is left to the parser to refuse."""
+        """Return *text* converted to the type; unchanged if it cannot be, so that the parser refuses it."""
         if self.type == "datetime":
             return _moment(text, self.reading, self.zone)
         if self.type in {"float", "prob"}:
@@ -236,7 +237,7 @@ class Cell:
 
 
 def _moment(text: str, reading: Conversion, zone: tzinfo | None) -> str:
-    """Return the time that *text* writes; as it is where it writes none, so that the parser says what is wrong."""
+    """Return *text* as a time; unchanged if it is none, so that the parser refuses it."""
     try:
         if reading.format in {"epoch_s", "epoch_ms"}:
             seconds = Decimal(text) / (1000 if reading.format == "epoch_ms" else 1)
@@ -266,10 +267,10 @@ class Rule:
     How one line is made of a row.
 
     Attributes:
-        name: how messages call it, such as ``Finding``.
+        name: its name in messages, such as ``Finding``.
         fixed: members that are the same in every row.
         cells: the others.
-        when: made only where it is not empty, or one of *among*.
+        when: the line is made only if this is not empty, or is one of *among*.
     """
 
     name: str
@@ -280,10 +281,10 @@ class Rule:
 
     def members(self, row: Row) -> dict[str, Any] | None:
         """
-        Return the members of the line of *row*, None where it makes none.
+        Return the members of the line of *row*; None if it makes none.
 
         Raises:
-            BadInput: names the path of what could not be made.
+            BadInput: a value cannot be made; names its path.
         """
         if self.when is not None:
             text = self.when.fill(row)
@@ -300,7 +301,7 @@ class Rule:
         return made
 
     def columns_of(self, path: str) -> tuple[str, ...]:
-        """Return the columns that the field *path* of a refusal is made of."""
+        """Return the columns from which the refused field *path* is made."""
         found: dict[str, None] = {}
         for cell in self.cells:
             own = ".".join(cell.path)
@@ -312,12 +313,12 @@ class Rule:
 @dataclass(frozen=True, slots=True)
 class TableMap:
     """
-    What makes lines of rows.
+    A map from rows to lines.
 
     Attributes:
-        label: how messages call the map.
-        delimiter: what separates the cells of CSV.
-        constants: texts that templates name like columns.
+        label: its name in messages.
+        delimiter: separator of CSV cells.
+        constants: texts that templates may use like columns.
         rules: one for each line that a row may make.
     """
 
@@ -328,10 +329,10 @@ class TableMap:
 
     def check_columns(self, columns: Sequence[str], table: str) -> None:
         """
-        Raise where the map names a column that the table *table* has not.
+        Check that the table *table* has every column of the map.
 
         Raises:
-            BadInput: names the column.
+            BadInput: a column is missing; names it.
         """
         known = {*columns, *self.constants}
         for rule in self.rules:
@@ -350,7 +351,7 @@ def read_map(path: Path) -> TableMap:
     Return the map in the TOML file *path*.
 
     Raises:
-        BadInput: it cannot be read, or says what no map can say; names the file and the place.
+        BadInput: it cannot be read, or is not a valid map; names the file and the place.
     """
     label = str(path)
     try:

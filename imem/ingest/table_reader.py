@@ -1,8 +1,7 @@
 """
-Reading tables: rows of CSV or Parquet, made into lines by a map, in batches with flat memory.
+Reads tables: rows of CSV or Parquet, mapped to lines, in batches, with constant memory.
 
-The batches are those of :mod:`imem.ingest.line_reader`, so that a table is loaded like lines: in order, once, with
-every refusal.
+The batches are those of :mod:`imem.ingest.line_reader`, so a table is loaded like a file of lines.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ COLUMNS: Final = 1000
 """Most columns of a table."""
 
 REMEMBERED: Final = 20_000
-"""How many statements a table's reader remembers, so that what every row repeats is stated once."""
+"""Recent statements that are remembered, so that content repeated in every row is emitted once."""
 
 
 class CsvRows:
@@ -76,7 +75,7 @@ class CsvRows:
             except StopIteration:
                 return
             except csv.Error as error:
-                # Where a quote is never closed, no later row can be told from its cells.
+                # After an unclosed quote, rows cannot be separated any more.
                 raise UnreadableFile(f"{self._label}, line {begins:,} cannot be read: {error}.") from None
             if any(cell.strip() for cell in cells):
                 yield begins, cells
@@ -141,7 +140,7 @@ class ParquetRows:
             raise UnreadableFile(f"{self._label} is damaged: {str(error).rstrip('.')}.") from error
 
     def _rows_of(self, batch: Any) -> list[dict[str, Any]]:
-        """Return the rows of a batch; of times that count nanoseconds those are cut off, which Python has none for."""
+        """Return the rows of a batch; timestamps in nanoseconds are truncated to Python's microseconds."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
         fields = [
@@ -161,10 +160,10 @@ def _cell(value: Any) -> str | tuple[str, ...]:
 
 def _text(value: Any) -> str:
     """
-    Return *value* as a cell of CSV would say it.
+    Return *value* as the text of a CSV cell.
 
     Raises:
-        UnicodeDecodeError: it is bytes, which some writers mean as text, and no UTF-8.
+        UnicodeDecodeError: it is bytes that are not UTF-8; some writers store text as bytes.
     """
     if value is None:
         return ""
@@ -238,11 +237,10 @@ class MappedLines:
 
     def _is_news(self, line: Line) -> bool:
         """
-        Return whether a record was not certainly stated before.
+        Return whether *line* has to be emitted: whether no earlier row makes it redundant.
 
-        A core alone never changes: whoever stated it, no later, has stated it for good. Groups and texts change, and a
-        later row may still say what came between, since rows need be in no order of time: of these only the same
-        statement of the same moment is left out.
+        A record's core never changes, so the same core known at the same moment or later is redundant. Groups and texts
+        change, and rows may be in any order of time, so only the same statement of the same moment is redundant.
         """
         if not isinstance(line, RecordLine):
             return True

@@ -1,5 +1,5 @@
 """
-Where the local stack keeps its things, and how files become private.
+Folders and files of the local stack, and their permissions.
 
 ::
 
@@ -36,7 +36,7 @@ PRIVATE_FOLDER = 0o700
 PASSABLE_FOLDER = 0o711
 LOG_LIMIT_BYTES = 16 * 1024 * 1024
 FULL_BYTES = 1024 * 1024
-"""With less than this free a server that does not start has no room: each writes some files before it answers."""
+"""Free bytes below which a failed start is explained by a full disk: each server writes files before it answers."""
 
 
 @dataclass(frozen=True, slots=True)

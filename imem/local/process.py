@@ -1,8 +1,8 @@
 """
-One child process: what it is, how it starts, how one is sure that it is still the same, how it ends.
+One child process: command, start, identity and end.
 
-A process is known by its id *and* the moment it started (in clock ticks since boot, with the id of that boot):
-ids are used again, and a signal must never reach a stranger.
+A process is identified by its id *and* its start time (in clock ticks since boot, with the id of that boot): ids are
+reused, and a signal must not reach another process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Variables that servers inherit; nothing else of the caller's environment reaches
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
     """
-    A process beyond doubt.
+    Unique identity of a process.
 
     Attributes:
         pid: its id.

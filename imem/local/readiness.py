@@ -1,11 +1,11 @@
 """
-How a process of the product tells whoever started it that it does its work: the protocol of ``sd_notify(3)``.
+Readiness notification of a process, by the protocol of ``sd_notify(3)``.
 
-One datagram, ``READY=1``, to the socket that ``NOTIFY_SOCKET`` names. The supervisor listens, and so does systemd for a
-service with ``Type=notify``; without the variable nothing is sent.
+A process sends one datagram, ``READY=1``, to the socket that ``NOTIFY_SOCKET`` names. The supervisor listens there, and
+so does systemd for a service with ``Type=notify``; without the variable nothing is sent.
 
-Where nobody listens and somebody looks, as a container's health check does, ``NOTIFY_FILE`` names a file that is made
-then. Neither variable is a setting: both belong to one process.
+For a health check that polls, as in a container, the process also makes the file that ``NOTIFY_FILE`` names. Neither
+variable is a setting: both belong to one process.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ LONGEST_PATH: Final = 107
 
 _LONGEST: Final = 4096
 _CREDENTIALS: Final = struct.Struct("iII")
-"""What the kernel says of a sender: process, user, group."""
+"""The kernel's credentials of a sender: process, user, group."""
 
 
 def clear_ready() -> None:
-    """Remove the file that an earlier process left; a folder that refuses is no trouble before :func:`notify_ready`."""
+    """Remove the file that an earlier process left; an OSError is ignored."""
     if file := os.environ.get(FILE_VARIABLE):
         with suppress(OSError):
             Path(file).unlink(missing_ok=True)
 
 
 def notify_ready() -> None:
-    """Say that this process does its work; nobody who listens is no trouble, nor is a file that cannot be made."""
+    """Send the notification and make the file; a missing listener, or a file that cannot be made, is ignored."""
     if file := os.environ.get(FILE_VARIABLE):
         with suppress(OSError):
             Path(file).touch(mode=0o600)
@@ -58,12 +58,11 @@ def notify_ready() -> None:
 
 class ReadinessListener:
     """
-    Where one child tells that it is ready.
+    Receives the readiness notification of one child.
 
-    The socket lies in *folder*, which nobody else may enter. Where its path would be too long it has an abstract name,
-    which everybody on the machine can see in ``/proc/net/unix`` and send to; what others than this user and root send
-    is passed over either way, by the sender that the kernel names. Processes of this user can claim that the child is
-    ready, and nothing else.
+    The socket lies in *folder*, which is private. If its path would be too long it has an abstract name, to which every
+    process on the machine can send. Either way, datagrams are accepted only from this user and root, by the sender's
+    credentials from the kernel. Another process of this user can therefore forge the notification, and nothing else.
 
     Used as a context manager; leaving it removes the socket. A crash leaves its file, which :meth:`clear` removes.
 
@@ -90,13 +89,13 @@ class ReadinessListener:
             raise
 
     async def ready(self) -> None:
-        """Return once the child has said so."""
+        """Wait for the child's notification."""
         loop = asyncio.get_running_loop()
         while True:
             readable = loop.create_future()
             loop.add_reader(self._socket, _wake, readable)
             try:
-                # Waiting gives the loop a turn for each datagram: a flood of them must not hold up the supervisor.
+                # One datagram per turn of the loop, so that a flood of them does not block the supervisor.
                 await readable
             finally:
                 loop.remove_reader(self._socket)
@@ -104,7 +103,7 @@ class ReadinessListener:
                 return
 
     def _receive(self) -> bool:
-        """Take one datagram and return whether somebody who may has said that the child is ready."""
+        """Receive one datagram; return whether it is a notification from this user or root."""
         try:
             data, ancillary, _, _ = self._socket.recvmsg(_LONGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
         except (BlockingIOError, InterruptedError):
@@ -124,7 +123,7 @@ class ReadinessListener:
 
     @staticmethod
     def clear(folder: Path) -> None:
-        """Remove from *folder* the sockets that a crash left; nobody may listen there now."""
+        """Remove from *folder* the sockets that a crash left; no listener may be open there."""
         for left in folder.glob("imem-*.sock"):
             with suppress(OSError):
                 left.unlink()

@@ -1,4 +1,4 @@
-"""How long a start is waited for: as long as the process gets on, which on a busy machine may take minutes."""
+"""Progress of a starting process: it is waited for while it makes progress, on a busy machine for minutes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Process = tuple[int, float]
 @dataclass(slots=True)
 class StartProgress:
     """
-    Says whether a child that does not answer yet still gets on.
+    Detects whether a child that does not answer yet still makes progress.
 
-    Evidence is a port that begins to listen, a log that grows, and processor time. Without any of them for *timeout_s*
-    the start counts as hung.
+    Progress is a port that begins to listen, a log that grows, or processor time used. Without any for *timeout_s* the
+    start counts as hung.
 
     Attributes:
         child: the process.

@@ -1,8 +1,8 @@
 """
 The state file: what runs, where, and how to reach it.
 
-Only the supervisor writes it, whole and atomically; everybody else reads. It holds passwords, so it is private to
-its owner. A file whose supervisor no longer lives is what a crash left behind and counts as no file.
+Only the supervisor writes it, atomically; other processes read it. It holds passwords, so it is private to its owner.
+A file whose supervisor does not run any more was left by a crash and is ignored.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class StackState:
     The content of the state file; endpoints are hidden in ``repr``.
 
     Attributes:
-        supervisor: who writes the file.
-        ready: whether the start is over: every server answered, and no worker is waited for any more.
+        supervisor: the process that writes the file.
+        ready: whether the start is over: every server answers, and every worker is ready or has stalled.
         endpoints: name of a setting → its value, for every server of the stack.
         children: by name.
     """

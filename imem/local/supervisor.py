@@ -4,8 +4,8 @@ The supervisor: starts everything at once, keeps it running, stops it in order.
 One event loop in one thread owns all children. That thread forks every one of them, because the kernel ties their
 death signal to it (:mod:`imem.local.launch`); whatever blocks runs in other threads.
 
-A crash of the supervisor at any point leaves: children that the kernel told to end, a state file that names them, and
-a lock that nobody holds. The next start ends what is left and begins anew over the same data.
+A crash of the supervisor leaves children that get a death signal from the kernel, a state file that names them, and a
+released lock. The next start ends the remaining children and starts all servers over the same data.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ POLL_S = 0.05
 ATTEMPTS = 5
 FIRST_DELAY_S = 0.25
 LOCK_TIMEOUT_S = 0.5
-"""How long the lock is tried for: who only asks whether somebody holds it has it for less than a millisecond."""
+"""Timeout of taking the lock, in seconds: a process that only tests it holds it for less than a millisecond."""
 LONGEST_DELAY_S = 30.0
 HOUSEKEEPING_S = 60.0
 WORKERS_TIMEOUT_S = 60.0
-"""How long a start waits for workers that make no progress: they have questions planned before anybody asks them."""
+"""How long a start waits for a worker without progress, in seconds; workers warm query plans before they are ready."""
 WORKERS_POLL_S = 0.5
 STEADY_S = 60.0
 """A child that ran this long and then dies starts again without waiting."""
 
 START_ERRORS = (StackError, OSError, RuntimeError)
-"""What a start may meet and get over: a full disk, no process, thread (a RuntimeError) or file descriptor to be had."""
+"""Errors after which a start is retried: a full disk, or no process, thread (RuntimeError) or descriptor available."""
 
 log = logging.getLogger(__name__)
 Report = Callable[[StackState], None]
-"""Told of every change, in the supervisor's thread."""
+"""Called with every change of the state, in the supervisor's thread."""
 
 
 def servers_of(settings: Settings, families: Collection[str], folders: Folders, secrets: Secrets) -> list[Server]:
@@ -81,7 +81,7 @@ def lock(folders: Folders) -> int:
     Take the lock of a home and return its descriptor; a crash releases it.
 
     Raises:
-        StackError: somebody holds it.
+        StackError: another process holds it.
     """
     give_up_s = time.monotonic() + LOCK_TIMEOUT_S
     while True:
@@ -100,7 +100,7 @@ def lock(folders: Folders) -> int:
             ) from error
         if _is_at(held, folders.lock):
             return held
-        os.close(held)  # Deleted between the two calls, by a purge: its lock would keep nobody out.
+        os.close(held)  # A purge deleted the file between the two calls, so the lock would have no effect.
 
 
 def _is_at(handle: int, path: Path) -> bool:
@@ -118,7 +118,7 @@ def unlock(held: int) -> None:
 
 class Supervisor:
     """
-    The life of one stack: :meth:`run` once, in the thread that shall own the children.
+    Supervises one stack; :meth:`run` is called once, in the thread that owns the children.
 
     Attributes:
         state: what the state file says; replaced, never changed.
@@ -192,7 +192,7 @@ class Supervisor:
             await _cancel(*tasks)
 
     async def _prepare(self) -> list[Server]:
-        """Clear up after a crash, and say which servers there will be."""
+        """Clean up after a crash, and return the servers to start."""
         old = await asyncio.to_thread(self._clear_leftovers)
         secrets = Secrets.of(self.folders)
         servers = servers_of(self.settings, self._families, self.folders, secrets)
@@ -212,7 +212,7 @@ class Supervisor:
         return servers
 
     async def _begin(self, servers: Sequence[Server]) -> None:
-        """Start the servers at once, then bring their schemas up to date; one that fails calls off the others."""
+        """Start the servers in parallel, then migrate their schemas; a failure cancels the others."""
         starting = [asyncio.ensure_future(self._bring_up(server)) for server in servers]
         try:
             await asyncio.gather(*starting)
@@ -222,7 +222,7 @@ class Supervisor:
             await asyncio.to_thread(self._migrate, states.fill(self.settings, self.state.endpoints))
 
     def _given(self) -> dict[str, str]:
-        """Return the endpoints that the settings name: a reader of the state file shall reach the same servers."""
+        """Return the endpoints that the settings name, so that readers of the state file reach the same servers."""
         found = {}
         for url, others in {**states.SERVERS, **states.CARRIED}.items():
             for name in (url, *others) if getattr(self.settings, url) is not None else ():
@@ -234,7 +234,7 @@ class Supervisor:
     def _clear_leftovers(self) -> StackState | None:
         """End what a killed supervisor left behind; return its state, for the ports."""
         old = None
-        with suppress(StackError):  # A damaged file names nobody; the mark finds them.
+        with suppress(StackError):  # A damaged file names no processes; the mark in their environment finds them.
             old = states.read(self.folders)
         named = old.identities() if old is not None else []
         clear([*named, *(one for one in marked(self.folders.home) if one not in named)])
@@ -247,7 +247,7 @@ class Supervisor:
         Start *server* and wait for its first answer.
 
         Raises:
-            StackError: it will not come up.
+            StackError: it cannot be started.
         """
         try:
             await self._try_to_bring_up(server)
@@ -299,7 +299,7 @@ class Supervisor:
         starting = asyncio.ensure_future(start(command, self.folders.log(name), self.folders.home))
         try:
             child = await asyncio.shield(starting)
-        except asyncio.CancelledError:  # In the middle of a fork: nobody would know the child.
+        except asyncio.CancelledError:  # Cancelled during the fork: wait for the child, so that it is not lost.
             with suppress(OSError, StackError):
                 self._children[name] = await asyncio.shield(starting)
             raise
@@ -307,7 +307,7 @@ class Supervisor:
         self._set(name, pid=child.identity.pid, start_time=child.identity.start_time)
         return child
 
-    # The life of a child
+    # Keeping children running
 
     async def _keep_server(self, server: Server) -> None:
         delays = _RestartBackoff()
@@ -324,7 +324,7 @@ class Supervisor:
                         self._set(server.name, note=f"waiting for port {server.port}, which another program holds")
                 except START_ERRORS as error:
                     self._handle_start_error(server.name, error)
-                    # It may have come up all the same: two on one folder would be worse than none.
+                    # It may have started all the same; two processes on one folder would damage it.
                     await self._children[server.name].stop()
                 else:
                     self._set(server.name, state="ready", note="")
@@ -348,13 +348,13 @@ class Supervisor:
             await asyncio.sleep(delays.next(ran_s))
 
     def _handle_start_error(self, name: str, error: Exception) -> None:
-        """Take note of a child that cannot be started for now; the others go on."""
+        """Log the error and mark the child as restarting; the others are not affected."""
         why = str(error) if isinstance(error, StackError) else getattr(error, "strerror", None) or type(error).__name__
         log.warning("%s cannot be started: %s", name, why)
         self._set(name, state="restarting", note=why, pid=None, start_time=None)
 
     async def _await_ready(self, worker: Worker, listener: ReadinessListener) -> None:
-        """Mark a worker ready once it says so."""
+        """Mark a worker ready once it notifies."""
         if worker.notifies_ready:
             await listener.ready()
         self._set(worker.name, state="ready", note="")
@@ -363,7 +363,7 @@ class Supervisor:
             self._working.set()
 
     async def _announce(self) -> None:
-        """Say that the start is over once every worker does its work; one that fails is no reason to wait for ever."""
+        """Set the state to ready once every worker is ready, or makes no progress any more."""
         begun_s = time.monotonic()
         first: dict[str, StartProgress] = {}
         while self._at_work and not await self._all_stalled(first, begun_s):
@@ -376,10 +376,11 @@ class Supervisor:
 
     async def _all_stalled(self, first: dict[str, StartProgress], begun_s: float) -> bool:
         """
-        Whether no worker that is waited for gets on any more.
+        Return whether no awaited worker makes progress any more.
 
         Args:
-            first: the progress of each worker's first process, filled here; one that was started again makes none.
+            first: the progress of each worker's first process, filled here; a restarted worker counts as stalled after
+                WORKERS_TIMEOUT_S.
             begun_s: when the wait began.
         """
         too_long = time.monotonic() - begun_s > WORKERS_TIMEOUT_S
@@ -397,7 +398,7 @@ class Supervisor:
         return True
 
     async def _keep_house(self) -> None:
-        """Keep the logs of a stack that runs for months within bounds."""
+        """Trim the logs every HOUSEKEEPING_S."""
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             for name in (*self._children, "supervisor"):
@@ -405,13 +406,13 @@ class Supervisor:
                     await asyncio.to_thread(trim_log, self.folders.log(name))
 
     async def _wait_ended(self, name: str) -> float:
-        """Wait until the child *name* is gone, end what it had started itself, and return how many seconds it ran."""
+        """Wait until the child *name* has ended, end its own children, and return how many seconds it ran."""
         child = self._children[name]
         code = await child.process.wait()
         await asyncio.to_thread(child.kill_rest)
         restarts = self.state.children[name].restarts
         if name == Neo4j.name and await asyncio.to_thread(takeover.asked, self.folders):
-            # Whoever made the new graph ended it on purpose.
+            # The rebuild killed it on purpose.
             reason = "a graph made anew takes over"
             log.info("%s ended: %s.", name, reason)
         else:
@@ -420,7 +421,7 @@ class Supervisor:
         self._set(name, state="restarting", note=reason, pid=None, start_time=None, restarts=restarts)
         return time.monotonic() - child.started_s
 
-    # The end
+    # Stopping
 
     async def _stop_all(self) -> None:
         """Stop workers first, then the servers together."""
@@ -433,10 +434,10 @@ class Supervisor:
         await self._children[name].stop()
         self._set(name, state="stopped", pid=None, start_time=None)
 
-    # What others see
+    # State
 
     def _note(self, name: str, text: str) -> None:
-        """Take a note from any thread, or tell that thread that the start is called off."""
+        """Set a child's note, from any thread; raise StartCancelled there if the start was cancelled."""
         if self._over:
             raise StartCancelled("The start was called off.")
         if self._loop is not None and not self._loop.is_closed():
@@ -452,9 +453,7 @@ class Supervisor:
         if write:
             try:
                 states.write(self.folders, self.state)
-            except (
-                StackError
-            ) as error:  # Servers that run well must not end because of a disk that is full for a while.
+            except StackError as error:  # A full disk must not stop servers that run.
                 log.warning("%s", error)
         if self._report is not None:
             self._report(self.state)
@@ -468,7 +467,7 @@ async def _cancel(*tasks: asyncio.Future[Any]) -> None:
 
 
 class _RestartBackoff:
-    """How long to wait before a child starts again: doubled each time, forgotten after a steady run."""
+    """Delay before a child is restarted: doubled each time, reset after a run of STEADY_S."""
 
     def __init__(self) -> None:
         self._next_s = 0.0
@@ -482,7 +481,7 @@ class _RestartBackoff:
 
 class LocalStack:
     """
-    A stack for as long as a ``with`` block lasts, owned by a thread of this process.
+    A stack for the duration of a ``with`` block, owned by a thread of this process.
 
     >>> with LocalStack(settings, servers={"postgres"}, workers=False) as stack:  # doctest: +SKIP
     ...     connect(stack.settings.postgres_url)
@@ -527,7 +526,7 @@ class LocalStack:
         self._thread.start()
         try:
             self._begun.wait()
-        except BaseException:  # Ctrl-C while waiting: half a stack is of no use to anybody.
+        except BaseException:  # Ctrl-C while waiting: stop what has started.
             self.stop()
             raise
         if self._error is not None:
@@ -565,7 +564,7 @@ class LocalStack:
                     loop.call_soon_threadsafe(stop.set)
 
             self._stop = ask
-            if self._asked.is_set():  # Before there was anybody to ask.
+            if self._asked.is_set():  # stop() was called before the loop ran.
                 stop.set()
             await self._supervisor.run(stop)
 

@@ -32,7 +32,7 @@ async def delegated_actor(gateway: Gateway, agent: str, *, deadline: Deadline) -
 
 async def _refuse(gateway: Gateway, its: Resource, kind: str, deadline: Deadline) -> None:
     async def nothing() -> None:
-        """Stand for the operation: the decision alone is wanted."""
+        """Do nothing: only the gateway's denial row is wanted."""
 
     try:
         await gateway.authorize_and_execute(its, Action.APPEND, nothing, deadline=deadline)

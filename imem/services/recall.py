@@ -1,4 +1,4 @@
-"""What :class:`imem.memory.Memory` asks its questions of, and what it loads before anybody asks."""
+"""The reading part of :class:`imem.memory.Memory`, and cache warming for sessions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ S = TypeVar("S")
 log = structlog.get_logger()
 
 WARMING_MS: Final = 2_000.0
-"""How long it may take to find out what a session's subject is, in milliseconds."""
+"""Budget of resolving a session's subject before warming, in milliseconds."""
 
 
 def recall_over(stores: Stores, *, use_cache: bool = True) -> Recall:
     """
-    Return what answers questions from *stores*, for whom the settings name.
+    Return the reader over *stores*, for the stores' actor.
 
     Args:
-        use_cache: whether answers are kept, and kept ones served.
+        use_cache: whether to use the tiered cache.
     """
     return Recall(
         RecallDependencies(
@@ -45,7 +45,7 @@ def recall_over(stores: Stores, *, use_cache: bool = True) -> Recall:
 
 @asynccontextmanager
 async def while_warming(recall: Recall, subject_id: str, session: AbstractAsyncContextManager[S]) -> AsyncIterator[S]:
-    """Have what an analysis will ask about its subject loaded meanwhile; nobody waits for that, or hears of it."""
+    """Hold *session* while a background task warms the cache for its subject; errors are logged and ignored."""
 
     async def warm() -> None:
         try:

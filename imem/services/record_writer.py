@@ -1,4 +1,4 @@
-"""RecordWriter what the institution shall know: the part of ``Memory`` that writes to the journal."""
+"""Recording of facts in the journal: a part of ``Memory``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from imem.services.arguments import MOST_WRITE_BUDGET_MS, budget_ms
 from imem.services.stores import Stores
 
 WRITE_BUDGET_MS: Final = 2000
-"""How long a write may take until it is durable, in milliseconds, where the call does not say."""
+"""Default budget of a write until it is durable, in milliseconds."""
 
 Node = Kind | tuple[str, str]
 """A node: a model, or its label and key."""
@@ -41,10 +41,10 @@ Node = Kind | tuple[str, str]
 @checks_arguments
 class RecordWriter:
     """
-    What is recorded; see :class:`imem.memory.Memory`, which says what all of it takes and promises.
+    Records models, links and corrections; see :class:`imem.memory.Memory` for common arguments and errors.
 
     Args:
-        stores: where it goes.
+        stores: the stores of the process.
     """
 
     def __init__(self, stores: Stores) -> None:
@@ -77,7 +77,7 @@ class RecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record a question about the world, or how it was answered."""
+        """Record a prediction market's question, or its resolution."""
         return await self.record(
             market,
             known_at=known_at,
@@ -158,7 +158,7 @@ class RecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record a decision, taken or passed; what it rests on is linked by ``CITES`` (:meth:`link`)."""
+        """Record a decision, taken or passed; link the findings that it rests on with ``CITES`` (:meth:`link`)."""
         return await self.record(
             decision,
             body=body,
@@ -177,7 +177,7 @@ class RecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record what a metric turned out to be; it settles claims only under the import right or from a person."""
+        """Record the outcome of a metric; it settles claims only under the import right or from a person."""
         return await self.record(
             outcome,
             known_at=known_at,
@@ -197,7 +197,7 @@ class RecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record a debate with its *turns*, all of them: those stated last count."""
+        """Record a debate with all its *turns*; they replace those recorded before."""
         return await self.record(
             debate,
             body=body,
@@ -217,7 +217,7 @@ class RecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record that two sources state different values of one thing."""
+        """Record that two sources give different values for the same thing."""
         return await self.record(
             contradiction,
             known_at=known_at,
@@ -241,7 +241,7 @@ class RecordWriter:
         Record a model of any kind that may be written from outside, with the groups that it holds.
 
         Args:
-            body: long text, kept beside the graph; at most 64 kB of UTF-8.
+            body: long text, stored in Postgres; at most 64 kB of UTF-8.
             turns: of a debate.
         """
         return await self._write(
@@ -261,7 +261,7 @@ class RecordWriter:
         wait_visible: bool = False,
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
-        """Record property groups, by name, of the record *key*, which may itself be stated later."""
+        """Record property groups, by name, of the record *key*, which may itself be recorded later."""
         return await self._write(
             groups_of(kind, key, groups, known_at=known_at, occurred_at=occurred_at),
             wait_visible=wait_visible,
@@ -281,7 +281,7 @@ class RecordWriter:
         deadline_ms: float = WRITE_BUDGET_MS,
     ) -> Receipt:
         """
-        Link two nodes, given as models or as label and key; an end that is not on file yet is filled in later.
+        Link two nodes, given as models or as label and key; an end may be recorded later.
 
         Args:
             type_: the relationship's type, such as ``PERFORMED``.
@@ -306,7 +306,7 @@ class RecordWriter:
         """
         Replace the core of the record with the model's key, for *reason*; the old one stays in history.
 
-        It takes the import right or a person. Fields that links or scores hang on cannot be corrected.
+        It takes the import right or a person. Fields that links or scores depend on cannot be corrected.
         """
         return await self._write(
             correction_of(model, reason, known_at=known_at, occurred_at=occurred_at),

@@ -1,10 +1,10 @@
 r"""
-What reaches the terminal, cleaned in one place.
+Escaping of everything that reaches the terminal.
 
-Bodies, names, paths and errors hold whatever somebody put there, and a terminal obeys what it is sent: titles, colours,
-the cursor, the clipboard, the order of letters. So a command's standard output and error are streams that let through
-printable characters, line feeds and tabs, and show everything else as ``\u001b``. That is also how JSON writes it: a
-document stays exact.
+Bodies, names, paths and errors are untrusted text, and a terminal executes escape sequences: titles, colours, the
+cursor, the clipboard, the order of letters. So a command's standard output and error are streams that pass printable
+characters, line feeds and tabs, and show everything else as ``\u001b``. That is also how JSON writes it: a document
+stays exact.
 
 Only our own bars and tables may move the cursor and colour: :func:`console` cleans what they show, piece by piece,
 and hands it to the stream underneath. ``imem --raw`` lets standard output through as it is, into files and pipes alone.
@@ -33,7 +33,7 @@ _UNPRINTABLE: Final = re.compile(
 
 
 def clean(text: str) -> str:
-    """Return *text* with everything that a terminal would obey, or nobody would see, as its JSON escape."""
+    """Return *text* with control and invisible characters as JSON escapes."""
     return _UNPRINTABLE.sub(_escape, text.replace("\r\n", "\n"))
 
 

@@ -18,7 +18,7 @@ EVERY_S: Final = 2.0
 @contextmanager
 def events_bar(title: str, *, quiet: bool, what: str = "events") -> Iterator[Callable[[int, int], None]]:
     """
-    Lend what shows how many are done, of how many: a bar on a terminal, lines elsewhere, on standard error.
+    Show progress on standard error: a bar on a terminal, lines elsewhere; yields the function that reports it.
 
     Args:
         title: what is being done.

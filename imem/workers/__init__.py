@@ -1,1 +1,1 @@
-"""The product's own processes: one module a role, each with one function ``run(settings)``."""
+"""The product's own processes: one module per role, each with a function ``run(settings)``."""

@@ -1,7 +1,7 @@
 """
-The Celery worker that runs agents: one agent a process, from the module that ``IMEM_AGENT_PROGRAMS`` names.
+The Celery worker that runs agents, one per process, from the module that ``IMEM_AGENT_PROGRAMS`` names.
 
-It has a queue of its own, since an agent may run for hours. It is started where that setting is set.
+It has a queue of its own, since an agent may run for hours. It is started only if that setting is set.
 """
 
 from __future__ import annotations

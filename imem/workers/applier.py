@@ -1,8 +1,8 @@
 """
 The applier's process: projects the journal into the graph, under a lease.
 
-Any number may run; one applies, the others stand by. Killed at any point it leaves nothing half-applied; another one
-goes on when the lease has lapsed, or at once after a clean stop.
+Any number may run; one applies, the others stand by. A crash leaves no batch half-applied; another process takes over
+when the lease has expired, or at once after a clean stop.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ ASK_EVERY_S: Final = 1.0
 """Least time between two requests for one task, in seconds: an import applies many batches in one."""
 
 QUIET_S: Final = 1.0
-"""When a graph has not grown for so long, in seconds, questions are planned: an import needs the processor itself."""
+"""Time without new batches after which query plans are warmed, in seconds: an import needs the processor itself."""
 
 PLAN_WITHIN_S: Final = 60.0
-"""Most that planning waits for a graph that never rests, in seconds."""
+"""Longest wait for such a pause, in seconds; then plans are warmed anyway."""
 
 PLAN_EVERY_S: Final = 15.0
-"""Least time between two plannings, in seconds: longer than the server keeps a plan whatever becomes of the graph."""
+"""Least time between two warmings, in seconds: longer than the server keeps a plan unconditionally."""
 
 CLOSING_S: Final = 0.5
-"""How long connections may take to close when the process is told to stop, in seconds."""
+"""Timeout of closing connections at the end, in seconds."""
 
 
 class PlanWarmer:
     """
-    Has statements planned before anybody waits for them.
+    Warms Neo4j's query plans, so that no caller waits for planning.
 
-    Those that events are written with at the start; the questions of a briefing also when the graph has grown, since
-    the server forgets plans of those.
+    Plans of write statements are warmed at the start. Plans of a briefing's queries are warmed also after the graph
+    has grown, since the server then drops them.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -77,22 +77,22 @@ class PlanWarmer:
         self._grown = asyncio.Event()
 
     def applied(self) -> None:
-        """Take note of a batch that the graph now holds."""
+        """Note that a batch was applied."""
         self._grown.set()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Plan, call *ready*, and plan again until cancelled: when the graph rests, and not too often."""
+        """Warm plans, call *ready*, and warm again after the graph has grown, until cancelled."""
         await _plan_quietly(warm_writing(self._graph, AWAITED[:1]))
         await _plan_quietly(self._warm_if_worth())
         ready()
-        # This is waited for less often, and all of it takes longer than a start should.
+        # These statements are less urgent, and planning all of them would delay the start.
         await _plan_quietly(warm_writing(self._graph, AWAITED[1:]))
         while True:
             await self._grown.wait()
             await self._wait_until_quiet()
             await _plan_quietly(warm(self._graph))
             await asyncio.sleep(PLAN_EVERY_S)
-            # A plan that was too young to be replaced is not any more; what is planned already costs little.
+            # Again: the server does not replace plans younger than PLAN_EVERY_S. Plans that are warm cost little.
             await _plan_quietly(warm(self._graph))
 
     async def _warm_if_worth(self) -> None:
@@ -100,7 +100,7 @@ class PlanWarmer:
             await warm(self._graph)
 
     async def _wait_until_quiet(self) -> None:
-        """Return when the graph has stopped growing, or has not for too long."""
+        """Wait for QUIET_S without a new batch, at most PLAN_WITHIN_S."""
         with suppress(TimeoutError):
             async with asyncio.timeout(PLAN_WITHIN_S):
                 while self._grown.is_set():
@@ -109,7 +109,7 @@ class PlanWarmer:
 
 
 async def _plan_quietly(planning: Awaitable[object]) -> None:
-    """Plan; what goes wrong costs the first who asks some time, and must end neither this nor the applying."""
+    """Await *planning* and log its failure: the first query is slower then, and the applier must go on."""
     try:
         await planning
     except Exception as error:  # noqa: BLE001 - see above
@@ -118,12 +118,12 @@ async def _plan_quietly(planning: Awaitable[object]) -> None:
 
 class TaskRequester:
     """
-    Asks the Celery worker for runs of one pipeline; a lost request only delays, since the rows decide what is due.
+    Requests runs of one pipeline from the Celery worker; a lost request only delays, since due rows decide.
 
     Args:
-        app: through which it asks.
-        pipeline: which, with the kinds of events after which it may have work.
-        settings: of which its cadence depends: a request that is older is not worth keeping.
+        app: the Celery application.
+        pipeline: the pipeline, with the kinds of events that wake it.
+        settings: give its cadence, after which a request expires.
     """
 
     def __init__(self, app: Celery, pipeline: Pipeline[Any], settings: Settings) -> None:
@@ -134,7 +134,7 @@ class TaskRequester:
         self._due = asyncio.Event()
 
     def applied(self, kinds: frozenset[str]) -> None:
-        """Take note of the kinds of a batch that the graph now holds."""
+        """Note the kinds of events in an applied batch."""
         if not self._pipeline.wakes_on.isdisjoint(kinds):
             self._due.set()
 
@@ -150,12 +150,12 @@ class TaskRequester:
             await asyncio.sleep(ASK_EVERY_S)
 
     def _send(self) -> None:
-        # Not worth keeping while no worker runs: beat asks as often.
+        # It expires while no worker runs: beat sends as many.
         self._app.send_task(self._pipeline.name, ignore_result=True, retry=False, expires=self._expires_s)
 
 
 def run(settings: Settings) -> int:
-    """Apply events until SIGTERM or SIGINT; the lease is let go on the way out."""
+    """Apply events until SIGTERM or SIGINT; then release the lease."""
     asyncio.run(_serve(settings))
     return 0
 
@@ -163,13 +163,13 @@ def run(settings: Settings) -> int:
 @dataclass(slots=True)
 class _ApplierProcess:
     """
-    Everything that this process does, put together.
+    The parts of the applier's process.
 
     Attributes:
         applier: writes the graph.
-        warmer: has the graph's questions planned.
-        work: what runs until the end.
-        open: what is closed then.
+        warmer: warms query plans.
+        work: coroutines that run until the process stops.
+        open: connections that are closed then.
     """
 
     applier: Applier
@@ -179,7 +179,7 @@ class _ApplierProcess:
 
 
 class AsyncCloseable(Protocol):
-    """Something that is held open."""
+    """An object with an asynchronous ``close``."""
 
     async def close(self) -> None:
         """Close it."""
@@ -235,7 +235,7 @@ def _assemble(stores: Stores) -> _ApplierProcess:
 
 
 def _watching_similar(stores: Stores) -> tuple[Coroutine[Any, Any, None], ...]:
-    """Return what keeps an eye on comparing; nothing where its settings are wrong: events are applied all the same."""
+    """Return the watch over similarity; empty if its settings are wrong, which must not stop the applier."""
     try:
         embedder = embedder_of(stores.settings)
     except SettingsError as error:

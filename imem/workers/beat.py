@@ -1,4 +1,4 @@
-"""Celery's clock: asks for the regular tasks. One of them is enough; a second one would only ask twice."""
+"""Celery beat: sends the regular tasks. A second process would only send them twice."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has 
     """
     Celery's scheduler, for a machine whose clock may be set back.
 
-    Celery asks for a task when the clock has passed its last run by so much: after the clock was set back by an hour it
-    would ask for nothing for an hour. Here a last run that lies in the future counts as one of now.
+    Celery sends a task when its interval has passed since the last run: after the clock was set back by an hour it
+    would send nothing for an hour. Here a last run in the future is set to now.
     """
 
     _heap: Any
 
     def tick(self, *args: Any, **named: Any) -> Any:
-        """Ask for a task that is due, and return for how many seconds none will be."""
+        """Send due tasks, and return the seconds until the next one."""
         for entry in self.schedule.values():
             now = entry.default_now()
             if entry.last_run_at > now:
                 entry.last_run_at = now
-                self._heap = None  # When each is due next is computed anew.
+                self._heap = None  # Forces recomputation of due times.
         return super().tick(*args, **named)
 
 
 def run(settings: Settings) -> int:
-    """Ask for tasks until SIGTERM; when which was last asked for is kept in ``<home>/beat``."""
+    """Send tasks until SIGTERM; the times of the last runs are stored in ``<home>/beat``."""
 
     def log(**_: Any) -> None:
         configure(settings.log_level)

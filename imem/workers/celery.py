@@ -1,8 +1,8 @@
 """
 The Celery worker.
 
-Tasks run in child processes. Each owns one event loop in a thread of its own, with the stores' connections, made after
-the fork and never shared across it. Runs that must come also without the broker each begins itself
+Tasks run in child processes. Each has one event loop in a thread of its own, with connections to the stores that are
+made after the fork. Each child also starts the pipelines that must run without the broker
 (:mod:`imem.jobs.fallback_rounds`).
 """
 
@@ -50,10 +50,10 @@ from imem.workers.pipelines import PIPELINES
 T = TypeVar("T")
 
 NICENESS = 10
-"""How far tasks step back behind whoever writes and asks on the same machine."""
+"""Niceness of task processes, so that writers and readers on the same machine come first."""
 
 CONCURRENCY = 4
-"""Tasks at once: settling, comparing and recomputing take minutes, and alerts and pauses must not wait for them."""
+"""Worker slots: settlement, similarity and reconciliation take minutes; alerts and pauses must not wait for them."""
 
 POOL_SIZE = 8
 """Most connections to Postgres of one worker process: four steps of pauses at a time, each with a read beside it."""
@@ -61,21 +61,21 @@ POOL_SIZE = 8
 
 class LoopThread:
     """
-    The event loop of a worker process, and what lives in it: the runtime of every pipeline.
+    The event loop of a worker process, with the runtime of every pipeline.
 
     Args:
         settings: with the address of every server.
         postgres_url: of the role as which the journal is opened.
 
     Attributes:
-        database, gateway: the journal, and the way in.
+        database, gateway: Postgres, and the gateway of the pipelines' actor.
         halflife_years: for agents whose record names none.
         cleanup: of checkpoints.
-        pause_services: pauses and what carries them out; None where a Valkey is not named.
+        pause_services: the services of pauses; None if a Valkey is not set.
         notifiers: the channels of alerts.
         valkeys: the address of each Valkey, by its role.
-        synchronizer, gate_sync: keep memories of agents together; None where a Valkey is not named.
-        embedder: what makes vectors of analyses; loaded when first used.
+        synchronizer, gate_sync: synchronisation of agents; None if a Valkey is not set.
+        embedder: makes vectors of analyses; loaded on first use.
     """
 
     def __init__(self, settings: Settings, postgres_url: str) -> None:
@@ -123,7 +123,7 @@ class LoopThread:
         return Synchronizer(self.database, memories, *its, notices=Notices(durable), announce=publish_wakeup)
 
     def _client(self, url: SecretStr | None) -> Client | None:
-        """Return a client of the Valkey at *url*, closed at the end; None where none is set."""
+        """Return a client of the Valkey at *url*, closed by :meth:`stop`; None if it is not set."""
         if url is None:
             return None
         self._clients.append(Client(url.get_secret_value(), size=POOL_SIZE))
@@ -164,7 +164,7 @@ def run(settings: Settings, *, concurrency: int = CONCURRENCY, queue: str = QUEU
     """
     postgres_url = secret(settings, "postgres_url") if queue == AGENTS_QUEUE else pipeline_url(settings)
     register_metrics(settings)
-    # A wrong file is said at once and in a sentence, not by every child anew.
+    # Report a wrong file once, before the fork, and not in every child.
     Definitions.read(settings.agents)
     notifiers_of(settings)
     embedder_of(settings)

@@ -1,10 +1,10 @@
 """
-The Celery application: how tasks travel, and when the regular ones are due.
+The Celery application: broker, delivery and schedule.
 
-The broker is the durable Valkey. Tasks are acknowledged when they are done, so that a killed worker's task is given to
-another; what they do is harmless to repeat, and rows in Postgres say what is due, so that a broker that forgets
-everything costs one turn of beat. While it is away, the worker does without it what must not wait
-(:mod:`imem.jobs.fallback_rounds`). There is no result backend: results live where they belong.
+The broker is the durable Valkey. Tasks are acknowledged late, so that a killed worker's task is redelivered; they are
+idempotent, and rows in Postgres say what is due, so that a broker that loses its data costs one interval of beat.
+While the broker is away, the worker runs urgent pipelines without it (:mod:`imem.jobs.fallback_rounds`). There is no
+result backend.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from imem.workers.pipelines import PIPELINES
 QUEUE = "imem"
 
 AGENTS_QUEUE = "imem-agents"
-"""Of agents, which run for hours: a worker of their own serves it."""
+"""Queue of agents, which run for hours; it has a worker of its own."""
 
 VISIBILITY_S = 15 * 60
-"""After how long without acknowledgement a task is given to another worker, in seconds."""
+"""Visibility timeout: a task not acknowledged for this long is redelivered, in seconds."""
 
 CONNECT_S = 3.0
-"""How long the broker may take to be reached, in seconds."""
+"""Connect timeout of the broker, in seconds."""
 
 ANSWER_S = 5.0
-"""How long the broker may take to answer, in seconds: longer than the second for which a worker's question waits."""
+"""Socket timeout of the broker, in seconds: longer than the second for which a worker's blocking read waits."""
 
 
 def make_app(settings: Settings) -> Celery:

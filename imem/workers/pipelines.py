@@ -1,4 +1,4 @@
-"""Every pipeline of the product: what the worker serves, what beat asks for, what events ask for."""
+"""Registry of all pipelines: what the worker serves, beat sends and events wake."""
 
 from __future__ import annotations
 

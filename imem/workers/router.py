@@ -1,8 +1,8 @@
 """
-The router, beside the applier in its process: finds out who is told of what was recorded, and queues the notices.
+The router, in the applier's process: routes recorded events to agents, and queues the notices.
 
-It has a lease of its own, so that of several processes one routes. Killed at any point it leaves rows that the next one
-takes.
+It has a lease of its own, so that one of several processes routes. After a crash the next holder continues with the
+rows that are left.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ log = structlog.get_logger()
 
 async def routing(stores: Stores, *, priority: bool) -> None:
     """
-    Route until cancelled; the lease is let go on the way out.
+    Route until cancelled; then release the lease.
 
     Args:
-        priority: whether agents are told at once; else they find what was routed in a cycle when they pull.
+        priority: whether to queue notices at once; else agents find what was routed when they pull.
     """
     durable = secret(stores.settings, "valkey_durable_url")
     wakeups = WakeupSubscriber(durable) if priority else IntervalWakeups()

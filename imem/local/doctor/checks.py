@@ -1,5 +1,5 @@
 """
-``imem doctor``: looks at everything the product stands on and says how to mend what it finds.
+``imem doctor``: checks settings, servers, disks and data, and says how to mend what it finds.
 
 A check never changes anything and never hangs: each server gets a few seconds. Findings come in a fixed order.
 """

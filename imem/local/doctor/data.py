@@ -1,4 +1,4 @@
-"""The doctor's questions to what the stores hold: the graph's nodes, and the nightly recomputation of scores."""
+"""Checks of the stores' data: the graph's nodes, reconciliation, similarity, checkpoints, rows set aside."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def errors(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResu
 
 
 def _set_aside(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
-    """Name what could not be settled."""
+    """List the due rows that settlement has set aside."""
     stuck = connection.execute(sql("stuck"), {"limit": 1}).fetchone()
     if stuck is not None:
         yield weak(

@@ -141,7 +141,7 @@ def _ask_postgres(
 
 
 def _horizon(connection: psycopg.Connection[dict[str, Any]], about: str) -> Iterator[CheckResult]:
-    """Ask whether open writers can be seen: unseen ones do not hold the horizon back, as they must."""
+    """Check that open write transactions are visible: unseen ones would not hold back the safe horizon."""
     row = connection.execute(sql("doctor_horizon")).fetchone()
     if row is not None and not row["sees"]:
         yield broken(
@@ -165,7 +165,7 @@ def _set_back(connection: psycopg.Connection[dict[str, Any]], about: str) -> Ite
 
 
 def _writers(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
-    """Look for a writer that does not end."""
+    """Look for a write transaction that stays open."""
     about = "writers"
     oldest = connection.execute(sql("doctor_oldest_writer")).fetchone()
     if oldest is None or oldest["age_s"] <= LONGEST_OPEN_S:
@@ -180,7 +180,7 @@ def _writers(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckRe
 
 
 def _delivery(connection: psycopg.Connection[dict[str, Any]]) -> Iterator[CheckResult]:
-    """Look for events that the graph does not take."""
+    """Look for dead letters, and events that wait too long."""
     about = "events"
     counts = connection.execute(sql("delivery_counts")).fetchone() or {}
     if counts["dead"]:

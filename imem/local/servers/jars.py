@@ -1,11 +1,11 @@
 """
-Neo4j's jars: fetched once by a lock, in parallel, and believed only by their SHA-256.
+Neo4j's jars: fetched once by a lock file, in parallel, and verified by SHA-256.
 
 ::
 
     <cache>/neo4j-V/lib/*.jar     complete and verified; appears in one rename
     <cache>/neo4j-V.partial/      what an interrupted fetch has so far; the next one continues there
-    <cache>/neo4j-V.lock          held while somebody fetches, so that two starts fetch once
+    <cache>/neo4j-V.lock          held while a process fetches, so that two starts fetch once
 
 The fetching client only warns about a wrong checksum; so every file is hashed here, after fetching and again at
 every start (0.2 s for all).
@@ -204,11 +204,11 @@ class _Meter:
 
     @contextmanager
     def follow(self, _filename: str, _size: int) -> Iterator[Callable[[int], None]]:
-        """Be told of the bytes of one file."""
+        """Receive the bytes fetched of one file."""
         yield self.add
 
     def add(self, count: int) -> None:
-        """Count."""
+        """Add to the bytes fetched."""
         with self._lock:
             self._done += count
             done = min(self._done, self._total)

@@ -57,7 +57,7 @@ class Neo4j(Server):
         return self.folders.home / takeover.CURRENT
 
     def fetch(self, note: Note) -> None:
-        """Make sure of the jars; the first start fetches them."""
+        """Verify the jars; the first start fetches them."""
 
         def progress(done: int, total: int) -> None:
             note(f"fetching {done / 1e6:.0f} of {total / 1e6:.0f} MB")
@@ -218,7 +218,7 @@ class Neo4j(Server):
 
 
 class NewNeo4j(Neo4j):
-    """A second Neo4j beside the one in use, in which a graph is made anew."""
+    """A second Neo4j beside the one in use, for a rebuild of the graph."""
 
     name = "neo4j-new"
 

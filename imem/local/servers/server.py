@@ -1,4 +1,4 @@
-"""What the supervisor needs to know of a server, whichever it is."""
+"""Interface between the supervisor and a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Note = Callable[[str], None]
 """
 Told in a few words what a server is doing, for the status table.
 
-It raises :class:`StartCancelled` when nobody waits for the server any more.
+It raises :class:`StartCancelled` if the start was cancelled.
 """
 
 _PORT_TAKEN = re.compile(r"address already in use|could not bind|failed to bind|failed listening", re.IGNORECASE)
@@ -29,11 +29,11 @@ _STILL_ENDING = re.compile(r"pre-existing shared memory block|is another postmas
 
 
 class StartCancelled(StackError):
-    """The start was called off while a server was being prepared."""
+    """The start was cancelled while a server was being prepared."""
 
 
 class StartRetry(Exception):
-    """The start failed for a reason that another attempt, perhaps on another port, gets past."""
+    """The start failed; another attempt, perhaps on another port, may succeed."""
 
     def __init__(self, *, other_port: bool) -> None:
         super().__init__("The start is worth another attempt.")
@@ -129,7 +129,7 @@ class Server(ABC):
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on now."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])

@@ -373,7 +373,7 @@ async def speakers(request: RetrievalRequest) -> TrackRecordsSection:
     """
     Return the track records of the agents that made claims about the subject, in the domains of those claims.
 
-    Whoever may read the claims may read these (docs/decisions/0012). That of *for_agent* is added even without claims;
+    An actor that may read the claims may read these (docs/decisions/0012). That of *for_agent* is added without claims;
     the caller has authorized it.
     """
     (row,), _ = await _found(request, "speakers_of_subject", request.limits.speakers)

@@ -1,10 +1,10 @@
 """
-Breaks the product on purpose, in a copy, and demands that the tests notice.
+Mutation testing with hand-written defects: each must make the tests fail that it names.
 
-Each file of ``tools/mutations`` is one deliberate defect: a header that says what it breaks, which statements of the
-specification those are and which tests must fail; a blank line; a patch. The working tree as it stands is tried and not
-touched. All named tests have to pass on a copy of it, and to fail on a copy with the patch: a test that cannot be
-collected, whose fixture breaks, or that hangs, has noticed nothing.
+Each file of ``tools/mutations`` is one defect: a header that says what it breaks, which statements of the specification
+those are and which tests must fail; a blank line; a patch. The working tree is copied, not changed. All named tests
+have to pass on a copy, and to fail on a copy with the patch: a test that cannot be collected, whose fixture breaks, or
+that hangs, does not count as failed.
 
 Usage: python tools/mutate.py [--list | --check] [--only NAME …]
 """
@@ -68,7 +68,7 @@ class Mutation:
         return self.apply(tree, "--check")
 
     def apply(self, tree: Path, *options: str) -> str | None:
-        """Patch *tree*; return git's complaint where the patch does not apply, of which nothing is left then."""
+        """Patch *tree*; return git's error if the patch does not apply, in which case nothing is changed."""
         command = ["git", "apply", *options, str(self.path)]
         done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)  # noqa: S603 - git
         return done.stderr.strip() if done.returncode else None
@@ -84,7 +84,7 @@ def mutations(names: Collection[str] = ()) -> list[Mutation]:
 
 @contextmanager
 def _copy() -> Iterator[Path]:
-    """Copy the working tree as a commit of it would hold it, links as links; the copy goes afterwards."""
+    """Copy the working tree's versioned and new files, links as links; the copy is deleted afterwards."""
     git = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(git, cwd=TOP, check=True, capture_output=True).stdout.decode()  # noqa: S603 - git
     with TemporaryDirectory(prefix="imem-mutate-", ignore_cleanup_errors=True) as folder:
@@ -98,7 +98,7 @@ def _copy() -> Iterator[Path]:
 
 
 def _failures(tree: Path, tests: Collection[str]) -> set[str] | None:
-    """Run *tests* in *tree*; return those of which a case failed, None where one broke down or hung instead."""
+    """Run *tests* in *tree*; return those of which a case failed, None if one had an error or hung instead."""
     command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", *tests]
     # First on the path, so that programs which a test starts find the copy as well, and not this checkout.
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -116,7 +116,7 @@ def _failures(tree: Path, tests: Collection[str]) -> set[str] | None:
 
 
 def _try_mutation(mutation: Mutation) -> str:
-    """Return ``noticed``, or what speaks against *mutation*, whose tests pass without it."""
+    """Return ``noticed``, or why *mutation* was not; its tests pass without it."""
     with _copy() as tree:
         trouble = mutation.apply(tree)
         unnoticed = set(mutation.tests) - (_failures(tree, mutation.tests) or set())

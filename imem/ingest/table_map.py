@@ -374,7 +374,7 @@ def read_map(path: Path) -> TableMap:
 
 def _refusal(label: str, error: ValidationError) -> BadInput:
     first = error.errors(include_url=False, include_input=False)[0]
-    # Arms of a union stand in the path by the names of their classes, which say nothing to people.
+    # The path holds class names of union members, which mean nothing to users.
     place = [
         str(part)
         for part in first["loc"]

@@ -65,14 +65,14 @@ class Pipe:
             self._descriptor = -1
 
     def report(self, state: StackState) -> None:
-        """Tell of a new state."""
+        """Send a new state to the parent."""
         self.send({"state": replace(state, endpoints={}).to_json()})
         if state.ready:
             self.send({"ready": True}, last=True)
 
 
 def main() -> int:
-    """Supervise, and tell the parent how the start went."""
+    """Supervise, and send the result of the start to the parent."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     pipe = Pipe(int(sys.argv[1]))
     try:

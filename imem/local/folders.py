@@ -87,7 +87,7 @@ class Folders:
         Postgres' user cannot pass through it, its data lies elsewhere (:mod:`imem.local.servers.postgres`).
 
         Raises:
-            StackError: the folder cannot be made or written, or belongs to somebody else.
+            StackError: the folder cannot be made or written, or belongs to another user.
         """
         with translate_os_errors(self.home):
             made = _make_home(self.home)
@@ -116,7 +116,7 @@ def _make_home(home: Path) -> bool:
 
 class translate_os_errors:  # noqa: N801 - reads as a word in a with statement
     """
-    Turn an operating system's refusal to use a path into a sentence with the mend.
+    Translate an OSError on a path into a StackError that says how to mend it.
 
     Raises:
         StackError: in place of an OSError of the block.
@@ -189,7 +189,7 @@ def write_private(path: Path, text: str, *, lasting: bool = True) -> None:
 
 def trim_log(path: Path) -> None:
     """
-    Set aside what an overlong log holds while its writer goes on.
+    Rotate an overlong log while its writer goes on.
 
     The writer appends, so that it continues at the new beginning; what it writes in this very moment may be lost.
     """

@@ -1,12 +1,12 @@
 """
-A program that becomes another one: ``python -I -S launch.py SIGNAL PARENT UID GID PROGRAM [ARGUMENT…]``.
+Launcher of a child process: ``python -I -S launch.py SIGNAL PARENT UID GID PROGRAM [ARGUMENT…]``.
 
-It gives the process its user, asks the kernel for SIGNAL when the parent is gone, and replaces itself, so that the
-process id stays. It is a program of its own for two reasons. The request is cleared by a change of user, so it must
-come after it; and code between fork and exec (``preexec_fn``) may deadlock in a parent that has threads.
+It sets the user, asks the kernel for SIGNAL at the parent's death, and executes PROGRAM under the same process id. It
+is a program of its own for two reasons. A change of user clears the death signal, so that must be set after it; and
+code between fork and exec (``preexec_fn``) may deadlock in a parent that has threads.
 
-The kernel binds the request to the *thread* that forked: whoever starts children through here must do so from a
-thread that lives as long as they should.
+The kernel binds the death signal to the *thread* that forked: children must be started from a thread that lives as long
+as they should.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ def main(words: list[str]) -> int:
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
         sys.stderr.write(f"prctl: {os.strerror(ctypes.get_errno())}\n")
         return CANNOT_START
-    if os.getppid() != parent:  # It went before the request was made: nobody is left to want this process.
+    if os.getppid() != parent:  # It went before the request was made: there is no parent to serve.
         return CANNOT_START
     try:
         os.execv(program[0], program)  # noqa: S606 - becoming the program is the point; no shell is involved

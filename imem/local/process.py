@@ -134,7 +134,7 @@ class Child:
     home: Path
 
     async def stop(self) -> None:
-        """Ask it to end, wait *timeout_s*, then end it with all that it started."""
+        """Send the stop signal, wait *timeout_s*, then kill it and all that it started."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(self.command.stop_signal)
@@ -147,7 +147,7 @@ class Child:
         await asyncio.to_thread(self.kill_rest)
 
     def listens(self, port: int) -> bool:
-        """Whether this very process accepts connections on *port*: a stranger there must not be taken for it."""
+        """Return whether this process accepts connections on *port*; another process listening there does not count."""
         return listens(self.identity.pid, port)
 
     def kill_rest(self) -> None:
@@ -205,18 +205,18 @@ def marked(home: Path) -> Iterator[ProcessIdentity]:
 
 def clear(leftovers: list[ProcessIdentity], *, timeout_s: float = 3.0, kill_timeout_s: float = 30.0) -> None:
     """
-    End what a killed supervisor left behind.
+    End the processes that a killed supervisor left behind.
 
-    Most of it is on its way out, told by the kernel; what still lives after *timeout_s* gets SIGKILL, which every
-    server of the stack survives with all it acknowledged.
+    Most have received the kernel's death signal; those that live after *timeout_s* get SIGKILL, by which no server of
+    the stack loses acknowledged writes.
 
     Raises:
-        StackError: one outlives even that for *kill_timeout_s*, as when its disk does not answer; names it.
+        StackError: a process outlives SIGKILL for *kill_timeout_s*, as when its disk does not answer; names it.
     """
     end = time.monotonic() + timeout_s
     alive = [one for one in leftovers if one.alive]
     while alive and time.monotonic() < end:
-        time.sleep(0.02)  # They are no children of ours, whose end could be waited for.
+        time.sleep(0.02)  # Polling: they are not children of this process, so it cannot wait for them.
         alive = [one for one in alive if one.alive]
     for one in alive:
         with suppress(ProcessLookupError, PermissionError):

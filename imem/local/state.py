@@ -171,9 +171,9 @@ def running(folders: Folders) -> StackState | None:
 
 def supervised(folders: Folders) -> bool:
     """
-    Whether somebody holds the lock of this home: a supervisor, from before its first state until after its last.
+    Return whether a supervisor holds the lock of this home; it does from before its first state until after its last.
 
-    Looking takes the lock for a moment, together with whoever looks as well; a supervisor that begins waits for that.
+    The test takes the lock for a moment, shared with other tests; a starting supervisor waits for that.
     """
     try:
         with folders.lock.open("rb") as file:
@@ -198,18 +198,18 @@ def fill(settings: Settings, endpoints: Mapping[str, str]) -> Settings:
 
 def with_local_endpoints(settings: Settings) -> Settings:
     """
-    Return *settings* with the addresses of the local stack in place of those that nobody set.
+    Return *settings* with the addresses of the local stack for servers that are not set.
 
     Raises:
         StackError: an address is missing and no stack runs on this home.
-        StackStarting: one runs that has not got so far yet, or that still ends what a crash left; retryable.
+        StackStarting: a stack is starting and has no such address yet; retryable.
     """
     if all(getattr(settings, name) is not None for name in SERVERS):
         return settings
     folders = Folders(settings.home)
     state = running(folders)
     if state is None and not supervised(folders):
-        # Between the two looks a start may have got as far as its first state.
+        # Again: between the two tests a start may have written its first state.
         state = running(folders)
         if state is None:
             raise StackError(

@@ -342,7 +342,7 @@ class Supervisor:
                     try:
                         ran_s = await self._wait_ended(worker.name)
                     finally:
-                        await _cancel(telling)  # Before its socket is closed, which it waits on.
+                        await _cancel(telling)  # Before the socket on which it waits is closed.
             except START_ERRORS as error:
                 self._handle_start_error(worker.name, error)
             await asyncio.sleep(delays.next(ran_s))

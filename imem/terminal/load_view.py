@@ -111,17 +111,17 @@ class LoadView:
         self._refused += 1
 
     def checked(self, source: LoadSource, batch: Batch) -> None:
-        """Show how far a strict load has looked."""
+        """Show the progress of a strict load's checks."""
         self._advance("Checking", source, batch, f"{self._refused:,} refused")
 
     def loaded(self, source: LoadSource, batch: Batch, counts: LoadCounts) -> None:
-        """Show how far the journal has come."""
+        """Show the progress of committed batches."""
         self._advance(
             "Loading", source, batch, f"{counts.lines:,} lines, {counts.lines / max(counts.seconds, 1e-3):,.0f}/s"
         )
 
     def waiting(self, counts: LoadCounts) -> None:
-        """Show how far the graph has come."""
+        """Show the progress of the graph."""
         if self._to_apply is None:
             self._to_apply = counts.waiting
         if not self._to_apply:
@@ -174,7 +174,7 @@ class LoadView:
     def close(
         self, counts: LoadCounts, *, visible: bool | None, checked: bool = False, error: str | None = None
     ) -> None:
-        """Say how it ended: counts, rate, what the graph holds (None: nobody waited), or that a check ended it."""
+        """Print the result: counts, rate, whether the graph holds it (None: not awaited), or that a check ended it."""
         if self._document is not None:
             summary = json.dumps(_summary(counts, visible=visible, error=error))
             self._document.write(f"\n], {summary[1:]}\n")

@@ -19,16 +19,16 @@ from imem.kg.kinds.catalog import KINDS, KindInfo, PropertySet
 from imem.local.doctor.finding import CheckResult, broken, fine, weak
 
 STUB_AGE: Final = timedelta(days=1)
-"""A node that is only spoken of waits for its own record; longer than this, that is worth a look."""
+"""Age from which a node without a record of its own is reported: a record referred to may be late."""
 
 REPORT_AGE: Final = timedelta(days=1, hours=12)
-"""Scores are recomputed every night; a report older than this means that a night was left out."""
+"""Age from which the newest reconciliation report is too old: a night was left out."""
 
 TIMEOUT_S: Final = 5.0
-"""For all questions about the graph's nodes together, in seconds; a large graph is looked at as far as that goes."""
+"""Budget of all queries on the graph's nodes together, in seconds; a large graph is checked only as far as it lasts."""
 
 REFERENCES: Final = frozenset({"Company", "Market", "Agent", "Domain", "Human"})
-"""Kinds that may well be spoken of and never be recorded: they are only references."""
+"""Kinds that may be referred to without ever being recorded."""
 
 _GRAPH_TYPES: Final = {
     "int": ("INTEGER",),

@@ -37,15 +37,15 @@ class CheckResult:
 
 
 def fine(about: str, text: str) -> CheckResult:
-    """Return that all is well."""
+    """Return a result of level FINE."""
     return CheckResult(about, CheckLevel.FINE, text)
 
 
 def weak(about: str, text: str, mend: str) -> CheckResult:
-    """Return something that works but should be mended."""
+    """Return a result of level WEAK: it works but should be mended."""
     return CheckResult(about, CheckLevel.WEAK, text, mend)
 
 
 def broken(about: str, text: str, mend: str) -> CheckResult:
-    """Return something that does not work."""
+    """Return a result of level BROKEN: it does not work."""
     return CheckResult(about, CheckLevel.BROKEN, text, mend)

@@ -139,7 +139,7 @@ def ensure(version: str, cache: Path, mirror: str | None, progress: Progress | N
         version: one of :func:`versions`.
         cache: folder that several installations may share.
         mirror: URL or folder of a Maven repository in place of Maven Central.
-        progress: told how far a fetch is.
+        progress: called with the progress of a fetch.
 
     Raises:
         StackError: nothing can be fetched, or what comes is not what the lock says.

@@ -18,7 +18,7 @@ from imem.local.servers.server import LOOPBACK, Note, Server, wrong_password
 
 USER = "neo4j"
 JVM_OPTIONS: tuple[str, ...] = ()
-"""What the server's virtual machine is told beside; tests, which are over before it pays to compile well, set it."""
+"""Further options of the server's JVM; set by tests, which are too short for an optimising compiler to pay off."""
 
 _COLLECTING = (
     "-XX:+UseSerialGC",
@@ -103,11 +103,11 @@ class Neo4j(Server):
             f"server.memory.pagecache.size={self._settings.neo4j_pagecache_mb}m",
             # The default looks every 2 s, so that a query given 400 ms could run for 2.4 s.
             "db.transaction.monitor.check.interval=100ms",
-            # The default keeps a plan for 10 s whatever becomes of the graph, and then lets whoever asks wait for a new
-            # one: that shall be whoever warms the plans after an import.
+            # By default a plan is kept for 10 s however the graph grows, and then the next caller waits for planning.
+            # With 1 s the plan warmer replaces plans soon after an import, before a caller needs them.
             "dbms.cypher.min_replan_interval=1s",
-            # Otherwise the driver gives each read of its socket a timeout of its own, a task each in Python: a fifth of
-            # what a briefing costs its process. Every call here has a deadline anyway.
+            # Otherwise the driver gives each read of its socket a timeout of its own, each a task in Python: a fifth of
+            # a briefing's cost in its process. Every call here has a deadline anyway.
             "server.bolt.connection_keep_alive_for_requests=OFF",
             "db.tx_log.rotation.retention_policy=keep_none",
             # Each of these is a fixed pause of 5 s in every stop, for clients that the supervisor knows are gone. The
@@ -166,14 +166,14 @@ class Neo4j(Server):
         """
         Start the server's main class.
 
-        When the supervisor is gone it gets SIGKILL: a polite request takes it up to 10 s while drivers hang on,
-        and what it committed survives either way.
+        Its death signal is SIGKILL: after SIGTERM it takes up to 10 s while drivers are connected, and committed
+        transactions survive either way.
         """
         opens = ("--add-opens", "java.base/{}=ALL-UNNAMED")
         options = [f"{opens[0]}={opens[1].format(package)}" for package in _OPENED]
         heap_mb = self._settings.neo4j_heap_mb
         java = self._java(
-            # The whole of it from the beginning: until a heap has grown, it is collected as a whole again and again.
+            # Full size from the start: a growing heap causes repeated full collections.
             f"-Xms{heap_mb}m",
             f"-Xmx{heap_mb}m",
             *JVM_OPTIONS,
@@ -182,7 +182,7 @@ class Neo4j(Server):
             *options,
         )
         folders = (f"--home-dir={self.folder}", f"--config-dir={self.folder / 'conf'}")
-        # Otherwise its log is only in its own folder, where neither `imem logs` nor whoever explains a failure looks.
+        # Otherwise it logs only to its own folder, which `imem logs` and explain() do not read.
         argv = (*java, jars.main_class(self._lib), *folders, "--console-mode")
         return Command(argv, self.folder, self._variables(), timeout_s=20.0)
 
@@ -224,7 +224,7 @@ class NewNeo4j(Neo4j):
 
     @property
     def folder(self) -> Path:
-        """What takes over from the folder in use once its graph is as good."""
+        """The folder that replaces the one in use after the rebuild."""
         return self.folders.home / takeover.NEW
 
     def prepare(self, note: Note) -> None:

@@ -152,7 +152,7 @@ def similar(
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
-    """List analyses of other subjects that are like one, or like the newest of a subject, most alike first."""
+    """List analyses of other subjects similar to one, or to the newest of a subject, most similar first."""
     options = checked_options(as_of, clock)
     answer = run_question(lambda memory: memory.similar(what, limit=limit, min_score=min_score, **options))
 

@@ -65,7 +65,7 @@ def _hash(found: GraphHash) -> dict[str, Any]:
 
 @rebuild_app.callback()
 def _rebuild() -> None:
-    """Make anew what the journal can tell."""
+    """Rebuild from the journal."""
 
 
 @rebuild_app.command("graph")
@@ -86,11 +86,11 @@ def rebuild_graph(
     as_json: Json = False,
 ) -> None:
     """
-    Make the graph anew from the journal and compare it with the one in use.
+    Rebuild the graph from the journal and compare it with the one in use.
 
-    For a local stack a second Neo4j is filled beside the one in use, which goes on answering; if both say the same,
-    the new one takes over. Interrupted, the same command goes on where it stopped. Exit code 0: both say the same;
-    1: they differ, and the report says in what; the one in use stays, unless it was rebuilt in place.
+    For a local stack a second Neo4j is filled while the one in use keeps serving; if their hashes are equal, the new
+    one replaces it. Interrupted, the same command continues where it stopped. Exit code 0: both are equal; 1: they
+    differ, and the report says in what; the one in use stays, unless it was rebuilt in place.
     """
     if url is not None and in_place:
         raise typer.BadParameter("--into and --in-place exclude one another.")

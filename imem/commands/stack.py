@@ -274,7 +274,7 @@ def logs(
 
 
 def _renewed(reading: TextIO, path: Path) -> TextIO:
-    """Return where a log goes on that was read to its end: an overlong one begins anew, in its file or in another."""
+    """Return the file from which to continue reading a log: reopened if it was replaced, rewound if it was rotated."""
     with suppress(FileNotFoundError):
         now = path.stat()
         if not os.path.samestat(os.fstat(reading.fileno()), now):

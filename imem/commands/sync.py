@@ -58,7 +58,7 @@ def status(
     end = time.monotonic() + wait
     found, mode, priority = _run(_status())
     while not _whole(found) and time.monotonic() < end:
-        time.sleep(POLL_S)  # Between two looks at what other processes do.
+        time.sleep(POLL_S)  # Polling: other processes do the work.
         found, mode, priority = _run(_status())
     if as_json:
         typer.echo(json.dumps({"mode": mode.value, **found.to_dict(), "priority": priority}, indent=2))

@@ -1,9 +1,9 @@
 -- settle_lock --
--- One process settles at a time; the lock ends with the transaction that does the work. False: another one does.
+-- Takes the settlement lock until the end of the transaction. False: another process holds it.
 SELECT pg_try_advisory_xact_lock(hashtextextended('imem.settle', 0)) AS held
 
 -- settle_lock_wait --
--- The same, waiting for the other one's batch to end.
+-- Takes the settlement lock, waiting for another process's batch to end.
 SELECT pg_advisory_xact_lock(hashtextextended('imem.settle', 0))
 
 -- settle_plans --
@@ -29,7 +29,7 @@ JOIN record_head AS h ON h.subject_id = q.subject_id AND h.metric = q.metric AND
 JOIN settlement_due AS d ON d.kind = h.kind AND d.key = h.key
 
 -- due_orphans --
--- Due rows that no question can be found for: they cannot be settled and would wait for ever.
+-- Due rows without a question: they cannot be settled and would never be deleted.
 SELECT d.kind, d.key, d.version, d.created_at
 FROM (
     SELECT kind, key, version, created_at FROM settlement_due WHERE kind IN ('Outcome', 'Finding') AND stuck IS NULL
@@ -45,22 +45,22 @@ SELECT kind, key, version, created_at FROM settlement_due WHERE kind = %(kind)s 
 ORDER BY created_at, key LIMIT %(rows)s
 
 -- set_aside --
--- Sets due rows aside that cannot be settled, unless more was said about them meanwhile.
+-- Sets due rows aside that cannot be settled, if their version is unchanged.
 UPDATE settlement_due AS d SET stuck = left(%(reason)s, 500)
 FROM unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS bad (kind, key, version)
 WHERE d.kind = bad.kind AND d.key = bad.key AND d.version = bad.version
 
 -- clear_set_aside --
--- Takes back what was set aside.
+-- Makes all rows that were set aside due again.
 UPDATE settlement_due SET stuck = NULL WHERE stuck IS NOT NULL
 
 -- stuck --
--- What was set aside, oldest first.
+-- The due rows that were set aside, oldest first.
 SELECT kind, key, created_at, stuck FROM settlement_due WHERE stuck IS NOT NULL
 ORDER BY created_at, kind, key LIMIT %(limit)s
 
 -- delete_due --
--- Forgets what was settled, unless more was said about it meanwhile.
+-- Deletes settled due rows, if their version is unchanged.
 DELETE FROM settlement_due AS d
 USING unnest(%(kinds)s::text[], %(keys)s::text[], %(versions)s::bigint[]) AS done (kind, key, version)
 WHERE d.kind = done.kind AND d.key = done.key AND d.version = done.version
@@ -85,8 +85,8 @@ WHERE EXISTS (
       AND o.target_at = q.target_at)
 
 -- baseline_profiles --
--- Every statement that counts of the profiles of those of the given agents that ever were a baseline: what others are measured
--- against is said with the import right or by a person.
+-- Every statement that counts of the profiles of those of the given agents that ever were a baseline. Only statements with the
+-- import right or by a person count.
 SELECT y.key AS agent, y.known_at, y.recorded_at, y.order_key,
     coalesce(e.payload -> 'groups' -> 'profile' ->> 'kind' = 'baseline', false) AS baseline
 FROM unnest(%(agents)s::text[]) AS a (name)
@@ -98,14 +98,14 @@ WHERE (y.imported OR e.actor_role = 'human_admin') AND EXISTS (
       AND f.payload -> 'groups' -> 'profile' ->> 'kind' = 'baseline')
 
 -- governed_kind --
--- What an agent is by the newest statement that was made with the import right or by a person; no row where there is none.
+-- The kind of an agent by the newest statement with the import right or by a person; no row if there is none.
 SELECT e.payload -> 'groups' -> 'profile' ->> 'kind' AS kind
 FROM record_history AS y JOIN event AS e ON e.position = y.position
 WHERE y.kind = 'Agent' AND y.key = %(agent)s AND y.grp = 'profile' AND (y.imported OR e.actor_role = 'human_admin')
 ORDER BY y.order_key DESC LIMIT 1
 
 -- scores_of_findings --
--- Every score of the given findings that ever stood, as stored.
+-- Every score of the given findings that was ever valid, as stored.
 SELECT finding_id, vintage, revision, outcome_id, agent, domain, subject_id, metric, target_at, predicted_at, stated,
     actual, happened, y, abstained, brier, log_score, reference, first_known_at, known_at, superseded_known_at,
     recorded_at, superseded_recorded_at
@@ -113,7 +113,7 @@ FROM agent_outcome WHERE finding_id = ANY (%(findings)s::text[])
 ORDER BY finding_id, vintage, revision
 
 -- scores_of_questions --
--- Every score of the given questions that ever stood, as stored.
+-- Every score of the given questions that was ever valid, as stored.
 SELECT o.finding_id, o.vintage, o.revision, o.outcome_id, o.agent, o.domain, o.subject_id, o.metric, o.target_at,
     o.predicted_at, o.stated, o.actual, o.happened, o.y, o.abstained, o.brier, o.log_score, o.reference,
     o.first_known_at, o.known_at, o.superseded_known_at, o.recorded_at, o.superseded_recorded_at
@@ -147,7 +147,7 @@ USING unnest(%(finding_id)s::text[], %(vintage)s::bigint[], %(revision)s::intege
 WHERE o.finding_id = g.finding_id AND o.vintage = g.vintage AND o.revision = g.revision
 
 -- derive_settled --
--- Tells the applier to draw the links of these findings to their outcomes anew.
+-- Makes the derived links from these findings to their outcomes due for the applier.
 INSERT INTO derive_work (kind, key)
 SELECT 'settled_by', f.key FROM unnest(%(findings)s::text[]) AS f (key) ORDER BY f.key
 ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT
@@ -176,7 +176,7 @@ ON CONFLICT (agent, domain) DO UPDATE SET version = DEFAULT, since = least(t.sin
     known_from = least(t.known_from, excluded.known_from), recorded_from = least(t.recorded_from, excluded.recorded_from)
 
 -- due_questions_of_agents --
--- Makes the scored claims due that stand on a question which one of these agents answered too.
+-- Makes the scored claims due whose question one of these agents answered too.
 INSERT INTO settlement_due (kind, key, created_at)
 SELECT DISTINCT 'Finding', o.finding_id, %(since)s::timestamptz
 FROM (
@@ -200,19 +200,19 @@ JOIN track_due AS d ON d.agent = p.agent AND d.domain = p.domain
 SELECT d.key FROM settlement_due AS d WHERE d.kind = %(kind)s AND d.key = ANY (%(keys)s::text[])
 
 -- delete_track_due --
--- Forgets track records that were recomputed, unless more came meanwhile.
+-- Deletes the due rows of recomputed track records, if their version is unchanged.
 DELETE FROM track_due AS d
 USING unnest(%(agents)s::text[], %(domains)s::text[], %(versions)s::bigint[]) AS done (agent, domain, version)
 WHERE d.agent = done.agent AND d.domain = done.domain AND d.version = done.version
 
 -- scores_of_track --
--- Every score of one agent in one domain that ever stood.
+-- Every score of one agent in one domain that was ever valid.
 SELECT finding_id, target_at, predicted_at, first_known_at, stated, happened, y, brier, log_score, reference,
     known_at, superseded_known_at, recorded_at, superseded_recorded_at
 FROM agent_outcome WHERE agent = %(agent)s AND domain = %(domain)s
 
 -- halflife_of --
--- The half-life that stands in the agent's credibility record for the domain, in years, as of the given moments.
+-- The half-life in the agent's credibility record for the domain, in years, as of the given moments.
 SELECT (e.payload -> 'groups' -> 'score' ->> 'decay_halflife_years')::float8 AS halflife_years
 FROM record_history AS y JOIN event AS e ON e.position = y.position
 WHERE y.kind = 'AgentCredibility' AND y.key = %(agent)s::text || '/' || %(domain)s::text AND y.grp = 'score'
@@ -242,8 +242,8 @@ SELECT * FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clo
 ORDER BY at DESC LIMIT 1
 
 -- observations_before --
--- Claims that are true at the given moments and stood scored right before another moment on one clock; early: one was scored
--- before it was true.
+-- Claims with the given target_at whose score was valid right before another moment on one clock; early: one was scored before
+-- its target_at.
 SELECT o.target_at, o.finding_id, o.y, o.happened, o.brier, o.reference,
     CASE WHEN %(clock)s = 'known' THEN o.known_at ELSE o.recorded_at END < o.target_at AS early
 FROM agent_outcome AS o
@@ -292,7 +292,7 @@ DELETE FROM track_step WHERE agent = %(agent)s AND domain = %(domain)s AND clock
 INSERT INTO track_step SELECT * FROM json_populate_recordset(NULL::track_step, %(steps)s::json)
 
 -- track_records --
--- The newest step at or before a moment for each agent, domain and moment, with what the agent was then. n: which of them.
+-- The newest step at or before a moment for each agent, domain and moment, with the agent's kind then. n: which of them.
 SELECT s.*, w.n, w.agent, w.domain, p.kind, h.halflife_years AS wanted_halflife_years
 FROM unnest(%(agents)s::text[], %(domains)s::text[], %(known_until)s::timestamptz[], %(recorded_until)s::timestamptz[])
     WITH ORDINALITY AS w (agent, domain, known_until, recorded_until, n)
@@ -342,7 +342,7 @@ JOIN unnest(%(known_until)s::timestamptz[], %(recorded_until)s::timestamptz[])
 ORDER BY w.n, f.agent, f.domain
 
 -- claimed_pairs --
--- Who had made a claim in which domain as of each moment, scored or not; parameters and columns as dated_pairs.
+-- Which agents had made a claim in which domain as of each moment, scored or not; parameters and columns as dated_pairs.
 SELECT w.n, f.agent, f.domain
 FROM unnest(%(known_until)s::timestamptz[], %(recorded_until)s::timestamptz[])
     WITH ORDINALITY AS w (known_until, recorded_until, n)
@@ -359,7 +359,7 @@ CROSS JOIN LATERAL (
 ORDER BY w.n, f.agent, f.domain
 
 -- scores_as_of --
--- The scores of findings that stand at a moment on a clock.
+-- The scores of findings that are valid at a moment on a clock.
 SELECT finding_id, vintage, outcome_id, stated, actual, y, abstained, brier, log_score, reference, known_at, recorded_at
 FROM agent_outcome
 WHERE finding_id = ANY (%(findings)s::text[])
@@ -437,7 +437,7 @@ SELECT d.key FROM (
 ) AS d WHERE d.key > %(key)s ORDER BY d.key LIMIT %(limit)s
 
 -- add_report --
--- What a reconciliation found.
+-- Writes the report of a reconciliation.
 INSERT INTO reconciliation_report (started_at, questions, scores, track_records, decisions, differing, details)
 VALUES (%(started_at)s, %(questions)s, %(scores)s, %(track_records)s, %(decisions)s, %(differing)s, %(details)s::jsonb)
 RETURNING id
@@ -448,11 +448,11 @@ SELECT id, started_at, finished_at, questions, scores, track_records, decisions,
 FROM reconciliation_report ORDER BY id DESC LIMIT %(limit)s
 
 -- database_now --
--- SQL's clock.
+-- The database's time.
 SELECT imem_now() AS now
 
 -- rederive_settled --
--- Has the links from every scored claim to its outcomes drawn again, for a graph that was made anew.
+-- Makes the links from every scored claim to its outcomes due, for a graph that was rebuilt.
 INSERT INTO derive_work (kind, key)
 SELECT 'settled_by', o.finding_id FROM agent_outcome AS o GROUP BY o.finding_id ORDER BY o.finding_id
 ON CONFLICT (kind, key) DO UPDATE SET version = DEFAULT

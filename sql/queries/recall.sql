@@ -1,6 +1,6 @@
 -- find_subject --
--- The subject that a name means, as far as it was known: the first of the given ids of which anything was on file, or about which
--- anything was; where there is none, each whose name it was at that moment, the name of a company or what a question asks.
+-- The subject that a name means as of a moment: the first of the given ids with a record, or with a record about it; if there is
+-- none, each subject with that name at the moment, the name of a company or the question of a market.
 -- Parameters: kinds, keys, subject_ids (what may be meant, in the order of preference), name (NULL: an id alone), known_until,
 -- recorded_until, limit (of those that share a name). Columns: subject_id, by_name.
 WITH meant AS MATERIALIZED (
@@ -31,8 +31,8 @@ SELECT * FROM (
 ) AS named
 
 -- subject_names --
--- Keys of subjects whose record was on file, with their names at that moment, those first that hold what was asked for or begin as
--- it does: for a hint as of a day, and where the graph cannot be asked. Parameters: kinds, name (in small letters), known_until,
+-- Keys of subjects whose record was known, with their names at that moment, those first that contain the name searched or begin
+-- like it: for suggestions as of a day, and without the graph. Parameters: kinds, name (in small letters), known_until,
 -- recorded_until, limit.
 SELECT h.kind, h.key, stood.name FROM record_head AS h
 LEFT JOIN LATERAL imem_name_of_subject_v1(h.kind, h.key, %(known_until)s, %(recorded_until)s) AS stood (name) ON true
@@ -45,7 +45,7 @@ ORDER BY position(%(name)s::text in lower(h.key)) = 0 AND coalesce(position(%(na
 LIMIT %(limit)s
 
 -- records_of_subject --
--- The newest records of some kinds about a subject, by when they were true: what is asked when the graph is away.
+-- The newest records of some kinds about a subject, by when they were true: a fallback without the graph.
 -- Parameters: subject_id, kinds, known_until, recorded_until, limit.
 SELECT h.kind, h.key FROM record_head AS h
 WHERE h.subject_id = %(subject_id)s AND h.kind = ANY (%(kinds)s::text[]) AND h.grp = 'core' AND EXISTS (
@@ -54,8 +54,8 @@ WHERE h.subject_id = %(subject_id)s AND h.kind = ANY (%(kinds)s::text[]) AND h.g
 ORDER BY h.occurred_at DESC, h.kind, h.key LIMIT %(limit)s
 
 -- contradictions_in_journal --
--- The contradictions about a subject, as they stood: open ones before resolved ones, by priority, the newest first, and how many there
--- are: what is asked when the graph is away. Parameters: subject_id, known_until, recorded_until, limit.
+-- The contradictions about a subject as of a moment: open ones before resolved ones, by priority, the newest first, and how many
+-- there are: a fallback without the graph. Parameters: subject_id, known_until, recorded_until, limit.
 SELECT h.key AS contradiction, count(*) OVER () AS total FROM record_head AS h
 CROSS JOIN LATERAL (
     SELECT e.payload -> 'core' AS core FROM record_history AS y JOIN event AS e ON e.position = y.position
@@ -74,8 +74,8 @@ ORDER BY EXISTS (
 LIMIT %(limit)s
 
 -- speakers_in_journal --
--- Who made statements about a subject, and in which domain: what is asked when the graph is away; half: of about every other
--- statement, by a hash of its key, so that it is the same one wherever and in whatever order it was loaded. Parameters: subject_id,
+-- Which agents made statements about a subject, and in which domain: a fallback without the graph; half: from about half of the
+-- statements, by a hash of the key, so that the sample does not depend on the order of loading. Parameters: subject_id,
 -- known_until, recorded_until, limit, half.
 SELECT stood.core ->> 'agent' AS agent, stood.core ->> 'domain' AS domain, count(*) AS findings, count(h.metric) AS claims
 FROM record_head AS h
@@ -158,14 +158,15 @@ WHERE h.kind = %(kind)s AND h.key = %(key)s AND h.grp = 'body' AND h.known_at <=
 ORDER BY h.order_key DESC LIMIT 1
 
 -- parts_of_analyses --
--- Findings and decisions of the given analyses, from the journal alone: what is asked when the graph is away.
+-- Findings and decisions of the given analyses, from the journal alone: a fallback without the graph.
 SELECT e.analysis_id, split_part(e.kind, '.', 2) AS kind, e.record_key AS key FROM event AS e
 WHERE e.analysis_id = ANY (%(analyses)s::text[]) AND e.kind IN ('record.Finding', 'record.Decision')
   AND e.known_at <= %(known_until)s AND e.recorded_at <= %(recorded_until)s
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 
 -- speakers_of_analyses --
--- Who spoke in each of the given analyses, and who took its decisions, from the journal alone: what is asked when the graph is away.
+-- Agents with findings in each of the given analyses, and those that took its decisions, from the journal alone: a fallback
+-- without the graph.
 SELECT e.analysis_id,
     coalesce(array_agg(DISTINCT e.payload -> 'core' ->> 'agent') FILTER (WHERE e.kind = 'record.Finding'), '{}') AS speakers,
     coalesce(array_agg(DISTINCT m.name) FILTER (WHERE m.name IS NOT NULL), '{}') AS makers
@@ -222,7 +223,7 @@ WHERE e.kind = 'record.DebateResolution' AND e.payload -> 'core' ->> 'debate_id'
 ORDER BY 1
 
 -- other_actors --
--- One actor whose events are on file beside those of the given ones, if any.
+-- One actor with events other than the given actors, if any.
 SELECT actor FROM agent_cursor WHERE actor <> ALL (%(actors)s::text[]) AND pushed_seq > 0 LIMIT 1
 
 -- pipelines_due --
@@ -232,16 +233,16 @@ SELECT (SELECT count(*) FROM settlement_due WHERE stuck IS NULL) + (SELECT count
     (SELECT count(*) FROM agent_outcome) AS scores, (SELECT count(*) FROM similarity_due) AS uncompared
 
 -- read_horizon --
--- What every question begins with: the safe horizon, the present moment, and the epoch of pattern statuses.
+-- The read horizon of a request: the safe horizon, the database's time, and the epoch of pattern statuses.
 SELECT imem_safe_horizon() AS horizon, imem_journal_now() AS now, (SELECT epoch FROM pattern_epoch) AS epoch
 
 -- pattern_epoch --
--- The epoch of pattern statuses: what a kept answer that shows patterns needs, and all that one needs of Postgres.
+-- The epoch of pattern statuses: all that a cached result which shows patterns needs from Postgres.
 SELECT epoch FROM pattern_epoch
 
 -- related_subjects --
--- What the records with the given kinds and keys are about: what is kept under its name has changed with them. Of a subject
--- that is a question, its series as well. Columns: subject_id, series_id, kind, agent; any may be NULL.
+-- The subjects, series and agents that the given records are about: their dependency tags are to be invalidated. For a market its
+-- series as well. Columns: subject_id, series_id, kind, agent; any may be NULL.
 WITH wanted AS (
     SELECT DISTINCT h.kind, h.key, h.subject_id, h.position
     FROM unnest(%(kinds)s::text[], %(keys)s::text[]) AS w (kind, key)

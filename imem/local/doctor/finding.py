@@ -17,7 +17,7 @@ class CheckLevel(StrEnum):
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """
-    One thing that was looked at.
+    Result of one check.
 
     Attributes:
         about: what, in a word.

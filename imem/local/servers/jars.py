@@ -45,7 +45,7 @@ WAYS_OUT = (
 )
 
 Progress = Callable[[int, int], None]
-"""Told (bytes so far, bytes in all) as a fetch goes on, from several threads."""
+"""Called with (bytes so far, bytes in all) during a fetch, from several threads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class Valkey(Server):
         return self.secrets[f"valkey_{self.role.name}"]
 
     def prepare(self, note: Note) -> None:
-        """Write the configuration; the password stands there and in no argument list."""
+        """Write the configuration; it holds the password, which is in no argument list."""
         note("writing the configuration")
         make_private(self.folder.parent)
         make_private(self.folder)

@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 
 # More processes than cores, since tests wait for servers most of the time. The first two alone start a graph (about 1.2 GB);
 # a file's tests stay together, and the longest come first: tests/scheduling.py.
-PARALLEL ?= -n 4 --dist loadfile
+PARALLEL ?= -n 3 --dist loadfile
 
 # The newest release of the graph's engine that has a jar lock; the default one is the LTS of the settings.
 NEO4J_LATEST ?= 2026.08.1

@@ -267,7 +267,7 @@ def test_a_console_colours_and_what_it_shows_does_not() -> None:
 def test_a_stream_has_no_way_past_it() -> None:
     """Neither lines nor a writer of bytes get around it, and what the encoding lacks is no failure."""
     script = (
-        "import sys\nfrom imem.commands import output\noutput.guard()\n"
+        "import sys\nfrom imem.terminal import output\noutput.guard()\n"
         "sys.stdout.writelines(['\\x1b[2J', 'a\\n']); print('\\x9b', 'é', '\\ud800', file=sys.stderr)\n"
         "import typer; typer.echo('\\x1b]0;x\\x07 株'); assert not hasattr(sys.stdout, 'buffer')\n"
     )

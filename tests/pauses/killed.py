@@ -64,7 +64,7 @@ def world_of(task: dict[str, Any]) -> World:
     settings = SimpleNamespace(
         valkey_working_url=SecretStr(task["working"]), valkey_durable_url=SecretStr(task["durable"])
     )
-    return make_world(settings, task["postgres"], task["postgres"])
+    return make_world(settings, task["postgres"], task["owner"])
 
 
 async def prepare(task: dict[str, Any], names: list[str]) -> None:

@@ -36,7 +36,7 @@ def command(world: World, light_stack: Any, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("IMEM_HOME", str(settings.home))
     monkeypatch.setenv("IMEM_ACTOR", "priya")
     # As the command itself does it: its own words speak, logs below an error do not.
-    monkeypatch.setattr(commands, "speaking", True)
+    monkeypatch.setattr(commands, "is_command", True)
 
     async def run(*words: str) -> Result:
         return await asyncio.to_thread(CliRunner().invoke, app, list(words))

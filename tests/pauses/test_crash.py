@@ -18,6 +18,7 @@ from .world import World, soon
 async def run(world: World, light_stack: Any, **task: Any) -> dict[str, int]:
     given = {
         "postgres": as_pipelines(light_stack.settings, world.url),
+        "owner": world.admin_url,
         "working": light_stack.settings.valkey_working_url.get_secret_value(),
         "durable": light_stack.settings.valkey_durable_url.get_secret_value(),
         **task,

@@ -16,7 +16,7 @@ import sys
 import structlog
 import imem.commands
 from imem.logs import by_default
-imem.commands.speaking = sys.argv[1] == "command"
+imem.commands.is_command = sys.argv[1] == "command"
 by_default(sys.argv[2])
 for level in ("info", "warning", "error"):
     getattr(structlog.get_logger(), level)("said " + level)

@@ -10,7 +10,7 @@ from imem.checkpoints.model import LONGEST_ID, checked_text
 from imem.journal.deadline import Deadline
 from imem.journal.postgres.connection import Connection, Row
 from imem.journal.postgres.database import Database
-from imem.journal.statements import sql
+from imem.journal.postgres.rows import rows
 
 
 async def call(
@@ -31,7 +31,7 @@ async def call(
     """
     if conn is None:
         return await database.commit(name, parameters, deadline=deadline)
-    return await (await conn.execute(sql(name), parameters)).fetchall()
+    return await rows(conn, name, parameters)
 
 
 async def look(
@@ -53,7 +53,7 @@ async def look(
     """
     if conn is None:
         return await database.named(name, parameters, deadline=deadline)
-    return await (await conn.execute(sql(name), parameters)).fetchall()
+    return await rows(conn, name, parameters)
 
 
 def identity_of(analysis_id: str, agent_type: str) -> dict[str, str]:

@@ -226,7 +226,7 @@ class ThreadExecutor:
 
     def __init__(self, pool: ConnectionPool[Any], pool_timeout: _PoolTimeout | None = None) -> None:
         self._pool = pool
-        self._patience = pool_timeout
+        self._pool_timeout = pool_timeout
         self._opening = threading.Lock()
         self._opened = pool_timeout is None
 
@@ -267,7 +267,7 @@ class ThreadExecutor:
                 self._pool.putconn(conn)
 
     def _connection(self) -> psycopg.Connection[Any]:
-        if self._patience is None:
+        if self._pool_timeout is None:
             found: psycopg.Connection[Any] = self._pool.getconn()
             return found
         since_s = time.monotonic()
@@ -275,14 +275,14 @@ class ThreadExecutor:
             try:
                 found = self._pool.getconn(timeout=ASKING_S)
             except PoolTimeout:
-                if self._patience.over(since_s):
+                if self._pool_timeout.over(since_s):
                     raise
             else:
                 return found
 
     def close(self) -> None:
         """Close the pool, unless it is the caller's."""
-        if self._patience is not None and self._opened:
+        if self._pool_timeout is not None and self._opened:
             self._pool.close(timeout=CLOSING_S)
 
 
@@ -291,7 +291,7 @@ class TaskExecutor:
 
     def __init__(self, pool: AsyncConnectionPool[Any], pool_timeout: _PoolTimeout | None = None) -> None:
         self._pool = pool
-        self._patience = pool_timeout
+        self._pool_timeout = pool_timeout
         self._opening = asyncio.Lock()
         self._opened = pool_timeout is None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -338,7 +338,7 @@ class TaskExecutor:
                 await self._pool.putconn(conn)
 
     async def _connection(self) -> psycopg.AsyncConnection[Any]:
-        if self._patience is None:
+        if self._pool_timeout is None:
             found: psycopg.AsyncConnection[Any] = await self._pool.getconn()
             return found
         since_s = time.monotonic()
@@ -347,14 +347,14 @@ class TaskExecutor:
                 found = await self._pool.getconn(timeout=ASKING_S)
             except PoolTimeout:
                 heed_cancellation()
-                if self._patience.over(since_s):
+                if self._pool_timeout.over(since_s):
                     raise
             else:
                 return found
 
     async def close(self) -> None:
         """Close the pool, unless it is the caller's."""
-        if self._patience is not None and self._opened:
+        if self._pool_timeout is not None and self._opened:
             await self._pool.close(timeout=CLOSING_S)
 
 

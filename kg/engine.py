@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, LiteralString, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -207,6 +207,7 @@ class Graph:
         self._concurrency = concurrency
         self._driver: neo4j.AsyncDriver | None = None
         self._breaker = CircuitBreaker()
+        self._planning: dict[str, asyncio.Task[None]] = {}
         self.slow = SlowLog("graph", slow_ms)
         self.running = self.most_running = 0
 
@@ -235,6 +236,9 @@ class Graph:
     async def close(self) -> None:
         """Close every connection."""
         await self.slow.close()
+        for task in (planning := list(self._planning.values())):
+            task.cancel()
+        await asyncio.gather(*planning, return_exceptions=True)
         if self._driver is not None:
             await self._driver.close()
             self._driver = None
@@ -281,6 +285,8 @@ class Graph:
             return rows
         finally:
             self._breaker.record_result(begun_s, answered=answered, tries=tries)
+            if late:
+                self._plan_in_background(name, text, parameters)
             if answered or late:
                 self.slow.note(
                     name, begun_s, lambda: self._explain(text, parameters), deadline=deadline, answered=not late
@@ -293,6 +299,23 @@ class Graph:
         async with self.driver.session(database=DATABASE, default_access_mode=neo4j.READ_ACCESS) as session:
             result = await session.run(query, given(parameters))
             return [_plain(record) async for record in result]
+
+    def _plan_in_background(self, name: str, text: LiteralString, parameters: Mapping[str, Any] | None) -> None:
+        """
+        Have the server plan a statement that was late, with the time that takes; one at a time per statement.
+
+        The server drops a plan whose statement ended before it was ready. Where planning takes longer than the deadline
+        of every caller, as after a restart, none of them would ever be answered.
+        """
+        if name in self._planning:
+            return
+
+        async def plan() -> None:
+            with suppress(ImemError):
+                await self._explain(text, parameters)
+
+        task = self._planning[name] = asyncio.get_running_loop().create_task(plan())
+        task.add_done_callback(lambda _: self._planning.pop(name, None))
 
     async def _explain(self, text: LiteralString, parameters: Mapping[str, Any] | None) -> str:
         """Return the server's plan of *text*, without running it."""

@@ -22,7 +22,7 @@ from imem.journal.errors import ImemError
 from imem.journal.statements import cypher
 from imem.kg.engine import Graph, given
 from imem.kg.projection.rows import statements_of
-from imem.kg.queries import AS_OF, named_queries
+from imem.kg.queries import AS_OF, NamedQuery, named_queries
 
 log = structlog.get_logger()
 
@@ -53,15 +53,19 @@ async def warm(graph: Graph) -> int:
     for query in named_queries().values():
         if not query.as_of:
             continue
-        kinds = query.parameters.items()
-        values: dict[str, Any] = {name: _EXAMPLES.get(kind.split()[0].rstrip(","), _NO_KEY) for name, kind in kinds}
-        values |= dict.fromkeys(AS_OF, _LONG_AGO)
         try:
-            await graph.read(query.name, values, deadline=Deadline.after_ms(BUDGET_MS))
+            await graph.read(query.name, example(query), deadline=Deadline.after_ms(BUDGET_MS))
             done += 1
         except ImemError as error:
             log.info("graph.not_warmed", query=query.name, reason=str(error))
     return done
+
+
+def example(query: NamedQuery) -> dict[str, Any]:
+    """Return parameters of an as-of query that match nothing."""
+    kinds = query.parameters.items()
+    values: dict[str, Any] = {name: _EXAMPLES.get(kind.split()[0].rstrip(","), _NO_KEY) for name, kind in kinds}
+    return {**values, **dict.fromkeys(AS_OF, _LONG_AGO)}
 
 
 class _Rollback(Exception):

@@ -15,6 +15,8 @@ import structlog.testing
 from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, GraphUnavailable
 from imem.kg.engine import FAILURE_THRESHOLD, FIRST_OPEN_S, LEAST_FAILURE_S, CircuitBreaker, Graph
+from imem.kg.projection.plan_warming import example
+from imem.kg.queries import named_queries
 from tests.graph_proofs.test_engine import RUNAWAY
 from tests.graph_proofs.world import World
 from tests.proxy import SlowProxy, slowly, through
@@ -80,6 +82,26 @@ async def test_a_graph_that_answers_others_is_not_silent(far: Far) -> None:
         with pytest.raises(BudgetExceeded):
             await slow
     assert await _asked(far.graph, 10_000) is None
+
+
+async def test_a_statement_planned_for_longer_than_every_deadline_is_answered_in_the_end(far: Far) -> None:
+    """The server drops a plan with the statement for which it was made, as after a restart on a busy machine."""
+    assert await _asked(far.graph, 20_000) is None
+    query = named_queries()["company_history"]
+    await far.graph.read(query.name, example(query), deadline=Deadline.after_ms(20_000))
+    async with far.graph.driver.session() as session:
+        await (await session.run("CALL db.clearQueryCaches()")).consume()
+    late = 0
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await far.graph.read(query.name, example(query), deadline=Deadline.after_ms(60))
+            except (BudgetExceeded, GraphUnavailable):
+                late += 1
+                await asyncio.sleep(0.05)  # The rate of the load.
+            else:
+                break
+    assert late, "it was planned within the deadline"
 
 
 def test_who_gave_little_time_has_learnt_nothing() -> None:

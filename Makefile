@@ -35,7 +35,7 @@ test: .venv/.dev ## Run the tests. ARGS='-n0 tests/unit' chooses some.
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-latest: .venv/.dev ## Run the graph suite on the newest Neo4j release instead of the LTS (nightly).
-	@IMEM_TEST_NEO4J=$(NEO4J_LATEST) $(PYTEST) $(PARALLEL) $(or $(ARGS),tests/graph tests/graph_proofs)
+	@IMEM_TEST_NEO4J=$(NEO4J_LATEST) $(PYTEST) $(PARALLEL) $(or $(ARGS),tests/kg/queries tests/kg/projection)
 
 bench: .venv/.dev ## Measure, and print one table with the floor beside each figure.
 	@$(PYTEST) -n0 -m bench $(or $(ARGS),tests/bench)

@@ -19,7 +19,7 @@ from langgraph.types import Command, interrupt
 from imem.langgraph import ImemSaver
 from tests.bench.peers import Runner, peer_on
 from tests.bench.table import Figure, Table, percentile
-from tests.langgraph_saver.conftest import Base, base
+from tests.checkpoints.langgraph.conftest import Base, base
 from tests.servers import with_database
 
 __all__ = ["base"]

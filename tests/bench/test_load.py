@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.bench.table import MB, Figure, Table
-from tests.load.conftest import Desk, analysis, company, desk, finding, performed
+from tests.imem.ingest.conftest import Desk, analysis, company, desk, finding, performed
 
 __all__ = ["desk"]
 

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.bench.table import Figure, Table, percentile
-from tests.pauses.world import PERSON, World, close_world, make_world, soon
+from tests.checkpoints.pauses.world import PERSON, World, close_world, make_world, soon
 from tests.servers import cloned
 
 pytestmark = pytest.mark.bench

@@ -17,7 +17,7 @@ from imem.checkpoints.orchestration.definitions import Location
 from imem.journal.errors import OutcomeUnknown
 from imem.journal.postgres.database import Database
 from tests.counting import total
-from tests.graph_proofs.proxy import Proxy, proxied
+from tests.kg.projection.proxy import Proxy, proxied
 
 from .conftest import World, soon
 

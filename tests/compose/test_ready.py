@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from imem.local.readiness import FILE_VARIABLE
 from tests.compose.conftest import environment_of
 from tests.conftest import Stack
-from tests.stack.programs import TOP, until
+from tests.imem.local.programs import TOP, until
 
 
 def _health(service: dict[str, Any], file: Path) -> int:

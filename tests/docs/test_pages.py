@@ -25,7 +25,7 @@ from imem.local import state
 from imem.local.folders import Folders
 from tests.conftest import KEPT, temporary_home
 from tests.docs.pages import ROOT, RUN, Block, blocks, pages, unlike
-from tests.stack.programs import until
+from tests.imem.local.programs import until
 
 LAST: Final = ("docs/how-to/look-after-the-stack.md", "docs/how-to/restore.md", "docs/tutorial/first-briefing.md")
 """Pages that stop the stack: they come last, so that it is started seldom."""

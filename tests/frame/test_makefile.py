@@ -109,7 +109,7 @@ def test_the_newest_neo4j_runs_the_graph_suite_every_night(root: Path) -> None:
     planned = subprocess.run(
         ["make", "--dry-run", "test-latest"], cwd=root, env=env, capture_output=True, text=True, check=True
     ).stdout
-    assert re.search(r"IMEM_TEST_NEO4J=\S+ .* tests/graph tests/graph_proofs$", planned, re.MULTILINE), planned
+    assert re.search(r"IMEM_TEST_NEO4J=\S+ .* tests/kg/queries tests/kg/projection$", planned, re.MULTILINE), planned
     nightly = (root / ".ci" / "nightly").read_text(encoding="utf-8")
     assert "for target in test-latest mutate chaos" in nightly
 
@@ -118,8 +118,8 @@ def test_what_takes_minutes_is_run_somewhere(root: Path) -> None:
     """Tests that `make test` leaves out by their marker: each folder that has some is named by what runs them."""
     runs = "".join((root / ".ci" / name).read_text(encoding="utf-8") for name in ("run", "nightly"))
     marked = {
-        f"tests/{test.parent.name}"
-        for test in (root / "tests").glob("*/test_*.py")
+        str(test.parent.relative_to(root))
+        for test in (root / "tests").rglob("test_*.py")
         if re.search(r"pytest\.mark\.e2e\b", test.read_text(encoding="utf-8"))
     }
     assert {"tests/e2e", "tests/docs"} <= marked

@@ -21,10 +21,10 @@ from imem.journal.settings import Settings
 from imem.kg.projection.plan_warming import warm
 from imem.kg.similarity.index import SimilarTo, update
 from imem.memory import Memory
-from tests.graph_proofs.conftest import empty, journal, world
-from tests.graph_proofs.world import Journal, Line, World, importer
+from tests.kg.projection.conftest import empty, journal, world
+from tests.kg.projection.world import Journal, Line, World, importer
+from tests.kg.similarity.conftest import Directions
 from tests.servers import in_database
-from tests.similar.conftest import Directions
 from tests.telling import publishing_heartbeat
 
 __all__ = ["empty", "journal", "world"]

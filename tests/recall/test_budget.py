@@ -23,7 +23,7 @@ from imem.memory import Memory
 from imem.recall.model import AWAY, Briefing, BriefingSection, Completeness, Quality
 from imem.recall.section_registry import BRIEFING_SECTIONS, MAX_FALLBACKS
 from imem.recall.timing.latency_watch import MOST_TIMEOUTS, AnswerSource, LatencyWatch
-from tests.graph_proofs.test_engine import RUNAWAY
+from tests.kg.projection.test_engine import RUNAWAY
 from tests.punctual import Punctual
 from tests.recall.conftest import Desk
 from tests.recall.far import Far, far, forget, kept, labelled

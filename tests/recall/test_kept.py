@@ -37,12 +37,12 @@ from imem.recall.read_horizon import ReadHorizon, fetch_read_horizon
 from imem.recall.section_registry import BRIEFING_SECTIONS, SUBJECT
 from imem.services.recall import recall_over
 from tests.counting import total
-from tests.graph_proofs.world import NEVER, importer
+from tests.kg.projection.world import NEVER, importer
+from tests.kg.similarity.conftest import Directions
 from tests.recall import facts
 from tests.recall.conftest import Desk, patient, settings_of
 from tests.recall.facts import Line, day
 from tests.recall.test_no_look_ahead import _facts, _later
-from tests.similar.conftest import Directions
 from tests.waiting import until
 
 EXAMPLES = settings(

@@ -15,8 +15,8 @@ from imem.journal.errors import BadInput, BudgetExceeded
 from imem.memory import Memory
 from imem.recall.dated_rows import DATED_QUERIES
 from imem.recall.model import Briefing
-from tests.graph_proofs.conftest import CHAOS
-from tests.graph_proofs.world import World
+from tests.kg.projection.conftest import CHAOS
+from tests.kg.projection.world import World
 from tests.recall import facts
 from tests.recall.conftest import Desk, settings_of
 from tests.recall.facts import Line, day

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.graph_proofs.world import NEVER
+from tests.kg.projection.world import NEVER
+from tests.kg.similarity.conftest import analysis, corrected, day
 from tests.recall.conftest import Desk
-from tests.similar.conftest import analysis, corrected, day
 
 EDGES = """
 MATCH (a:Analysis)-[r:SIMILAR_TO]->(b:Analysis)

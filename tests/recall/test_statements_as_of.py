@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.graph_proofs.world import NEVER, Journal, Line, importer
-from tests.lanes.conftest import paper
+from tests.kg.lanes.conftest import paper
+from tests.kg.projection.world import NEVER, Journal, Line, importer
 from tests.recall import facts
 from tests.recall.facts import day
 

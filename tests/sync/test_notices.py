@@ -25,7 +25,7 @@ from imem.kg.load_format.lines import record_of
 from imem.kg.model import Debate
 from imem.sync.delivery.notices import ADMITTED_BELOW, Notice, Notices, OfferResult
 from imem.sync.status import watch_queue
-from tests.working.conftest import url_of
+from tests.cache.working.conftest import url_of
 
 from .conftest import Desk, soon
 

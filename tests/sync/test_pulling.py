@@ -20,7 +20,7 @@ from imem.journal.events.entry import Tier
 from imem.sync.delivery.puller import PAGE, PullFilter
 from imem.sync.delivery.routing import Router
 from imem.sync.synchronizer import SyncState
-from tests.working.conftest import bare_client, url_of
+from tests.cache.working.conftest import bare_client, url_of
 
 from .conftest import Desk, soon
 from .parts import graph_that_follows, held, member, nowhere, synchronizer

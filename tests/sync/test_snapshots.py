@@ -27,7 +27,7 @@ from imem.kg.load_format.lines import correction_of, link_of
 from imem.sync.locks import WriteLocks
 from imem.sync.snapshots import MOST_DEFERRALS, SnapshotOutcome, Snapshots
 from imem.sync.synchronizer import Synchronizer
-from tests.working.conftest import bare_client, url_of
+from tests.cache.working.conftest import bare_client, url_of
 
 from .conftest import Desk, soon
 from .parts import debate, graph_that_follows, held, nowhere, snapshots

@@ -20,10 +20,10 @@ from imem.journal.deadline import Deadline
 from imem.journal.errors import BudgetExceeded, NotOpen, OutcomeUnknown, StoreUnavailable
 from imem.journal.postgres.database import Database
 from imem.sync.delivery.pusher import PushState
+from tests.cache.working.servers import OwnServer, own_server
 from tests.conftest import temporary_home
 from tests.proxy import SlowProxy, slowly, through
 from tests.punctual import STALL_S, Punctual
-from tests.working.servers import OwnServer, own_server
 
 from .conftest import TYPES, Desk, desk_at, soon
 from .parts import held, member, synchronizer

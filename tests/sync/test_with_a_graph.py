@@ -13,9 +13,9 @@ from imem.kg.projection.applier import Applier
 from imem.kg.projection.plan_warming import AWAITED, warm_writing
 from imem.sync.snapshots import SnapshotOutcome
 from imem.sync.synchronizer import SyncResult, SyncState
-from tests.graph_proofs.conftest import empty, world
-from tests.graph_proofs.world import Silent, World
-from tests.lanes.test_order import at_work
+from tests.kg.lanes.test_order import at_work
+from tests.kg.projection.conftest import empty, world
+from tests.kg.projection.world import Silent, World
 from tests.waiting import until
 
 from .conftest import Desk, desk_at, soon

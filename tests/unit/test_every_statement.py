@@ -10,8 +10,8 @@ import pytest
 
 from imem.kg.projection.plan_warming import AWAITED
 from imem.kg.projection.rows import Event, Projection, statements_of
-from tests.graph_proofs.histories import CORES, GROUPS
-from tests.graph_proofs.world import Line, entries_of
+from tests.kg.projection.histories import CORES, GROUPS
+from tests.kg.projection.world import Line, entries_of
 
 MOMENT = "2026-01-09T00:00:00.000000+00:00"
 

@@ -1,0 +1,252 @@
+"""``imem rebuild graph`` on a local stack: killed, run again, and the new graph takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from imem.journal.deadline import Deadline
+from imem.journal.settings import Settings
+from imem.kg.engine import Graph
+from imem.kg.load_format.entries import entry_of
+from imem.kg.load_format.lines import parse_line
+from imem.kg.projection.applier import Applier
+from imem.kg.projection.hash import graph_hash
+from imem.local import state
+from imem.local.folders import Folders
+from imem.local.migrate import migrate
+from imem.local.servers import takeover
+from imem.local.supervisor import LocalStack
+from imem.services.stores import Stores
+from tests.conftest import KEPT, settings_for, temporary_home
+from tests.kg.projection.test_rebuild import history
+from tests.kg.projection.world import NEVER, Silent, importer
+
+TOP = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Settings]:
+    """A stack of our own, whose supervisor the command can ask to start the new graph."""
+    with temporary_home() as home, LocalStack(settings_for(home), workers=False, migrate=migrate) as running:
+        yield running.settings
+
+
+@pytest_asyncio.fixture
+async def stores(local: Settings) -> AsyncIterator[Stores]:
+    async with Stores.open(local, pipelines=True) as opened:
+        yield opened
+
+
+def command(local: Settings, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """Start the command on the stack's home, as a person does."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("IMEM_") or name in KEPT}
+    return subprocess.Popen(
+        [sys.executable, "-m", "imem", *arguments],
+        cwd=TOP,
+        env={**environment, "IMEM_HOME": str(local.home), "IMEM_NEO4J_VERSION": local.neo4j_version, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+async def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = await asyncio.to_thread(process.communicate, timeout=240)
+    return process.returncode, out, err
+
+
+async def loaded(stores: Stores, analyses: int) -> None:
+    entries = [entry_of(parse_line(orjson.dumps(line))) for line in history(analyses)]
+    await stores.gateway.append(entries, actor=importer(), deadline=NEVER)
+
+
+@pytest.mark.spec("GR-6")
+async def test_killed_and_run_again_the_new_graph_takes_over(local: Settings, stores: Stores) -> None:
+    """SIGKILL while it replays; the next run goes on, compares, exchanges the folders, and the applier goes on."""
+    await loaded(stores, 60)
+    applier = Applier(stores.database, stores.graph, Silent())
+    await applier.drain()
+    before = await graph_hash(stores.graph)
+    running = asyncio.create_task(applier.run())
+    folders = Folders(local.home)
+
+    first = command(local, "rebuild", "graph")
+    assert first.stderr is not None
+    line = await asyncio.to_thread(first.stderr.readline)
+    assert "of 300 events" in line
+    first.send_signal(signal.SIGKILL)
+    await finished(first)
+    assert (folders.home / takeover.NEW).is_dir()
+
+    code, out, err = await finished(command(local, "rebuild", "graph", "--json"))
+
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["same"], told["taken_over"], told["after"]["digest"]) == (True, True, before.digest)
+    assert sorted(path.name for path in folders.home.glob("neo4j*")) == ["neo4j"]
+    assert await graph_hash(stores.graph) == before
+    now = state.running(folders)
+    assert now is not None
+    assert now.children["neo4j"].restarts == 0, "what is planned is no trouble"
+    await loaded(stores, 61)
+    await _visible(stores)
+    assert (await graph_hash(stores.graph)).parts["Analysis"].count == 61
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await applier.stop()
+
+
+async def tampered_with(stores: Stores, human: str) -> None:
+    """Fill the graph, and write something into it that the journal does not say."""
+    await loaded(stores, 3)
+    await Applier(stores.database, stores.graph, Silent()).drain()
+
+    async def tamper(transaction: Any) -> None:
+        await (await transaction.run("CREATE (:Human {id: $human})", human=human)).consume()
+
+    await stores.graph.write("test", tamper, deadline=NEVER)
+
+
+async def _visible(stores: Stores) -> None:
+    positions = [
+        row["position"]
+        for row in await stores.database.named("events_waiting", {"upto": 2**62, "limit": 10_000}, deadline=NEVER)
+    ]
+    assert await stores.gateway.wait_visible(positions, Deadline.after_ms(60_000))
+
+
+async def test_a_graph_that_differs_stays(local: Settings, stores: Stores) -> None:
+    """The one in use is not replaced by one that says something else; the report says in what, exit code 1."""
+    await tampered_with(stores, "nobody")
+
+    code, out, err = await finished(command(local, "rebuild", "graph"))
+
+    assert (code, err.count("Traceback")) == (1, 0)
+    assert "Human (1 against 0)" in out
+    assert "The graph in use stays." in out
+    assert (await graph_hash(stores.graph)).parts["Human"].count == 1
+    code, out, _ = await finished(command(local, "graph", "hash"))
+    assert code == 0
+    assert out.startswith((await graph_hash(stores.graph)).digest)
+
+
+@pytest.mark.spec("GR-6")
+async def test_in_place_what_does_not_belong_is_gone(local: Settings, stores: Stores) -> None:
+    """`--in-place` says in what the old graph differed, and the one that is there now is the journal's."""
+    await tampered_with(stores, "somebody")
+
+    code, out, err = await finished(command(local, "rebuild", "graph", "--in-place"))
+
+    assert (code, err.count("Traceback")) == (1, 0)
+    assert "Human (" in out
+    assert "in use now" in out
+    assert "Human" not in (await graph_hash(stores.graph)).parts
+    code, out, _ = await finished(command(local, "rebuild", "graph", "--in-place", "--json"))
+    assert (code, json.loads(out)["same"]) == (0, True)
+
+
+@pytest.mark.spec("GR-6")
+async def test_another_server_is_filled_and_compared(local: Settings, stores: Stores) -> None:
+    """`--into` fills an empty server and says whether it agrees; killed, it goes on; a server in use is refused."""
+    await loaded(stores, 60)
+    await Applier(stores.database, stores.graph, Silent()).drain()
+    url = local.neo4j_url or ""
+    with temporary_home() as home, LocalStack(settings_for(home), servers={"neo4j"}, workers=False) as other:
+        target = other.settings.neo4j_url or ""
+        password = other.settings.neo4j_password
+        assert password is not None
+        secret = {"IMEM_REBUILD_PASSWORD": password.get_secret_value()}
+
+        first = command(local, "rebuild", "graph", "--into", target, **secret)
+        assert first.stderr is not None
+        while "events" not in await asyncio.to_thread(first.stderr.readline):
+            assert first.poll() is None
+        first.send_signal(signal.SIGKILL)
+        await finished(first)
+        code, out, err = await finished(command(local, "rebuild", "graph", "--into", target, **secret))
+
+        assert code == 0, out + err
+        assert "To use it" in out
+        graph = Graph(target, "neo4j", password.get_secret_value())
+        assert await graph_hash(graph) == await graph_hash(stores.graph)
+        await graph.close()
+        assert secret["IMEM_REBUILD_PASSWORD"] not in out + err
+
+    live_password = local.neo4j_password.get_secret_value() if local.neo4j_password else ""
+    code, out, err = await finished(
+        command(local, "rebuild", "graph", "--into", url, IMEM_REBUILD_PASSWORD=live_password)
+    )
+    assert code == 2
+    assert "in use" in out + err
+
+
+@pytest.mark.parametrize("credentials", ["bolt://neo4j:secret@127.0.0.1:1", "bolt://neo4j@127.0.0.1:1"])
+async def test_a_url_with_credentials_is_refused(local: Settings, credentials: str) -> None:
+    code, out, err = await finished(command(local, "rebuild", "graph", "--into", credentials))
+
+    assert code == 2
+    assert "may not hold" in out + err
+    assert "secret" not in out + err
+
+
+# The exchange of folders
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    for name in (takeover.CURRENT, takeover.NEW):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "which").write_text(name)
+    return Folders(tmp_path)
+
+
+def in_use(folders: Folders) -> str:
+    return (folders.home / takeover.CURRENT / "which").read_text()
+
+
+def test_without_a_mark_nothing_is_exchanged(folders: Folders) -> None:
+    assert not takeover.carry_out(folders)
+    assert in_use(folders) == takeover.CURRENT
+
+
+def test_a_good_mark_exchanges_the_folders(folders: Folders) -> None:
+    takeover.ask(folders)
+
+    assert takeover.carry_out(folders)
+
+    assert in_use(folders) == takeover.NEW
+    assert not takeover.ask(folders)
+    assert not takeover.carry_out(folders)
+
+
+def test_a_mark_whose_writer_was_killed_goes_stale(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours later the new graph lacks what was written meanwhile: it must not come in."""
+    takeover.ask(folders)
+    later = time.time() + takeover.REQUEST_TTL_S
+    monkeypatch.setattr(time, "time", lambda: later)
+
+    assert not takeover.carry_out(folders)
+    assert in_use(folders) == takeover.CURRENT
+
+
+def test_a_crash_between_the_renames_is_finished(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    takeover.ask(folders)
+    (folders.home / takeover.CURRENT).rename(folders.home / takeover.OLD)
+    later = time.time() + 1e6
+    monkeypatch.setattr(time, "time", lambda: later)
+
+    assert takeover.carry_out(folders)
+    assert in_use(folders) == takeover.NEW

@@ -1,0 +1,35 @@
+"""A worker killed before any of its statements loses nothing, doubles nothing, and shows nobody half an index."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from tests.conftest import Stack
+from tests.kg.similarity.conftest import House
+from tests.kg.similarity.test_index import agree, crowd, exact
+from tests.servers import as_pipelines
+
+
+async def test_killed_before_every_statement(house: House, light_stack: Stack) -> None:
+    """One worker after the other dies a statement later than the one before; in the end all is as if none had."""
+    await house.say(*crowd(30))
+    program = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.kg.similarity.killed",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await program.communicate(as_pipelines(light_stack.settings, house.url).encode() + b"\n")
+
+    assert program.returncode == 0
+    assert int(out.splitlines()[-1]) >= 20
+    lists = await house.lists()
+    assert set(lists) == {f"a{number:03}" for number in range(30)}
+    assert agree(lists, await exact(house)) >= 0.95
+    assert await house.rows("SELECT FROM similarity_due") == []
+    assert [row["state"] for row in await house.rows("SELECT state FROM similarity_build")] == ["current"]
+    assert await house.rows("SELECT key FROM embedding GROUP BY key HAVING count(*) <> 1") == []
+    orphans = "SELECT FROM similar_analysis WHERE version NOT IN (SELECT version FROM similarity_build)"
+    assert await house.rows(orphans) == []

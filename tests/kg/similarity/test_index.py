@@ -1,0 +1,360 @@
+"""The index of similar analyses: complete for what is due, on both sides, and right against a plain computation."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import psycopg
+import pytest
+
+from imem.journal.actors import Actor
+from imem.journal.deadline import Deadline
+from imem.journal.errors import StatementRejected, StoreUnavailable
+from imem.journal.settings import Role
+from imem.kg.asof import END_OF_TIME
+from imem.kg.similarity.embedders import Vectors
+from imem.kg.similarity.index import PAGE
+from imem.kg.similarity.neighbours import features_of
+from imem.kg.similarity.scoring import NEIGHBOURS, reranked
+from tests.kg.similarity.conftest import NEVER, Directions, House, analysis, company, corrected, day, finding
+
+TOPICS = ("oil", "chips", "banks", "water", "steel", "rails")
+SECTORS = ("energy", "tech", None)
+
+
+def crowd(count: int, seed: int = 7) -> list[dict[str, Any]]:
+    """Return lines of companies and their analyses on a few topics."""
+    chance = random.Random(seed)
+    lines: list[dict[str, Any]] = []
+    for number in range(count // 2):
+        profile = {
+            "name": f"C{number}",
+            "sector": chance.choice(SECTORS),
+            "size_class": chance.choice(["small", "large"]),
+        }
+        known: dict[str, Any] = {name: value for name, value in profile.items() if value}
+        lines.append(company(f"C{number}", **known))
+    for number in range(count):
+        text = f"near {chance.choice(TOPICS)} {number}"
+        lines.append(analysis(f"a{number:03}", f"company:C{number % (count // 2)}", text, day(number / 100)))
+        if number % 3 == 0:
+            metric = chance.choice(["revenue", "eps"])
+            lines.append(finding(f"f{number}", f"a{number:03}", f"company:C{number % (count // 2)}", metric))
+    return lines
+
+
+async def exact(house: House) -> dict[str, list[tuple[str, float]]]:
+    """Compute every list from all pairs."""
+    rows = await house.rows(
+        "SELECT e.key, e.vector::text AS vector FROM embedding AS e JOIN embedding_model AS m ON m.model = e.model"
+        " WHERE m.in_use AND e.standing ORDER BY e.key"
+    )
+    keys = [row["key"] for row in rows]
+    vectors = np.array([orjson.loads(row["vector"]) for row in rows])
+    cosines = vectors @ vectors.T
+    until = {"keys": keys, "known_until": END_OF_TIME, "recorded_until": END_OF_TIME}
+    found = await house.database.named("similar_features", until, deadline=NEVER)
+    features = {row["key"]: features_of(row, frozenset()) for row in found}
+    lists = {}
+    for place, key in enumerate(keys):
+        pairs = [(other, 1.0 - float(cosines[place, at])) for at, other in enumerate(keys)]
+        lists[key] = [(one.key, one.score) for one in reranked(features[key], pairs, features)]
+    return lists
+
+
+def agree(found: dict[str, list[tuple[str, float]]], wanted: dict[str, list[tuple[str, float]]]) -> float:
+    """Return the share of wanted neighbours that were found."""
+    hits = total = 0
+    for key, near in wanted.items():
+        total += len(near)
+        hits += len({one for one, _ in near} & {one for one, _ in found.get(key, [])})
+    return hits / total
+
+
+@pytest.mark.spec("PF-9")
+async def test_a_new_analysis_is_found_from_either_side(house: House) -> None:
+    """It has neighbours of its own, and stands in the lists of those that it is nearest to; within one update."""
+    await house.say(*crowd(30))
+    await house.update()
+    await house.say(company("NEW", sector="energy"), analysis("new", "company:NEW", "near oil 9999"))
+    done = await house.update()
+
+    lists = await house.lists()
+    assert done.analyses == 1
+    near = [key for key, _ in lists["new"]]
+    assert near
+    backwards = {key for key, found in lists.items() if "new" in {one for one, _ in found}}
+    assert set(near[:3]) & backwards
+    assert all(lists[key] == sorted(lists[key], key=lambda one: (-one[1], one[0])) for key in lists)
+    assert all(len(found) <= NEIGHBOURS for found in lists.values())
+    scores = {(key, one): score for key, found in lists.items() for one, score in found}
+    assert all(score == scores.get((one, key), score) for (key, one), score in scores.items())
+    assert await house.rows("SELECT * FROM similarity_due") == []
+
+
+async def test_lists_are_those_of_all_pairs(house: House) -> None:
+    """However they came, in one go or one by one, the lists are nearly those of comparing everything."""
+    lines = crowd(60)
+    for start in range(0, len(lines), 17):
+        await house.say(*lines[start : start + 17])
+        await house.update()
+    assert agree(await house.lists(), await exact(house)) >= 0.95
+
+
+async def test_doing_it_again_changes_nothing(house: House) -> None:
+    """The same file again writes nothing; the same work again finds the same lists."""
+    lines = crowd(30)
+    await house.say(*lines)
+    await house.update()
+    before = await house.lists()
+    await house.say(*lines)
+    assert (await house.update()).analyses == 0
+    house.owner(
+        "INSERT INTO similarity_due (position, key)"
+        " SELECT position, record_key FROM event WHERE kind = 'record.Analysis'"
+    )
+    done = await house.update()
+    assert (done.analyses, done.vectors) == (30, 0)
+    assert await house.lists() == before
+
+
+@dataclass
+class Tired(Directions):
+    """Makes the vectors of one page, and is away from then on."""
+
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+        found = await super().embed(texts, deadline=deadline)
+        self.away = True
+        return found
+
+
+async def test_what_is_stated_today_does_not_wait_for_an_import(house: House) -> None:
+    """Behind hundreds of analyses that were imported before it, it is found with the next page, from either side."""
+    await house.say(*crowd(20))
+    await house.update()
+    await house.say(*(analysis(f"old{nth}", f"company:O{nth}", f"near oil {500 + nth}") for nth in range(200)))
+    today = analysis("today", "company:T", "near oil 3")
+    del today["known_at"]
+    await house.say(today, actor=Actor("ann", Role.KNOWLEDGE_BASE_AGENT))
+    await house.say(analysis("older", "company:P", "near oil 4"))
+    house.embedder = Tired()
+
+    with pytest.raises(StoreUnavailable):
+        await house.update()
+
+    lists = await house.lists()
+    assert len(lists["today"]) == 10
+    assert any(name == "today" for key, near in lists.items() if key != "today" for name, _ in near)
+    assert "older" not in lists
+    assert len(await house.rows("SELECT FROM similarity_due")) == 202 - PAGE
+    assert not await house.rows("SELECT FROM similarity_due WHERE NOT later")
+
+
+async def test_a_correction_moves_an_analysis(house: House) -> None:
+    """It leaves the lists in which it fell back, and those get whoever stood behind it."""
+    lines = crowd(40)
+    await house.say(*lines)
+    await house.update()
+    line = next(one for one in lines if one.get("record") == "Analysis" and "oil" in one["core"]["summary"])
+    key = line["core"]["id"]
+    before = await house.lists()
+    await house.say(corrected(line, day(5), summary="near steel 12345"))
+    done = await house.update()
+    assert done.vectors == 1
+
+    found, wanted = await house.lists(), await exact(house)
+    assert {one for one, _ in found[key]} != {one for one, _ in before[key]}
+    assert agree(found, wanted) >= 0.95
+    rows = await house.rows("SELECT corrects, standing FROM embedding WHERE key = %s ORDER BY corrects", key)
+    assert [(row["corrects"], row["standing"]) for row in rows] == [(False, False), (True, True)]
+
+
+async def test_claims_make_alike(house: House) -> None:
+    """A finding that comes later changes what the analysis is compared by; without a metric it does not."""
+    await house.say(
+        analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"),
+        finding("fa", "a", "company:A", "revenue"), finding("fb", "b", "company:B", "eps"),
+    )  # fmt: skip
+    await house.update()
+    before = dict((await house.lists())["a"])["b"]
+    await house.say(finding("fb2", "b", "company:B", "revenue"))
+    await house.update()
+    lists = await house.lists()
+    assert dict(lists["a"])["b"] > before
+    assert dict(lists["b"])["a"] == dict(lists["a"])["b"]
+
+
+@pytest.mark.spec("PF-9")
+async def test_what_is_new_waits_for_a_page_of_a_rebuild_and_no_longer(house: House) -> None:
+    """Another process that holds the lock of a page does not send what is new to the next turn of the clock."""
+    await house.say(*crowd(10))
+    with psycopg.connect(house.admin_url) as conn:
+        conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('imem.similarity', 0))")
+        updating = asyncio.create_task(house.update())
+        waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while not await house.rows(waiting):
+            assert not updating.done(), updating
+            await asyncio.sleep(0.01)
+    done = await updating
+    assert (done.analyses, done.busy) == (10, False)
+
+
+async def test_another_sector_makes_others_alike(house: House) -> None:
+    """A company that is said to be in another sector is compared anew, on both sides; another name changes nothing."""
+    await house.say(
+        company("A", sector="energy"), company("B", sector="energy"),
+        analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"),
+    )  # fmt: skip
+    await house.update()
+    before = dict((await house.lists())["a"])["b"]
+
+    async def told(*lines: dict[str, Any]) -> None:
+        """State them, and have them told of twice."""
+        receipts = await house.say(*lines)
+        for _ in range(2):
+            await house.apply(receipts)
+
+    await told(company("B", day(1), sector="energy", name="Beth"))
+    assert (await house.update()).analyses == 0
+    await told(company("B", day(2), sector="banks"), company("C", day(2), sector="banks"))
+    assert (await house.update()).analyses == 1
+    lists = await house.lists()
+    assert dict(lists["a"])["b"] < before
+    assert dict(lists["b"])["a"] == dict(lists["a"])["b"]
+
+
+async def test_patterns_count_while_they_are_active(house: House) -> None:
+    """A pattern that nobody may see makes nobody alike."""
+    await house.say(
+        analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"),
+        *({"link": "IDENTIFIED_PATTERN", "known_at": day(0).isoformat(), "from": {"Analysis": key},
+           "to": {"Pattern": "p"}, "props": {"strength": 0.5}} for key in "ab"),
+    )  # fmt: skip
+    await house.update()
+    hidden = dict((await house.lists())["a"])["b"]
+    for at, status in ((1, "active"), (2, "deprecated")):
+        await house.say(
+            {"record": "Pattern", "known_at": day(at).isoformat(),
+             "core": {"pattern_id": "p", "name": "P", "category": "c"},
+             "groups": {"status": {"status": status, "quarantined": False}}},
+        )  # fmt: skip
+        await house.update()
+        found = dict((await house.lists())["a"])["b"]
+        assert found > hidden if status == "active" else found == hidden
+
+
+@pytest.mark.spec("RS-1")
+async def test_an_endpoint_that_is_away_leaves_the_work_due(house: House) -> None:
+    """New items wait, and what was compared before still answers."""
+    await house.say(*crowd(20))
+    await house.update()
+    before = await house.lists()
+    assert isinstance(house.embedder, Directions)
+    house.embedder.away = True
+    await house.say(analysis("late", "company:LATE", "near oil 77"))
+    with pytest.raises(StoreUnavailable):
+        await house.update()
+    assert await house.lists() == before
+    house.embedder.away = False
+    assert (await house.update()).analyses == 1
+    assert "late" in await house.lists()
+
+
+@dataclass
+class Choosy(Directions):
+    """Refuses a whole call for one word in it, and everything where its key is wrong."""
+
+    word: str = "forbidden"
+    wrong_key: bool = False
+
+    async def embed(self, texts: Sequence[str], *, deadline: Deadline) -> Vectors:
+        if self.wrong_key or any(self.word in text or not text.strip() for text in texts):
+            raise StatementRejected("The endpoint for vectors refused with status 400.")
+        return await super().embed(texts, deadline=deadline)
+
+
+async def test_a_text_that_is_refused_holds_up_nobody(house: House) -> None:
+    """The others are compared; where everything is refused, nothing is done, and all of it stays due."""
+    empty = analysis("blank", "company:BLANK", "   ", kind="")
+    await house.say(*crowd(20), analysis("bad", "company:BAD", "near forbidden things"), empty)
+    embedder = Choosy(wrong_key=True)
+    house.embedder = embedder
+    with pytest.raises(StatementRejected):
+        await house.update()
+    assert await house.rows("SELECT FROM embedding") == []
+    assert await house.rows("SELECT FROM similarity_due WHERE key = 'bad'")
+
+    embedder.wrong_key = False
+    assert (await house.update()).vectors == 21
+    assert await house.rows("SELECT FROM similarity_due") == []
+    lists = await house.lists()
+    assert "blank" in lists
+    assert "bad" not in lists
+    embedder.word = "nothing at all"
+    assert (await house.rebuild()).vectors == 1
+    assert "bad" in await house.lists()
+
+
+async def test_an_analysis_about_a_question_is_read_with_it(house: House) -> None:
+    """What a market asks is part of what its analyses say, from when it was known; texts are bounded."""
+    market: dict[str, Any] = {
+        "record": "Market", "known_at": day(0).isoformat(),
+        "core": {"market_id": "q", "question": "Will it rain in May?", "sector": "weather"},
+    }  # fmt: skip
+    later = {**market, "core": {**market["core"], "market_id": "r"}, "known_at": day(9).isoformat()}
+    await house.say(market, later)
+    await house.say(
+        analysis("a", "market:q", "Median 0.4.", day(1)), analysis("b", "market:r", "Median 0.6.", day(1)),
+        {"record": "Analysis", "known_at": day(1).isoformat(), "body": "x" * 9000,
+         "core": {"id": "c", "subject_id": "company:C", "date": day(1).isoformat(), "kind": "note"}},
+        {"record": "Analysis", "known_at": day(1).isoformat(),
+         "core": {"id": "d", "subject_id": "company:D", "date": day(1).isoformat(), "kind": "forecast_round",
+                  "recommendation": "strong_buy"}},
+    )  # fmt: skip
+    await house.update()
+    assert isinstance(house.embedder, Directions)
+    texts = sorted(text[:40] for text in house.embedder.texts)
+    asked = ["Will it rain in May? Median 0.4.", "Will it rain in May? Median 0.6."]
+    assert texts == ["Median 0.6.", *asked, "forecast round strong buy", "x" * 40]
+    assert max(map(len, house.embedder.texts)) == 2000
+
+
+VECTORS = """
+    SELECT known_at, recorded_at, corrects, standing, sole, question > 0 AS late FROM embedding WHERE key = 'a'
+    ORDER BY known_at, corrects, question
+"""
+
+
+async def test_a_question_that_is_stated_late_counts_from_then(house: House) -> None:
+    """What was said before is compared without it as of the days before, on both clocks, corrections included."""
+    [first] = await house.say(analysis("a", "market:q", "Median 0.4.", day(1)))
+    await house.say(corrected(analysis("a", "market:q", "Median 0.4.", day(1)), day(3), summary="Median 0.5."))
+    await house.update()
+    market = {"market_id": "q", "question": "Will it rain in May?", "sector": "weather"}
+    said = await house.say({"record": "Market", "known_at": day(2).isoformat(), "core": market})
+    await house.apply(said)
+    assert (await house.update()).vectors == 2
+    assert isinstance(house.embedder, Directions)
+    asked = "Will it rain in May?"
+    assert house.embedder.texts == ["Median 0.4.", "Median 0.5.", f"{asked} Median 0.4.", f"{asked} Median 0.5."]
+    rows = await house.rows(VECTORS)
+    assert [(row["known_at"], row["corrects"], row["standing"], row["late"]) for row in rows] == [
+        (day(1), False, False, False),
+        (day(2), False, False, True),
+        (day(3), True, False, False),
+        (day(3), True, True, True),
+    ]
+    assert not any(row["sole"] for row in rows)
+    recorded = {row["recorded_at"] for row in rows if row["late"]}
+    assert recorded == {said[0].recorded_at}
+    assert first.recorded_at is not None
+    assert said[0].recorded_at is not None
+    assert min(row["recorded_at"] for row in rows) == first.recorded_at < said[0].recorded_at
+    await house.apply(said)
+    assert (await house.update()).vectors == 0

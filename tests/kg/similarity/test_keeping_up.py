@@ -1,0 +1,65 @@
+"""Whether comparing keeps up is said by the doctor and by metrics: what waits too long, an index of another model."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+from prometheus_client import REGISTRY
+from psycopg.rows import dict_row
+from pydantic import SecretStr
+
+from imem.journal.settings import Settings
+from imem.kg.similarity.embedders import LOCAL_DIMENSION, LocalEmbedder
+from imem.kg.similarity.lag_watch import LATE_S, watch_similar
+from imem.local.doctor import data
+from imem.local.doctor.finding import CheckLevel
+from tests.kg.similarity.conftest import Directions, House, analysis
+
+
+def said(house: House, settings: Settings) -> list[tuple[CheckLevel, str]]:
+    """Return what the doctor finds, as the application."""
+    with psycopg.connect(house.url, autocommit=True, row_factory=dict_row) as connection:
+        return [(one.level, one.text) for one in data.similar(connection, settings)]
+
+
+async def shown(house: House) -> list[float | None]:
+    """Return the metrics after one look."""
+
+    async def once(_: float) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await watch_similar(house.database, house.embedder, sleep=once)
+    return [REGISTRY.get_sample_value(f"similarity_{name}_gauge") for name in ("waiting", "lag_seconds", "other_model")]
+
+
+async def test_what_waits_too_long_and_another_model_are_found(house: House, light_stack: Any) -> None:
+    settings: Settings = light_stack.settings
+    here = f"{LocalEmbedder().model_id}/{LOCAL_DIMENSION}/2"
+    assert said(house, settings) == [(CheckLevel.FINE, f"analyses are compared by {here}")]
+    house.embedder = Directions(LocalEmbedder().model_id, LOCAL_DIMENSION)
+    await house.say(analysis("a", "company:A", "near oil 1"), analysis("b", "company:B", "near oil 2"))
+    assert said(house, settings)[0][0] is CheckLevel.FINE
+    assert await shown(house) == [2, pytest.approx(0, abs=LATE_S / 2), 0]
+
+    house.owner("UPDATE similarity_due SET created_at = created_at - interval '6 minutes'")
+    [(level, text)] = said(house, settings)
+    assert (level, text) == (
+        CheckLevel.WEAK, "Not compared yet: 2 statements about analyses, the oldest for 6 minutes.",
+    )  # fmt: skip
+    assert (await shown(house))[1] == pytest.approx(360, abs=60)
+    await house.update()
+    assert said(house, settings) == [(CheckLevel.FINE, f"analyses are compared by {here}")]
+
+    house.embedder = Directions("small", 64)
+    assert await shown(house) == [0, 0, 1]
+    url = SecretStr("http://127.0.0.1:1/v1")
+    named = {"embedding_url": url, "embedding_model": "small", "embedding_dimension": 64}
+    [(level, text)] = said(house, settings.model_copy(update=named))
+    assert level is CheckLevel.WEAK
+    assert f"compared by {here}, and endpoint:small/64/2 is what is set" in text
+    [(level, text)] = said(house, settings.model_copy(update={**named, "embedding_model": None}))
+    assert (level, "IMEM_EMBEDDING_MODEL is not" in text) == (CheckLevel.BROKEN, True)
